@@ -1,0 +1,74 @@
+# Everything works from a fresh machine with Python 3.11, pip and make: no root, nothing outside this folder.
+# The wheel is built, installed into .venv and tested, never the source tree.
+# Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=2.
+
+PYTHON  ?= python3
+WORKERS ?= auto
+
+BIN       := .venv/bin
+VENV      := .venv/created
+INSTALLED := .venv/installed
+# Folders are listed too: their time changes when a file is removed.
+SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: run test format lint types bench docs dist clean help
+
+run: $(INSTALLED)  ## a tour: what warpfrag can do, shown on one instruction
+	@$(BIN)/python examples/tour.py
+
+test: lint types $(INSTALLED)  ## lint, check types, run the tests against the installed wheel
+	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
+
+format: $(INSTALLED)  ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+lint: $(INSTALLED)  ## ruff: rules and format
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(INSTALLED)  ## mypy --strict over src
+	@$(BIN)/mypy
+
+bench: $(INSTALLED)  ## run the benchmarks
+	@if [ -f benchmarks/run.py ]; then $(BIN)/python benchmarks/run.py; \
+	else echo "make bench: there are no benchmarks yet (benchmarks/run.py is missing)"; fi
+
+docs: $(INSTALLED)  ## build the documentation
+	@if [ -f docs/build.py ]; then $(BIN)/python docs/build.py; \
+	else echo "make docs: there is nothing to build yet (docs/build.py is missing)"; fi
+
+dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel made from it
+	@rm -rf dist
+	@$(BIN)/python -m build
+
+clean:  ## remove everything make has made
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
+	    printf '  make %-7s %s\n' "$$target" "$$text"; done
+
+# Debian splits ensurepip off Python: then the pip of $(PYTHON) puts a pip into the new environment.
+$(VENV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "warpfrag needs Python 3.11 or later, and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; exit 1; }
+	@echo "making .venv"
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv --clear .venv; else \
+	    $(PYTHON) -m venv --clear --without-pip .venv && \
+	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; fi
+	@touch $@
+
+$(INSTALLED): $(SOURCES) | $(VENV)
+	@echo "building and installing the wheel"
+	@rm -rf build/wheel
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	@$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[dev]"
+	@touch $@

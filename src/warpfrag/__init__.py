@@ -1,0 +1,73 @@
+"""warpfrag: NVIDIA's warp-level matrix instructions, completely.
+
+Which lane, register and bit holds which matrix element; what is legal on which GPU; no GPU needed.
+
+    >>> import warpfrag as wf
+    >>> mma = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    >>> mma.a.layout.at(lane=5, reg=2, slot=1)
+    Coordinate(row=1, col=11)
+    >>> mma.a.layout.where(row=9, col=3)
+    [Place(lane=5, reg=1, slot=1)]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, NotModelled, WarpfragError
+    from warpfrag.formats import FORMATS, Format
+    from warpfrag.instruction import Instruction
+    from warpfrag.layout import Layout
+    from warpfrag.operand import Operand
+    from warpfrag.registry import find, get
+
+__version__ = "0.1.0"
+
+# Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
+_EXPORTS = {
+    "FORMATS": "formats",
+    "Format": "formats",
+    "IllegalInstruction": "errors",
+    "Instruction": "instruction",
+    "InvalidOperand": "errors",
+    "InvalidSparsity": "errors",
+    "Layout": "layout",
+    "NotModelled": "errors",
+    "Operand": "operand",
+    "WarpfragError": "errors",
+    "find": "registry",
+    "get": "registry",
+}
+
+__all__ = [  # noqa: RUF022 (grouped)
+    "get",
+    "find",
+    "Instruction",
+    "Operand",
+    "Layout",
+    "Format",
+    "FORMATS",
+    "WarpfragError",
+    "IllegalInstruction",
+    "InvalidOperand",
+    "InvalidSparsity",
+    "NotModelled",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
+    """Import a public name on first use."""
+    if name not in _EXPORTS:
+        msg = f"module 'warpfrag' has no attribute {name!r}"
+        raise AttributeError(msg)
+    found = getattr(import_module(f"warpfrag.{_EXPORTS[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not."""
+    return sorted({*globals(), *_EXPORTS})

@@ -1,0 +1,192 @@
+"""An Instruction: one warp-level matrix instruction, its words, its operands, where it is legal.
+
+Frozen, hashed by what it is, pickled by its name. Methods are one-line calls to the module that knows the subject.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.errors import InvalidSparsity
+from warpfrag.isa import operands as isa_operands
+from warpfrag.isa.names import spell
+from warpfrag.isa.patterns import Pattern, pattern
+from warpfrag.isa.rows import Form, Shape, forms, legal_targets
+from warpfrag.operand import Metadata, Operand, Registers, Scale, SparseOperand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.isa.operands import OperandRow
+    from warpfrag.layout import Layout
+    from warpfrag.operand import Rounding
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction. `arch` says whose wmma fragments it has, and is empty where the ISA fixes the fragments."""
+
+    form: Form
+    arch: str = ""
+
+    def __repr__(self) -> str:
+        """The name, and for wmma whose fragments."""
+        return f"<Instruction {self.name}{f' with the fragments of {self.arch}' if self.arch else ''}>"
+
+    def __str__(self) -> str:
+        """The canonical PTX text."""
+        return self.name
+
+    @cached_property
+    def name(self) -> str:
+        """Canonical PTX text; words that only repeat a default are left out."""
+        return spell(self.form)
+
+    @property
+    def op(self) -> str:
+        """The operation: mma, mma.sp, mma.sp::ordered_metadata, wmma.mma, wmma.load.a, ldmatrix, ..."""
+        return self.form.op
+
+    @property
+    def shape(self) -> Shape:
+        """Extents m, n, k."""
+        return self.form.shape
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """The row and col words."""
+        return self.form.layouts
+
+    @property
+    def kind(self) -> str:
+        """What stands behind kind::, or nothing."""
+        return self.form.kind
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """Where it is legal."""
+        return legal_targets(self.form)
+
+    @property
+    def selectors(self) -> tuple[int, ...]:
+        """The sparsity selectors, without those that trap on hardware; none when dense."""
+        return tuple(range(forms()[self.form][0].selectors))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the facts about it come from."""
+        rows = [family.source for family in forms()[self.form]] + [operand.source for operand in self.operands.values()]
+        return tuple(dict.fromkeys(rows))
+
+    @cached_property
+    def operands(self) -> Mapping[str, Registers]:
+        """Every register operand, by role."""
+        rows = isa_operands.operands(self.form, self.arch)
+        return MappingProxyType({role: self._operand(row) for role, row in rows.items()})
+
+    def _operand(self, row: OperandRow) -> Registers:
+        if row.role == "metadata":
+            return Metadata(row, self.name)
+        if row.role.startswith("scale"):
+            return Scale(row, self.name)
+        if row.role == "a" and self.pattern:
+            return SparseOperand(row, self.name, self.pattern, self.form.is_ordered)
+        return Operand(row, self.name)
+
+    @property
+    def a(self) -> Any:  # noqa: ANN401 (an Operand; None where the instruction has none, as for the others)
+        """Operand A, or the source registers of stmatrix and movmatrix."""
+        return self.operands.get("a")
+
+    @property
+    def b(self) -> Any:  # noqa: ANN401
+        """Operand B."""
+        return self.operands.get("b")
+
+    @property
+    def c(self) -> Any:  # noqa: ANN401
+        """Operand C."""
+        return self.operands.get("c")
+
+    @property
+    def d(self) -> Any:  # noqa: ANN401
+        """Operand D, or the destination registers of ldmatrix and movmatrix."""
+        return self.operands.get("d")
+
+    @property
+    def metadata(self) -> Any:  # noqa: ANN401
+        """The sparsity metadata; None when dense."""
+        return self.operands.get("metadata")
+
+    @property
+    def scale_a(self) -> Any:  # noqa: ANN401
+        """Scale factors of A; None without block scaling."""
+        return self.operands.get("scale_a")
+
+    @property
+    def scale_b(self) -> Any:  # noqa: ANN401
+        """Scale factors of B; None without block scaling."""
+        return self.operands.get("scale_b")
+
+    @property
+    def addresses(self) -> Layout | None:
+        """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix."""
+        return isa_operands.addresses(self.form)
+
+    @property
+    def pattern(self) -> Pattern | None:
+        """How A is thinned: 1:2, 2:4 or 4:8; None when dense."""
+        name = forms()[self.form][0].sparsity
+        return pattern(name) if name else None
+
+    def compress(
+        self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Stored elements and metadata codes of a thinned A; InvalidSparsity names the first row that is not thin."""
+        import numpy as np
+
+        from warpfrag import codes, sparsity
+
+        rule = self._sparse_pattern()
+        full = np.asarray(matrix)
+        expected = (self.shape.m, self.shape.k)
+        if full.shape[-2:] != expected:
+            msg = f"{self.name}: expected a full A of shape (..., {expected[0]}, {expected[1]}), got {full.shape}"
+            raise InvalidSparsity(msg)
+        if raw:
+            full_codes = codes.check_codes(self.a.format, full, what="A")
+        else:
+            full_codes = codes.to_codes(self.a.format, full, rounding=rounding, what="A")
+        stored, metadata = sparsity.compress(rule, full_codes)
+        return stored if raw else codes.from_codes(self.a.format, stored), metadata
+
+    def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> NDArray[Any]:
+        """The full A that stored elements and metadata codes stand for."""
+        import numpy as np
+
+        from warpfrag import codes, sparsity
+
+        rule = self._sparse_pattern()
+        fields = np.asarray(metadata)
+        if fields.shape[-2:] != self.metadata.shape:
+            msg = f"{self.name}: expected metadata codes of shape (..., {self.metadata.shape}), got {fields.shape}"
+            raise InvalidSparsity(msg)
+        full = sparsity.expand(rule, self.a.codes(stored, raw=raw), fields, ordered=self.form.is_ordered)
+        return full if raw else codes.from_codes(self.a.format, full)
+
+    def _sparse_pattern(self) -> Pattern:
+        if self.pattern is None:
+            msg = f"{self.name} is dense: only mma.sp has stored elements and metadata"
+            raise InvalidSparsity(msg)
+        return self.pattern
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by name."""
+        from warpfrag.registry import get
+
+        return get, (self.name, self.arch or None)

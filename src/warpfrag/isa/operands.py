@@ -1,0 +1,197 @@
+"""Operands: what each register operand of a form holds, and where.
+
+The format comes from the name, the container from `tables/containers.toml`, the layout from `tables/layouts.toml`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from warpfrag.formats import FORMATS, Format
+from warpfrag.isa.rows import Form, forms
+from warpfrag.layout import Layout
+from warpfrag.tables import read_table
+
+REGISTER_BITS = 32
+MATRIX = ("row", "col")
+MATRICES = ("matrix", "row", "col")
+PRODUCTS = ("mma", "row", "col")
+METADATA = ("selector", "row", "chunk")
+SCALES = {"a": ("thread_id", "byte_id", "row", "scale"), "b": ("thread_id", "byte_id", "scale", "col")}
+
+
+@dataclass(frozen=True)
+class OperandRow:
+    """One register operand. Where nobody knows the layout, `unknown` says so and `layout` only counts registers."""
+
+    role: str
+    format: Format
+    layout: Layout
+    container: int
+    low: int
+    source: str
+    unknown: str = ""
+
+    def __post_init__(self) -> None:
+        """The slots of the layout fill a register exactly."""
+        if self.container * self.layout.slots != self.register_bits:
+            msg = f"operand {self.role}: {self.layout.slots} slots of {self.container} bits do not fill a register"
+            raise ValueError(msg)
+
+    @property
+    def register_bits(self) -> int:
+        """Width of one register: 64 for f64, else 32."""
+        return max(REGISTER_BITS, self.container)
+
+
+def operands(form: Form, arch: str) -> dict[str, OperandRow]:
+    """Every register operand of a form, by role; `arch` matters only to wmma."""
+    return dict(_operands(form, arch))
+
+
+@cache
+def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandRow], ...]:
+    if form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
+        rows = _mover(form)
+    elif form.is_wmma:
+        rows = [_wmma(form, role, arch) for role in "abcd" if getattr(form, role)]
+    elif form.is_quad:
+        rows = [_quad(form, role) for role in "abcd"]
+    else:
+        rows = [_dense(form, role) for role in "abcd"]
+        if form.is_sparse:
+            rows.append(_metadata(form))
+        if form.block_scale:
+            rows += [_scale(form, role) for role in "ab"]
+    return tuple((row.role, row) for row in rows)
+
+
+def extents(form: Form, role: str) -> tuple[int, int]:
+    """Rows and columns of an operand; the stored half for a sparse A."""
+    m, n, k = form.shape
+    if role == "a":
+        return m, k // 2 if form.is_sparse else k
+    return (k, n) if role == "b" else (m, n)
+
+
+def _layout(dims: tuple[str, ...], shape: tuple[int, ...], row: dict[str, Any]) -> Layout:
+    return Layout.parse(
+        dict(zip(dims, shape, strict=True)), lane=row["lane"], reg=row["reg"], slot=row["slot"]
+    )
+
+
+def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
+    """Bits that one element takes in a register, and the lowest bit of its code."""
+    rule = read_table("containers")["kind"].get(form.kind)
+    if rule and role in "ab":
+        return rule["bits"], rule["low"].get(number_format.name, 0)
+    return 1 << (number_format.bits - 1).bit_length(), 0
+
+
+@cache
+def _mma_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
+    """The layouts of dense operands, by extents and elements per register."""
+    rows = read_table("layouts")["mma"]["c" if role == "d" else role]
+    layouts = [_layout(MATRIX, tuple(row["extents"]), row) for row in rows]
+    found = {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
+    if len(found) != len(rows):
+        msg = f"layouts of mma {role}: two rows with the same extents and slots"
+        raise ValueError(msg)
+    return found
+
+
+def _dense(form: Form, role: str) -> OperandRow:
+    number_format = FORMATS[getattr(form, role)]
+    container, low = _container(form, role, number_format)
+    slots = max(REGISTER_BITS, container) // container
+    layout = _mma_layouts(role)[extents(form, role), slots]
+    return OperandRow(role, number_format, layout, container, low, read_table("layouts")["mma"]["source"])
+
+
+def _quad(form: Form, role: str) -> OperandRow:
+    table = read_table("layouts")["quad"]
+    number_format = FORMATS[getattr(form, role)]
+    row = table[role][form.layouts["ab".index(role)]] if role in "ab" else table["c"][number_format.name]
+    layout = _layout(PRODUCTS, tuple(row["extents"]), row)
+    return OperandRow(role, number_format, layout, *_container(form, role, number_format), table["source"])
+
+
+def measured_architectures() -> tuple[str, ...]:
+    """Architectures whose wmma fragments somebody measured."""
+    return tuple(read_table("layouts")["wmma"])
+
+
+@cache
+def _wmma_rows(arch: str) -> dict[tuple[str, str, str], dict[str, Any]]:
+    rows = read_table("layouts")["wmma"][arch]["fragments"]
+    return {(row["operand"], row["shape"], name): row for row in rows for name in row["formats"]}
+
+
+def _wmma(form: Form, role: str, arch: str) -> OperandRow:
+    number_format = FORMATS[getattr(form, role)]
+    measured = arch in measured_architectures()
+    # The ISA fixes how many registers a fragment takes, so any measured row can count them.
+    known = arch if measured else measured_architectures()[0]
+    row = _wmma_rows(known)["c" if role == "d" else role, str(form.shape), number_format.name]
+    unknown = "" if measured else f"nobody has measured the wmma fragments of {arch}; measured: {', '.join(measured_architectures())}"
+    return OperandRow(
+        role,
+        number_format,
+        _layout(MATRIX, extents(form, role), row),
+        *_container(form, role, number_format),
+        read_table("layouts")["wmma"][known]["source"],
+        unknown,
+    )
+
+
+def _metadata(form: Form) -> OperandRow:
+    table = read_table("layouts")["metadata"]
+    row = table[forms()[form][0].metadata]
+    layout = _layout(METADATA, tuple(row["extents"]), row)
+    return OperandRow("metadata", FORMATS["b4"], layout, 4, 0, table["source"])
+
+
+def _scale(form: Form, side: str) -> OperandRow:
+    table = read_table("layouts")["scale"]
+    row = table[side][form.scale_vec]
+    layout = _layout(SCALES[side], tuple(row["extents"]), row)
+    return OperandRow(f"scale_{side}", FORMATS[form.scale_type], layout, 8, 0, table["source"])
+
+
+def _mover(form: Form) -> list[OperandRow]:
+    table = read_table("layouts")["movers"]
+    unpacked = read_table("containers")["memory"].get(form.memory)
+    number_format = FORMATS[unpacked["format"] if unpacked else form.d]
+    container = unpacked["bits"] if unpacked else number_format.bits
+    if form.op == "movmatrix":
+        halves = {role: table[f"movmatrix.m8n8.{role}"] for role in "da"}
+        return [
+            OperandRow(role, number_format, _layout(MATRIX, tuple(row["extents"]), row), container, 0, table["source"])
+            for role, row in halves.items()
+        ]
+    row = table[f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]
+    shape = (form.num, *row["extents"])
+    layout = _layout(MATRICES, shape, row | {"reg": _keep(row["reg"], form.num)})
+    unknown = ""
+    if forms()[form][0].layout == "unknown":
+        unknown = f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and nobody measured it"
+    role = "a" if form.op == "stmatrix" else "d"
+    return [OperandRow(role, number_format, layout, container, 0, table["source"], unknown)]
+
+
+def addresses(form: Form) -> Layout | None:
+    """Which lane gives the address of which row (or column, stmatrix m16n8) of which matrix; None for other forms."""
+    if form.op not in {"ldmatrix", "stmatrix"}:
+        return None
+    row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]
+    lane = _keep(row["addresses"], form.num)
+    line = "col" if "c1" in lane.split() else "row"
+    lines = row["extents"][MATRIX.index(line)]
+    return Layout.parse({"matrix": form.num, line: lines}, lane=lane)
+
+
+def _keep(bases: str, num: int) -> str:
+    """Drop the bases of matrices that a form does not have: .x1 keeps no m, .x2 keeps m1."""
+    return " ".join(basis for basis in bases.split() if basis[0] != "m" or int(basis[1:]) < num)

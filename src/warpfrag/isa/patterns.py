@@ -1,0 +1,49 @@
+"""Sparsity patterns: what a metadata code keeps of a chunk of columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from warpfrag.tables import read_table
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One row of the table of patterns. `rising` and `descending` map codes to the columns stored, in order."""
+
+    name: str
+    chunk: int
+    unit: int
+    rising: dict[int, tuple[int, ...]]
+    descending: dict[int, tuple[int, ...]]
+
+    @property
+    def kept(self) -> int:
+        """Stored elements per chunk."""
+        return len(next(iter(self.rising.values())))
+
+    def columns(self, *, ordered: bool) -> dict[int, tuple[int, ...]]:
+        """For each legal code, the columns inside the chunk of the stored elements, in the order of storage."""
+        return self.rising if ordered else self.rising | self.descending
+
+
+@cache
+def pattern(name: str) -> Pattern:
+    """The pattern called 1:2, 2:4 or 4:8; a row that keeps other than half of its chunk is refused."""
+    table = read_table("sparsity")
+    row = table["pattern"][name]
+    unit = row["unit"]
+
+    def columns(codes: dict[str, list[int]]) -> dict[int, tuple[int, ...]]:
+        return {
+            int(code, 2): tuple(unit * position + step for position in positions for step in range(unit))
+            for code, positions in codes.items()
+        }
+
+    codes = table["codes"][row["codes"]]
+    found = Pattern(name, row["chunk"], unit, columns(codes["rising"]), columns(codes["descending"]))
+    if any(len(kept) * 2 != found.chunk for kept in found.columns(ordered=False).values()):
+        msg = f"sparsity pattern {name}: a code does not keep half of the {found.chunk} columns"
+        raise ValueError(msg)
+    return found

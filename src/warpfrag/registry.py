@@ -1,0 +1,62 @@
+"""Look instructions up: `get` one by its name, `find` those that answer a description."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from warpfrag.errors import IllegalInstruction
+from warpfrag.instruction import Instruction
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.operands import measured_architectures
+from warpfrag.isa.rows import Form, Shape, forms, legal_targets, targets
+
+
+def get(name: str | Instruction, target: str | None = None, selector: int | None = None) -> Instruction:
+    """The instruction that a PTX text names: the same object for every spelling of it.
+
+    IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this target or
+    with this sparsity selector. wmma has the fragments of the target's architecture, and of sm_90 without one.
+    """
+    if isinstance(name, Instruction):
+        target = target or name.arch or None
+        name = name.name
+    form = resolve(name, target, selector)
+    return _instruction(form, _fragment_arch(form, target))
+
+
+def find(  # noqa: PLR0913 (each is one question)
+    *,
+    target: str | None = None,
+    op: str | None = None,
+    shape: str | tuple[int, ...] | None = None,
+    a: str | None = None,
+    b: str | None = None,
+    c: str | None = None,
+    d: str | None = None,
+    kind: str | None = None,
+    sparse: bool | None = None,
+) -> list[Instruction]:
+    """Every instruction that answers all of the questions asked; all of them if none is asked."""
+    if target is not None and target not in targets():
+        raise IllegalInstruction("find", f"unknown target {target!r}; targets are {', '.join(targets())}")
+    wanted_shape = Shape.parse(shape) if isinstance(shape, str) else shape
+    wanted = {"op": op, "shape": wanted_shape, "a": a, "b": b, "c": c, "d": d, "kind": kind, "is_sparse": sparse}
+    asked = {field: choice for field, choice in wanted.items() if choice is not None}
+    return [
+        _instruction(form, _fragment_arch(form, target))
+        for form in forms()
+        if all(getattr(form, field) == choice for field, choice in asked.items())
+        and (target is None or target in legal_targets(form))
+    ]
+
+
+def _fragment_arch(form: Form, target: str | None) -> str:
+    """Whose wmma fragments to use; nobody's where the ISA fixes them."""
+    if not form.is_wmma:
+        return ""
+    return targets()[target].arch if target else measured_architectures()[0]
+
+
+@cache
+def _instruction(form: Form, arch: str) -> Instruction:
+    return Instruction(form, arch)

@@ -1,0 +1,111 @@
+"""Sparse A: from the full matrix to what is stored, and back.
+
+A row of A is cut into chunks. Of each chunk half is stored, and a 4-bit code says which half. `compress` finds the
+codes, `expand` applies them; both work on arrays of any dtype, because they only move elements.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import InvalidSparsity
+from warpfrag.isa.patterns import Pattern, pattern
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CODES = 16  # a metadata code has four bits
+
+
+@cache
+def _columns(pattern_name: str, *, ordered: bool) -> NDArray[np.int64]:
+    """The columns that each code keeps, -1 where the code is not legal: int64[16, kept]."""
+    rule = pattern(pattern_name)
+    table = np.full((CODES, rule.kept), -1, np.int64)
+    for code, kept in rule.columns(ordered=ordered).items():
+        table[code] = kept
+    return table
+
+
+@cache
+def _best_codes(pattern_name: str) -> NDArray[np.int16]:
+    """For each set of units that must be kept, the code that keeps them and fills free places lowest first; or -1.
+
+    A set is a number whose bit u says that unit u must be kept.
+    """
+    rule = pattern(pattern_name)
+    units = rule.chunk // rule.unit
+    kept_units = {code: {column // rule.unit for column in kept} for code, kept in rule.rising.items()}
+    best = np.full(1 << units, -1, np.int16)
+    for needed in range(1 << units):
+        wanted = {unit for unit in range(units) if needed >> unit & 1}
+        fitting = [(sorted(kept - wanted), code) for code, kept in kept_units.items() if wanted <= kept]
+        if fitting:
+            best[needed] = min(fitting)[1]
+    return best
+
+
+def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a thinned matrix of codes.
+
+    Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
+    """
+    rows, cols = codes.shape[-2:]
+    chunks = codes.reshape(*codes.shape[:-1], cols // rule.chunk, rule.chunk)
+    units = (chunks != 0).reshape(*chunks.shape[:-1], rule.chunk // rule.unit, rule.unit).any(axis=-1)
+    needed = (units << np.arange(units.shape[-1])).sum(axis=-1)
+    metadata = _best_codes(rule.name)[needed]
+    if (metadata < 0).any():
+        *_, row, chunk = (int(i) for i in np.argwhere(metadata < 0)[0])
+        first = chunk * rule.chunk
+        found = [first + int(unit) * rule.unit for unit in np.flatnonzero(units[tuple(np.argwhere(metadata < 0)[0])])]
+        msg = (
+            f"row {row} is not {rule.name} sparse: of columns {first}..{first + rule.chunk - 1} at most "
+            f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, found))} do"
+        )
+        raise InvalidSparsity(msg)
+    kept = _columns(rule.name, ordered=True)[metadata]
+    stored = np.take_along_axis(chunks, kept, axis=-1)
+    return stored.reshape(*codes.shape[:-2], rows, cols // 2), metadata.astype(np.uint8)
+
+
+def _kept_text(rule: Pattern) -> str:
+    count = rule.kept // rule.unit
+    return f"{count}" if rule.unit == 1 else f"{count} pairs"
+
+
+def logical_columns(rule: Pattern, metadata: NDArray[Any], *, ordered: bool) -> NDArray[np.int64]:
+    """The logical column of every stored element, [..., rows, cols/2]; an illegal code is refused."""
+    codes = np.asarray(metadata)
+    if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < CODES):
+        msg = f"metadata codes are integers 0..{CODES - 1}"
+        raise InvalidSparsity(msg)
+    kept = _columns(rule.name, ordered=ordered)[codes]
+    if (kept < 0).any():
+        *_, row, chunk = (int(i) for i in np.argwhere((kept < 0).any(axis=-1))[0])
+        code = int(codes[tuple(np.argwhere((kept < 0).any(axis=-1))[0])])
+        legal = ", ".join(f"{code:04b}" for code in sorted(rule.columns(ordered=ordered)))
+        why = "descends, which ordered metadata does not allow" if code in rule.descending else "repeats a position"
+        if rule.kept == 1:
+            why = f"has no meaning for {rule.name}"
+        first = chunk * rule.chunk
+        msg = (
+            f"row {row}, columns {first}..{first + rule.chunk - 1}: metadata code {code:04b} {why}; "
+            f"legal codes are {legal}"
+        )
+        raise InvalidSparsity(msg)
+    chunks = codes.shape[-1]
+    columns: NDArray[np.int64] = kept + rule.chunk * np.arange(chunks)[:, None]
+    return columns.reshape(*codes.shape[:-1], chunks * rule.kept)
+
+
+def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any], *, ordered: bool) -> NDArray[Any]:
+    """The full matrix of codes, zero where nothing is stored."""
+    columns = logical_columns(rule, metadata, ordered=ordered)
+    batch = np.broadcast_shapes(stored.shape, columns.shape)
+    full = np.zeros((*batch[:-1], 2 * batch[-1]), stored.dtype)
+    np.put_along_axis(full, np.broadcast_to(columns, batch), np.broadcast_to(stored, batch), axis=-1)
+    return full

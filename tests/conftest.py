@@ -1,0 +1,19 @@
+"""What all tests share: how hypothesis searches, and a word about what is tested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import settings
+
+import warpfrag
+
+# Every run tries the same examples, so that a failure is about the change at hand. To look further:
+# `.venv/bin/pytest --hypothesis-profile=search`. No deadline: the first call may compile.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("search", max_examples=5_000, deadline=None)
+settings.load_profile("same")
+
+
+def pytest_report_header():
+    return f"warpfrag {warpfrag.__version__}: {Path(warpfrag.__file__).parent}"

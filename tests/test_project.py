@@ -1,0 +1,228 @@
+"""The project itself: the wheel is what is tested, it is complete, and the checkout keeps its own rules."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import distribution
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import warpfrag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+INSTALLED = Path(warpfrag.__file__).parent
+
+# Brackets keep these patterns from finding themselves.
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:wor[k]|roo[t]|tm[p]|hom[e])/\w")
+REGISTRY_HOST = re.compile(
+    r"pypi[.](?:org|python[.]org)|pythonhosted[.]org|npmjs[.](?:org|com)|anaconda[.](?:org|com)|crates[.]io"
+)
+NOT_TRACKED = {".git", ".venv", "build", "dist", "__pycache__"}
+NOT_TRACKED |= {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+
+
+# The wheel
+
+
+def test_the_wheel_is_tested_and_not_the_source_tree():
+    origin = json.loads(distribution("warpfrag").read_text("direct_url.json") or "{}")
+
+    assert Path(sysconfig.get_path("purelib")) / "warpfrag" == INSTALLED
+    assert "archive_info" in origin
+    assert origin["url"].endswith(".whl")
+    assert SOURCE not in map(Path, sys.path)
+
+
+def test_the_wheel_holds_every_file_of_the_package():
+    def contents(package):
+        return {
+            path.relative_to(package).as_posix(): path.read_bytes()
+            for path in package.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+
+    expected, actual = contents(SOURCE / "warpfrag"), contents(INSTALLED)
+
+    assert "tables/formats.toml" in expected
+    assert sorted(expected) == sorted(actual)
+    assert [name for name in expected if expected[name] != actual[name]] == []
+
+
+def test_the_package_is_typed():
+    assert (INSTALLED / "py.typed").is_file()
+
+
+def test_the_version_is_the_same_everywhere():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+
+    assert newest
+    assert newest[1] == warpfrag.__version__
+    assert distribution("warpfrag").version == warpfrag.__version__
+
+
+def test_the_tools_are_pinned():
+    requirements = [line.partition(";") for line in distribution("warpfrag").requires or []]
+    tools = [tool.strip() for tool, _, marker in requirements if "extra" in marker and "dev" in marker]
+
+    assert {tool.partition("==")[0] for tool in tools} >= {"mypy", "pytest", "ruff"}
+    assert [tool for tool in tools if "==" not in tool] == []
+
+
+# The checkout
+
+
+def tracked_files(root: Path) -> list[Path]:
+    """What git tracks or would track; without git, everything that make did not make."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
+        files = [root / name.decode() for name in listing.split(b"\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        files = [path for path in root.rglob("*") if NOT_TRACKED.isdisjoint(path.relative_to(root).parts)]
+    return [path for path in files if path.is_file()]
+
+
+def tracked_lines(root: Path) -> Iterator[tuple[str, str]]:
+    """Every line of every text file, with where it is."""
+    for path in tracked_files(root):
+        content = path.read_bytes()
+        if b"\0" in content:
+            continue  # not text
+        for number, line in enumerate(content.decode("utf-8").splitlines(), start=1):
+            yield f"{path.relative_to(root).as_posix()}:{number}", line
+
+
+@pytest.mark.parametrize("pattern", [MACHINE_PATH, REGISTRY_HOST], ids=["machine path", "registry host"])
+def test_no_file_names_a_machine_path_or_a_package_registry(pattern):
+    lines = dict(tracked_lines(ROOT))
+
+    assert "pyproject.toml:1" in lines
+    assert [place for place, line in lines.items() if pattern.search(line)] == []
+
+
+@pytest.mark.parametrize("folder", ["work", "root", "tmp", "home"])
+def test_machine_paths_are_recognised(folder):
+    assert MACHINE_PATH.search(f"see /{folder}/notes")
+    assert MACHINE_PATH.search(f'open("/{folder}/notes")')
+    assert not MACHINE_PATH.search(f"src/{folder}/notes")
+    assert not MACHINE_PATH.search(f"https://example.org/{folder}/notes")
+
+
+@pytest.mark.parametrize("name", ["pypi", "files.pythonhosted", "test.pypi"])
+def test_registry_hosts_are_recognised(name):
+    assert REGISTRY_HOST.search(f"https://{name}.org/simple")
+    assert not REGISTRY_HOST.search(f"https://example.org/{name}")
+
+
+def test_ruff_refuses_a_text_file_opened_without_an_encoding():
+    code = 'from pathlib import Path\n\nTEXT = Path("x").read_text()\n'
+    command = [sys.executable, "-m", "ruff", "check", "--output-format=json", "--stdin-filename=x.py", "-"]
+    ruff = subprocess.run(command, cwd=ROOT, input=code.encode(), capture_output=True, check=False)
+
+    assert "PLW1514" in {finding["code"] for finding in json.loads(ruff.stdout)}
+
+
+# The modules
+
+
+def module_files(source: Path) -> dict[str, Path]:
+    """The modules under a folder of sources, by dotted name."""
+    names = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+def import_statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Every import that can run, inside functions too: all but those for the type checker."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            yield from import_statements(ast.Module(child.orelse, []))
+        else:
+            yield from import_statements(child)
+
+
+def import_graph(source: Path) -> dict[str, set[str]]:
+    """Which module imports which, of those under a folder of sources."""
+    modules = module_files(source)
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        imported = set()
+        for statement in import_statements(ast.parse(path.read_bytes())):
+            if isinstance(statement, ast.Import):
+                imported |= {alias.name for alias in statement.names}
+                continue
+            origin = statement.module or ""
+            if statement.level:
+                origin = resolve_name("." * statement.level + origin, package)
+            for alias in statement.names:
+                member = f"{origin}.{alias.name}"
+                imported.add(member if member in modules else origin)
+        graph[name] = imported & modules.keys()
+    return graph
+
+
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """One cycle of imports, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_module_imports_itself_in_a_circle():
+    graph = import_graph(SOURCE)
+
+    assert "warpfrag.errors" in graph["warpfrag.formats"]
+    assert find_cycle(graph) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "circular"),
+    [
+        ("import p.a", True),
+        ("from p.a import x", True),
+        ("from p import a", True),
+        ("from . import a", True),
+        ("from .a import x", True),
+        ("def f():\n    from p.a import x", True),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import x", False),
+        ("import typing\nif typing.TYPE_CHECKING:\n    pass\nelse:\n    from p.a import x", True),
+        ("from p import x", False),
+        ("import a", False),
+    ],
+)
+def test_circles_are_recognised(tmp_path, statement, circular):
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "a.py").write_text("import p.b\n", encoding="utf-8")
+    (package / "b.py").write_text(statement, encoding="utf-8")
+
+    assert bool(find_cycle(import_graph(tmp_path))) == circular
+
+
+@pytest.mark.parametrize("name", [name for name in module_files(SOURCE) if not name.endswith("__main__")])
+def test_the_examples_in_docstrings_hold(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
