@@ -37,7 +37,9 @@ def code_dtype(number_format: Format) -> np.dtype[Any]:
     return np.dtype(f"uint{8 * natural_dtype(number_format).itemsize}")
 
 
-def to_codes(number_format: Format, array: ArrayLike, *, rounding: Rounding = None, what: str = "matrix") -> NDArray[Any]:
+def to_codes(
+    number_format: Format, array: ArrayLike, *, rounding: Rounding = None, what: str = "matrix"
+) -> NDArray[Any]:
     """Codes of an array of numbers: by its bits if its dtype is the natural one, else by value."""
     if rounding not in {None, "rne"}:
         msg = f'rounding is "rne" or None, got {rounding!r}'
@@ -59,7 +61,7 @@ def check_codes(number_format: Format, array: ArrayLike, *, what: str = "matrix"
         raise InvalidOperand(msg)
     wide_enough = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
     if not wide_enough and codes.size:
-        wrong = codes >= number_format.codes if number_format.bits < 64 else np.zeros(codes.shape, bool)  # noqa: PLR2004
+        wrong = codes >= number_format.codes if number_format.bits < 64 else np.zeros(codes.shape, bool)
         if codes.dtype.kind == "i":
             wrong |= codes < 0
         _refuse_first(wrong, codes, what, f"a code of {number_format} is 0..{number_format.codes - 1:#x}")
@@ -78,17 +80,21 @@ def from_codes(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 
 def _codes_of_bits(number_format: Format, numbers: NDArray[Any], what: str) -> NDArray[Any]:
     codes: NDArray[Any] = np.ascontiguousarray(numbers).view(code_dtype(number_format)).reshape(numbers.shape)
-    if number_format.bits == 8 * codes.dtype.itemsize or number_format.dtype == "bool":
-        return codes
-    if number_format.kind == "integer":
-        return codes & codes.dtype.type(number_format.codes - 1)
-    _refuse_first(codes >= number_format.codes, numbers, what, f"{number_format} holds {number_format.min}..{number_format.max}")
+    if number_format.kind == "integer" and number_format.bits < 8 * codes.dtype.itemsize:
+        codes = codes & codes.dtype.type(number_format.codes - 1)  # ml_dtypes extends the sign through the byte
+    elif number_format.bits < 8 * codes.dtype.itemsize and number_format.dtype != "bool":
+        _refuse_first(codes >= number_format.codes, numbers, what, _range(number_format))
     return codes
 
 
 def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
-    if numbers.dtype.kind in "iu" and numbers.dtype.itemsize > 4 and number_format.is_float:  # noqa: PLR2004
-        _refuse_first(abs(numbers.astype(object)) > MOST_EXACT_INTEGER, numbers, what, "an integer is at most 2**53")
+    if numbers.dtype.kind in "iu" and numbers.dtype.itemsize > 4 and number_format.is_float:
+        _refuse_first(
+            abs(numbers.astype(object)) > MOST_EXACT_INTEGER,
+            numbers,
+            what,
+            "an integer is taken by value only up to 2**53",
+        )
     values = numbers if numbers.dtype.kind in "iub" else numbers.astype(np.float64)
     if not number_format.is_float:
         return _integer_codes(number_format, values, rounding, what)
@@ -96,7 +102,7 @@ def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rou
 
 
 def _integer_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
-    expected = f"{number_format} holds the integers {number_format.min}..{number_format.max}"
+    expected = _range(number_format)
     if values.dtype.kind == "f":
         whole = np.rint(values)
         inexact = np.isnan(values) | ((whole != values) if rounding is None else False)
@@ -116,12 +122,14 @@ def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding
     exponent = np.maximum(exponent - 1, lowest).astype(np.int64)
     scaled = np.ldexp(np.where(special, 0.0, magnitude), fraction - exponent)
     units = np.rint(scaled)
-    expected = f"{number_format} holds {number_format.min}..{number_format.max}"
+    expected = _range(number_format)
     if not number_format.signed:
         _refuse_first(values < 0, values, what, expected)
     if rounding is None:
         inexact = (units != scaled) & (magnitude <= number_format.max)
-        _refuse_first(inexact, values, what, f'an exact value of {number_format}, or rounding="rne"')
+        _refuse_first(
+            inexact, values, what, f'that is not exact in {number_format}; rounding="rne" takes the nearest value'
+        )
     if fraction:
         whole = units.astype(np.int64)
         codes = np.where(whole < 1 << fraction, whole, ((exponent + bias - 1) << fraction) + whole)
@@ -144,11 +152,11 @@ def _with_specials(
         infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
         too_large = ~nan & ~infinite & (codes >= infinity)
         if rounding is None:
-            _refuse_first(too_large, values, what, f"{number_format} holds {number_format.min}..{number_format.max}")
+            _refuse_first(too_large, values, what, _range(number_format))
         codes = np.where(infinite | too_large, infinity, codes)
     else:
         last = (1 << (number_format.exponent + number_format.fraction)) - 1 - (number_format.nan == "ones")
-        expected = f"{number_format} has no infinity and holds {number_format.min}..{number_format.max}"
+        expected = f"{number_format} has no infinity: {_range(number_format)}"
         _refuse_first(infinite | (~nan & (codes > last)), values, what, expected)
     if number_format.nan_code is None:
         _refuse_first(nan, values, what, f"{number_format} has no NaN")
@@ -156,9 +164,15 @@ def _with_specials(
     return np.where(nan, number_format.nan_code >> number_format.unused, codes)
 
 
-def _refuse_first(wrong: NDArray[Any] | Any, numbers: NDArray[Any], what: str, expected: str) -> None:  # noqa: ANN401
+def _range(number_format: Format) -> str:
+    """What a format can hold, for a message."""
+    numbers = "values" if number_format.is_float else "integers"
+    return f"{number_format} holds the {numbers} {number_format.min}..{number_format.max}"
+
+
+def _refuse_first(wrong: Any, numbers: NDArray[Any], what: str, because: str) -> None:  # noqa: ANN401 (a mask)
     """Raise for the first element marked wrong, naming it."""
     if np.any(wrong):
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        msg = f"{what}: expected {expected}; element {index} is {numbers[index]}"
+        msg = f"{what}: element {index} is {numbers[index]}, but {because}"
         raise InvalidOperand(msg)

@@ -27,7 +27,11 @@ def element_formulas(layout: Layout) -> dict[str, str]:
     widths = {"lane": len(layout.lane), "i": len(layout.slot) + len(layout.reg)}
     return {
         dim: formula(
-            [Move(name, bit, basis.step.bit_length() - 1) for name, bit, basis in inputs if basis.step and basis.dim == dim],
+            [
+                Move(name, bit, basis.step.bit_length() - 1)
+                for name, bit, basis in inputs
+                if basis.step and basis.dim == dim
+            ],
             widths,
         )
         for dim in layout.dims

@@ -136,7 +136,7 @@ def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
     """Registers made of the elements along the last axis, low bits first."""
     if container == 1:
         joined = np.packbits(elements.astype(np.uint8, copy=False), axis=-1, bitorder="little")
-    elif container == 4:  # noqa: PLR2004
+    elif container == 4:
         pairs = elements.astype(np.uint8, copy=False).view("<u2")
         joined = (pairs | pairs >> 4).astype(np.uint8)
     else:
@@ -148,7 +148,8 @@ def _cut_slots(registers: NDArray[Any], container: int) -> NDArray[Any]:
     """The elements of each register, spread along the last axis, low bits first."""
     if container == 1:
         return np.unpackbits(registers.view(np.uint8), axis=-1, bitorder="little")
-    if container == 4:  # noqa: PLR2004
+    if container == 4:
         pairs = registers.view(np.uint8).astype("<u2")
-        return ((pairs | pairs << 4) & 0x0F0F).view(np.uint8)
+        nibbles: NDArray[Any] = ((pairs | pairs << 4) & 0x0F0F).view(np.uint8)
+        return nibbles
     return registers.view(f"<u{container // 8}")

@@ -111,7 +111,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Check the rank: the bases reach every bit of every coordinate, each exactly once."""
-        wanted = [Basis(dim, 1 << bit) for dim, extent in self.extents.items() for bit in range(extent.bit_length() - 1)]
+        wanted = [
+            Basis(dim, 1 << bit) for dim, extent in self.extents.items() for bit in range(extent.bit_length() - 1)
+        ]
         reached = [basis for basis in self.bases if basis.step]
         if sorted(wanted) != sorted(reached) or any(extent & (extent - 1) for extent in self.shape):
             lost = " ".join(str(basis) for basis in wanted if basis not in reached) or "nothing"

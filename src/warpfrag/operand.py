@@ -222,7 +222,9 @@ class SparseOperand(Operand):
             msg = f"{self.described}: expected metadata codes of shape {expected}, got {fields.shape}"
             raise InvalidSparsity(msg)
         columns = logical_columns(self.pattern, fields, ordered=self.ordered)[row]
-        return [place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))]
+        return [
+            place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))
+        ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,16 +238,21 @@ class Chosen(Registers):
         from warpfrag import fragment
 
         batch = codes.shape[: codes.ndim - len(self.shape)]
-        everything = np.zeros((*batch, *self.layout.shape), codes.dtype)
-        everything[(..., *choice, *(slice(None) for _ in self.shape))] = codes
-        return fragment.pack(self.row, everything)[..., 0]
+        everything = np.zeros((*self.layout.shape[: len(choice)], *batch, *self.shape), codes.dtype)
+        everything[choice] = codes
+        everything = np.moveaxis(everything, range(len(choice)), range(len(batch), len(batch) + len(choice)))
+        words: NDArray[np.uint32] = fragment.pack(self.row, everything)[..., 0]
+        return words
 
     def _unpack(self, words: ArrayLike, choice: tuple[int, ...]) -> NDArray[Any]:
         """Codes of the chosen part of words."""
+        import numpy as np
+
         from warpfrag import fragment
 
         everything = fragment.unpack(self.row, self.check_words(words)[..., None])
-        found: NDArray[Any] = everything[(..., *choice, *(slice(None) for _ in self.shape))]
+        batch = everything.ndim - len(self.layout.shape)
+        found: NDArray[Any] = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
         return found
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:

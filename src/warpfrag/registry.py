@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from warpfrag.errors import IllegalInstruction
 from warpfrag.instruction import Instruction
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import measured_architectures
 from warpfrag.isa.rows import Form, Shape, forms, legal_targets, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def get(name: str | Instruction, target: str | None = None, selector: int | None = None) -> Instruction:
@@ -24,7 +28,7 @@ def get(name: str | Instruction, target: str | None = None, selector: int | None
     return _instruction(form, _fragment_arch(form, target))
 
 
-def find(  # noqa: PLR0913 (each is one question)
+def find(
     *,
     target: str | None = None,
     op: str | None = None,
@@ -37,17 +41,28 @@ def find(  # noqa: PLR0913 (each is one question)
     sparse: bool | None = None,
 ) -> list[Instruction]:
     """Every instruction that answers all of the questions asked; all of them if none is asked."""
-    if target is not None and target not in targets():
-        raise IllegalInstruction("find", f"unknown target {target!r}; targets are {', '.join(targets())}")
-    wanted_shape = Shape.parse(shape) if isinstance(shape, str) else shape
-    wanted = {"op": op, "shape": wanted_shape, "a": a, "b": b, "c": c, "d": d, "kind": kind, "is_sparse": sparse}
+    wanted_shape = str(Shape(*shape)) if isinstance(shape, tuple) else shape
+    wanted = {"op": op, "shape": wanted_shape, "a": a, "b": b, "c": c, "d": d, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
+    for field, choice in asked.items():
+        _check_answer(field, choice, (str(getattr(form, field)) for form in forms()))
+    if target is not None:
+        _check_answer("target", target, targets())
     return [
         _instruction(form, _fragment_arch(form, target))
         for form in forms()
-        if all(getattr(form, field) == choice for field, choice in asked.items())
+        if all(str(getattr(form, field)) == choice for field, choice in asked.items())
+        and (sparse is None or form.is_sparse == sparse)
         and (target is None or target in legal_targets(form))
     ]
+
+
+def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
+    """Refuse a question that no instruction can answer: it is a typing error more often than not."""
+    known = [answer for answer in dict.fromkeys(answers) if answer]
+    if choice not in known and choice:
+        question = f"find({field}={choice!r})"
+        raise IllegalInstruction(question, f"no instruction has it; {field} is one of {', '.join(known)}")
 
 
 def _fragment_arch(form: Form, target: str | None) -> str:

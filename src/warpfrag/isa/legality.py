@@ -67,11 +67,12 @@ def _match(words: Words) -> Form:
         left = [form for form in left if getattr(form, axis) == choice]
         if not left:
             raise Misspelt(_blame(words.op, axis, choice, allowed, wanted))
-    if "scale_vec" not in wanted and left[0].scale_vec:
-        if not forms()[left[0]][0].scale_vec_optional:
-            sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
-            msg = f"kind::{left[0].kind} needs one of {sizes}"
-            raise Misspelt(msg)
+    if "scale_vec" not in wanted and left[0].scale_vec and not forms()[left[0]][0].scale_vec_optional:
+        sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
+        msg = f"kind::{left[0].kind} needs one of {sizes}"
+        raise Misspelt(msg)
+    if words.said.get("rounding") == ["rn"] and not forms()[left[0]][0].rounding:
+        raise Misspelt(_blame(words.op, "rounding", "rn", [], wanted))
     if len(left) > 1:
         layouts = ", ".join(dict.fromkeys(".".join(form.layouts) for form in left))
         msg = f"the layout is missing: one of {layouts} is expected"

@@ -109,13 +109,16 @@ def _known_words() -> dict[str, str]:
 def tokens(text: str) -> list[str]:
     """The dotted words of a text, without operands, quotes and the semicolon."""
     head = re.split(r"[\s;{}\[\]%,]", text.strip().lstrip('"').strip(), maxsplit=1)[0]
-    return head.lower().rstrip('."').split(".") if head else []
+    lowered = head.lower() if head.isascii() else head  # the Kelvin sign would become a k
+    return lowered.rstrip('."').split(".") if head else []
 
 
 def read(text: str) -> Words:
     """Read a text by the grammar of its operation; a text that does not follow it is Misspelt."""
     words = tokens(text)
-    op = next((op for op in sorted(GRAMMAR, key=len, reverse=True) if words[: op.count(".") + 1] == op.split(".")), None)
+    op = next(
+        (op for op in sorted(GRAMMAR, key=len, reverse=True) if words[: op.count(".") + 1] == op.split(".")), None
+    )
     if op is None:
         near = ".".join(words[:3])[:60]
         msg = f"no operation is called {near!r}; operations are {', '.join(GRAMMAR)}"
@@ -198,7 +201,7 @@ def _take_shape(queue: list[str], _op: str) -> list[str]:
 
 
 def _take_space(queue: list[str], op: str) -> list[str]:
-    return queue[:1] if queue and queue[0] in SPACES[op.split(".")[0]] else []
+    return queue[:1] if queue and queue[0] in SPACES[op.split(".", maxsplit=1)[0]] else []
 
 
 def _take_kind(queue: list[str], _op: str) -> list[str]:
@@ -242,7 +245,7 @@ def fields(words: Words) -> dict[str, Any]:
     if "layouts" in said:
         wanted["layouts"] = tuple(said["layouts"])
     wanted["satfinite"] = "satfinite" in said
-    if len(kind) > 2:  # noqa: PLR2004 (kind, block_scale, scale_vec)
+    if len(kind) > 2:
         wanted["scale_vec"] = kind[2].removeprefix("scale_vec::")
     wanted["scale_type"] = said.get("scale_type", [""])[0]
     wanted["bitop"] = said.get("bitop", [""])[0]
@@ -254,18 +257,17 @@ def fields(words: Words) -> dict[str, Any]:
 
 def _type_fields(op: str, types: list[str]) -> dict[str, str]:
     """Which operand each type word is for."""
+    places: tuple[str, ...] = ("d", "a", "b", "c")
     if op.startswith(("wmma.load", "wmma.store")):
         places = (op[-1],)
     elif op in {"ldmatrix", "stmatrix", "movmatrix"}:
         places = ("d", "memory")
         types = [*types, ""][:2] if len(types) == 1 else types
-    elif op == "wmma.mma" and len(types) == 2:  # noqa: PLR2004 (D and C of an f16 product)
-        places, types = ("d", "a", "b", "c"), [types[0], "f16", "f16", types[1]]
-    else:
-        places = ("d", "a", "b", "c")
-        if op == "wmma.mma" and types[1:3] == ["f16", "f16"]:
-            msg = "'f16' of A and B is left out in wmma.mma: two types, D and C, are expected"
-            raise Misspelt(msg)
+    elif op == "wmma.mma" and len(types) == 2:
+        types = [types[0], "f16", "f16", types[1]]
+    elif op == "wmma.mma" and types[1:3] == ["f16", "f16"]:
+        msg = "'f16' of A and B is left out in wmma.mma: two types, D and C, are expected"
+        raise Misspelt(msg)
     if len(types) != len(places):
         msg = f"expected {len(places)} element types, got {'.'.join(types)!r}"
         raise Misspelt(msg)

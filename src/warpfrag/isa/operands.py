@@ -77,9 +77,7 @@ def extents(form: Form, role: str) -> tuple[int, int]:
 
 
 def _layout(dims: tuple[str, ...], shape: tuple[int, ...], row: dict[str, Any]) -> Layout:
-    return Layout.parse(
-        dict(zip(dims, shape, strict=True)), lane=row["lane"], reg=row["reg"], slot=row["slot"]
-    )
+    return Layout.parse(dict(zip(dims, shape, strict=True)), lane=row["lane"], reg=row["reg"], slot=row["slot"])
 
 
 def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
@@ -135,7 +133,11 @@ def _wmma(form: Form, role: str, arch: str) -> OperandRow:
     # The ISA fixes how many registers a fragment takes, so any measured row can count them.
     known = arch if measured else measured_architectures()[0]
     row = _wmma_rows(known)["c" if role == "d" else role, str(form.shape), number_format.name]
-    unknown = "" if measured else f"nobody has measured the wmma fragments of {arch}; measured: {', '.join(measured_architectures())}"
+    unknown = (
+        ""
+        if measured
+        else f"nobody has measured the wmma fragments of {arch}; measured: {', '.join(measured_architectures())}"
+    )
     return OperandRow(
         role,
         number_format,
@@ -176,7 +178,9 @@ def _mover(form: Form) -> list[OperandRow]:
     layout = _layout(MATRICES, shape, row | {"reg": _keep(row["reg"], form.num)})
     unknown = ""
     if forms()[form][0].layout == "unknown":
-        unknown = f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and nobody measured it"
+        unknown = (
+            f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and nobody measured it"
+        )
     role = "a" if form.op == "stmatrix" else "d"
     return [OperandRow(role, number_format, layout, container, 0, table["source"], unknown)]
 

@@ -18,7 +18,7 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHAPE = re.compile(r"m(\d+)n(\d+)(?:k(\d+))?")
+SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
 ROUNDINGS = ("", "rz", "rm", "rp")  # "" is round to nearest even, PTX's default: .rn says the same
 
 
@@ -149,42 +149,27 @@ class Family:
 
     def forms(self) -> Iterator[Form]:
         """Every combination of the lists, less the holes."""
-        choices = product(
-            self.ops,
-            self.layouts,
-            self.d,
-            self.a,
-            self.b or (None,),
-            self.c or (None,),
-            (False, True) if self.satfinite else (False,),
-            self.scale_type,
-            self.bitop,
-            ROUNDINGS if self.rounding else ("",),
-            self.num,
-            self.trans,
-            self.memory,
-        )
-        for op, layouts, d, a, b, c, satfinite, scale_type, bitop, rounding, num, trans, memory in choices:
-            form = Form(
-                op=op,
-                shape=self.shape,
-                layouts=layouts,
-                kind=self.kind,
-                d=d,
-                a=a,
-                b=a if b is None else b,
-                c=d if c is None else c,
-                satfinite=satfinite,
-                scale_vec=self.scale_vec,
-                scale_type=scale_type,
-                bitop=bitop,
-                rounding=rounding,
-                num=num,
-                trans=trans,
-                memory=memory,
-            )
-            if not any(all(getattr(form, axis) in types for axis, types in hole.items()) for hole in self.holes):
-                yield form
+        axes: dict[str, tuple[Any, ...]] = {
+            "op": self.ops,
+            "layouts": self.layouts,
+            "d": self.d,
+            "a": self.a,
+            "b": self.b or (None,),
+            "c": self.c or (None,),
+            "satfinite": (False, True) if self.satfinite else (False,),
+            "scale_type": self.scale_type,
+            "bitop": self.bitop,
+            "rounding": ROUNDINGS if self.rounding else ("",),
+            "num": self.num,
+            "trans": self.trans,
+            "memory": self.memory,
+        }
+        for choice in product(*axes.values()):
+            words = dict(zip(axes, choice, strict=True))
+            words["b"] = words["a"] if words["b"] is None else words["b"]
+            words["c"] = words["d"] if words["c"] is None else words["c"]
+            if not any(all(words[axis] in types for axis, types in hole.items()) for hole in self.holes):
+                yield Form(shape=self.shape, kind=self.kind, scale_vec=self.scale_vec, **words)
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
@@ -198,7 +183,7 @@ def _family(source: str, op: str, row: dict[str, Any]) -> Family:
 
 
 def _mover(source: str, op: str, row: dict[str, Any]) -> Family:
-    """A mover has one operand and no memory layout words; `.b8` and the like are its register type."""
+    """A mover has one element type, that of its registers, and no words for memory layout."""
     return _family(source, op, {**row, "layouts": [""], "c": [""]})
 
 
