@@ -1,0 +1,530 @@
+"""Legality against the assembler: data/ptxas_accepts.csv says what ptxas takes on each target.
+
+What the table cannot say is here too: refusals of spellings no assembler takes, the movers (section 4.1 of
+the fact sheet), the selectors that trap on hardware, and the other spellings `get` takes for one instruction.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import warpfrag as wf
+from oracle import ptx_formulas as ptx
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+COLUMNS = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+
+# isa/README.md: other target names, and the column whose answers they give
+ALIASES = {
+    "sm_86": "sm_80",
+    "sm_87": "sm_80",
+    "sm_88": "sm_80",
+    "sm_90": "sm_90a",
+    "sm_100": "sm_90a",
+    "sm_110": "sm_90a",
+    "sm_120": "sm_90a",
+    "sm_121": "sm_90a",
+    "sm_100f": "sm_100a",
+    "sm_103a": "sm_100a",
+    "sm_103f": "sm_100a",
+    "sm_110a": "sm_100a",
+    "sm_121a": "sm_120a",
+    "sm_120f": "sm_120a",  # less the five sparse mxf4 and mxf4nvf4 forms
+}
+
+
+def read_table() -> dict[str, dict[str, str]]:
+    """Spelling -> target -> cell."""
+    with (DATA / "ptxas_accepts.csv").open(encoding="utf-8", newline="") as file:
+        return {row["instruction"]: {column: row[column] for column in COLUMNS} for row in csv.DictReader(file)}
+
+
+TABLE = read_table()
+NAMES = tuple(TABLE)
+SPARSE = tuple(name for name in NAMES if name.startswith("mma.sp"))
+TRAPPING = tuple(f"{op}.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32" for op in ("mma.sp", "mma.sp::ordered_metadata"))
+
+
+def refusal(name: str, **choices: object) -> wf.IllegalInstruction | None:
+    """The error `get` raises, or None where it accepts."""
+    try:
+        wf.get(name, **choices)
+    except wf.IllegalInstruction as error:
+        return error
+    return None
+
+
+@cache
+def is_legal(name: str) -> bool:
+    """Whether `get` takes this spelling on some target."""
+    return refusal(name) is None
+
+
+def selectors_of(name: str, cell: str) -> tuple[int, ...]:
+    """The selectors a cell grants, less those that trap; `yes` (block-scaled, not probed) is 0 by 2.1."""
+    if cell == "yes":
+        return (0,)
+    granted = tuple(int(word) for word in cell.split())
+    return tuple(selector for selector in granted if selector < 2) if name in TRAPPING else granted
+
+
+# --- the table
+
+
+def test_table_is_complete() -> None:
+    """All 688 spellings and 7 targets are there, with the number of accepted cells each column has."""
+    assert len(TABLE) == 688
+    assert len(SPARSE) == 197
+    assert {cell for row in TABLE.values() for cell in row.values()} == {"", "yes", "0", "0 1", "0 1 2 3"}
+    accepted = {column: sum(bool(row[column]) for row in TABLE.values()) for column in COLUMNS}
+    assert accepted == {
+        "sm_70": 96, "sm_75": 218, "sm_80": 427, "sm_89": 451, "sm_90a": 466, "sm_100a": 486, "sm_120a": 688,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_accepted_exactly_where_the_table_says(name: str) -> None:
+    """One spelling, seven targets: `get`, `targets` and the refusal's words agree with the assembler."""
+    instruction = wf.get(name)
+    for target, cell in TABLE[name].items():
+        error = refusal(name, target=target)
+        assert (error is None) == bool(cell), f"{name} on {target}: {error}"
+        assert (target in instruction.targets) == bool(cell)
+        if error is None:
+            assert wf.get(name, target=target).name == instruction.name
+        else:
+            assert target in error.reason
+
+
+@pytest.mark.parametrize("target", ALIASES)
+def test_alias_targets(target: str) -> None:
+    """The other target names accept what their column accepts; sm_120f lacks the five sparse mxf4 forms."""
+    lacking = [name for name in SPARSE if re.search(r"kind::mxf4(nvf4)?\.", name)] if target == "sm_120f" else []
+    assert len(lacking) == (5 if target == "sm_120f" else 0)
+    expected = {name for name in NAMES if TABLE[name][ALIASES[target]] and name not in lacking}
+    assert {name for name in NAMES if refusal(name, target=target) is None} == expected
+
+
+@pytest.mark.parametrize("target", COLUMNS)
+def test_find_by_target(target: str) -> None:
+    """`find(target=...)` lists the instructions of that column, and nothing else of the table."""
+    found = {instruction for instruction in wf.find(target=target) if "matrix" not in instruction.name}
+    assert {instruction.name for instruction in found} == {wf.get(name).name for name in NAMES if TABLE[name][target]}
+
+
+def test_find_by_target_and_type() -> None:
+    """`find(target="sm_90a", a="e4m3")` is the table's rows with A of e4m3 on sm_90a."""
+    expected = {name for name in NAMES if TABLE[name]["sm_90a"] and name.startswith("mma")}
+    expected = {wf.get(name).name for name in expected if ptx.spelling(name).type_of("a") == "e4m3"}
+    assert len(expected) == 12  # k16 and k32, two B types, two accumulators; sparse k64, two forms, two B types
+    assert {instruction.name for instruction in wf.find(target="sm_90a", a="e4m3")} == expected
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_selectors_exactly_as_the_table_says(name: str) -> None:
+    """Each selector is taken where the cell lists it; the trapping ones of m16n8k32 f32.f16 nowhere."""
+    for target, cell in TABLE[name].items():
+        if not cell:
+            continue
+        accepted = [s for s in range(-1, 6) if refusal(name, target=target, selector=s) is None]
+        assert tuple(accepted) == selectors_of(name, cell), f"{name} on {target}"
+    cells = {cell for cell in TABLE[name].values() if cell}
+    assert len(cells) == 1
+    assert tuple(wf.get(name).selectors) == selectors_of(name, cells.pop())
+
+
+@pytest.mark.parametrize("selector", [2, 3])
+@pytest.mark.parametrize("name", TRAPPING)
+def test_trapping_selectors_are_refused(name: str, selector: int) -> None:
+    """ptxas takes selectors 2 and 3 here, but the hardware traps: not legal anywhere, target named or not."""
+    assert TABLE[name]["sm_90a"] == "0 1 2 3"
+    for target in (None, *(column for column in COLUMNS if TABLE[name][column]), *ALIASES):
+        error = refusal(name, target=target, selector=selector)
+        assert error is not None
+        assert "selector" in error.reason
+        assert str(selector) in error.reason
+
+
+@pytest.mark.parametrize("target", ["sm_99", "sm_9", "sm_900", "", "gfx90a", "90"])
+def test_unknown_targets_are_refused(target: str) -> None:
+    """A target nobody knows is an error that names it, not an empty answer."""
+    with pytest.raises(wf.WarpfragError) as caught:
+        wf.get(NAMES[0], target=target)
+    assert repr(target) in str(caught.value)
+
+
+# --- movers: section 4.1
+
+SINCE_75 = {target for target in (*COLUMNS, *ALIASES) if target != "sm_70"}
+SINCE_90 = SINCE_75 - {"sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}
+BLACKWELL = {"sm_100a", "sm_100f", "sm_103a", "sm_103f", "sm_110a", "sm_120a", "sm_120f", "sm_121a"}
+
+
+def mover_targets() -> dict[str, set[str]]:
+    """Every form of 4.1 and the targets that take it."""
+    legal = {}
+    for mover in ptx.movers():
+        if ".m8n8." in mover.name:
+            legal[mover.name] = SINCE_75 if mover.name.startswith("ldmatrix") else SINCE_90
+        else:
+            legal[mover.name] = BLACKWELL
+    legal |= dict.fromkeys(ptx.UNKNOWN_MOVERS, BLACKWELL | {"sm_90a"})
+    legal[ptx.MOVMATRIX] = SINCE_75
+    return legal
+
+
+MOVER_TARGETS = mover_targets()
+
+
+@pytest.mark.parametrize("name", MOVER_TARGETS)
+def test_movers_accepted_exactly_where_the_document_says(name: str) -> None:
+    """Each of the 31 forms of ldmatrix, stmatrix and movmatrix, on every target name."""
+    assert len(MOVER_TARGETS) == 31
+    accepted = {target for target in (*COLUMNS, *ALIASES) if refusal(name, target=target) is None}
+    assert accepted == MOVER_TARGETS[name]
+    assert accepted == set(wf.get(name).targets) & {*COLUMNS, *ALIASES}
+
+
+# --- refusals that are not in the table
+# spelling -> words of which the reason must name at least one
+
+K = "mma.sync.aligned"
+SP = "mma.sp.sync.aligned"
+ORDERED = "mma.sp::ordered_metadata.sync.aligned"
+W = "wmma.mma.sync.aligned"
+
+REFUSED: dict[str, tuple[str, ...]] = {
+    # unknown shapes
+    f"{K}.m16n8k7.row.col.f32.f16.f16.f32": ("m16n8k7",),
+    f"{K}.m16n16k16.row.col.f32.f16.f16.f32": ("m16n16k16",),
+    f"{K}.m32n8k16.row.col.f32.f16.f16.f32": ("m32n8k16",),
+    f"{K}.m8n8k8.row.col.f32.tf32.tf32.f32": ("m8n8k8",),
+    f"{K}.m16n8k512.row.col.s32.b1.b1.s32.and.popc": ("m16n8k512",),
+    f"{K}.m16n8.row.col.f32.f16.f16.f32": ("m16n8",),
+    f"{K}.m016n8k16.row.col.f32.f16.f16.f32": ("m016n8k16",),
+    f"{SP}.m16n8k24.row.col.f32.f16.f16.f32": ("m16n8k24",),
+    f"{W}.row.col.m16n8k16.f32.f32": ("m16n8k16",),
+    f"{W}.row.col.m16n16k32.s32.s8.s8.s32": ("m16n16k32",),
+    "wmma.load.a.sync.aligned.row.m16n8k16.global.f16": ("m16n8k16",),
+    # shapes that exist, but not for these types
+    f"{K}.m16n8k32.row.col.f32.f16.f16.f32": ("m16n8k32", "f16"),
+    f"{K}.m16n8k32.row.col.f32.bf16.bf16.f32": ("m16n8k32", "bf16"),
+    f"{K}.m16n8k16.row.col.f32.tf32.tf32.f32": ("m16n8k16", "tf32"),
+    f"{K}.m16n8k4.row.col.f32.bf16.bf16.f32": ("m16n8k4", "bf16"),
+    f"{K}.m16n8k4.row.col.f32.f16.f16.f32": ("m16n8k4", "f16"),
+    f"{K}.m16n8k64.row.col.s32.s8.s8.s32": ("m16n8k64", "s8"),
+    f"{K}.m16n8k128.row.col.s32.s4.s4.s32": ("m16n8k128", "s4"),
+    f"{K}.m16n8k64.row.col.s32.b1.b1.s32.xor.popc": ("m16n8k64", "b1"),
+    f"{K}.m16n8k32.row.col.f64.f64.f64.f64": ("m16n8k32", "f64"),
+    f"{K}.m16n8k64.row.col.f32.e4m3.e4m3.f32": ("m16n8k64", "e4m3"),
+    f"{K}.m8n8k4.row.col.f32.tf32.tf32.f32": ("m8n8k4", "tf32"),
+    f"{SP}.m16n8k8.row.col.f32.f16.f16.f32": ("m16n8k8", "f16"),
+    f"{SP}.m16n8k64.row.col.f32.f16.f16.f32": ("m16n8k64", "f16"),
+    f"{SP}.m16n8k32.row.col.f32.e4m3.e4m3.f32": ("m16n8k32", "e4m3"),
+    f"{ORDERED}.m16n8k32.row.col.f32.e4m3.e4m3.f32": ("m16n8k32", "e4m3"),
+    f"{SP}.m16n8k16.row.col.f64.f64.f64.f64": ("f64", "m16n8k16"),
+    f"{SP}.m16n8k256.row.col.s32.b1.b1.s32.and.popc": ("b1", "m16n8k256", "and", "popc"),
+    f"{W}.row.col.m16n16k16.f32.tf32.tf32.f32": ("m16n16k16", "tf32"),
+    f"{W}.row.col.m8n32k16.f64.f64.f64.f64": ("m8n32k16", "f64"),
+    # type pairs
+    f"{K}.m16n8k16.row.col.f32.bf16.f16.f32": ("bf16", "f16"),
+    f"{K}.m16n8k16.row.col.f32.f16.bf16.f32": ("bf16", "f16"),
+    f"{K}.m16n8k8.row.col.f32.bf16.tf32.f32": ("bf16", "tf32"),
+    f"{K}.m16n8k8.row.col.f32.tf32.bf16.f32": ("bf16", "tf32"),
+    f"{K}.m16n8k32.row.col.s32.s8.s4.s32": ("s8", "s4"),
+    f"{K}.m16n8k32.row.col.s32.u4.u8.s32": ("u4", "u8"),
+    f"{K}.m16n8k128.row.col.s32.b1.s8.s32.xor.popc": ("b1", "s8"),
+    f"{K}.m16n8k16.row.col.f32.e4m3.f16.f32": ("e4m3", "f16"),
+    f"{K}.m16n8k16.row.col.f32.s8.s8.f32": ("f32", "s8"),
+    f"{K}.m16n8k16.row.col.s32.f16.f16.s32": ("s32", "f16"),
+    f"{K}.m16n8k16.row.col.f16.bf16.bf16.f16": ("f16", "bf16"),
+    f"{K}.m16n8k8.row.col.f16.tf32.tf32.f16": ("f16", "tf32"),
+    f"{K}.m16n8k16.row.col.bf16.bf16.bf16.bf16": ("bf16",),
+    f"{K}.m8n8k4.row.col.f32.f64.f64.f32": ("f32", "f64"),
+    f"{SP}.m16n8k32.row.col.f32.bf16.f16.f32": ("bf16", "f16"),
+    f"{SP}.m16n8k64.row.col.s32.s8.u4.s32": ("s8", "u4"),
+    f"{SP}.m16n8k64.row.col.f16.e4m3.e4m3.f16": ("f16", "e4m3", "ordered_metadata"),
+    f"{W}.row.col.m16n16k16.s32.s8.u8.s32": ("s8", "u8"),
+    f"{W}.row.col.m8n8k32.s32.s4.u4.s32": ("s4", "u4"),
+    f"{W}.row.col.m16n16k16.f16.bf16.bf16.f16": ("f16", "bf16"),
+    # layouts
+    f"{K}.m16n8k16.col.row.f32.f16.f16.f32": ("col", "row"),
+    f"{K}.m16n8k16.row.row.f32.f16.f16.f32": ("row",),
+    f"{K}.m16n8k16.col.col.f32.f16.f16.f32": ("col",),
+    f"{K}.m8n8k4.col.row.f64.f64.f64.f64": ("col", "row"),
+    f"{K}.m8n8k16.col.col.s32.s8.s8.s32": ("col",),
+    f"{K}.m16n8k32.row.row.f32.e4m3.e4m3.f32": ("row",),
+    f"{SP}.m16n8k32.col.col.f32.f16.f16.f32": ("col",),
+    f"{W}.col.row.m8n8k32.s32.s4.s4.s32": ("col", "row"),
+    "wmma.mma.xor.popc.sync.aligned.row.row.m8n8k128.s32.b1.b1.s32": ("row",),
+    "wmma.load.a.sync.aligned.col.m8n8k32.global.s4": ("col",),
+    "wmma.load.b.sync.aligned.row.m8n8k128.global.b1": ("row",),
+    f"{K}.m8n8k4.f16.f16.f16.f16": ("row", "col", "layout", "f16"),
+    f"{W}.row.m16n16k16.f32.f32": ("row", "col", "layout", "m16n16k16"),
+    # D unlike C
+    f"{K}.m16n8k16.row.col.f16.f16.f16.f32": ("f16", "f32"),
+    f"{K}.m16n8k16.row.col.f32.f16.f16.f16": ("f16", "f32"),
+    f"{K}.m8n8k4.row.col.f16.f16.f16.f32": ("f16", "f32"),
+    f"{K}.m16n8k32.row.col.f32.e4m3.e4m3.f16": ("f16", "f32"),
+    f"{K}.m16n8k32.row.col.kind::f8f6f4.f16.e2m1.e4m3.f32": ("f16", "f32"),
+    f"{SP}.m16n8k32.row.col.f32.f16.f16.f16": ("f16", "f32"),
+    f"{W}.row.col.m16n16k16.f32.bf16.bf16.f16": ("f16", "f32"),
+    # kinds
+    f"{K}.m16n8k32.row.col.f32.e3m2.e3m2.f32": ("kind", "e3m2"),
+    f"{K}.m16n8k32.row.col.f32.e4m3.e2m3.f32": ("kind", "e2m3"),
+    f"{K}.m16n8k32.row.col.f32.e2m1.e4m3.f32": ("kind", "e2m1"),
+    f"{ORDERED}.m16n8k64.row.col.f32.e2m3.e4m3.f32": ("kind", "e2m3"),
+    f"{K}.m16n8k16.row.col.kind::f8f6f4.f32.e3m2.e4m3.f32": ("m16n8k16", "e3m2"),
+    f"{K}.m16n8k32.row.col.kind::f8f6f4.s32.s8.s8.s32": ("f8f6f4", "s8", "s32"),
+    f"{K}.m16n8k16.row.col.kind::f8f6f4.f32.f16.f16.f32": ("f8f6f4", "f16"),
+    f"{K}.m16n8k32.row.col.kind::f16.f32.e4m3.e4m3.f32": ("kind::f16",),
+    f"{K}.m16n8k32.row.col.kind::.f32.e4m3.e4m3.f32": ("kind",),
+    f"{SP}.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32": ("f8f6f4", "ordered_metadata", "sp"),
+    f"{K}.m16n8k64.row.col.kind::mxf4.block_scale.f32.e4m3.e4m3.f32.ue8m0": ("e4m3", "mxf4"),
+    f"{K}.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f16.e4m3.e4m3.f16.ue8m0": ("f16",),
+    # scales
+    f"{K}.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue4m3": ("ue4m3",),
+    f"{K}.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue4m3": ("ue4m3",),
+    f"{K}.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue4m3": ("ue4m3", "2x"),
+    f"{K}.m16n8k64.row.col.kind::mxf4nvf4.block_scale.f32.e2m1.e2m1.f32.ue8m0": ("scale_vec", "mxf4nvf4"),
+    f"{K}.m16n8k64.row.col.kind::mxf4nvf4.block_scale.f32.e2m1.e2m1.f32.ue4m3": (
+        "scale_vec",
+        "mxf4nvf4",
+        "ue4m3",
+    ),
+    f"{K}.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::2X.f32.e4m3.e4m3.f32.ue8m0": ("2x",),
+    f"{K}.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue8m0": ("4x",),
+    f"{K}.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::3X.f32.e2m1.e2m1.f32.ue8m0": ("3x",),
+    f"{K}.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32": ("ue8m0", "scale"),
+    f"{K}.m16n8k32.row.col.kind::mxf8f6f4.f32.e4m3.e4m3.f32.ue8m0": ("block_scale", "ue8m0"),
+    f"{K}.m16n8k32.row.col.kind::mxf8f6f4.f32.e4m3.e4m3.f32": ("block_scale", "mxf8f6f4", "ue8m0"),
+    f"{K}.m16n8k32.row.col.kind::f8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0": (
+        "block_scale",
+        "ue8m0",
+        "f8f6f4",
+    ),
+    f"{K}.m16n8k16.row.col.f32.f16.f16.f32.ue8m0": ("ue8m0",),
+    # satfinite, rounding, bit operations
+    f"{K}.m16n8k16.row.col.satfinite.f32.f16.f16.f32": ("satfinite",),
+    f"{K}.m16n8k8.row.col.satfinite.f32.tf32.tf32.f32": ("satfinite",),
+    f"{K}.m8n8k4.row.col.satfinite.f64.f64.f64.f64": ("satfinite",),
+    f"{K}.m16n8k32.row.col.satfinite.f32.e4m3.e4m3.f32": ("satfinite",),
+    f"{SP}.m16n8k32.row.col.satfinite.f32.f16.f16.f32": ("satfinite",),
+    f"{W}.row.col.m16n16k16.f32.f32.satfinite": ("satfinite",),
+    f"{K}.m16n8k32.row.col.satfinite.satfinite.s32.s8.s8.s32": ("satfinite",),
+    f"{K}.m16n8k16.row.col.f32.f16.f16.f32.rn": ("rn",),
+    f"{K}.m16n8k8.row.col.f32.tf32.tf32.f32.rz": ("rz",),
+    f"{K}.m16n8k32.row.col.s32.s8.s8.s32.rm": ("rm",),
+    f"{K}.m8n8k4.row.col.f64.f64.f64.f64.rna": ("rna",),
+    f"{K}.m8n8k4.row.col.f64.f64.f64.f64.rn.rz": ("rn", "rz"),
+    f"{W}.row.col.m16n16k16.rn.f32.f32": ("rn",),
+    f"{K}.m8n8k128.row.col.s32.b1.b1.s32.or.popc": ("or",),
+    f"{K}.m8n8k128.row.col.s32.b1.b1.s32.xor": ("popc", "xor"),
+    f"{K}.m8n8k128.row.col.s32.b1.b1.s32": ("popc", "xor", "b1"),
+    f"{K}.m16n8k32.row.col.s32.s8.s8.s32.xor.popc": ("xor", "popc"),
+    # words missing, doubled, or in another order
+    f"{K}.m16n8k16.row.col.f32.f16.f16": ("f16", "type"),
+    f"{K}.m16n8k16.row.col.f32.f16.f16.f32.f32": ("f32", "type"),
+    f"{K}.m16n8k16.row.col.row.col.f32.f16.f16.f32": ("row", "col"),
+    f"{K}.m16n8k16.m16n8k16.row.col.f32.f16.f16.f32": ("m16n8k16",),
+    f"{K}.row.col.m16n8k16.f32.f16.f16.f32": ("row", "col", "m16n8k16"),
+    f"{K}.m16n8k16.f32.f16.f16.f32.row.col": ("row", "col"),
+    f"{K}.f32.f16.f16.f32.m16n8k16.row.col": ("f32", "m16n8k16"),
+    "mma.aligned.sync.m16n8k16.row.col.f32.f16.f16.f32": ("aligned", "sync"),
+    "m16n8k16.mma.sync.aligned.row.col.f32.f16.f16.f32": ("m16n8k16",),
+    "sync.aligned.mma.m16n8k16.row.col.f32.f16.f16.f32": ("sync",),
+    f"{W}.m16n16k16.row.col.f32.f32": ("m16n16k16", "row", "col"),
+    f"{K}.m16n8k16.row.col.f32.f16.f16.f32.banana": ("banana",),
+    f"{K}.banana.m16n8k16.row.col.f32.f16.f16.f32": ("banana",),
+    f"{K}..m16n8k16.row.col.f32.f16.f16.f32": ("",),
+    # other instructions, other operands
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": ("wgmma",),
+    "mma.sp::banana.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32": ("banana",),
+    "mma.async.aligned.m16n8k16.row.col.f32.f16.f16.f32": ("async",),
+    "wmma.load.d.sync.aligned.row.m16n16k16.global.f32": ("d",),
+    "wmma.store.a.sync.aligned.row.m16n16k16.global.f16": ("a",),
+    "wmma.load.a.sync.aligned.row.m16n16k16.global.f32": ("f32",),
+    "wmma.load.c.sync.aligned.row.m16n16k16.global.bf16": ("bf16",),
+    "wmma.load.a.sync.aligned.row.m16n16k8.global.f16": ("m16n16k8", "f16"),
+    "wmma.store.d.sync.aligned.row.m16n16k16.global.u8": ("u8",),
+    # movers (4.1, "Refused")
+    "ldmatrix.sync.aligned.m8n8.x1.shared.b8": ("b8",),
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b16": ("b16", "m16n16"),
+    "ldmatrix.sync.aligned.m16n16.x4.trans.shared.b8": ("x4",),
+    "ldmatrix.sync.aligned.m16n16.x1.shared.b8": ("trans",),
+    "ldmatrix.sync.aligned.m16n16.x2.shared.b8x16.b6x16_p32": ("trans",),
+    "ldmatrix.sync.aligned.m8n16.x1.trans.shared.b8x16.b6x16_p32": ("trans",),
+    "ldmatrix.sync.aligned.m8n16.x1.trans.shared.s8.s4": ("trans",),
+    "ldmatrix.sync.aligned.m8n16.x1.shared.b8": ("b8", "m8n16"),
+    "ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b5x16_p48": ("b5x16_p48",),
+    "ldmatrix.sync.aligned.m8n8.x3.shared.b16": ("x3",),
+    "ldmatrix.sync.aligned.m8n8.x8.shared.b16": ("x8",),
+    "ldmatrix.sync.aligned.m8n8.shared.b16": ("x1", "x2", "x4", "count", "num"),
+    "ldmatrix.sync.aligned.m16n8.x1.shared.b16": ("m16n8",),
+    "stmatrix.sync.aligned.m8n8.x1.shared.b8": ("b8",),
+    "stmatrix.sync.aligned.m16n8.x1.shared.b8": ("trans",),
+    "stmatrix.sync.aligned.m16n16.x1.trans.shared.b8": ("m16n16",),
+    "stmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32": ("m8n16", "b8x16"),
+    "movmatrix.sync.aligned.m8n8.b16": ("trans",),
+    "movmatrix.sync.aligned.m8n8.trans.b8": ("b8",),
+    "movmatrix.sync.aligned.m16n16.trans.b8": ("m16n16", "b8"),
+}
+
+
+def test_refused_spellings_are_not_in_the_table() -> None:
+    """The list is long, and no spelling in it is one the assembler takes."""
+    assert len(REFUSED) >= 140
+    assert not set(REFUSED) & set(NAMES)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name(name: str) -> None:
+    """IllegalInstruction, everywhere; the reason names the word that is wrong, and what is near is legal."""
+    error = refusal(name)
+    assert error is not None, f"{name} was accepted"
+    assert isinstance(error, wf.WarpfragError)
+    assert isinstance(error, ValueError)
+    assert any(word in error.reason.lower() for word in REFUSED[name]), error.reason
+    assert len(error.nearest) >= 1
+    assert [near for near in error.nearest if not is_legal(near)] == []
+    assert name not in error.nearest
+    for target in ("sm_80", "sm_90a", "sm_120a"):
+        assert refusal(name, target=target) is not None
+
+
+NONSENSE = {
+    "empty": "",
+    "blank": "   \t\n",
+    "dot": ".",
+    "dots": "." * 40,
+    "semicolon": ";",
+    "operands only": "{%0, %1}, {%2};",
+    "head only": "mma",
+    "head and dot": "mma.",
+    "wmma head": "wmma",
+    "no types": "mma.sync.aligned.m16n8k16.row.col",
+    "words": "hello world",
+    "sentence": "the tensor core multiplies matrices.",
+    "number": "42",
+    "nul": "\0",
+    "nul inside": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32\0",
+    "owl": "\N{OWL}",
+    "kelvin sign for k": "mma.sync.aligned.m16n8\N{KELVIN SIGN}16.row.col.f32.f16.f16.f32",
+    "long s for s": "mma.\N{LATIN SMALL LETTER LONG S}ync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "fullwidth digits": "mma.sync.aligned.m\uff11\uff16n8k16.row.col.f32.f16.f16.f32",
+    "arabic digits": "mma.sync.aligned.m\u0661\u0666n8k16.row.col.f32.f16.f16.f32",
+    "cyrillic letters": "mma.sync.aligned.m16n8k16.row.\u0441\u043el.f32.f16.f16.f32",
+    "zero width space": "mma.sync.aligned.m16n8k16\u200b.row.col.f32.f16.f16.f32",
+    "long word": "a" * 100_000,
+    "many words": "mma." * 50_000,
+    "many shapes": "mma.sync.aligned" + ".m16n8k16" * 20_000,
+    "huge shape": "mma.sync.aligned.m16n8k" + "9" * 5_000 + ".row.col.f32.f16.f16.f32",
+    "brackets": "((((((((((",
+    "pattern": ".*",
+    "format string": "{0.__class__}%s%n",
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_nonsense_is_refused(case: str) -> None:
+    """What is no instruction gets an IllegalInstruction with a short reason; what is near is legal."""
+    error = refusal(NONSENSE[case])
+    assert error is not None
+    assert 0 < len(error.reason) < 1000
+    assert [near for near in error.nearest if not is_legal(near)] == []
+    assert str(error)
+
+
+# --- other spellings of the same instruction
+
+OPERANDS = " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+KIND_WORDS = r"\.kind::\w+(?:\.block_scale)?(?:\.scale_vec::\dX)?"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_name_is_canonical(name: str) -> None:
+    """`get` of an instruction, or of its own name, is that instruction; equal spellings hash alike."""
+    instruction = wf.get(name)
+    assert wf.get(instruction) is instruction
+    assert wf.get(instruction.name) is instruction
+    assert hash(wf.get(name)) == hash(instruction)
+    if name.startswith("mma") and "f64" not in name and ".block_scale" not in name:
+        assert instruction.name == name
+
+
+@pytest.mark.parametrize("name", [*NAMES, *MOVER_TARGETS])
+def test_case_and_trailing_operands_do_not_matter(name: str) -> None:
+    """Upper case, spaces around, trailing operands and `;` give the same object."""
+    instruction = wf.get(name)
+    assert wf.get(name.upper()) is instruction
+    assert wf.get(name.lower()) is instruction
+    assert wf.get(f"  {name}\n") is instruction
+    assert wf.get(f"{name};") is instruction
+    assert wf.get(name + OPERANDS) is instruction
+    assert wf.get(f"{name} {{%r0, %r1}}, [%rd4], 16;") is instruction
+    assert wf.get(f"{name}\t%r0, %r1 ;") is instruction
+
+
+@pytest.mark.parametrize("name", [*NAMES, *MOVER_TARGETS])
+def test_short_form_without_sync_aligned(name: str) -> None:
+    """`.sync.aligned` may be dropped."""
+    short = name.replace(".sync.aligned", "")
+    assert short != name
+    assert wf.get(short) is wf.get(name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("wmma.")])
+def test_short_form_without_row_col(name: str) -> None:
+    """`.row.col` may be dropped where it is the only layout; m8n8k4.f16 has four, so there it may not."""
+    words = ptx.spelling(name)
+    short = re.sub(r"\.(row|col)\.(row|col)", "", name)
+    if words.shape == "m8n8k4" and words.type_of("a") == "f16":
+        assert refusal(short) is not None
+        assert refusal(short.replace(".sync.aligned", "")) is not None
+    else:
+        assert wf.get(short) is wf.get(name)
+        assert wf.get(short.replace(".sync.aligned", "")) is wf.get(name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ".kind::" in name])
+def test_kind_words_after_aligned(name: str) -> None:
+    """CUTLASS writes the kind words right after `.aligned`."""
+    match = re.search(KIND_WORDS, name)
+    assert match is not None
+    moved = name.replace(match[0], "").replace(".aligned", f".aligned{match[0]}")
+    assert moved != name
+    assert wf.get(moved) is wf.get(name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("mma") and ".satfinite" in name])
+def test_satfinite_after_the_types(name: str) -> None:
+    """ptxas also takes `.satfinite` at the end of an mma."""
+    assert wf.get(name.replace(".satfinite", "") + ".satfinite") is wf.get(name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if re.search(r"f64\.r[nzmp]$", name)])
+def test_f64_rounding_before_or_after_the_types(name: str) -> None:
+    """`.rn` and the others stand before the types or after them: one instruction."""
+    moved = re.sub(r"\.f64\.f64\.f64\.f64\.(r[nzmp])$", r".\1.f64.f64.f64.f64", name)
+    assert moved != name
+    assert wf.get(moved) is wf.get(name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ".global." in name])
+def test_any_state_space_for_wmma(name: str) -> None:
+    """wmma.load and wmma.store: `.global`, `.shared`, `.shared::cta` or none at all, one instruction."""
+    for space in (".", ".shared.", ".shared::cta."):
+        assert wf.get(name.replace(".global.", space)) is wf.get(name)
+    assert wf.get(name.replace(".global.", ".").replace(".sync.aligned", "")) is wf.get(name)
+
+
+@pytest.mark.parametrize("name", [name for name in MOVER_TARGETS if ".shared." in name])
+def test_any_state_space_for_movers(name: str) -> None:
+    """ldmatrix and stmatrix: `.shared`, `.shared::cta` or a generic address, one instruction."""
+    for space in (".", ".shared::cta."):
+        assert wf.get(name.replace(".shared.", space)) is wf.get(name)

@@ -1,0 +1,159 @@
+"""Formats: every code of the small formats, both twins, against numpy and ml_dtypes."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import warpfrag as wf
+from warpfrag.codes import code_dtype, from_codes, natural_dtype, to_codes
+
+NAMES = "f16 bf16 tf32 f32 f64 e4m3 e5m2 e3m2 e2m3 e2m1 s8 u8 s4 u4 b1 s32 ue8m0 ue4m3".split()
+SMALL = [name for name in NAMES if wf.FORMATS[name].bits <= 16]
+SMALL_FLOATS = [name for name in SMALL if wf.FORMATS[name].is_float]
+
+
+def some_codes(name: str) -> range:
+    step = 1 if wf.FORMATS[name].bits <= 8 else 37
+    return range(0, wf.FORMATS[name].codes, step)
+
+
+def test_every_format_of_the_design_has_a_row():
+    assert set(NAMES) <= set(wf.FORMATS)
+    assert all(row.source for row in wf.FORMATS.values())
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_decode_equals_the_library_for_every_code(name: str):
+    row = wf.FORMATS[name]
+    codes = np.arange(row.codes, dtype=code_dtype(row))
+    with np.errstate(invalid="ignore"):  # a signalling NaN may stay one here
+        library = from_codes(row, codes).astype(np.float64)
+    assert library.size == row.codes
+    for code in some_codes(name):
+        np.testing.assert_equal(float(row.decode(code)), library[code], err_msg=f"{name} {code:#x}")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_encode_inverts_decode_for_every_code_in_both_twins(name: str):
+    row = wf.FORMATS[name]
+    codes = [code for code in some_codes(name) if not row.is_nan(code)]
+    values = [row.decode(code) for code in codes]
+    assert [row.encode(value) for value in values] == codes
+    assert to_codes(row, np.array(values, np.float64)).tolist() == codes
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "tf32", "s32"])
+@given(data=st.data())
+def test_wide_formats_decode_as_numpy_does(name: str, data: st.DataObject):
+    row = wf.FORMATS[name]
+    code = data.draw(st.integers(0, row.codes - 1)) >> row.unused << row.unused
+    library = np.array([code], code_dtype(row)).view(natural_dtype(row))[0]
+    np.testing.assert_equal(float(row.decode(code)), float(library))
+    if not row.is_nan(code):
+        assert row.encode(row.decode(code)) == code
+
+
+def test_tf32_ignores_its_low_bits_like_the_hardware():
+    assert wf.FORMATS["tf32"].decode(0x3F801FFF) == 1.0
+    assert wf.FORMATS["tf32"].decode(0x7F800001) == math.inf
+
+
+@pytest.mark.parametrize("name", SMALL_FLOATS)
+@given(data=st.data())
+def test_rounding_is_to_nearest_even_in_both_twins(name: str, data: st.DataObject):
+    row = wf.FORMATS[name]
+    top = float(row.max)
+    value = data.draw(st.floats(float(row.min), top, allow_nan=False, width=64))
+    if not row.fraction and value < row.min:
+        return
+    code = row.encode(value, rounding="rne")
+    assert to_codes(row, np.array([value]), rounding="rne").tolist() == [code]
+    error = abs(Fraction(float(row.decode(code))) - Fraction(value))
+    for neighbour in (code - 1, code + 1):
+        if 0 <= neighbour < row.codes and not row.is_nan(neighbour) and math.isfinite(row.decode(neighbour)):
+            distance = abs(Fraction(float(row.decode(neighbour))) - Fraction(value))
+            assert error < distance or (error == distance and code % 2 == 0)
+
+
+@pytest.mark.parametrize(("name", "value", "code"), [
+    ("f16", 65519.99, 0x7BFF),
+    ("f16", 65520.0, 0x7C00),  # a tie with infinity goes to infinity
+    ("f16", -1e9, 0xFC00),
+    ("f16", 2.0**-25, 0x0000),
+    ("f16", 1.5 * 2.0**-24, 0x0002),
+    ("bf16", 1.0 + 2.0**-8, 0x3F80),
+    ("bf16", 1.0 + 2.0**-8 + 2.0**-40, 0x3F81),  # through float32 this would be a tie
+    ("e4m3", 464.0, 0x7E),  # a tie between 448 and what would be 480
+    ("e2m1", 5.0, 0x6),
+    ("e2m1", -0.0, 0x8),
+    ("ue8m0", 3.0, 0x81),
+    ("tf32", 1.0 + 2.0**-11, 0x3F800000),
+    ("s8", 2.5, 2),
+    ("s4", -0.5, 0),
+])  # fmt: skip
+def test_rounding_at_the_edges(name: str, value: float, code: int):
+    row = wf.FORMATS[name]
+    assert to_codes(row, np.array([value]), rounding="rne").tolist() == [code]
+    if name != "e4m3":
+        assert row.encode(value, rounding="rne") == code
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [
+    ("s8", 128, "s8"),
+    ("s8", -129, "s8"),
+    ("s8", 0.5, "s8"),
+    ("s8", math.nan, "s8"),
+    ("u4", -1, "u4"),
+    ("b1", 2, "b1"),
+    ("f16", 1.0001, "not exact"),
+    ("f16", 1e6, "f16"),
+    ("e4m3", 500.0, "e4m3"),
+    ("e4m3", math.inf, "infinity"),
+    ("e2m1", math.nan, "no NaN"),
+    ("e3m2", math.inf, "infinity"),
+    ("ue8m0", 0.0, "ue8m0"),
+    ("ue8m0", -1.0, "ue8m0"),
+    ("ue4m3", -2.0, "ue4m3"),
+    ("s32", 2**31, "s32"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_by_both_twins(name: str, value: float, message: str):
+    row = wf.FORMATS[name]
+    with pytest.raises(wf.InvalidOperand, match=message):
+        to_codes(row, np.array([[0 if name != "ue8m0" else 1, value]]))
+    if not (isinstance(value, float) and math.isnan(value) and not row.is_float):
+        with pytest.raises(wf.InvalidOperand, match=message):
+            row.encode(value)
+
+
+def test_a_refusal_names_the_first_wrong_element():
+    matrix = np.zeros((3, 4))
+    matrix[1, 2] = 300
+    with pytest.raises(wf.InvalidOperand, match=r"element \(1, 2\) is 300.0, but s8 holds the integers -128..127"):
+        to_codes(wf.FORMATS["s8"], matrix)
+
+
+def test_nan_gets_the_quiet_code_of_its_format():
+    expected = {"f16": 0x7E00, "bf16": 0x7FC0, "tf32": 0x7FC00000, "e4m3": 0x7F, "e5m2": 0x7E, "ue8m0": 0xFF, "ue4m3": 0x7F}
+    assert {name: int(to_codes(wf.FORMATS[name], np.array([math.nan]))[0]) for name in expected} == expected
+
+
+def test_natural_arrays_are_taken_by_their_bits():
+    quiet = np.array([0x7C01, 0xFE12], np.uint16).view(np.float16)
+    assert to_codes(wf.FORMATS["f16"], quiet).tolist() == [0x7C01, 0xFE12]
+    raw = np.array([0x3F801FFF], np.uint32).view(np.float32)
+    assert to_codes(wf.FORMATS["tf32"], raw).tolist() == [0x3F801FFF]
+    assert to_codes(wf.FORMATS["s4"], np.array([-8, 7, -1], ml_dtypes.int4)).tolist() == [8, 7, 15]
+
+
+def test_odd_dtypes_are_refused():
+    with pytest.raises(wf.InvalidOperand, match="got dtype complex128"):
+        to_codes(wf.FORMATS["f16"], np.zeros(2, complex))
+    with pytest.raises(wf.InvalidOperand, match='rounding is "rne" or None'):
+        to_codes(wf.FORMATS["f16"], np.zeros(2), rounding="rz")
