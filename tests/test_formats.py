@@ -14,7 +14,26 @@ from hypothesis import strategies as st
 import warpfrag as wf
 from warpfrag.codes import code_dtype, from_codes, natural_dtype, to_codes
 
-NAMES = "f16 bf16 tf32 f32 f64 e4m3 e5m2 e3m2 e2m3 e2m1 s8 u8 s4 u4 b1 s32 ue8m0 ue4m3".split()
+NAMES = [
+    "f16",
+    "bf16",
+    "tf32",
+    "f32",
+    "f64",
+    "e4m3",
+    "e5m2",
+    "e3m2",
+    "e2m3",
+    "e2m1",
+    "s8",
+    "u8",
+    "s4",
+    "u4",
+    "b1",
+    "s32",
+    "ue8m0",
+    "ue4m3",
+]
 SMALL = [name for name in NAMES if wf.FORMATS[name].bits <= 16]
 SMALL_FLOATS = [name for name in SMALL if wf.FORMATS[name].is_float]
 
@@ -82,22 +101,25 @@ def test_rounding_is_to_nearest_even_in_both_twins(name: str, data: st.DataObjec
             assert error < distance or (error == distance and code % 2 == 0)
 
 
-@pytest.mark.parametrize(("name", "value", "code"), [
-    ("f16", 65519.99, 0x7BFF),
-    ("f16", 65520.0, 0x7C00),  # a tie with infinity goes to infinity
-    ("f16", -1e9, 0xFC00),
-    ("f16", 2.0**-25, 0x0000),
-    ("f16", 1.5 * 2.0**-24, 0x0002),
-    ("bf16", 1.0 + 2.0**-8, 0x3F80),
-    ("bf16", 1.0 + 2.0**-8 + 2.0**-40, 0x3F81),  # through float32 this would be a tie
-    ("e4m3", 464.0, 0x7E),  # a tie between 448 and what would be 480
-    ("e2m1", 5.0, 0x6),
-    ("e2m1", -0.0, 0x8),
-    ("ue8m0", 3.0, 0x81),
-    ("tf32", 1.0 + 2.0**-11, 0x3F800000),
-    ("s8", 2.5, 2),
-    ("s4", -0.5, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("f16", 65519.99, 0x7BFF),
+        ("f16", 65520.0, 0x7C00),  # a tie with infinity goes to infinity
+        ("f16", -1e9, 0xFC00),
+        ("f16", 2.0**-25, 0x0000),
+        ("f16", 1.5 * 2.0**-24, 0x0002),
+        ("bf16", 1.0 + 2.0**-8, 0x3F80),
+        ("bf16", 1.0 + 2.0**-8 + 2.0**-40, 0x3F81),  # through float32 this would be a tie
+        ("e4m3", 464.0, 0x7E),  # a tie between 448 and what would be 480
+        ("e2m1", 5.0, 0x6),
+        ("e2m1", -0.0, 0x8),
+        ("ue8m0", 3.0, 0x81),
+        ("tf32", 1.0 + 2.0**-11, 0x3F800000),
+        ("s8", 2.5, 2),
+        ("s4", -0.5, 0),
+    ],
+)
 def test_rounding_at_the_edges(name: str, value: float, code: int):
     row = wf.FORMATS[name]
     assert to_codes(row, np.array([value]), rounding="rne").tolist() == [code]
@@ -105,24 +127,27 @@ def test_rounding_at_the_edges(name: str, value: float, code: int):
         assert row.encode(value, rounding="rne") == code
 
 
-@pytest.mark.parametrize(("name", "value", "message"), [
-    ("s8", 128, "s8"),
-    ("s8", -129, "s8"),
-    ("s8", 0.5, "s8"),
-    ("s8", math.nan, "s8"),
-    ("u4", -1, "u4"),
-    ("b1", 2, "b1"),
-    ("f16", 1.0001, "not exact"),
-    ("f16", 1e6, "f16"),
-    ("e4m3", 500.0, "e4m3"),
-    ("e4m3", math.inf, "infinity"),
-    ("e2m1", math.nan, "no NaN"),
-    ("e3m2", math.inf, "infinity"),
-    ("ue8m0", 0.0, "ue8m0"),
-    ("ue8m0", -1.0, "ue8m0"),
-    ("ue4m3", -2.0, "ue4m3"),
-    ("s32", 2**31, "s32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("s8", 128, "s8"),
+        ("s8", -129, "s8"),
+        ("s8", 0.5, "s8"),
+        ("s8", math.nan, "s8"),
+        ("u4", -1, "u4"),
+        ("b1", 2, "b1"),
+        ("f16", 1.0001, "not exact"),
+        ("f16", 1e6, "f16"),
+        ("e4m3", 500.0, "e4m3"),
+        ("e4m3", math.inf, "infinity"),
+        ("e2m1", math.nan, "no NaN"),
+        ("e3m2", math.inf, "infinity"),
+        ("ue8m0", 0.0, "ue8m0"),
+        ("ue8m0", -1.0, "ue8m0"),
+        ("ue4m3", -2.0, "ue4m3"),
+        ("s32", 2**31, "s32"),
+    ],
+)
 def test_what_does_not_fit_is_refused_by_both_twins(name: str, value: float, message: str):
     row = wf.FORMATS[name]
     with pytest.raises(wf.InvalidOperand, match=message):
@@ -140,7 +165,15 @@ def test_a_refusal_names_the_first_wrong_element():
 
 
 def test_nan_gets_the_quiet_code_of_its_format():
-    expected = {"f16": 0x7E00, "bf16": 0x7FC0, "tf32": 0x7FC00000, "e4m3": 0x7F, "e5m2": 0x7E, "ue8m0": 0xFF, "ue4m3": 0x7F}
+    expected = {
+        "f16": 0x7E00,
+        "bf16": 0x7FC0,
+        "tf32": 0x7FC00000,
+        "e4m3": 0x7F,
+        "e5m2": 0x7E,
+        "ue8m0": 0xFF,
+        "ue4m3": 0x7F,
+    }
     assert {name: int(to_codes(wf.FORMATS[name], np.array([math.nan]))[0]) for name in expected} == expected
 
 

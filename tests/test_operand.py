@@ -77,7 +77,10 @@ def test_bits_tell_where_a_code_sits():
 @pytest.mark.parametrize(
     ("matrix", "message"),
     [
-        (np.zeros((16, 15), np.float16), r"operand a of .*: expected an array of shape \(..., 16, 16\), got \(16, 15\)"),
+        (
+            np.zeros((16, 15), np.float16),
+            r"operand a of .*: expected an array of shape \(..., 16, 16\), got \(16, 15\)",
+        ),
         (np.zeros(16), r"expected an array of shape \(..., 16, 16\), got \(16,\)"),
         (np.full((16, 16), 1 / 3), r"element \(0, 0\) is 0.333.*, but that is not exact in f16"),
         (np.full((16, 16), 1e6), r"element \(0, 0\) is 1000000.0, but f16 holds the values"),

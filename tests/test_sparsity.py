@@ -101,7 +101,11 @@ def test_a_row_that_is_not_thin_is_refused(pattern: str, columns: list[int], mes
     [
         ("mma.sp.m16n8k32.f32.f16.f16.f32", 0b0101, "row 2, columns 4..7: metadata code 0101 repeats a position"),
         ("mma.sp.m16n8k16.f32.tf32.tf32.f32", 0b1000, "row 2, columns 2..3: metadata code 1000 has no meaning for 1:2"),
-        ("mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32", 0b0001, "code 0001 descends, which ordered metadata does not"),
+        (
+            "mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32",
+            0b0001,
+            "code 0001 descends, which ordered metadata does not",
+        ),
     ],
 )
 def test_an_illegal_code_is_refused(name: str, code: int, message: str):

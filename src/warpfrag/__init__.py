@@ -1,6 +1,7 @@
 """warpfrag: NVIDIA's warp-level matrix instructions, completely.
 
-Which lane, register and bit holds which matrix element; what is legal on which GPU; no GPU needed.
+Which lane, register and bit holds which matrix element; what is legal on which GPU; what the tensor core computes.
+No GPU needed.
 
     >>> import warpfrag as wf
     >>> mma = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -12,12 +13,18 @@ Which lane, register and bit holds which matrix element; what is legal on which 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from warpfrag import wmma
     from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, NotModelled, WarpfragError
+    from warpfrag.evidence import Evidence
+    from warpfrag.execute import execute
     from warpfrag.formats import FORMATS, Format
+    from warpfrag.gemm import gemm
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
     from warpfrag.operand import Operand
@@ -27,6 +34,7 @@ __version__ = "0.1.0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
+    "Evidence": "evidence",
     "FORMATS": "formats",
     "Format": "formats",
     "IllegalInstruction": "errors",
@@ -37,14 +45,22 @@ _EXPORTS = {
     "NotModelled": "errors",
     "Operand": "operand",
     "WarpfragError": "errors",
+    "execute": "execute",
     "find": "registry",
+    "gemm": "gemm",
     "get": "registry",
 }
+
+_MODULES = ("wmma",)  # public modules
 
 __all__ = [  # noqa: RUF022 (grouped)
     "get",
     "find",
+    "execute",
+    "gemm",
+    "wmma",
     "Instruction",
+    "Evidence",
     "Operand",
     "Layout",
     "Format",
@@ -60,6 +76,8 @@ __all__ = [  # noqa: RUF022 (grouped)
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     """Import a public name on first use."""
+    if name in _MODULES:
+        return import_module(f"warpfrag.{name}")
     if name not in _EXPORTS:
         msg = f"module 'warpfrag' has no attribute {name!r}"
         raise AttributeError(msg)
@@ -68,6 +86,18 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     return found
 
 
+class _Package(ModuleType):
+    """The package, in which `wf.execute` is the function of that name and never the module it lives in."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Python sets a submodule as an attribute when it is first imported: leave public names alone."""
+        if not (name in _EXPORTS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __dir__() -> list[str]:
     """The public names, imported or not."""
-    return sorted({*globals(), *_EXPORTS})
+    return sorted({*globals(), *_EXPORTS, *_MODULES})

@@ -95,7 +95,8 @@ def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rou
             what,
             "an integer is taken by value only up to 2**53",
         )
-    values = numbers if numbers.dtype.kind in "iub" else numbers.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        values = numbers if numbers.dtype.kind in "iub" else numbers.astype(np.float64)
     if not number_format.is_float:
         return _integer_codes(number_format, values, rounding, what)
     return _float_codes(number_format, values.astype(np.float64), rounding, what)

@@ -98,10 +98,10 @@ def unpack(row: OperandRow, words: NDArray[np.uint32], *, strict: bool = False) 
     if _slots_first(row):
         shape, bases = _word_layout(layout)
         matrix = _collect(registers, batch, permutation(shape, layout.dims, bases), strict=strict)
-        codes = _cut_slots(matrix, row.container)
+        codes = cut_slots(matrix, row.container)
     else:
         bases = (*layout.slot, *layout.reg, *layout.lane)
-        elements = _cut_slots(registers, row.container)
+        elements = cut_slots(registers, row.container)
         codes = _collect(elements, batch, permutation(layout.shape, layout.dims, bases), strict=strict)
     codes = codes.reshape(*batch, *layout.shape)
     if row.container > row.format.bits:
@@ -114,7 +114,7 @@ def _place(matrix: NDArray[Any], batch: tuple[int, ...], moves: Permutation) -> 
     tiles = math.prod(batch)
     cut = matrix.reshape(tiles, *moves.split).transpose(0, *(axis + 1 for axis in moves.order))
     spread = np.broadcast_to(cut.reshape(tiles, *moves.spread), (tiles, *moves.full))
-    return np.ascontiguousarray(spread).reshape(tiles, -1)
+    return np.array(spread, order="C").reshape(tiles, -1)  # a copy, even where nothing moves
 
 
 def _collect(places: NDArray[Any], batch: tuple[int, ...], moves: Permutation, *, strict: bool) -> NDArray[Any]:
@@ -129,7 +129,7 @@ def _collect(places: NDArray[Any], batch: tuple[int, ...], moves: Permutation, *
         raise InvalidOperand(msg)
     kept = tuple(extent for extent, whole in zip(moves.spread, moves.full, strict=True) if extent == whole) or (1,)
     back = np.argsort(moves.order)
-    return np.ascontiguousarray(first.reshape(tiles, *kept).transpose(0, *(axis + 1 for axis in back)))
+    return np.array(first.reshape(tiles, *kept).transpose(0, *(axis + 1 for axis in back)), order="C")
 
 
 def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
@@ -144,7 +144,7 @@ def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
     return joined.view("<u8" if container > WORD_BITS else "<u4")
 
 
-def _cut_slots(registers: NDArray[Any], container: int) -> NDArray[Any]:
+def cut_slots(registers: NDArray[Any], container: int) -> NDArray[Any]:
     """The elements of each register, spread along the last axis, low bits first."""
     if container == 1:
         return np.unpackbits(registers.view(np.uint8), axis=-1, bitorder="little")

@@ -1,28 +1,28 @@
 """An Instruction: one warp-level matrix instruction, its words, its operands, where it is legal.
 
-Frozen, hashed by what it is, pickled by its name. Methods are one-line calls to the module that knows the subject.
+Frozen, hashed by its name, and one object however often it is asked for or pickled.
+Methods are one-line calls to the module that knows the subject.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from types import MappingProxyType
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import InvalidSparsity
 from warpfrag.isa import operands as isa_operands
 from warpfrag.isa.names import spell
-from warpfrag.isa.patterns import Pattern, pattern
+from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.rows import Form, Shape, forms, legal_targets
-from warpfrag.operand import Metadata, Operand, Registers, Scale, SparseOperand
+from warpfrag.operand import operands_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.evidence import Evidence
     from warpfrag.layout import Layout
     from warpfrag.operand import Rounding
 
@@ -41,6 +41,10 @@ class Instruction:
     def __str__(self) -> str:
         """The canonical PTX text."""
         return self.name
+
+    def __hash__(self) -> int:
+        """By name: quicker than by every word of it."""
+        return hash((self.name, self.arch))
 
     @cached_property
     def name(self) -> str:
@@ -83,20 +87,10 @@ class Instruction:
         rows = [family.source for family in forms()[self.form]] + [operand.source for operand in self.operands.values()]
         return tuple(dict.fromkeys(rows))
 
-    @cached_property
-    def operands(self) -> Mapping[str, Registers]:
+    @property
+    def operands(self) -> Mapping[str, Any]:
         """Every register operand, by role."""
-        rows = isa_operands.operands(self.form, self.arch)
-        return MappingProxyType({role: self._operand(row) for role, row in rows.items()})
-
-    def _operand(self, row: OperandRow) -> Registers:
-        if row.role == "metadata":
-            return Metadata(row, self.name)
-        if row.role.startswith("scale"):
-            return Scale(row, self.name)
-        if row.role == "a" and self.pattern:
-            return SparseOperand(row, self.name, self.pattern, self.form.is_ordered)
-        return Operand(row, self.name)
+        return operands_of(self.form, self.arch)
 
     @property
     def a(self) -> Any:  # noqa: ANN401 (an Operand; None where the instruction has none, as for the others)
@@ -141,28 +135,16 @@ class Instruction:
     @property
     def pattern(self) -> Pattern | None:
         """How A is thinned: 1:2, 2:4 or 4:8; None when dense."""
-        name = forms()[self.form][0].sparsity
-        return pattern(name) if name else None
+        return pattern_of(self.form)
 
     def compress(
         self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Stored elements and metadata codes of a thinned A; InvalidSparsity names the first row that is not thin."""
-        import numpy as np
-
         from warpfrag import codes, sparsity
 
         rule = self._sparse_pattern()
-        full = np.asarray(matrix)
-        expected = (self.shape.m, self.shape.k)
-        if full.shape[-2:] != expected:
-            msg = f"{self.name}: expected a full A of shape (..., {expected[0]}, {expected[1]}), got {full.shape}"
-            raise InvalidSparsity(msg)
-        if raw:
-            full_codes = codes.check_codes(self.a.format, full, what="A")
-        else:
-            full_codes = codes.to_codes(self.a.format, full, rounding=rounding, what="A")
-        stored, metadata = sparsity.compress(rule, full_codes)
+        stored, metadata = sparsity.compress(rule, self.a.full_codes(matrix, raw=raw, rounding=rounding))
         return stored if raw else codes.from_codes(self.a.format, stored), metadata
 
     def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> NDArray[Any]:
@@ -185,8 +167,24 @@ class Instruction:
             raise InvalidSparsity(msg)
         return self.pattern
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name."""
-        from warpfrag.registry import get
+    def __call__(self, A: ArrayLike, B: ArrayLike, C: ArrayLike | None = None, **options: Any) -> NDArray[Any]:  # noqa: ANN401
+        """D = A B + C of matrices, bit for bit; see `warpfrag.execute.call` for the options."""
+        from warpfrag.execute import call
 
-        return get, (self.name, self.arch or None)
+        return call(self.form, A, B, C, **options)
+
+    def evidence(self, arch: str) -> Evidence:
+        """How well it is known what this computes on an architecture."""
+        from warpfrag.evidence import evidence
+
+        return evidence(self.form, arch)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come back as the same object."""
+        return instruction_of, (self.form, self.arch)
+
+
+@cache
+def instruction_of(form: Form, arch: str) -> Instruction:
+    """The one object that stands for a form with the wmma fragments of an architecture."""
+    return Instruction(form, arch)

@@ -9,18 +9,25 @@ Methods that need numpy import it when they are called, so that looking somethin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
-from warpfrag.isa.operands import REGISTER_BITS, OperandRow
+from warpfrag.isa.names import spell
+from warpfrag.isa.operands import REGISTER_BITS, OperandRow, operands
+from warpfrag.isa.patterns import pattern_of
 from warpfrag.layout import Layout, check_index, coordinate_type
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats import Format
     from warpfrag.isa.patterns import Pattern
+    from warpfrag.isa.rows import Form
     from warpfrag.layout import Place
 
 Rounding = Literal["rne"] | None
@@ -207,6 +214,21 @@ class SparseOperand(Operand):
         chunk, kept = self.pattern.chunk, self.pattern.kept
         return Span(first.row, first.col // kept * chunk, last.col // kept * chunk + chunk - 1)
 
+    def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
+        """The unsigned codes of a full A, of twice the stored columns."""
+        import numpy as np
+
+        from warpfrag.codes import check_codes, to_codes
+
+        full = np.asarray(matrix)
+        rows, stored = self.shape
+        if full.shape[-2:] != (rows, 2 * stored):
+            msg = f"{self.described}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
+            raise InvalidSparsity(msg)
+        if raw:
+            return check_codes(self.format, full, what=self.described)
+        return to_codes(self.format, full, rounding=rounding, what=self.described)
+
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
         """Every place that holds a logical element under these metadata codes; none where it is not stored."""
         import numpy as np
@@ -355,3 +377,21 @@ class Scale(Chosen):
             msg = f"{self.described}: lane {lane}, byte {byte} is read with {reads}"
             raise InvalidOperand(msg)
         return coordinate_type(self.layout.dims[2:])._make(found[2:])
+
+
+@cache
+def operands_of(form: Form, arch: str) -> Mapping[str, Any]:
+    """Every operand of a form, by role; `arch` says whose wmma fragments."""
+    name = spell(form)
+    rule = pattern_of(form)
+
+    def build(row: OperandRow) -> Registers:
+        if row.role == "metadata":
+            return Metadata(row, name)
+        if row.role.startswith("scale"):
+            return Scale(row, name)
+        if row.role == "a" and rule is not None:
+            return SparseOperand(row, name, rule, form.is_ordered)
+        return Operand(row, name)
+
+    return MappingProxyType({role: build(row) for role, row in operands(form, arch).items()})

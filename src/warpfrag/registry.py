@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import IllegalInstruction
-from warpfrag.instruction import Instruction
+from warpfrag.instruction import Instruction, instruction_of
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import measured_architectures
 from warpfrag.isa.rows import Form, Shape, forms, legal_targets, targets
@@ -24,8 +24,11 @@ def get(name: str | Instruction, target: str | None = None, selector: int | None
     if isinstance(name, Instruction):
         target = target or name.arch or None
         name = name.name
-    form = resolve(name, target, selector)
-    return _instruction(form, _fragment_arch(form, target))
+    try:
+        return _get(name, target, selector)
+    except TypeError:  # not hashable: let resolve say what is wrong with it
+        resolve(name, target, selector)
+        raise
 
 
 def find(
@@ -49,12 +52,18 @@ def find(
     if target is not None:
         _check_answer("target", target, targets())
     return [
-        _instruction(form, _fragment_arch(form, target))
+        instruction_of(form, _fragment_arch(form, target))
         for form in forms()
         if all(str(getattr(form, field)) == choice for field, choice in asked.items())
         and (sparse is None or form.is_sparse == sparse)
         and (target is None or target in legal_targets(form))
     ]
+
+
+@lru_cache(maxsize=4096)  # a program asks for the same few names again and again
+def _get(name: str, target: str | None, selector: int | None) -> Instruction:
+    form = resolve(name, target, selector)
+    return instruction_of(form, _fragment_arch(form, target))
 
 
 def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
@@ -70,8 +79,3 @@ def _fragment_arch(form: Form, target: str | None) -> str:
     if not form.is_wmma:
         return ""
     return targets()[target].arch if target else measured_architectures()[0]
-
-
-@cache
-def _instruction(form: Form, arch: str) -> Instruction:
-    return Instruction(form, arch)

@@ -43,7 +43,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
     if target is not None:
         _check_target(text, form, target)
     if selector is not None:
-        _check_selector(text, form, selector)
+        check_selector(form, selector)
     return form
 
 
@@ -113,17 +113,19 @@ def _check_target(text: str, form: Form, target: str) -> None:
         raise IllegalInstruction(_short(text), reason, lambda: nearest(text, target))
 
 
-def _check_selector(text: str, form: Form, selector: int) -> None:
-    family = forms()[form][0]
+def check_selector(form: Form, selector: int) -> None:
+    """Refuse a sparsity selector that a form does not have, or on which the hardware traps."""
+    name = spell(form)
     if not form.is_sparse:
-        raise IllegalInstruction(_short(text), f"selector {selector!r}: only sparse instructions have one")
+        raise IllegalInstruction(name, f"selector {selector!r}: only sparse instructions have one")
+    family = forms()[form][0]
     legal = range(family.selectors)
     if selector in family.traps:
         reason = f"selector {selector} assembles, but the hardware traps on it; legal selectors are {_listed(legal)}"
-        raise IllegalInstruction(_short(text), reason, lambda: (spell(form),))
+        raise IllegalInstruction(name, reason, lambda: (name,))
     if isinstance(selector, bool) or selector not in legal:
         reason = f"selector {selector!r} is out of range; legal selectors are {_listed(legal)}"
-        raise IllegalInstruction(_short(text), reason, lambda: (spell(form),))
+        raise IllegalInstruction(name, reason, lambda: (name,))
 
 
 def _listed(numbers: range) -> str:

@@ -32,6 +32,7 @@ GRAMMAR = {
     "movmatrix": "sync shape trans types",
 }
 REQUIRED = {"shape", "types"}
+LONGEST = 256  # characters; the longest legal name has about half of that
 DEFAULT_SPACE = {"wmma": "global", "ldmatrix": "shared", "stmatrix": "shared"}
 SPACES = {"wmma": ("global", "shared", "shared::cta"), "ldmatrix": ("shared", "shared::cta")}
 SPACES["stmatrix"] = SPACES["ldmatrix"]
@@ -108,7 +109,7 @@ def _known_words() -> dict[str, str]:
 
 def tokens(text: str) -> list[str]:
     """The dotted words of a text, without operands, quotes and the semicolon."""
-    head = re.split(r"[\s;{}\[\]%,]", text.strip().lstrip('"').strip(), maxsplit=1)[0]
+    head = re.split(r"[\s;{}\[\]%,]", text[: 2 * LONGEST].strip().lstrip('"').strip(), maxsplit=1)[0]
     lowered = head.lower() if head.isascii() else head  # the Kelvin sign would become a k
     return lowered.rstrip('."').split(".") if head else []
 
@@ -116,6 +117,9 @@ def tokens(text: str) -> list[str]:
 def read(text: str) -> Words:
     """Read a text by the grammar of its operation; a text that does not follow it is Misspelt."""
     words = tokens(text)
+    if sum(map(len, words)) > LONGEST:
+        msg = f"{words[0][:20]!r} starts a text that is longer than any instruction"
+        raise Misspelt(msg)
     op = next(
         (op for op in sorted(GRAMMAR, key=len, reverse=True) if words[: op.count(".") + 1] == op.split(".")), None
     )

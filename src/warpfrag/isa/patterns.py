@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from warpfrag.isa.rows import Form, forms
 from warpfrag.tables import read_table
 
 
@@ -47,3 +48,9 @@ def pattern(name: str) -> Pattern:
         msg = f"sparsity pattern {name}: a code does not keep half of the {found.chunk} columns"
         raise ValueError(msg)
     return found
+
+
+def pattern_of(form: Form) -> Pattern | None:
+    """How a form thins its A; None when dense."""
+    name = forms()[form][0].sparsity
+    return pattern(name) if name else None

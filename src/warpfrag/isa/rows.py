@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warpfrag.tables import read_table
 
@@ -102,6 +102,17 @@ class Form:
     def block_scale(self) -> bool:
         """Whether A and B come with scale factors."""
         return bool(self.scale_vec)
+
+
+class HasForm(Protocol):
+    """Something that stands for a form and can be hashed: an Instruction, to the modules below it."""
+
+    def __hash__(self) -> int:
+        """Its hash."""
+
+    @property
+    def form(self) -> Form:
+        """The form."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""`make bench`: how fast, as ratios in one run. Sides take turns, each in its own process, two threads, best of five.
+
+mmasim is compared with where it can be imported; MMASIM_PYTHON names an interpreter that has it. It needs torch:
+pip install torch mmasim==2.1.1
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROUNDS = 5
+HERE = Path(__file__).parent
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "2")
+PRODUCTS = {
+    "f16": "mma.m16n8k16.f32.f16.f16.f32",
+    "bf16": "mma.m16n8k16.f32.bf16.bf16.f32",
+    "tf32": "mma.m16n8k8.f32.tf32.tf32.f32",
+    "fp8": "mma.m16n8k32.f32.e4m3.e4m3.f32",
+    "s8": "mma.m16n8k32.s32.s8.s8.s32",
+    "s4": "mma.m16n8k64.s32.s4.s4.s32",
+    "b1": "mma.m16n8k256.s32.b1.b1.s32.and.popc",
+    "sparse f16": "mma.sp.m16n8k32.f32.f16.f16.f32",
+    "f64": "mma.m8n8k4.f64.f64.f64.f64",
+}
+MMASIM = {"f16": "m16n8k16.f32.f16.f16.f32", "bf16": "m16n8k16.f32.bf16.bf16.f32", "tf32": "m16n8k8.f32.tf32.tf32.f32",
+          "f64": "m8n8k4.f64.f64.f64.f64"}  # fmt: skip
+
+
+class Side:
+    """A worker process that answers one job at a time."""
+
+    def __init__(self, python: str) -> None:
+        """Start it."""
+        self.process = subprocess.Popen(  # noqa: S603 (our own worker)
+            [python, str(HERE / "worker.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, **THREADS},
+        )
+
+    def run(self, kind: str, name: str, n: int) -> dict[str, float]:
+        """Seconds and peak memory of one run, warm."""
+        assert self.process.stdin and self.process.stdout  # noqa: S101, PT018 (both are pipes)
+        self.process.stdin.write(json.dumps({"kind": kind, "name": name, "n": n}) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, float] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.communicate()
+
+
+def best(runs: list[tuple[Side, tuple[str, str, int]]]) -> list[float]:
+    """The least seconds of each job, the sides taking turns."""
+    found = [[side.run(*job)["seconds"] for side, job in runs] for _ in range(ROUNDS)]
+    return [min(column) for column in zip(*found, strict=True)]
+
+
+def mmasim_python() -> str | None:
+    """An interpreter that can import mmasim."""
+    for python in (os.environ.get("MMASIM_PYTHON"), sys.executable):
+        if python and not subprocess.run([python, "-c", "import mmasim"], capture_output=True, check=False).returncode:  # noqa: S603
+            return python
+    return None
+
+
+def say(text: str) -> None:
+    """Print at once: a benchmark takes minutes."""
+    print(text, flush=True)
+
+
+def main() -> None:
+    """Measure, and print as it goes."""
+    ours, numpy_side = Side(sys.executable), Side(sys.executable)
+    python = mmasim_python()
+    mmasim = Side(python) if python else None
+    if mmasim is None:
+        say("mmasim is not installed: its ratios are left out (set MMASIM_PYTHON to an interpreter that has it)\n")
+
+    say("products of 512 x 512 x 512 on sm_90, two threads: G multiply-adds a second, time ratio to numpy float32")
+    for label, name in PRODUCTS.items():
+        n = 512
+        mine, theirs = best([(ours, ("warpfrag gemm", name, n)), (numpy_side, ("numpy", "", n))])
+        line = f"  {label:<11} {n**3 / mine / 1e9:7.2f} G/s   {mine / theirs:6.1f} x numpy"
+        if mmasim and label in MMASIM:
+            size = n if label == "f16" else 128
+            small, sim = best([(ours, ("warpfrag gemm", name, size)), (mmasim, ("mmasim gemm", MMASIM[label], size))])
+            line += f"   {sim / small:6.0f} times mmasim at {size} cubed"
+        say(line)
+
+    if mmasim:
+        jobs = [(ours, ("warpfrag tile", PRODUCTS["f16"], 0)), (mmasim, ("mmasim tile", MMASIM["f16"], 0))]
+        mine, theirs = best(jobs)
+        say(f"\none m16n8k16 f16 tile: wf.execute {mine / 200 * 1e6:.0f} us, {theirs / mine:.0f} times mmasim")
+
+    say("\ngrowth of f16, per multiply-add, against 256 cubed")
+    base = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], 256))])[0] / 256**3
+    for n in (512, 1024, 2048):
+        (seconds,) = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], n))])
+        say(f"  {n:>4}: {seconds:6.2f} s   {seconds / n**3 / base:.2f} times the work of 256")
+
+    ours.close()
+    fresh = Side(sys.executable)
+    peak = fresh.run("warpfrag gemm", PRODUCTS["f16"], 1024)["peak"]
+    say(f"\npeak memory of a process that multiplies 1024 cubed: {peak / 1e6:.0f} MB")
+    for side in (numpy_side, fresh, *([mmasim] if mmasim else [])):
+        side.close()
+
+
+if __name__ == "__main__":
+    main()

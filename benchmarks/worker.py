@@ -1,0 +1,142 @@
+"""One side of a benchmark, in a process of its own: it makes its operands once and times what it is told to run.
+
+Reads one JSON job per line and answers with the seconds it took, so that two sides can take turns while both are warm.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Job = Callable[[], Any]
+SPARSE_KEPT = 2
+
+
+def warpfrag_gemm(name: str, n: int) -> Job:
+    """A whole emulated product."""
+    import numpy as np
+
+    import warpfrag as wf
+
+    mma = wf.get(name)
+    A, B = operands(mma.a.format.name, n, 0), operands(mma.b.format.name, n, 1)
+    if mma.pattern is not None:
+        A = np.where(np.arange(n) % mma.pattern.chunk < mma.pattern.kept, A, A.dtype.type(0))
+    return lambda: wf.gemm(A, B, instruction=mma, threads=2)
+
+
+def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own size)
+    """One instruction on registers, 200 times."""
+    import warpfrag as wf
+
+    mma = wf.get(name)
+    A, B = operands(mma.a.format.name, mma.shape.k, 0), operands(mma.b.format.name, mma.shape.k, 1)
+    a, b, c = (
+        mma.a.pack(A[: mma.shape.m]),
+        mma.b.pack(B[:, : mma.shape.n]),
+        mma.c.pack([[1.0] * mma.shape.n] * mma.shape.m),
+    )
+    return lambda: [wf.execute(mma, a, b, c) for _ in range(200)]
+
+
+def mmasim_operation(name: str) -> Any:  # noqa: ANN401 (a class of mmasim)
+    """The Hopper model of an instruction, called as mmasim calls it."""
+    from mmasim.nv_ptx.sim import MMA
+
+    return MMA("Hopper", name)
+
+
+def mmasim_gemm(name: str, n: int) -> Job:
+    """The same product by mmasim, 64 rows at a time, which is its fastest way."""
+    import torch
+
+    torch.set_num_threads(2)
+    operation = mmasim_operation(name)
+    A, B = torch_operands(operation.a_type, n)
+    k = operation.k
+
+    def run() -> Any:  # noqa: ANN401
+        D = torch.zeros(n, n, dtype=operation.d_type)
+        for i in range(0, n, 64):
+            block = D[i : i + 64]
+            for j in range(0, n, k):
+                block = operation(A[i : i + 64, j : j + k], B[j : j + k], block)
+            D[i : i + 64] = block
+        return D
+
+    return run
+
+
+def mmasim_tile(name: str, n: int) -> Job:  # noqa: ARG001
+    """One instruction on matrices, 200 times."""
+    import torch
+
+    torch.set_num_threads(2)
+    operation = mmasim_operation(name)
+    A, B = torch_operands(operation.a_type, operation.k)
+    A, B = A[: operation.m], B[:, : operation.n]
+    C = torch.ones(operation.m, operation.n, dtype=operation.d_type)
+    return lambda: [operation(A, B, C) for _ in range(200)]
+
+
+def numpy_matmul(name: str, n: int) -> Job:  # noqa: ARG001
+    """numpy's float32 product of the same size, which emulates nothing."""
+    A, B = operands("f32", n, 0), operands("f32", n, 1)
+    return lambda: A @ B
+
+
+def operands(format_name: str, n: int, seed: int) -> Any:  # noqa: ANN401
+    """Numbers near 1, or any integers, in the natural dtype of a format."""
+    import numpy as np
+
+    from warpfrag import FORMATS
+    from warpfrag.codes import from_codes, natural_dtype
+
+    row = FORMATS[format_name]
+    random = np.random.default_rng(seed)
+    if not row.is_float:
+        return from_codes(row, random.integers(0, row.codes, (n, n), dtype=np.uint64))
+    return random.standard_normal((n, n)).astype(natural_dtype(row))
+
+
+def torch_operands(dtype: Any, n: int) -> Any:  # noqa: ANN401
+    """The same for torch."""
+    import torch
+
+    torch.manual_seed(0)
+    return torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
+
+
+KINDS = {
+    "warpfrag gemm": warpfrag_gemm,
+    "warpfrag tile": warpfrag_tile,
+    "mmasim gemm": mmasim_gemm,
+    "mmasim tile": mmasim_tile,
+    "numpy": numpy_matmul,
+}
+
+
+def main() -> None:
+    """Answer jobs until there are no more."""
+    jobs: dict[tuple[str, str, int], Job] = {}
+    for line in sys.stdin:
+        job = json.loads(line)
+        key = (job["kind"], job["name"], job["n"])
+        if key not in jobs:
+            jobs.clear()  # one job's operands at a time
+            jobs[key] = KINDS[job["kind"]](job["name"], job["n"])
+            jobs[key]()  # warm: compiled, cached, paged in
+        start = time.perf_counter()
+        jobs[key]()
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        sys.stdout.write(json.dumps({"seconds": seconds, "peak": peak}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

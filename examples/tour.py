@@ -1,0 +1,68 @@
+"""The main job, shown on one instruction: find it, place its operands, execute it, compare with a real GPU.
+
+`make run` runs this. It writes into out/ and says what it wrote where.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import warpfrag as wf
+from warpfrag.captured import load_cases
+from warpfrag.expressions import element_formulas
+
+NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+OUT = Path("out")
+
+
+def main() -> None:
+    """Walk through everything once."""
+    mma = wf.get(NAME)
+    print(f"{mma.name}\n  legal on {', '.join(mma.targets)}\n")
+
+    print("its operands, and where lane 5 of each sits")
+    for role in "abcd":
+        operand = getattr(mma, role)
+        formulas = element_formulas(operand.layout)
+        held = [tuple(operand.layout.at(lane=5, reg=reg)) for reg in range(operand.regs)]
+        print(f"  {role}: {operand.format} {operand.shape}, {operand.regs} x {operand.ptx_type}")
+        print(f"     row = {formulas['row']}, col = {formulas['col']}")
+        print(f"     lane 5, slot 0 of each register: {' '.join(map(str, held))}")
+
+    random = np.random.default_rng(0)
+    A, B = random.standard_normal((16, 16)).astype(np.float16), random.standard_normal((16, 8)).astype(np.float16)
+    C = random.standard_normal((16, 8)).astype(np.float32)
+    words = {"a": mma.a.pack(A), "b": mma.b.pack(B), "c": mma.c.pack(C)}
+    for role, matrix in (("a", A), ("b", B), ("c", C)):
+        back = getattr(mma, role).unpack(words[role], strict=True)
+        check(f"unpack(pack({role.upper()})) is {role.upper()}, bit for bit", np.array_equal(back, matrix))
+
+    words["d"] = wf.execute(mma, words["a"], words["b"], words["c"], arch="sm_90")
+    D = mma.d.unpack(words["d"])
+    check("on matrices it gives the same codes", np.array_equal(mma(A, B, C, arch="sm_90"), D))
+    exact = A.astype(np.float64) @ B.astype(np.float64) + C
+    print(f"  largest difference from float64 arithmetic: {abs(D - exact).max():.2g} (the tensor core truncates)")
+
+    cases = list(load_cases(mma))
+    equal = all(np.array_equal(wf.execute(mma, case.a, case.b, case.c), case.d) for case in cases)
+    check(f"{sum(len(case.d) for case in cases)} captured cases: every code equal", equal)
+    known = mma.evidence("sm_90")
+    print(f"  evidence on sm_90: {known.level}, {known.detail}\n")
+
+    OUT.mkdir(exist_ok=True)
+    np.savez(OUT / "tour.npz", A=A, B=B, C=C, D=D, **{f"{role}_words": array for role, array in words.items()})
+    print(f"wrote {OUT / 'tour.npz'}: the matrices and the registers of all 32 lanes")
+
+
+def check(what: str, holds: bool) -> None:  # noqa: FBT001 (it reads as a sentence)
+    """Say that something holds, or stop."""
+    if not holds:
+        sys.exit(f"NOT TRUE: {what}")
+    print(f"  ok: {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""`warpfrag at`: which element a lane holds."""
+
+from __future__ import annotations
+
+import click
+
+from warpfrag.cli.command import instruction_argument, json_option, operand_argument, target_option, verb
+from warpfrag.cli.output import heading, notes, say_json, say_table
+from warpfrag.cli.view import view
+from warpfrag.layout import Place
+from warpfrag.registry import get
+
+
+@verb(
+    "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A",
+    "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5 2 1      # register 2, slot 1 of lane 5",
+    "warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 metadata 5",
+    "warpfrag at ldmatrix.m8n8.x4.b16 addresses 9",
+)
+@instruction_argument
+@operand_argument
+@click.argument("lane", type=int)
+@click.argument("reg", type=int, required=False)
+@click.argument("slot", type=int, required=False)
+@target_option
+@json_option
+def command(
+    *, name: str, operand: str, lane: int, reg: int | None, slot: int | None, target: str | None, as_json: bool
+) -> None:
+    """Which element a lane holds, in one slot, one register or all registers of an operand.
+
+    OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses.
+    """
+    shown = view(get(name, target), operand)
+    layout = shown.layout
+    regs = range(layout.regs) if reg is None else [reg]
+    slots = range(layout.slots) if slot is None else [slot]
+    records = [shown.record(Place(lane, reg, slot)) for reg in regs for slot in slots]
+    if as_json:
+        answer = {
+            "instruction": shown.instruction.name,
+            "operand": shown.name,
+            "elements": list(map(shown.json, records)),
+        }
+        say_json("at", {**answer, "notes": shown.notes})
+        return
+    heading(shown.title)
+    say_table(shown.header(), map(shown.cells, records))
+    notes(shown.notes)

@@ -1,0 +1,197 @@
+"""`warpfrag info`: everything about one instruction."""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.cli.command import instruction_argument, json_option, target_option, verb
+from warpfrag.cli.output import TIMES, WIDTH, heading, notes, say, say_json, say_table, shape_text, table, wrapped
+from warpfrag.cli.view import ADDRESSES, View, view
+from warpfrag.expressions import element_formulas, place_formulas
+from warpfrag.isa.rows import targets
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from warpfrag.instruction import Instruction
+
+Formulas = dict[str, str]
+
+
+@verb("warpfrag info mma.m16n8k16.f32.f16.f16.f32", "warpfrag info mma.sp.m16n8k64.s32.s8.s8.s32 --json")
+@instruction_argument
+@target_option
+@json_option
+def command(*, name: str, target: str | None, as_json: bool) -> None:
+    """Operands, registers, formulas in both directions, targets, selectors, sparsity and sources of an instruction."""
+    instruction = get(name, target)
+    if as_json:
+        say_json("info", _json(instruction))
+        return
+    heading(instruction.name)
+    if instruction.form.is_product:
+        say(_equation(instruction))
+    say()
+    _say_operands(instruction)
+    for layout in dict.fromkeys(shown.layout for shown in _views(instruction)):
+        say()
+        _say_formulas([shown for shown in _views(instruction) if shown.layout == layout])
+    unknown = {row.row.unknown for row in instruction.operands.values()} - {""}
+    for reason in unknown:
+        say("\n" + wrapped(f"layout not modelled: {reason}"))
+    say()
+    _say_rest(instruction)
+    notes(dict.fromkeys(note for shown in _views(instruction) for note in shown.notes))
+
+
+def _views(instruction: Instruction) -> list[View]:
+    """Every operand whose layout is known, and the addresses."""
+    known = [role for role, operand in instruction.operands.items() if not operand.row.unknown]
+    return [view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
+
+
+def _equation(instruction: Instruction) -> str:
+    """What the instruction computes, as mathematics."""
+    form = instruction.form
+    term = "(A · SA) · (B · SB)" if form.block_scale else "A · B"
+    if form.bitop:
+        term = f"popc(A {form.bitop} B)"
+    rounded = " with saturation" if form.satfinite else ""
+    return f"D = {term} + C{rounded}{', four times' if form.is_quad else ''}"
+
+
+def _say_operands(instruction: Instruction) -> None:
+    header = ["operand", "format", "shape", "registers", "slots", "bits of slot 0, 1, ..."]
+    lines = []
+    for role, operand in instruction.operands.items():
+        ranges = [operand.bits(slot) for slot in range(min(operand.slots, 3))]
+        bits = " ".join(f"{high}:{low}" if high > low else str(low) for high, low in ranges)
+        more = " …" if operand.slots > len(ranges) else ""
+        registers = f"{operand.regs} {TIMES} {operand.ptx_type}"
+        lines.append([role, operand.format, shape_text(operand.shape), registers, operand.slots, bits + more])
+    say_table(header, lines)
+
+
+def formulas(shown: View) -> tuple[Formulas, Formulas]:
+    """Coordinates from lane and i, and lane, reg and slot from coordinates, as a person would write them."""
+    forth, back = element_formulas(shown.layout), place_formulas(shown.layout)
+    step = shown.step("byte_id")
+    if (
+        step > 1 and shown.layout.extents["byte_id"] > 1
+    ):  # the layout counts groups of bytes, the instruction counts bytes
+        forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
+        back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
+    used = ("lane",) if shown.registers is None else ("lane", "reg", "slot")
+    return forth, {index: back[index] for index in used}
+
+
+def _element(shown: View) -> str:
+    """What i counts."""
+    slots, regs = shown.layout.slots, shown.layout.regs
+    if shown.registers is None:
+        return ""
+    if slots == 1:
+        return "i = reg"
+    return "i = slot" if regs == 1 else f"i = {slots} * reg + slot"
+
+
+def _say_formulas(alike: list[View]) -> None:
+    """The formulas of operands that share a layout."""
+    shown = alike[0]
+    forth, back = formulas(shown)
+    heading(f"{', '.join(other.name for other in alike)}  {_element(shown)}".rstrip())
+    left, right = ([f"{name} = {formula}" for name, formula in side.items()] for side in (forth, back))
+    side_by_side = table(["", "", ""], [["", *pair] for pair in zip_longest(left, right, fillvalue="")], gap=4)[1:]
+    fits = max(map(len, side_by_side)) <= WIDTH
+    for line in side_by_side if fits else [f"    {formula}" for formula in left + right]:
+        say(line)
+    say(f"    bases {shown.layout}")
+
+
+def _say_rest(instruction: Instruction) -> None:
+    facts = [("targets", " ".join(instruction.targets))]
+    if instruction.selectors:
+        facts.append(("selectors", " ".join(map(str, instruction.selectors))))
+    rule = instruction.pattern
+    if rule:
+        legal = rule.columns(ordered=instruction.form.is_ordered)
+        kept = ", ".join(f"{code:04b} keeps {' '.join(map(str, columns))}" for code, columns in sorted(legal.items()))
+        facts.append(("sparsity", f"{rule.name}, of {rule.chunk} columns {rule.kept} are stored; code {kept}"))
+    facts += [("source", source) for source in instruction.sources]
+    facts += [("evidence", line) for line in _evidence_lines(instruction)]
+    for label, text in facts:
+        say(wrapped(f"{label:<10}{text}", indent=10))
+
+
+def evidence(instruction: Instruction) -> dict[str, dict[str, Any]]:
+    """How it is known what the instruction does on each architecture that has it."""
+    able = dict.fromkeys(targets()[target].arch for target in instruction.targets)
+    return {arch: instruction.evidence(arch)._asdict() for arch in able}
+
+
+def _evidence_lines(instruction: Instruction) -> list[str]:
+    """The evidence, architectures with the same one together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for arch, known in evidence(instruction).items():
+        detail = "" if known["level"] == "not modelled" else f": {known['detail']}"
+        together.setdefault((known["level"], detail), []).append(arch)
+    return [f"{level} on {' '.join(archs)}{detail}" for (level, detail), archs in together.items()]
+
+
+def _json(instruction: Instruction) -> dict[str, Any]:
+    form, rule = instruction.form, instruction.pattern
+    known = {shown.name: shown for shown in _views(instruction)}
+    operands = {}
+    for role, operand in instruction.operands.items():
+        operands[role] = {
+            "format": operand.format.name,
+            "shape": operand.shape,
+            "registers": operand.regs,
+            "register_bits": operand.row.register_bits,
+            "words": operand.words,
+            "slots": operand.slots,
+            "ptx_type": operand.ptx_type,
+            "bits": [operand.bits(slot) for slot in range(operand.slots)],
+            "source": operand.source,
+            "not_modelled": operand.row.unknown or None,
+            **({"layout": _json_layout(known[role])} if role in known else {}),
+        }
+    return {
+        "instruction": instruction.name,
+        "op": form.op,
+        "shape": form.shape._asdict(),
+        "layouts": [word for word in form.layouts if word],
+        "kind": form.kind,
+        "fragments_of": instruction.arch or None,
+        "operands": operands,
+        "addresses": _json_layout(known[ADDRESSES]) if ADDRESSES in known else None,
+        "targets": instruction.targets,
+        "selectors": instruction.selectors,
+        "sparsity": rule
+        and {
+            "pattern": rule.name,
+            "chunk": rule.chunk,
+            "kept": rule.kept,
+            "codes": {
+                f"{code:04b}": columns for code, columns in sorted(rule.columns(ordered=form.is_ordered).items())
+            },
+        },
+        "sources": instruction.sources,
+        "evidence": evidence(instruction),
+    }
+
+
+def _json_layout(shown: View) -> dict[str, Any]:
+    forth, back = formulas(shown)
+    layout = shown.layout
+    bases = {name: [str(basis) for basis in getattr(layout, name)] for name in ("lane", "reg", "slot")}
+    return {
+        "dims": layout.dims,
+        "extents": layout.shape,
+        "bases": bases,
+        "copies": layout.copies,
+        "element_number": _element(shown) or None,
+        "from_lane_and_i": forth,
+        "from_coordinates": back,
+    }

@@ -1,0 +1,102 @@
+"""`warpfrag list`: which instructions there are."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warpfrag.cli.command import json_option, read_target, verb
+from warpfrag.cli.output import say, say_json, say_table
+from warpfrag.errors import WarpfragError
+from warpfrag.registry import find
+
+if TYPE_CHECKING:
+    from warpfrag.instruction import Instruction
+
+NOTHING_FOUND = 1
+ROLES = ("a", "b", "c", "d")
+
+
+@verb(
+    "warpfrag list --target sm_90a -a e4m3",
+    "warpfrag list --op wmma --type bf16 --long      # with the targets that accept each",
+    "warpfrag list --sparse --shape m16n8k64 --json",
+)
+@click.option("--target", metavar="SM", callback=read_target, help="Only what this target accepts.")
+@click.option("--type", "any_type", metavar="TYPE", help="Element type of any operand.")
+@click.option("-a", metavar="TYPE", help="Element type of A.")
+@click.option("-b", metavar="TYPE", help="Element type of B.")
+@click.option("-c", metavar="TYPE", help="Element type of C.")
+@click.option("-d", metavar="TYPE", help="Element type of D.")
+@click.option("--shape", metavar="SHAPE", help="Such as m16n8k16.")
+@click.option("--kind", metavar="KIND", help="What stands behind kind::, such as mxf4.")
+@click.option("--op", metavar="OP", help="The operation, such as mma.sp; wmma stands for all that begin so.")
+@click.option("--sparse/--dense", "sparse", default=None, help="Only with, or without, a sparse A.")
+@click.option("--long", "-l", "is_long", is_flag=True, help="With the targets that accept each.")
+@json_option
+def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: bool, **asked: str | None) -> int:
+    """Which instructions there are: one name per line, all of them unless options ask for less.
+
+    The exit code is 1 if no instruction answers all of the questions.
+    """
+    everything = find()
+    for question, answer in asked.items():
+        if answer is not None:
+            _check(question, answer, everything)
+    found = [
+        instruction
+        for instruction in find(target=target, sparse=sparse)
+        if all(answer is None or _answers(instruction, question, answer) for question, answer in asked.items())
+    ]
+    if as_json:
+        say_json("list", {"count": len(found), "instructions": [_json(instruction) for instruction in found]})
+    elif is_long and found:
+        say_table(["instruction", "targets"], [[entry.name, " ".join(entry.targets)] for entry in found])
+    else:
+        for instruction in found:
+            say(instruction.name)
+    if not found:
+        say("warpfrag: no instruction answers all of these questions", stream=sys.stderr)
+        return NOTHING_FOUND
+    return 0
+
+
+def _words(instruction: Instruction, question: str) -> set[str]:
+    """The words of an instruction that could answer a question."""
+    form = instruction.form
+    if question == "any_type":
+        return {getattr(form, role) for role in (*ROLES, "memory")}
+    return {str(getattr(form, question))}
+
+
+def _answers(instruction: Instruction, question: str, answer: str) -> bool:
+    wanted = answer.lower()
+    words = _words(instruction, question)
+    if question == "op" and wanted == "wmma":
+        return any(word.startswith("wmma.") for word in words)
+    return wanted in words
+
+
+def _check(question: str, answer: str, everything: list[Instruction]) -> None:
+    """Refuse a word that no instruction has: it is more likely mistyped than meant."""
+    if any(_answers(instruction, question, answer) for instruction in everything):
+        return
+    known = dict.fromkeys(word for instruction in everything for word in sorted(_words(instruction, question)) if word)
+    asked = f"type of {question.upper()}" if question in ROLES else question.removeprefix("any_")
+    msg = f"no instruction has the {asked} {answer!r}: there are {', '.join(known)}"
+    raise WarpfragError(msg)
+
+
+def _json(instruction: Instruction) -> dict[str, Any]:
+    form = instruction.form
+    return {
+        "name": instruction.name,
+        "op": form.op,
+        "shape": str(form.shape),
+        "kind": form.kind,
+        **{role: getattr(form, role) for role in ROLES},
+        "sparse": form.is_sparse,
+        "targets": instruction.targets,
+    }

@@ -1,0 +1,100 @@
+"""`warpfrag pack`: from a matrix to hex registers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warpfrag.cli.command import (
+    choice_options,
+    instruction_argument,
+    json_option,
+    operand_argument,
+    target_option,
+    verb,
+)
+from warpfrag.cli.dumps import dump_lines
+from warpfrag.cli.matrices import read_matrix
+from warpfrag.cli.output import say, say_json
+from warpfrag.cli.view import View, view
+from warpfrag.errors import InvalidOperand
+from warpfrag.operand import Metadata, Operand, Scale
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.operand import Rounding
+
+
+@verb(
+    "warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt",
+    "warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 a",
+    "warpfrag pack mma.sp.m16n8k32.f32.f16.f16.f32 metadata sparse.txt --full",
+)
+@instruction_argument
+@operand_argument
+@click.argument("file", default="-", metavar="[FILE|-]")
+@click.option("--raw", is_flag=True, help="The numbers are codes, not values.")
+@click.option(
+    "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
+)
+@click.option("--full", is_flag=True, help="FILE holds the full A of a sparse instruction: thin it first.")
+@choice_options("selector", "thread_id", "byte_id")
+@target_option
+@json_option
+def command(
+    *,
+    name: str,
+    operand: str,
+    file: str,
+    target: str | None,
+    raw: bool,
+    rounding: Rounding,
+    full: bool,
+    as_json: bool,
+    **choice: int | None,
+) -> None:
+    """Registers that hold a matrix, in hex: a line per lane, a word of 32 bits per column.
+
+    FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... will do) or .npy; without one,
+    stdin is read. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as
+    it is stored and metadata as codes, rows by chunks, unless --full.
+    """
+    shown = view(get(name, target), operand)
+    next(shown.chosen(choice))  # refuses an option that is not for this operand
+    words = _pack(shown, file, choice, raw=raw, rounding=rounding, full=full).reshape(32, -1).tolist()
+    if as_json:
+        say_json("pack", {"instruction": shown.instruction.name, "operand": shown.name, "words": words})
+        return
+    for line in dump_lines(words):
+        say(line)
+
+
+def _pack(
+    shown: View, file: str, choice: dict[str, int | None], *, raw: bool, rounding: Rounding, full: bool
+) -> NDArray[Any]:
+    """The words of every lane."""
+    registers, instruction = shown.registers, shown.instruction
+    chosen = {dim: index or 0 for dim, index in choice.items() if dim in shown.choices}
+    if registers is None:
+        msg = f"addresses of {instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
+        raise InvalidOperand(msg)
+    if full:
+        if shown.name not in {"a", "metadata"}:
+            msg = f"--full is for A and metadata of a sparse instruction, not for {shown.name}"
+            raise InvalidOperand(msg)
+        matrix = read_matrix(file, (instruction.shape.m, instruction.shape.k))
+        stored, codes = instruction.compress(matrix, raw=raw, rounding=rounding)
+        matrix = stored if shown.name == "a" else codes
+    else:
+        matrix = read_matrix(file, registers.shape)
+    if isinstance(registers, Metadata):
+        return registers.pack(matrix, **chosen)
+    if isinstance(registers, Scale):
+        return registers.pack(matrix, raw=raw, rounding=rounding, **chosen)
+    if not isinstance(registers, Operand):
+        msg = f"{shown.name} of {instruction} cannot be packed"
+        raise InvalidOperand(msg)
+    return registers.pack(matrix, raw=raw, rounding=rounding)

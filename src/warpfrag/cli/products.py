@@ -1,0 +1,207 @@
+"""`warpfrag products`: what is multiplied and added for one element of D, and where it all sits."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warpfrag.cli.command import CHOICES, instruction_argument, json_option, target_option, verb
+from warpfrag.cli.output import heading, notes, say, say_json, say_table
+from warpfrag.cli.view import Record, bits_text, view
+from warpfrag.errors import InvalidOperand
+from warpfrag.layout import check_index
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from warpfrag.instruction import Instruction
+
+Term = dict[str, Any]
+
+
+@verb(
+    "warpfrag products mma.m16n8k16.f32.f16.f16.f32 9 3",
+    "warpfrag products mma.sp.m16n8k32.f32.f16.f16.f32 9 3 --selector 1",
+    "warpfrag products mma.m8n8k4.row.col.f32.f16.f16.f32 0 5 --mma 2",
+)
+@instruction_argument
+@click.argument("row", type=int)
+@click.argument("col", type=int)
+@click.option("--mma", type=int, metavar="N", help=CHOICES["mma"] + " All without it.")
+@click.option("--selector", type=int, metavar="N", help=CHOICES["selector"] + " 0 without it.")
+@click.option(
+    "--codes", metavar="FILE", help="Metadata codes, rows by chunks: show which column of A each stored one is."
+)
+@click.option("--byte-id", type=(int, int), metavar="A B", help="Byte ids of the scales. 0 0 without it.")
+@click.option("--thread-id", type=(int, int), metavar="A B", help="Thread ids of the scales. 0 0 without it.")
+@target_option
+@json_option
+def command(
+    *,
+    name: str,
+    row: int,
+    col: int,
+    mma: int | None,
+    selector: int | None,
+    codes: str | None,
+    byte_id: tuple[int, int] | None,
+    thread_id: tuple[int, int] | None,
+    target: str | None,
+    as_json: bool,
+) -> None:
+    """Which elements of A, B and C make D[ROW, COL], and in which lanes, registers and bits they are.
+
+    For a sparse A: which stored columns, and where the metadata codes are that say what they stand for. With block
+    scaling: which scale factors, and where.
+    """
+    instruction = get(name, target)
+    if not instruction.form.is_product:
+        msg = f"{instruction} moves elements and multiplies none: products are for mma, mma.sp and wmma.mma"
+        raise InvalidOperand(msg)
+    check_index("row", row, instruction.shape.m)
+    check_index("col", col, instruction.shape.n)
+    _check_options(instruction, {"selector": selector, "codes": codes}, {"byte_id": byte_id, "thread_id": thread_id})
+    columns = _read_columns(instruction, codes)
+    ids = list(zip("ab", byte_id or (0, 0), thread_id or (0, 0), strict=True))
+    results = []
+    for choice in view(instruction, "d").chosen({"mma": mma}):
+        found: Term = {"mma": None, **choice}
+        found |= {role: view(instruction, role).where([row, col], choice) for role in "dc"}
+        if instruction.pattern:
+            found["terms"] = _sparse_terms(instruction, row, col, selector or 0, columns)
+        else:
+            found["terms"] = _terms(instruction, row, col, choice)
+        found["scales"] = _scales(instruction, row, col, ids) if instruction.form.block_scale else []
+        results.append(found)
+    known = list(dict.fromkeys(note for role in "abcd" for note in view(instruction, role).notes))
+    if as_json:
+        asked = {"instruction": instruction.name, "row": row, "col": col}
+        say_json("products", {**asked, "results": results, "notes": known})
+        return
+    for place, found in enumerate(results):
+        if place:
+            say()
+        number = f" of mma {found['mma']}" if found["mma"] is not None else ""
+        heading(f"D[{row}, {col}]{number} of {instruction}")
+        _say(found)
+        if instruction.pattern and columns is None:
+            _say_b(instruction, col)
+    notes(known)
+
+
+def _check_options(instruction: Instruction, sparse: dict[str, object], scaled: dict[str, object]) -> None:
+    """Refuse options about metadata or scale factors that the instruction does not have."""
+    given = [(option, "a sparse A") for option, said in sparse.items() if said is not None and not instruction.pattern]
+    needs_scales = [option for option, said in scaled.items() if said is not None and not instruction.form.block_scale]
+    for option, what in [*given, *((option, "block scaling") for option in needs_scales)]:
+        msg = f"--{option.replace('_', '-')} is for instructions with {what}, which {instruction} has not"
+        raise InvalidOperand(msg)
+
+
+def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]] | None:
+    """The logical column of every stored element, by a file of metadata codes."""
+    rule = instruction.pattern
+    if codes is None or rule is None:
+        return None
+    from warpfrag.cli.matrices import read_matrix
+    from warpfrag.sparsity import logical_columns
+
+    fields = read_matrix(codes, instruction.metadata.shape)
+    return [list(map(int, line)) for line in logical_columns(rule, fields, ordered=instruction.form.is_ordered)]
+
+
+def _terms(instruction: Instruction, row: int, col: int, choice: Record) -> list[Term]:
+    """One product per k: A[row, k] and B[k, col]."""
+    a, b = view(instruction, "a"), view(instruction, "b")
+    return [
+        {"k": k, "a": a.where([row, k], choice), "b": b.where([k, col], choice)} for k in range(instruction.shape.k)
+    ]
+
+
+def _sparse_terms(
+    instruction: Instruction, row: int, col: int, selector: int, columns: list[list[int]] | None
+) -> list[Term]:
+    """One product per stored column: the logical columns it may be, or is, and the metadata code that says so."""
+    rule = instruction.pattern
+    if rule is None:
+        return []
+    a, b, metadata = (view(instruction, role) for role in ("a", "b", "metadata"))
+    legal = rule.columns(ordered=instruction.form.is_ordered).values()
+    terms = []
+    for stored in range(instruction.shape.k // 2):
+        chunk, order = divmod(stored, rule.kept)
+        possible = sorted({chunk * rule.chunk + kept[order] for kept in legal})
+        (code,) = metadata.where([row, chunk], {"selector": selector})
+        exact = columns[row][stored] if columns else None
+        term: Term = {"stored": stored, "k": exact, "possible_k": possible if exact is None else [exact]}
+        term |= {"a": a.where([row, stored], {}), "metadata": code}
+        terms.append(term | ({} if exact is None else {"b": b.where([exact, col], {})}))
+    return terms
+
+
+def _scales(instruction: Instruction, row: int, col: int, ids: list[tuple[str, int, int]]) -> list[Term]:
+    """The scale factors of A's row and B's column, and which k each is for."""
+    a, b = view(instruction, "scale_a"), view(instruction, "scale_b")
+    count = a.layout.extents["scale"]
+    each = instruction.shape.k // count
+    choices = {side: {"byte_id": byte_id, "thread_id": thread_id} for side, byte_id, thread_id in ids}
+    return [
+        {
+            "scale": scale,
+            "k_first": scale * each,
+            "k_last": (scale + 1) * each - 1,
+            "scale_a": a.where([row, scale], choices["a"]),
+            "scale_b": b.where([scale, col], choices["b"]),
+        }
+        for scale in range(count)
+    ]
+
+
+def _place(role: str, holders: list[Record]) -> list[object]:
+    """The holder that the hardware reads, as cells of a table."""
+    first = holders[0]
+    return [first["lane"], first["reg"], bits_text(first), f"{role}{first['element']}"]
+
+
+def _say(found: Term) -> None:
+    """The result as tables: D and C, the products, the scales."""
+    place = ["lane", "reg", "bits", "element"]
+    say_table(["", *place], [[role.upper(), *_place(role, found[role])] for role in "dc"])
+    say()
+    terms = found["terms"]
+    is_sparse = "metadata" in terms[0]
+    header = [
+        "k",
+        *(["stored"] if is_sparse else []),
+        "A lane",
+        *place[1:],
+        *(["code lane", "bits"] if is_sparse else []),
+    ]
+    header += ["B lane", *place[1:]] if "b" in terms[0] else []
+    lines = []
+    for term in terms:
+        line: list[object] = [term["k"] if term["k"] is not None else "|".join(map(str, term["possible_k"]))]
+        line += [term["stored"]] if is_sparse else []
+        line += _place("a", term["a"])
+        line += [term["metadata"]["lane"], bits_text(term["metadata"])] if is_sparse else []
+        line += _place("b", term["b"]) if "b" in term else []
+        lines.append(line)
+    say_table(header, lines)
+    if found["scales"]:
+        say()
+        scales = []
+        for scale in found["scales"]:
+            (a,), (b,) = scale["scale_a"], scale["scale_b"]
+            scales.append([f"{scale['k_first']}..{scale['k_last']}", a["lane"], bits_text(a), b["lane"], bits_text(b)])
+        say_table(["k", "scale_a lane", "bits", "scale_b lane", "bits"], scales)
+
+
+def _say_b(instruction: Instruction, col: int) -> None:
+    """The column of B, of which the metadata chooses."""
+    b = view(instruction, "b")
+    half = instruction.shape.k // 2
+    lines = [[k, *_place("b", b.where([k, col], {}))] for k in range(instruction.shape.k)]
+    header = ["k", "B lane", "reg", "bits", "element"]
+    say()
+    say_table([*header, *header], [[*left, *right] for left, right in zip_longest(lines[:half], lines[half:])])

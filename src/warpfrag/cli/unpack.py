@@ -1,0 +1,119 @@
+"""`warpfrag unpack`: from a hex register dump to a matrix."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warpfrag.cli.command import (
+    choice_options,
+    instruction_argument,
+    json_option,
+    operand_argument,
+    target_option,
+    verb,
+)
+from warpfrag.cli.dumps import parse_dump
+from warpfrag.cli.matrices import code_text, matrix_lines, read_text, short_text, value_text
+from warpfrag.cli.output import say, say_json
+from warpfrag.cli.view import View, view
+from warpfrag.errors import InvalidOperand
+from warpfrag.operand import Metadata, Operand, Scale
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+
+@verb(
+    "warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt",
+    "cuda-gdb ... | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d - --by register",
+    "warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt --raw      # codes in hex",
+)
+@instruction_argument
+@operand_argument
+@click.argument("file", default="-", metavar="[FILE|-]")
+@click.option("--raw", is_flag=True, help="Print codes in hex, not values.")
+@click.option("--exact", is_flag=True, help="Print every digit of a value.")
+@click.option("--strict", is_flag=True, help="Refuse copies of one element that differ (wmma).")
+@click.option("--by", type=click.Choice(["lane", "register"]), help="What a line is, where the dump names no lanes.")
+@choice_options("selector", "thread_id", "byte_id")
+@target_option
+@json_option
+def command(
+    *,
+    name: str,
+    operand: str,
+    file: str,
+    by: str | None,
+    target: str | None,
+    raw: bool,
+    exact: bool,
+    strict: bool,
+    as_json: bool,
+    **choice: int | None,
+) -> None:
+    """The matrix that registers hold, from a dump as printf or a debugger shows it.
+
+    Words are hex, with or without 0x. A line may name its lane (lane 3:, T3, [3]) and its registers (%r12 = ...); lines
+    without names are the lanes in order, or one stream. FILE is text; without one, stdin is read.
+
+    Values are printed with as few digits as tell them apart: `warpfrag pack --rounding rne` reads back the same. In
+    JSON they have every digit, and those that are not finite are the strings nan, inf and -inf.
+    """
+    shown = view(get(name, target), operand)
+    next(shown.chosen(choice))  # refuses an option that is not for this operand
+    registers = shown.registers
+    if registers is None:
+        msg = f"addresses of {shown.instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
+        raise InvalidOperand(msg)
+    rows = parse_dump(read_text(file), registers.words, wide=registers.row.register_bits > 32, by=by)
+    is_codes = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
+    matrix = _unpack(shown, rows, choice, raw=is_codes, strict=strict)
+    if as_json:
+        asked = {"instruction": shown.instruction.name, "operand": shown.name, "raw": is_codes}
+        write = _json_value if registers.format.is_float and not is_codes else int
+        say_json("unpack", {**asked, "matrix": _each(matrix.tolist(), write)})
+        return
+    if isinstance(registers, Metadata):
+        cells = _each(matrix.tolist(), lambda code: f"0b{code:04b}")
+    elif is_codes:
+        cells = _each(matrix.tolist(), lambda code: code_text(code, registers.format))
+    else:
+        cells = _each(matrix.tolist(), value_text if exact else short_text(matrix.dtype))
+    for line in matrix_lines(cells):
+        say(line)
+
+
+def _unpack(
+    shown: View, rows: list[list[int]], choice: dict[str, int | None], *, raw: bool, strict: bool
+) -> NDArray[Any]:
+    """The matrix, of codes if raw."""
+    import numpy as np
+
+    words = np.array(rows, np.uint32)
+    registers = shown.registers
+    chosen = {dim: index or 0 for dim, index in choice.items() if dim in shown.choices}
+    if isinstance(registers, Metadata):
+        return registers.unpack(words[:, 0], **chosen)
+    if isinstance(registers, Scale):
+        return registers.unpack(words[:, 0], raw=raw, **chosen)
+    if isinstance(registers, Operand):
+        return registers.unpack(words, raw=raw, strict=strict)
+    msg = f"{shown.name} of {shown.instruction} cannot be unpacked"
+    raise InvalidOperand(msg)
+
+
+def _each(nested: Any, write: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (lists in lists)
+    """Nested lists with every number rewritten."""
+    return [_each(part, write) for part in nested] if isinstance(nested, list) else write(nested)
+
+
+def _json_value(value: Any) -> float | str:  # noqa: ANN401 (a float, or a scalar of ml_dtypes)
+    """A value as JSON can hold it."""
+    number = float(value)
+    return number if math.isfinite(number) else repr(number)

@@ -1,0 +1,74 @@
+"""`warpfrag verify`: compare with the GPU of this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from warpfrag.cli.command import json_option, verb
+from warpfrag.cli.output import say, say_json
+
+if TYPE_CHECKING:
+    from warpfrag.hardware.report import Line
+
+NO_GPU = 3
+
+
+@verb(
+    "warpfrag verify                                       # everything this GPU can run, 1000 cases each",
+    "warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000",
+    "warpfrag verify --capture my_gpu.npz --report my_gpu.md   # evidence to contribute",
+)
+@click.argument("names", metavar="[INSTRUCTION]...", nargs=-1)
+@click.option("--cases", default=1000, show_default=True, help="Cases for each instruction and selector.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the operands.")
+@click.option("--device", default=0, show_default=True, help="Which GPU.")
+@click.option("--capture", type=click.Path(path_type=Path), help="Write operands and results, for `warpfrag check`.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write the report as Markdown.")
+@json_option
+def command(
+    names: tuple[str, ...],
+    cases: int,
+    seed: int,
+    device: int,
+    capture: Path | None,
+    report: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Run instructions on the GPU of this machine and compare every code with what warpfrag predicts.
+
+    Exit code 0 if every code is equal, 1 if one differs or a kernel did not run, 3 if there is no GPU.
+    """
+    from warpfrag.hardware.device import NoGpu
+    from warpfrag.hardware.verify import verify
+
+    def progress(number: int, total: int, line: Line) -> None:
+        selector = "" if line.selector is None else f" #{line.selector}"
+        state = line.trouble or ("equal" if not line.differing else f"{line.differing} DIFFER")
+        say(
+            f"[{number}/{total}] {line.instruction}{selector}: {line.cases} cases, {state}",
+            stream=sys.stderr,
+        )
+
+    try:
+        found = verify(list(names) or None, cases=cases, seed=seed, device=device, capture=capture, progress=progress)
+    except NoGpu as error:
+        say(
+            f"warpfrag: {error}; `warpfrag check` compares with captured results instead",
+            stream=sys.stderr,
+        )
+        return NO_GPU
+    if report:
+        report.write_text(found.markdown(), encoding="utf-8")
+    if as_json:
+        say_json("verify", found.json())
+    else:
+        for line in found.lines:
+            for mismatch in line.mismatches:
+                say(f"{line.instruction}: {mismatch}")
+        say(found.summary())
+    return 0 if found.equal else 1

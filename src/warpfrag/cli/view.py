@@ -1,0 +1,201 @@
+"""One operand as the command line shows it: its places, the coordinates people give, and what to know about it.
+
+A layout may have coordinates that choose (a product, a matrix, a selector, a byte): those are options. The others, row
+and column, are arguments. Everything is a record, a dict from column to number, which text and JSON print alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.cli.command import CHOICES
+from warpfrag.cli.output import shape_text
+from warpfrag.errors import InvalidOperand
+from warpfrag.layout import check_index
+from warpfrag.operand import Metadata, Scale, SparseOperand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from warpfrag.instruction import Instruction
+    from warpfrag.layout import Layout, Place
+    from warpfrag.operand import Registers
+
+Record = dict[str, int]
+ADDRESSES = "addresses"
+
+
+class Columns(NamedTuple):
+    """A range of logical columns of a sparse A, both ends included."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand, or the row addresses of ldmatrix and stmatrix, which are no registers."""
+
+    instruction: Instruction
+    name: str
+    layout: Layout
+    registers: Registers | None = None
+
+    @property
+    def title(self) -> str:
+        """What is shown, for the line above an answer."""
+        if self.registers is None:
+            return f"row addresses of {self.instruction}"
+        return f"{self.name} of {self.instruction}: {shape_text(self.registers.shape)} {self.registers.format}"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The coordinates that options give."""
+        return tuple(dim for dim in self.layout.dims if dim in CHOICES)
+
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """The coordinates that arguments give."""
+        return tuple(dim for dim in self.layout.dims if dim not in CHOICES)
+
+    def step(self, dim: str) -> int:
+        """What one step of the layout means to the user: byte_id counts bytes, the layout counts groups of them."""
+        return self.registers.byte_ids.step if dim == "byte_id" and isinstance(self.registers, Scale) else 1
+
+    def record(self, place: Place) -> Record:
+        """A place and the element it holds."""
+        found: Record = {"lane": place.lane}
+        if self.registers is not None:
+            bits = self.registers.bits(place.slot)
+            element = place.reg * self.registers.slots + place.slot
+            found |= {
+                "reg": place.reg,
+                "slot": place.slot,
+                "element": element,
+                "bit_high": bits.high,
+                "bit_low": bits.low,
+            }
+        coordinates = self.layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
+        return found | {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.layout.dims}
+
+    def places(self) -> Iterator[Record]:
+        """Every place, lane by lane."""
+        return map(self.record, self.layout.places())
+
+    def chosen(self, choice: Mapping[str, int | None]) -> Iterator[Record]:
+        """Every value of the coordinates that choose, narrowed down by what the user said."""
+        for dim, index in choice.items():
+            if index is not None and dim not in self.choices:
+                has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no such option"
+                msg = f"--{dim.replace('_', '-')} is not for {self.name} of {self.instruction}, which takes {has}"
+                raise InvalidOperand(msg)
+        extents = self.layout.extents
+        ranges = []
+        for dim in self.choices:
+            legal = range(0, extents[dim] * self.step(dim), self.step(dim))
+            index = choice.get(dim)
+            if index is not None and index not in legal:
+                msg = f"{dim} is one of {', '.join(map(str, legal))}, got {index}"
+                raise InvalidOperand(msg)
+            ranges.append(legal if index is None else [index])
+        return (dict(zip(self.choices, values, strict=True)) for values in product(*ranges))
+
+    def where(self, position: Sequence[int], choice: Mapping[str, int | None]) -> list[Record]:
+        """Every holder of the element at a position, for every choice that the user left open."""
+        if len(position) != len(self.positions):
+            names = " and ".join(self.positions)
+            msg = f"expected {names} for {self.name} of {self.instruction}, got {len(position)} numbers"
+            raise InvalidOperand(msg)
+        coordinates = dict(zip(self.positions, position, strict=True))
+        for dim, index in coordinates.items():
+            check_index(dim, index, self.layout.extents[dim])
+        return [
+            self.record(place)
+            for chosen in self.chosen(choice)
+            for place in self.layout.where(
+                **{dim: index // self.step(dim) for dim, index in chosen.items()}, **coordinates
+            )
+        ]
+
+    def logical(self, record: Record) -> Columns | None:
+        """The logical columns of A that a stored element or a metadata code is about; None for other operands."""
+        rule = self.instruction.pattern
+        if isinstance(self.registers, SparseOperand) and rule:
+            chunk = record["col"] // rule.kept
+        elif isinstance(self.registers, Metadata) and rule:
+            chunk = record["chunk"]
+        else:
+            return None
+        return Columns(chunk * rule.chunk, (chunk + 1) * rule.chunk - 1)
+
+    def header(self) -> list[str]:
+        """The columns of a text table of records."""
+        place = (
+            ["lane", "reg", "slot", "bits", *(["element"] if self.has_numbers else [])] if self.registers else ["lane"]
+        )
+        dims = [
+            "stored col" if dim == "col" and isinstance(self.registers, SparseOperand) else dim
+            for dim in self.layout.dims
+        ]
+        about = isinstance(self.registers, SparseOperand | Metadata)
+        return [*place, *dims, *(["logical cols"] if about else [])]
+
+    def cells(self, record: Record) -> list[object]:
+        """One line of that table."""
+        cells: list[object] = [record["lane"]]
+        if self.registers:
+            cells += [record["reg"], record["slot"], bits_text(record)]
+            cells += [f"{self.name}{record['element']}"] if self.has_numbers else []
+        cells += [record[dim] for dim in self.layout.dims]
+        columns = self.logical(record)
+        return [*cells, *([f"{columns.first}..{columns.last}"] if columns else [])]
+
+    def json(self, record: Record) -> dict[str, object]:
+        """A record as JSON has it."""
+        columns = self.logical(record)
+        return {**record, **({"logical_first": columns.first, "logical_last": columns.last} if columns else {})}
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether PTX numbers the elements: a0, a1, ... for a matrix, nothing for metadata and scales."""
+        return len(self.name) == 1
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know when reading places of this operand."""
+        found = []
+        if self.instruction.arch:
+            found.append(
+                f"wmma fragments differ between GPUs: these are of {self.instruction.arch}; --target chooses others"
+            )
+        if self.layout.copies > 1:
+            found.append(f"every element is held {self.layout.copies} times; the hardware reads the first")
+        if self.registers and self.registers.row.register_bits > 32:
+            found.append("a register has 64 bits: register r is the 32-bit words 2r and 2r + 1")
+        if isinstance(self.registers, SparseOperand):
+            found.append("half of A is stored: the metadata code of a chunk says which logical columns")
+        return found
+
+
+def bits_text(record: Record) -> str:
+    """A range of bits as manuals write it."""
+    return (
+        f"{record['bit_high']}:{record['bit_low']}"
+        if record["bit_high"] > record["bit_low"]
+        else f"{record['bit_low']}"
+    )
+
+
+def view(instruction: Instruction, operand: str) -> View:
+    """The operand that a word names, in any case; NotModelled where nobody knows its layout."""
+    name = operand.lower()
+    if name in instruction.operands:
+        registers = instruction.operands[name]
+        return View(instruction, name, registers.layout, registers)
+    if name == ADDRESSES and instruction.addresses is not None:
+        return View(instruction, name, instruction.addresses)
+    known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
+    msg = f"{instruction} has no operand {operand!r}: it has {', '.join(known)}"
+    raise InvalidOperand(msg)

@@ -1,0 +1,57 @@
+"""Evidence: how well it is known what an instruction computes on an architecture."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from warpfrag.arithmetic import plan
+from warpfrag.captured.index import evidence_rows
+from warpfrag.errors import NotModelled
+from warpfrag.isa.names import spell
+from warpfrag.isa.operands import operands
+from warpfrag.isa.rows import Form, architectures, legal_targets, targets
+
+Level = Literal["specified", "hardware", "published", "not modelled"]
+
+
+class Evidence(NamedTuple):
+    """How an answer is known: by the ISA, by comparison with a GPU, by a published model, or not at all.
+
+    `cases` counts the captured tiles that were compared with a GPU. `machine` is what the instruction becomes there,
+    `native` whether that is one machine instruction.
+    """
+
+    level: Level
+    detail: str
+    cases: int = 0
+    machine: str = ""
+    native: bool = False
+
+
+def evidence(form: Form, arch: str) -> Evidence:
+    """What is known of a form on an architecture or target."""
+    wanted = targets()[arch].arch if arch in targets() else arch
+    able = {targets()[target].arch for target in legal_targets(form)}
+    if wanted not in able:
+        reason = f"not legal on {arch}" if wanted in architectures() else f"unknown arch {arch!r}"
+        return Evidence("not modelled", reason)
+    if not form.is_product:
+        return _mover_evidence(form, wanted)
+    try:
+        steps = plan(form, wanted)
+    except NotModelled as error:
+        return Evidence("not modelled", str(error))
+    rows = evidence_rows(spell(form), wanted)
+    if rows:
+        detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows)
+        return Evidence("hardware", detail, sum(row.cases for row in rows), steps.machine, steps.native)
+    return Evidence(steps.level, steps.source, 0, steps.machine, steps.native)
+
+
+def _mover_evidence(form: Form, arch: str) -> Evidence:
+    """A mover is known as well as its layouts are: measured where the ISA leaves them open, else specified."""
+    rows = operands(form, arch).values()
+    unknown = next((row.unknown for row in rows if row.unknown), "")
+    if unknown:
+        return Evidence("not modelled", unknown)
+    return Evidence("hardware" if form.is_wmma else "specified", "; ".join(dict.fromkeys(row.source for row in rows)))

@@ -1,0 +1,261 @@
+"""Execute one instruction: registers of 32 lanes in, registers of 32 lanes out, as the hardware would.
+
+    registers --unpack--> matrices of codes --arithmetic--> matrix of codes --pack--> registers
+
+What depends only on the instruction and the architecture is prepared once, in a `Runner`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag import fragment
+from warpfrag.arithmetic import matmul, plan
+from warpfrag.codes import code_dtype, from_codes
+from warpfrag.errors import IllegalInstruction, InvalidOperand
+from warpfrag.isa.legality import check_selector, resolve
+from warpfrag.isa.names import spell
+from warpfrag.isa.rows import Form, HasForm, legal_targets, targets
+from warpfrag.operand import operands_of
+from warpfrag.sparsity import compress, logical_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.operand import Operand, Rounding
+
+FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
+
+
+def execute(
+    instruction: str | HasForm,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int | None = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    byte_id: tuple[int, int] = (0, 0),
+    thread_id: tuple[int, int] = (0, 0),
+    arch: str = "sm_90",
+    threads: int | None = None,
+) -> NDArray[np.uint32]:
+    """D's registers, uint32[..., 32, words], bit for bit; leading axes broadcast; c=None is zero.
+
+    A sparse instruction takes `metadata` words and a `selector`, a block-scaled one `scale_a` and `scale_b` words and
+    the ids that choose their bytes and lanes. IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows
+    what that architecture computes.
+    """
+    runner = _runner(instruction, arch)
+    given = [runner.a.check(a), runner.b.check(b)]
+    if c is not None:
+        given.append(runner.c.check(c))
+    chosen = runner.check_chosen(metadata=metadata, scale_a=scale_a, scale_b=scale_b)
+    batch = _batch([array.shape[:-2] for array in given] + [array.shape[:-1] for array in chosen.values()])
+    codes_a, codes_b = runner.a.read(given[0], batch), runner.b.read(given[1], batch)
+    codes_c = runner.c.zeros(codes_a, codes_b) if c is None else runner.c.read(given[2], batch)
+    extra = runner.read_chosen(chosen, batch, selector, byte_id, thread_id)
+    result = matmul(runner.plan, codes_a, codes_b, codes_c, threads=threads, **extra)
+    return runner.d.write(result, batch)
+
+
+def call(
+    form: Form,
+    A: ArrayLike,
+    B: ArrayLike,
+    C: ArrayLike | None = None,
+    *,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    arch: str = "sm_90",
+    raw: bool = False,
+    rounding: Rounding = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """D of matrices instead of registers: the arithmetic without the lanes, so wmma works on every architecture.
+
+    A sparse instruction takes the full, thinned A; a block-scaled one the matrices of its scale factors.
+    """
+    wanted = arithmetic_arch(form, arch)
+    operands = operands_of(form, wanted)
+    a, extra = _full_a(form, operands["a"], A, raw=raw, rounding=rounding)
+    given = {"a": a, "b": operands["b"].codes(B, raw=raw, rounding=rounding)}
+    if C is not None:
+        given["c"] = operands["c"].codes(C, raw=raw, rounding=rounding)
+    for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
+        _check_given(form, role, operands, given=scales is not None)
+        if scales is not None:
+            extra[role] = operands[role].codes(scales, raw=raw, rounding=rounding)
+    axes = len(operands["d"].shape)
+    batch = _batch([o.shape[:-axes] for o in given.values()] + [e.shape[:-2] for e in extra.values()])
+    tiled = {role: _tiles(array, batch, axes) for role, array in given.items()}
+    if C is None:
+        shape = (len(tiled["a"]), tiled["a"].shape[1], tiled["b"].shape[2])
+        tiled["c"] = np.zeros(shape, code_dtype(operands["c"].format))
+    extra = {role: _tiles(array, batch, 2) for role, array in extra.items()}
+    codes = matmul(plan(form, wanted), **tiled, threads=threads, **extra).reshape(*batch, *operands["d"].shape)
+    return codes if raw else from_codes(operands["d"].format, codes)
+
+
+def arithmetic_arch(form: Form, arch: str) -> str:
+    """The architecture whose arithmetic a target name stands for; refused where the form cannot run."""
+    if not form.is_product:
+        raise IllegalInstruction(spell(form), "it moves registers and computes nothing")
+    if arch not in targets():
+        raise IllegalInstruction(spell(form), f"unknown arch {arch!r}; expected one of {', '.join(targets())}")
+    wanted = targets()[arch].arch
+    able = dict.fromkeys(targets()[target].arch for target in legal_targets(form))
+    if wanted not in able:
+        raise IllegalInstruction(spell(form), f"arch {arch!r} cannot run it; it runs on {', '.join(able)}")
+    return wanted
+
+
+class Port:
+    """The way between the registers of one operand and its matrices of codes.
+
+    A few tiles move by one gather with an index, many by the transposition of `fragment`.
+    """
+
+    def __init__(self, operand: Operand) -> None:
+        """Find the element of each place, and the first place of each element."""
+        layout = operand.layout
+        self.operand = operand
+        self.words = (layout.lanes, operand.words)
+        self.shape = operand.shape[-2:]  # the four products of m8n8k4 are four tiles
+        self.size = prod(operand.shape)
+        self.container = np.dtype(f"<u{max(1, operand.row.container // 8)}")
+        self.fills_bytes = operand.row.container == operand.format.bits and operand.row.container % 8 == 0
+        coordinates = [layout.at(lane=place.lane, reg=place.reg, slot=place.slot) for place in layout.places()]
+        self.elements = np.ravel_multi_index(tuple(zip(*coordinates, strict=True)), layout.shape).astype(np.intp)
+        self.first_places = np.empty(self.size, np.intp)
+        # of several copies the first is written last, and stays
+        self.first_places[self.elements[::-1]] = np.arange(self.elements.size)[::-1]
+
+    def check(self, words: ArrayLike) -> NDArray[np.uint32]:
+        """Registers as an array, or the operand's refusal."""
+        found = np.asarray(words)
+        if found.dtype == np.uint32 and found.shape[-2:] == self.words:
+            return found
+        return self.operand.check_words(found)
+
+    def read(self, words: NDArray[np.uint32], batch: tuple[int, ...]) -> NDArray[Any]:
+        """Codes [tiles, rows, cols] of registers."""
+        tiles = _tiles(words, batch, 2)
+        if self.fills_bytes and len(tiles) <= FEW_TILES:
+            codes = tiles.reshape(len(tiles), -1).view(self.container)
+            return codes.take(self.first_places, axis=1).reshape(-1, *self.shape)
+        return fragment.unpack(self.operand.row, tiles).reshape(-1, *self.shape)
+
+    def zeros(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+        """The codes of a C that is zero, for these A and B."""
+        return np.zeros((len(a), a.shape[1], b.shape[2]), code_dtype(self.operand.format))
+
+    def write(self, codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.uint32]:
+        """Registers of codes [tiles, rows, cols]."""
+        tiles = codes.reshape(-1, self.size)
+        if len(tiles) <= FEW_TILES:
+            words: NDArray[np.uint32] = tiles.take(self.elements, axis=1).view(np.uint32)
+        else:
+            words = fragment.pack(self.operand.row, tiles.reshape(-1, *self.operand.shape))
+        return words.reshape(*batch, *self.words)
+
+
+class Runner:
+    """One form on one architecture, ready to run: its plan, and a port for each operand."""
+
+    def __init__(self, form: Form, arch: str) -> None:
+        """Look everything up that does not depend on the operands."""
+        self.form = form
+        self.plan = plan(form, arch)
+        # wmma registers are those of the architecture that runs it; where nobody knows them, that is NotModelled
+        self.operands = operands_of(form, arch)
+        self.a, self.b, self.c, self.d = (Port(self.operands[role]) for role in "abcd")
+        self.is_plain = not (form.is_sparse or form.block_scale)
+
+    def check_chosen(self, **given: ArrayLike | None) -> dict[str, NDArray[np.uint32]]:
+        """Metadata and scale words: those that the form has must come, others must not."""
+        found = {}
+        for role, words in given.items():
+            _check_given(self.form, role, self.operands, given=words is not None)
+            if words is not None:
+                found[role] = self.operands[role].check_words(words)
+        return found
+
+    def read_chosen(
+        self,
+        chosen: dict[str, NDArray[np.uint32]],
+        batch: tuple[int, ...],
+        selector: int | None,
+        byte_id: tuple[int, int],
+        thread_id: tuple[int, int],
+    ) -> dict[str, NDArray[Any]]:
+        """Logical columns of a sparse A, and scale codes: what the selector and the ids choose of their words."""
+        if selector is not None and not self.form.is_sparse:
+            msg = f"{spell(self.form)} is dense: it takes no selector, got {selector!r}"
+            raise InvalidOperand(msg)
+        found = {}
+        if self.form.is_sparse:
+            check_selector(self.form, selector or 0)
+            fields = self.operands["metadata"].unpack(chosen["metadata"], selector=selector or 0)
+            columns = logical_columns(self.operands["a"].pattern, fields, ordered=self.form.is_ordered)
+            found["columns"] = _tiles(columns, batch, 2)
+        if self.form.block_scale:
+            for side, role in enumerate(("scale_a", "scale_b")):
+                ids = {"byte_id": byte_id[side], "thread_id": thread_id[side]}
+                found[role] = _tiles(self.operands[role].unpack(chosen[role], **ids, raw=True), batch, 2)
+        return found
+
+
+@cache
+def _runner(instruction: str | HasForm, arch: str) -> Runner:
+    form = resolve(instruction) if isinstance(instruction, str) else instruction.form
+    return Runner(form, arithmetic_arch(form, arch))
+
+
+def _full_a(
+    form: Form,
+    operand: Any,  # noqa: ANN401 (an Operand, sparse or not)
+    A: ArrayLike,
+    *,
+    raw: bool,
+    rounding: Rounding,
+) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    """Codes of A; of a sparse one the stored codes, and their logical columns."""
+    if not form.is_sparse:
+        return operand.codes(A, raw=raw, rounding=rounding), {}
+    stored, fields = compress(operand.pattern, operand.full_codes(A, raw=raw, rounding=rounding))
+    return stored, {"columns": logical_columns(operand.pattern, fields, ordered=True)}
+
+
+def _batch(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The leading axes that all operands broadcast to."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        msg = f"leading axes do not broadcast: {', '.join(map(str, shapes))}"
+        raise InvalidOperand(msg) from None
+
+
+def _tiles(array: NDArray[Any], batch: tuple[int, ...], axes: int) -> NDArray[Any]:
+    """Broadcast the leading axes and join them into one."""
+    tail = array.shape[array.ndim - axes :]
+    if array.shape[: array.ndim - axes] != batch:
+        array = np.broadcast_to(array, (*batch, *tail))
+    return np.ascontiguousarray(array).reshape(-1, *tail[-2:])
+
+
+def _check_given(form: Form, role: str, operands: Mapping[str, Any], *, given: bool) -> None:
+    """Refuse an operand that the form does not have, and the lack of one that it has."""
+    if given != (role in operands):
+        msg = f"{spell(form)} {'takes no' if given else 'needs'} {role}"
+        raise InvalidOperand(msg)

@@ -1,0 +1,64 @@
+"""nvcuda::wmma::experimental: sub-byte element types, and products of bits."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.wmma.operations import check_product, multiply
+from warpfrag.wmma.types import B1
+from warpfrag.wmma.types import ExperimentalPrecision as precision  # noqa: N813 (C++ spells it so)
+
+if TYPE_CHECKING:
+    from warpfrag.wmma.fragments import Fragment
+
+__all__ = [
+    "bmmaAccumulateOp",
+    "bmmaAccumulateOpPOPC",
+    "bmmaBitOp",
+    "bmmaBitOpAND",
+    "bmmaBitOpXOR",
+    "bmma_sync",
+    "precision",
+]
+
+
+class BitOperation(Enum):
+    """What is done with each pair of bits (C++: bmmaBitOp); the value is PTX's word."""
+
+    bmmaBitOpXOR = "xor"  # noqa: N815 (C++ spells it so, as the names below)
+    bmmaBitOpAND = "and"  # noqa: N815
+
+
+class AccumulateOperation(Enum):
+    """What is added to C (C++: bmmaAccumulateOp): the number of bits that are 1."""
+
+    bmmaAccumulateOpPOPC = "popc"  # noqa: N815
+
+
+bmmaBitOp = BitOperation  # noqa: N816
+bmmaBitOpXOR = BitOperation.bmmaBitOpXOR  # noqa: N816
+bmmaBitOpAND = BitOperation.bmmaBitOpAND  # noqa: N816
+bmmaAccumulateOp = AccumulateOperation  # noqa: N816
+bmmaAccumulateOpPOPC = AccumulateOperation.bmmaAccumulateOpPOPC  # noqa: N816
+
+
+def bmma_sync(
+    d: Fragment,
+    a: Fragment,
+    b: Fragment,
+    c: Fragment,
+    op: BitOperation = bmmaBitOpXOR,
+    accumulate: AccumulateOperation = bmmaAccumulateOpPOPC,
+) -> None:
+    """D[i, j] = C[i, j] + the number of ones in (row i of A) op (column j of B); AND needs sm_80."""
+    check_product("bmma_sync", d, a, b, c)
+    if a.element_type != B1:
+        msg = f"bmma_sync: expected fragments of {B1.name}, got {a.element_type.name}; mma_sync multiplies those"
+        raise InvalidOperand(msg)
+    for given, kind in ((op, BitOperation), (accumulate, AccumulateOperation)):
+        if not isinstance(given, kind):
+            msg = f"bmma_sync: expected {' or '.join(entry.name for entry in kind)}, got {given!r}"
+            raise InvalidOperand(msg)
+    multiply(d, a, b, c, bit_operation=op.value)

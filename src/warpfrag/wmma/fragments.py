@@ -1,0 +1,170 @@
+"""A fragment: the registers in which a warp holds one matrix of a product."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag import fragment as registers
+from warpfrag.codes import from_codes
+from warpfrag.errors import InvalidOperand
+from warpfrag.isa.rows import Shape
+from warpfrag.wmma.combinations import base_arch, find_operand
+from warpfrag.wmma.element_map import ElementMap
+from warpfrag.wmma.types import ElementType, MatrixLayout, element_type
+from warpfrag.wmma.types import Use as Uses
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+class Fragment:
+    """The registers of all 32 lanes that hold one matrix; C++ writes `fragment<Use, m, n, k, T, Layout>`.
+
+    `matrix_a` is m x k and `matrix_b` k x n, both with a Layout; `accumulator` is m x n, without one. A new fragment
+    holds zeros (in C++ it holds anything).
+
+        >>> from warpfrag import wmma
+        >>> acc = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)
+        >>> acc.num_elements, acc.x.shape, acc.words.shape
+        (8, (8, 32), (32, 8))
+
+    `x[t]` is element t of every lane, `x[t, lane]` one value, and `words` the registers as uint32[32, words]. Both are
+    windows on the same bits: write to either. Sub-byte types keep several elements in each entry of `x`.
+
+    Which element sits in `x[t, lane]` differs between architectures; `layout()` tells. Where nobody measured it, the
+    elements lie in the order of the first architecture that somebody did measure. That is only a placeholder: code
+    that treats all elements alike is right, and so is what `mma_sync` computes; the place of one element says nothing.
+    """
+
+    def __init__(
+        self,
+        Use: Uses,
+        m: int,
+        n: int,
+        k: int,
+        T: ElementType | type[float | int],
+        Layout: MatrixLayout | None = None,
+        arch: str = "sm_90",
+    ) -> None:
+        """Refuse a combination that does not exist, with a list of those that do."""
+        if not isinstance(Use, Uses):
+            msg = f"use: expected one of {', '.join(map(str, Uses))}; got {Use!r}"
+            raise InvalidOperand(msg)
+        _check_layout(Use, Layout)
+        self.use = Use
+        self.arch = base_arch(arch)
+        self.shape = Shape(*(_extent(name, extent) for name, extent in zip("mnk", (m, n, k), strict=True)))
+        self.element_type = element_type(T)
+        self.matrix_layout = Layout
+        self.operand = find_operand(Use, self.shape, self.element_type, Layout, self.arch)
+        self._words = np.zeros((self.operand.row.layout.lanes, self.operand.words), np.uint32)
+
+    def __repr__(self) -> str:
+        """As C++ writes the type, and the architecture."""
+        words = [self.use, *self.shape, self.element_type.name, self.matrix_layout]
+        placeholder = "" if self.is_measured else ", x in placeholder order"
+        return f"<fragment<{', '.join(str(word) for word in words if word is not None)}> of {self.arch}{placeholder}>"
+
+    @property
+    def m(self) -> int:
+        """Rows of the product."""
+        return self.shape.m
+
+    @property
+    def n(self) -> int:
+        """Columns of the product."""
+        return self.shape.n
+
+    @property
+    def k(self) -> int:
+        """What the product sums over."""
+        return self.shape.k
+
+    @property
+    def storage_element_type(self) -> ElementType:
+        """The type of one entry of `x`."""
+        return self.element_type.storage_type
+
+    @property
+    def num_elements(self) -> int:
+        """Elements per lane, copies included."""
+        return self.operand.regs * self.operand.slots
+
+    @property
+    def num_storage_elements(self) -> int:
+        """Entries of `x` per lane: fewer than elements where one entry holds several."""
+        return self.operand.regs if self.element_type.is_sub_byte else self.num_elements
+
+    @property
+    def words(self) -> NDArray[np.uint32]:
+        """The registers, uint32[32, words]: lane, then word, low register first; f64 takes two words."""
+        return self._words
+
+    @words.setter
+    def words(self, words: ArrayLike) -> None:
+        self._words[...] = self.operand.check_words(words)
+
+    @property
+    def x(self) -> NDArray[Any]:
+        """The elements, (num_storage_elements, 32): a window on `words`."""
+        return self._words.view(self.element_type.dtype).T
+
+    @x.setter
+    def x(self, elements: ArrayLike) -> None:
+        self.x[...] = elements
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether somebody measured which element sits where."""
+        return not self.operand.row.unknown
+
+    def layout(self) -> ElementMap:
+        """What each `x[t, lane]` is, and how that is known; NotModelled where nobody measured it."""
+        _ = self.operand.layout  # raises there
+        return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
+
+    def codes(self) -> NDArray[Any]:
+        """The matrix as unsigned codes; of copies, the one the hardware reads."""
+        found = registers.unpack(self.operand.row, self._words)
+        return found.copy()  # where the places are in the matrix's order, unpack gives a window on the registers
+
+    def matrix(self) -> NDArray[Any]:
+        """The matrix in the natural dtype of its elements; of copies, the one the hardware reads."""
+        return from_codes(self.operand.format, self.codes())
+
+    def set_codes(self, codes: NDArray[Any]) -> None:
+        """Write a matrix of unsigned codes into the registers, every copy."""
+        self._words[...] = registers.pack(self.operand.row, codes)
+
+    def copy(self) -> Fragment:
+        """Another fragment with the same registers: what `=` does in C++, and does not in Python."""
+        other = Fragment(self.use, *self.shape, self.element_type, self.matrix_layout, self.arch)
+        other.words = self._words
+        return other
+
+    __copy__ = copy
+
+
+def _extent(name: str, extent: object) -> int:
+    """One of m, n, k, as an integer."""
+    try:
+        return operator.index(extent)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
+    except TypeError:
+        msg = f"{name}: expected an integer, got {extent!r}"
+        raise InvalidOperand(msg) from None
+
+
+def _check_layout(use: Uses, layout: object) -> None:
+    """A multiplicand has its layout from the start; an accumulator gets it with each load and store."""
+    if use is Uses.accumulator and layout is not None:
+        msg = (
+            f"fragment accumulator: expected no Layout, got {layout}; give mem_row_major or mem_col_major to "
+            "load_matrix_sync and store_matrix_sync"
+        )
+        raise InvalidOperand(msg)
+    if use is not Uses.accumulator and not isinstance(layout, MatrixLayout):
+        msg = f"fragment {use}: expected the Layout row_major or col_major, got {layout}"
+        raise InvalidOperand(msg)

@@ -1,0 +1,204 @@
+"""Memory as C++ sees it: pointers into allocations, and tiles of elements in rows or columns.
+
+A pointer points at the first element of an array, or further on. It may be given wherever memory is: a numpy array (or
+a view: it reaches as far as the view does), or any object with a buffer, whose elements are then those of the buffer.
+
+The start of an allocation counts as aligned, as on the GPU, whatever its address here is. A view is measured from the
+start of the memory that it is a view of.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.fragment import cut_slots as cut_elements
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.wmma.types import ElementType
+
+# CUDA C++ Programming Guide, load_matrix_sync: alignment of the first element, and what ldm is a multiple of
+POINTER_BITS = 256
+LEADING_BITS = 128
+
+
+class Memory(NamedTuple):
+    """The bytes of a whole allocation, and the part of them that a pointer may reach."""
+
+    allocation: NDArray[np.uint8]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A place in memory; see `ptr`. Adding moves it by elements of its array, as in C."""
+
+    array: NDArray[Any]
+    offset: int = 0
+    strict: bool = False
+
+    def __add__(self, elements: int) -> Pointer:
+        """The pointer some elements further on."""
+        return replace(self, offset=self.offset + operator.index(elements))
+
+    __radd__ = __add__
+
+    def __sub__(self, elements: int) -> Pointer:
+        """The pointer some elements back."""
+        return self + -operator.index(elements)
+
+    def __repr__(self) -> str:
+        """Offset and type."""
+        return f"<pointer to element {self.offset} of {self.array.dtype}{list(self.array.shape)}>"
+
+    def memory(self) -> Memory:
+        """The allocation, the byte that this pointer is at, and the byte where its array ends."""
+        allocation = _allocation(self.array)
+        low, high = np.lib.array_utils.byte_bounds(self.array)
+        first = self.array.ctypes.data - allocation.ctypes.data
+        stop = high - allocation.ctypes.data
+        start = first + self.offset * self.array.itemsize
+        if not first <= start <= stop:
+            msg = f"{self!r} is outside of its memory: elements 0..{(high - low) // self.array.itemsize - 1}"
+            raise InvalidOperand(msg)
+        return Memory(allocation, start, stop)
+
+
+def ptr(memory: object, *, strict: bool = False) -> Pointer:
+    """A pointer to the first element of a numpy array or of any buffer; add elements to move it.
+
+    Loads and stores want it aligned to 256 bits, counted from the start of the allocation; `strict=True` counts from
+    address 0 instead, for memory that a GPU will really see.
+
+        >>> import numpy as np
+        >>> from warpfrag import wmma
+        >>> wmma.ptr(np.zeros((32, 64), np.float16)) + 16
+        <pointer to element 16 of float16[32, 64]>
+    """
+    if isinstance(memory, Pointer):
+        return replace(memory, strict=memory.strict or strict)
+    array = memory if isinstance(memory, np.ndarray) else _from_buffer(memory)
+    steps = [step for step, extent in zip(array.strides, array.shape, strict=True) if extent > 1]
+    if any(step < 0 for step in steps) or (steps and min(steps) != array.itemsize):
+        msg = (
+            f"memory: expected elements that are neighbours along one axis, got strides {array.strides} of "
+            f"{array.itemsize}-byte elements; a pointer has no strides"
+        )
+        raise InvalidOperand(msg)
+    return Pointer(array, 0, strict)
+
+
+def _from_buffer(memory: object) -> NDArray[Any]:
+    """The array that a buffer holds."""
+    try:
+        view = memoryview(memory)  # type: ignore[arg-type]  # anything may come here; what has no buffer is refused
+    except TypeError:
+        msg = f"memory: expected a numpy array, a wmma.ptr or an object with a buffer; got {type(memory).__name__}"
+        raise InvalidOperand(msg) from None
+    return np.asarray(view)
+
+
+def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of the whole block of memory that an array is a view of."""
+    owner, link = array, array.base
+    while link is not None:
+        if isinstance(link, np.ndarray):
+            owner, link = link, link.base
+        elif isinstance(link, memoryview):
+            link = link.obj
+        elif hasattr(link, "base"):  # numpy's own helpers in between, as_strided's for one
+            link = link.base
+        else:
+            try:
+                return np.frombuffer(link, np.uint8)
+            except (TypeError, ValueError):  # no buffer: memory that only numpy knows of
+                break
+    if not owner.flags.forc:
+        msg = f"memory: expected one block of memory, got an array of strides {owner.strides} that owns no such block"
+        raise InvalidOperand(msg)
+    return owner.ravel(order="K").view(np.uint8)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Some lines (rows or columns) of elements in memory, `ldm` elements from the start of one to the next."""
+
+    pointer: Pointer
+    ldm: int
+    lines: int
+    extent: int
+    bits: int
+
+    def view(self, what: str) -> NDArray[np.uint8]:
+        """The bytes of the tile, [lines, bytes per line]: a window on the memory. The guide's rules are checked."""
+        self._check_ldm(what)
+        allocation, start, stop = self.pointer.memory()
+        self._check_alignment(what, allocation.ctypes.data if self.pointer.strict else 0, start)
+        line, step = self.extent * self.bits // 8, self.ldm * self.bits // 8
+        needed = (self.lines - 1) * step + line
+        if start + needed > stop:
+            msg = (
+                f"{what}: memory is too small: {self.lines} lines of {self.extent} elements with ldm {self.ldm} "
+                f"take {needed} bytes from {self.pointer!r}, and {stop - start} are there"
+            )
+            raise InvalidOperand(msg)
+        return np.lib.stride_tricks.as_strided(allocation[start:], (self.lines, line), (step, 1))
+
+    def _check_ldm(self, what: str) -> None:
+        unit = LEADING_BITS // self.bits
+        if self.ldm % unit:
+            below = self.ldm // unit * unit
+            near = ", ".join(str(ldm) for ldm in (below, below + unit) if ldm >= self.extent)
+            msg = f"{what}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
+            raise InvalidOperand(msg)
+        if self.ldm < self.extent:
+            msg = f"{what}: ldm must be at least {self.extent}, the elements in one line of the tile; got {self.ldm}"
+            raise InvalidOperand(msg)
+
+    def _check_alignment(self, what: str, origin: int, start: int) -> None:
+        past = (origin + start) % (POINTER_BITS // 8)
+        if past:
+            place = f"address {origin + start:#x}" if self.pointer.strict else f"byte {start} of its allocation"
+            msg = (
+                f"{what}: the pointer must be aligned to {POINTER_BITS} bits; {self.pointer!r} is at {place}, "
+                f"{past} bytes past a multiple of {POINTER_BITS // 8}"
+            )
+            raise InvalidOperand(msg)
+
+
+def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None:
+    """Refuse memory of another element type; unsigned bytes are taken as they are, as C++ takes a void pointer."""
+    found = pointer.array.dtype
+    if element.is_sub_byte:
+        expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"
+        if found not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
+            msg = f"{what}: expected packed memory for {element.name}, {expected}; got {found}"
+            raise InvalidOperand(msg)
+        if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != found.itemsize:
+            # np.packbits of a transposed array gives such an array, and nobody means its memory
+            msg = (
+                f"{what}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
+                "np.ascontiguousarray puts it in order"
+            )
+            raise InvalidOperand(msg)
+        return
+    if found not in {element.dtype, np.dtype(np.uint8)}:
+        msg = f"{what}: expected memory of {element.dtype} (or bytes, uint8) for {element.name}, got {found}"
+        raise InvalidOperand(msg)
+
+
+def read_codes(tile: NDArray[np.uint8], bits: int) -> NDArray[Any]:
+    """The codes of each line of a tile."""
+    return cut_elements(np.ascontiguousarray(tile), bits)
+
+
+def write_codes(tile: NDArray[np.uint8], codes: NDArray[Any]) -> None:
+    """Write codes that fill whole bytes to each line of a tile."""
+    tile[...] = np.ascontiguousarray(codes).view(np.uint8)

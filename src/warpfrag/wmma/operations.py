@@ -1,0 +1,184 @@
+"""The functions of nvcuda::wmma. Every lane takes part in each call, so each is one call for the whole warp."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.wmma.combinations import accumulators, find_product, sizes
+from warpfrag.wmma.fragments import Fragment
+from warpfrag.wmma.memory import Tile, check_memory_type, ptr, read_codes, write_codes
+from warpfrag.wmma.types import B1, MatrixLayout, MemoryLayout, Use
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ROLES = {"d": Use.accumulator, "a": Use.matrix_a, "b": Use.matrix_b, "c": Use.accumulator}
+
+
+def load_matrix_sync(a: Fragment, pointer: object, ldm: int, layout: MemoryLayout | None = None) -> None:
+    """Fill a fragment from memory whose rows (or columns) start `ldm` elements apart.
+
+    `pointer` is an array, a buffer or a `ptr`, read-only or not; sub-byte types lie packed in it, low bits first. An
+    accumulator needs a layout, mem_row_major or mem_col_major; the others have theirs.
+
+        >>> import numpy as np
+        >>> from warpfrag import wmma
+        >>> a = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major)
+        >>> wmma.load_matrix_sync(a, np.arange(256, dtype=np.float16), 16)
+        >>> a.x[1, 5], a.layout().at(t=1, lane=5)
+        (np.float16(19.0), Coordinate(row=1, col=3))
+    """
+    _check_fragments("load_matrix_sync", a=a)
+    word = _memory_word("load_matrix_sync", a, layout)
+    tile = _tile("load_matrix_sync", a, pointer, ldm, word)
+    lines = read_codes(tile, a.operand.format.bits)
+    a.set_codes(lines if word == "row" else lines.T)
+
+
+def store_matrix_sync(pointer: object, a: Fragment, ldm: int, layout: MemoryLayout) -> None:
+    """Write an accumulator to memory whose rows (or columns) start `ldm` elements apart; the rest is not touched."""
+    _check_fragments("store_matrix_sync", a=a)
+    if a.use is not Use.accumulator:
+        msg = f"store_matrix_sync: expected an accumulator, got {a!r}; matrix() shows what another fragment holds"
+        raise InvalidOperand(msg)
+    word = _memory_word("store_matrix_sync", a, layout)
+    tile = _tile("store_matrix_sync", a, pointer, ldm, word, writes=True)
+    write_codes(tile, a.codes() if word == "row" else a.codes().T)
+
+
+def fill_fragment(a: Fragment, v: float) -> None:
+    """Set every element to one value: rounded to nearest for floats (tf32 keeps all of a float), exact for integers.
+
+    Of sub-byte types the lowest 4 bits, or the lowest bit, of an integer count, as in CUDA.
+    """
+    _check_fragments("fill_fragment", a=a)
+    kind = a.element_type
+    if np.ndim(v):
+        msg = f"fill_fragment: expected one value for all elements, got an array of shape {np.shape(v)}"
+        raise InvalidOperand(msg)
+    if kind.format.is_float:
+        try:
+            with np.errstate(over="ignore"):  # a value too large becomes an infinity, as a conversion in C++ does
+                a.x[...] = np.asarray(v).astype(kind.dtype)
+        except (TypeError, ValueError):
+            msg = f"fill_fragment: expected a number for {kind.name}, got {v!r}"
+            raise InvalidOperand(msg) from None
+        return
+    try:
+        whole = operator.index(v)  # type: ignore[arg-type]  # a float is refused right here
+    except TypeError:
+        msg = f"fill_fragment: expected an integer for {kind.name}, got {v!r}"
+        raise InvalidOperand(msg) from None
+    if kind.is_sub_byte:
+        ones = kind.format.codes - 1
+        a.words[...] = (whole & ones) * (0xFFFFFFFF // ones)
+    elif kind.format.min <= whole <= kind.format.max:
+        a.x[...] = whole
+    else:
+        msg = f"fill_fragment: {kind.name} holds {kind.format.min}..{kind.format.max}, got {whole}"
+        raise InvalidOperand(msg)
+
+
+def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = False) -> None:  # noqa: FBT001, FBT002
+    """D = A * B + C, to the bit what the tensor core gives; `d` and `c` may be one fragment.
+
+    `satf` means two things:
+
+    - integers (this is what CUDA has today): the sum is clamped to the range of int instead of wrapping.
+    - floats (the guide describes it; the headers have dropped it): the product is computed without it, then each
+      element of the result is replaced once: +Inf by the largest finite value of the accumulator's type (7BFF for half,
+      7F7FFFFF for float, 7FEFFFFFFFFFFFFF for double), -Inf by its negative, and a NaN, of either sign, by +0.
+    """
+    check_product("mma_sync", d, a, b, c)
+    if a.element_type == B1:
+        msg = "mma_sync: bits are multiplied by experimental.bmma_sync, which asks for the bit operation"
+        raise InvalidOperand(msg)
+    is_float = a.element_type.format.is_float
+    multiply(d, a, b, c, saturate=satf and not is_float)
+    if satf and is_float:
+        np.nan_to_num(d.x, copy=False, nan=0.0)  # infinities become the largest finite values of the dtype
+
+
+def multiply(
+    d: Fragment, a: Fragment, b: Fragment, c: Fragment, *, saturate: bool = False, bit_operation: str = ""
+) -> None:
+    """D = A * B + C for fragments that are known to fit."""
+    layouts = (MatrixLayout(a.matrix_layout), MatrixLayout(b.matrix_layout))
+    types = (d.element_type, a.element_type, c.element_type)
+    instruction = find_product(a.shape, layouts, types, a.arch, saturate=saturate, bit_operation=bit_operation)
+    if d.is_measured:
+        from warpfrag.execute import execute
+
+        d.words[...] = execute(instruction, a.words, b.words, c.words, arch=a.arch)
+    else:
+        # the matrices themselves: all there is where nobody knows which register holds what
+        d.set_codes(instruction(a.codes(), b.codes(), c.codes(), arch=a.arch, raw=True))
+
+
+def _check_fragments(what: str, **given: object) -> None:
+    """Refuse what is no fragment."""
+    for name, entry in given.items():
+        if not isinstance(entry, Fragment):
+            msg = f"{what}: expected a fragment as {name}, got {type(entry).__name__}"
+            raise InvalidOperand(msg)
+
+
+def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
+    """Refuse fragments that no instruction multiplies: uses, architectures, sizes and types must fit."""
+    given = {"d": d, "a": a, "b": b, "c": c}
+    _check_fragments(what, **given)
+    for name, use in ROLES.items():
+        if given[name].use is not use:
+            msg = f"{what}: expected {use} as {name}, got {given[name]!r}"
+            raise InvalidOperand(msg)
+    for label, of in (("arch", lambda entry: entry.arch), ("size m x n x k", lambda entry: sizes(entry.shape))):
+        found = {name: of(entry) for name, entry in given.items()}
+        if len(set(found.values())) > 1:
+            listed = ", ".join(f"{name} {entry}" for name, entry in found.items())
+            msg = f"{what}: expected d, a, b and c of one {label}, got {listed}"
+            raise InvalidOperand(msg)
+    if a.element_type != b.element_type:
+        msg = f"{what}: expected a and b of one type, got {a.element_type.name} and {b.element_type.name}"
+        raise InvalidOperand(msg)
+    allowed = accumulators(a.shape, a.element_type)
+    for name in "dc":
+        if given[name].element_type not in allowed:
+            names = " or ".join(entry.name for entry in allowed)
+            msg = f"{what}: with {a.element_type.name}, {name} is {names}; got {given[name].element_type.name}"
+            raise InvalidOperand(msg)
+
+
+def _memory_word(what: str, a: Fragment, layout: object) -> str:
+    """Row or col: of the fragment itself, or for an accumulator of the layout given."""
+    if a.matrix_layout is not None:
+        if layout is not None:
+            msg = f"{what}: {a!r} has its layout; expected none here, got {layout}"
+            raise InvalidOperand(msg)
+        return a.matrix_layout.value
+    if not isinstance(layout, MemoryLayout):
+        msg = f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {layout}"
+        raise InvalidOperand(msg)
+    return layout.value
+
+
+def _tile(
+    what: str, a: Fragment, pointer: object, ldm: object, word: str, *, writes: bool = False
+) -> NDArray[np.uint8]:
+    """The bytes in memory of a fragment's matrix, line by line."""
+    place = ptr(pointer)
+    check_memory_type(place, a.element_type, what)
+    if writes and not place.array.flags.writeable:
+        msg = f"{what}: expected memory that can be written, got read-only memory"
+        raise InvalidOperand(msg)
+    try:
+        step = operator.index(ldm)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
+    except TypeError:
+        msg = f"{what}: expected ldm as an integer, got {ldm!r}"
+        raise InvalidOperand(msg) from None
+    rows, cols = a.operand.shape
+    lines, extent = (rows, cols) if word == "row" else (cols, rows)
+    return Tile(place, step, lines, extent, a.operand.format.bits).view(what)

@@ -1,0 +1,33 @@
+"""The conversion from float to tf32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats import FORMATS
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+UNUSED = FORMATS["tf32"].unused
+LOW_BITS = np.uint32((1 << UNUSED) - 1)
+HALF_A_STEP = np.uint32(1 << (UNUSED - 1))
+QUIET = np.uint32(1 << (FORMATS["f32"].fraction - 1))
+
+
+def float_to_tf32(values: ArrayLike) -> Any:  # noqa: ANN401 (a float32, or an array of them)
+    """Round floats to tf32: to nearest, ties away from zero, as PTX's cvt.rna.tf32.f32 does; the low 13 bits are zero.
+
+    What is nearer to 2**128 than to the largest tf32 becomes an infinity. A NaN stays a NaN and becomes quiet.
+
+        >>> from warpfrag import wmma
+        >>> wmma.float_to_tf32(1 + 2**-11), wmma.float_to_tf32(-1 - 2**-12)
+        (np.float32(1.0009766), np.float32(-1.0))
+    """
+    floats = np.asarray(values).astype(np.float32)
+    codes = floats.view(np.uint32)
+    # the exponent stands above the fraction, so that a carry out of the fraction steps the exponent as it should
+    rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))
+    return (rounded & ~LOW_BITS).view(np.float32)[()]

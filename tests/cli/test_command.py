@@ -1,0 +1,272 @@
+"""The command as a whole: help, errors, exit codes, encodings, pipes, and what it imports."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import warpfrag
+from warpfrag.cli import VERBS, main
+from warpfrag.cli.output import WIDTH, table
+
+NAME = "mma.m16n8k16.f32.f16.f16.f32"
+SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+LOOKUPS = [
+    ["at", NAME, "a", "5"],
+    ["where", NAME, "a", "9", "3", "--json"],
+    ["where", SPARSE, "a", "9", "13", "--logical"],
+    ["table", NAME, "a"],
+    ["info", NAME],
+    ["legal", NAME, "--target", "sm_90"],
+    ["products", SPARSE, "9", "3"],
+    ["list", "--long"],
+    ["--help"],
+]
+
+
+def call(words, **settings):
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "warpfrag", *words], capture_output=True, encoding="utf-8", check=False, **settings
+    )
+
+
+@pytest.mark.parametrize("words", LOOKUPS, ids=" ".join)
+def test_a_lookup_imports_neither_numpy_nor_ml_dtypes_nor_numba(words):
+    code = (
+        "import sys; from warpfrag.cli import main; code = main(sys.argv[1:]);"
+        "print(code, *sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, encoding="utf-8", check=True
+    ).stderr.split()
+
+    assert found[0] == "0"
+    assert {"warpfrag", "click"} <= set(found)
+    assert not {"numpy", "ml_dtypes", "numba", "rich"} & set(found)
+
+
+def test_a_verb_imports_no_other_verb():
+    code = "import sys; from warpfrag.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", code, "at", NAME, "a", "5"]
+    found = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stderr.split()
+
+    assert "warpfrag.cli.at" in found
+    assert [verb for verb in VERBS if verb != "at" and f"warpfrag.cli.{verb}" in found] == []
+
+
+def test_python_m_warpfrag_is_the_command():
+    found = call(["--version"])
+
+    assert (found.returncode, found.stdout, found.stderr) == (0, f"warpfrag {warpfrag.__version__}\n", "")
+
+
+def test_the_command_alone_shows_help_and_a_first_example(run):
+    answer = run()
+
+    assert answer.code == 0
+    assert "Example:\n  warpfrag where" in answer.out
+    assert all(f"\n  {verb} " in answer.out for verb in VERBS)
+    assert answer.out == run("--help").out == run("-h").out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(run, verb):
+    answer = run(verb, "--help")
+
+    assert answer.code == 0
+    assert answer.out.startswith(f"Usage: warpfrag {verb} ")
+    assert f"\n  warpfrag {verb} " in answer.out.partition("\nExample")[2]
+    assert "--json" in answer.out or verb not in {"list", "info", "at", "where", "table", "legal", "products"}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The files that the examples name, in the folder where they run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "matrix.txt").write_text("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n" * 16, encoding="utf-8")
+    (tmp_path / "sparse.txt").write_text("1 0 0 2 " * 8 * 16, encoding="utf-8")
+    (tmp_path / "dump.txt").write_text("0x3f800000 0 0 0x40000000\n" * 32, encoding="utf-8")
+    return tmp_path
+
+
+def examples():
+    for verb in ("list", "info", "at", "where", "table", "legal", "products", "pack", "unpack"):
+        yield from import_module(f"warpfrag.cli.{verb}").command.examples
+
+
+@pytest.mark.parametrize("example", list(examples()))
+@pytest.mark.usefixtures("files")
+def test_the_examples_of_the_help_work(run, example):
+    stages = example.partition("  #")[0].split(" | ")
+    piped = " ".join(["0x3f800000"] * 32 + ["0x0"] * 96) if stages[0].startswith("cuda-gdb") else ""
+    for stage in stages:
+        if stage.startswith("warpfrag"):
+            answer = run(*stage.split()[1:], stdin=piped)
+            assert answer.code in ({0, 1} if " legal " in stage else {0})
+            assert answer.out
+            assert not answer.err
+            piped = answer.out
+
+
+def test_an_unknown_verb_suggests_the_nearest(refused):
+    assert refused("whre", NAME, "a", 9, 3) == "there is no verb 'whre': the nearest is 'where'"
+    assert refused("xyzzy").startswith("there is no verb 'xyzzy': the verbs are list, info, at,")
+
+
+def test_bad_options_and_arguments_are_one_sentence_that_names_the_help(refused):
+    assert refused("at", NAME, "a") == "Missing argument 'LANE' (see warpfrag at --help)"
+    assert refused("at", NAME, "a", "x") == (
+        "Invalid value for 'LANE': 'x' is not a valid integer (see warpfrag at --help)"
+    )
+    assert "--jsn" in refused("at", NAME, "a", 5, "--jsn")
+
+
+def test_an_unknown_instruction_is_refused_with_reason_and_what_is_near(refused):
+    message = refused("info", "mma.m16n8k12.f32.f16.f16.f32")
+
+    assert "'m16n8k12' is not a shape that goes with mma" in message
+    assert "nearest: mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in message
+
+
+def test_an_unknown_operand_is_refused_with_those_there_are(refused):
+    assert refused("at", NAME, "e", 5).endswith("has no operand 'e': it has a, b, c, d")
+    assert refused("at", "ldmatrix.m8n8.x4.b16", "a", 5).endswith("has no operand 'a': it has d, addresses")
+
+
+def test_an_unknown_target_is_refused_with_those_there_are(refused):
+    message = refused("info", NAME, "--target", "sm_99")
+
+    assert "unknown target 'sm_99': targets are sm_70, sm_75, sm_80" in message
+
+
+@pytest.mark.parametrize("spelling", ["sm_90a", "SM_90A", "sm90a", "90a"])
+def test_targets_may_be_written_as_people_do(run, spelling):
+    assert run("legal", NAME, "--target", spelling, "--json").json["target"] == "sm_90a"
+
+
+def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
+    answer = run("at", NAME, "a", 32, "--json")
+
+    assert answer.code == 2
+    assert answer.err == "warpfrag: lane is 0..31, got 32\n"
+    assert answer.json == {"schema": 1, "error": {"kind": "InvalidOperand", "message": "lane is 0..31, got 32"}}
+
+    error = run("table", "mma.m16n8k12.f32.f16.f16.f32", "a", "--format", "json").json["error"]
+
+    assert error["kind"] == "IllegalInstruction"
+    assert error["nearest"][0] == "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
+    assert error["reason"] in error["message"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list", "-a", "e2m1"],
+        ["info", NAME],
+        ["at", NAME, "a", "5"],
+        ["where", NAME, "a", "9", "3"],
+        ["table", NAME, "a"],
+        ["legal", NAME],
+        ["products", NAME, "9", "3"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_query_answers_in_json_with_a_schema(run, words):
+    answer = run(*words, "--json")
+
+    assert answer.code == 0
+    assert answer.json["schema"] == 1
+    assert answer.json["query"] == words[0]
+
+
+def test_operands_may_be_written_in_any_case(run):
+    assert run("at", NAME, "A", 5).out == run("at", NAME, "a", 5).out
+    assert run("at", SPARSE, "Metadata", 5).code == 0
+
+
+def test_text_falls_back_to_ascii():
+    found = {
+        encoding: call(["info", NAME], env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}).stdout
+        for encoding in ("utf-8", "ascii")
+    }
+
+    assert "16\N{MULTIPLICATION SIGN}16" in found["utf-8"]
+    assert "16x16" in found["ascii"]
+    assert "D = A * B + C" in found["ascii"]
+    assert found["ascii"].isascii()
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "is_bold"), [(None, True), ("", True), ("1", False)])
+def test_headings_are_bold_on_a_terminal_unless_no_color_is_set(monkeypatch, no_color, is_bold):
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+
+    assert main(["at", NAME, "a", "5"]) == 0
+    assert ("\x1b[1m" in sys.stdout.getvalue()) == is_bold
+
+
+def test_output_that_is_no_terminal_has_no_escapes(run):
+    assert "\x1b" not in run("info", NAME).out
+
+
+@pytest.mark.parametrize(
+    "words", [["list", "--json"], ["table", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "a", "--json"]]
+)
+def test_a_broken_pipe_ends_quietly(words):
+    # more than a pipe holds, so that the command is still writing when its reader has gone
+    with subprocess.Popen(
+        [sys.executable, "-m", "warpfrag", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+
+    assert errors == b""
+    assert process.returncode == 141
+
+
+def test_words_that_are_no_text_are_refused_quietly():
+    found = subprocess.run(
+        [sys.executable, "-m", "warpfrag", "info", b"mma\xff"], capture_output=True, encoding="utf-8", check=False
+    )
+
+    assert found.returncode == 2
+    assert "'mma\\udcff' is not a legal instruction" in found.stderr
+
+
+def test_tables_are_aligned():
+    assert table(["n", "name"], [[1, "x"], [10, "longer"]]) == [" n  name", " 1  x", "10  longer"]
+
+
+@pytest.mark.parametrize(
+    "words", [["info", NAME], ["table", NAME, "a"], ["table", SPARSE, "b"], ["products", SPARSE, "9", "3"]]
+)
+def test_text_fits_the_width(run, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+
+    assert max(map(len, run(*words).lines)) <= WIDTH
+
+
+def test_json_answers_hold_no_numbers_that_json_has_not(run):
+    dump = "7fc00000 ff800000 7f800000 80000000\n" * 32
+    found = run("unpack", NAME, "d", "--json", stdin=dump)
+    matrix = json.loads(found.out, parse_constant=pytest.fail)["matrix"]
+
+    assert matrix[0][:2] == ["nan", "-inf"]
+    assert matrix[8][:2] == ["inf", -0.0]

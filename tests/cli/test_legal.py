@@ -1,0 +1,136 @@
+"""`warpfrag legal` and `warpfrag list`."""
+
+from __future__ import annotations
+
+import pytest
+
+import warpfrag as wf
+
+NAME = "mma.m16n8k16.f32.f16.f16.f32"
+TRAPS = "mma.sp.m16n8k32.f32.f16.f16.f32"
+
+
+def test_yes_is_exit_code_0(run):
+    answer = run("legal", NAME, "--target", "sm_80")
+
+    assert answer.code == 0
+    assert answer.lines[:2] == ["yes", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]
+    assert answer.lines[2].startswith("legal on sm_80 sm_86 ")
+
+
+def test_no_is_exit_code_1_with_a_reason_and_what_is_near(run):
+    answer = run("legal", NAME, "--target", "sm_75")
+
+    assert answer.code == 1
+    assert answer.lines[0] == "no"
+    assert answer.lines[1].startswith("not on target 'sm_75'; it is legal on sm_80,")
+    assert "  near: mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in answer.lines
+    assert not answer.err
+
+
+@pytest.mark.parametrize(("selector", "legal"), [(0, True), (1, True), (2, False), (4, False)])
+def test_selectors_are_checked(run, selector, legal):
+    answer = run("legal", TRAPS, "--target", "sm_90", "--selector", selector, "--json")
+
+    assert answer.code == (0 if legal else 1)
+    assert answer.json["legal"] == legal
+    assert legal or f"selector {selector}" in answer.json["reason"]
+
+
+def test_nonsense_is_a_no_and_not_an_error(run):
+    answer = run("legal", "nonsense")
+
+    assert answer.code == 1
+    assert "no operation is called 'nonsense'" in answer.out
+
+
+def test_a_target_that_does_not_exist_is_bad_input(refused):
+    assert "unknown target 'sm_1'" in refused("legal", NAME, "--target", "sm_1")
+
+
+def test_legal_in_json(run):
+    assert run("legal", NAME, "--target", "sm_75", "--json").json == {
+        "schema": 1,
+        "query": "legal",
+        "asked": NAME,
+        "target": "sm_75",
+        "selector": None,
+        "legal": False,
+        "reason": f"not on target 'sm_75'; it is legal on {', '.join(wf.get(NAME).targets)}",
+        "nearest": list(_nearest(NAME, "sm_75")),
+    }
+
+
+def _nearest(name, target):
+    with pytest.raises(wf.IllegalInstruction) as caught:
+        wf.get(name, target=target)
+    return caught.value.nearest
+
+
+def test_list_names_every_instruction_once(run):
+    lines = run("list").lines
+
+    assert lines == [instruction.name for instruction in wf.find()]
+    assert len(set(lines)) == len(lines) > 600
+
+
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        (["--target", "sm_90a", "-a", "e4m3"], {"target": "sm_90a", "a": "e4m3"}),
+        (["--shape", "m16n8k64", "--sparse"], {"shape": "m16n8k64", "sparse": True}),
+        (["--dense", "--kind", "mxf4"], {"kind": "mxf4", "sparse": False}),
+        (["--op", "mma.sp"], {"op": "mma.sp"}),
+        (["-b", "s8", "-c", "s32", "-d", "s32", "-a", "U8"], {"a": "u8", "b": "s8", "c": "s32", "d": "s32"}),
+    ],
+)
+def test_list_answers_like_find(run, words, question):
+    expected = [instruction.name for instruction in wf.find(**question)]
+
+    assert expected
+    assert run("list", *words).lines == expected
+    found = run("list", *words, "--json").json
+    assert [entry["name"] for entry in found["instructions"]] == expected
+    assert found["count"] == len(expected)
+
+
+def test_type_asks_for_any_operand(run):
+    lines = run("list", "--type", "s32", "--op", "mma").lines
+
+    assert lines
+    assert lines == [name for name in run("list", "--op", "mma").lines if ".s32" in name]
+
+
+def test_wmma_stands_for_all_wmma_operations(run):
+    lines = run("list", "--op", "wmma").lines
+
+    assert lines == [name for name in run("list").lines if name.startswith("wmma.")]
+    assert {name.split(".")[1] for name in lines} == {"mma", "load", "store"}
+
+
+def test_the_long_list_has_the_targets(run):
+    lines = run("list", "--long", "-a", "e2m1", "--dense", "--kind", "mxf4").lines
+
+    assert lines[0].split() == ["instruction", "targets"]
+    assert lines[1].split()[1:] == list(wf.find(a="e2m1", kind="mxf4", sparse=False)[0].targets)
+
+
+def test_a_list_without_answers_is_empty_and_exit_code_1(run):
+    answer = run("list", "--sparse", "-a", "b1")
+
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == "warpfrag: no instruction answers all of these questions\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-a", "e4m4"], "no instruction has the type of A 'e4m4': there are f16, f64, u8,"),
+        (["--type", "f8"], "no instruction has the type 'f8': there are f16,"),
+        (["--shape", "16x8x16"], "no instruction has the shape '16x8x16': there are m8n8k4,"),
+        (["--op", "wgmma"], "no instruction has the op 'wgmma': there are mma, mma.sp,"),
+        (["--kind", "mxfp4"], "no instruction has the kind 'mxfp4': there are f8f6f4,"),
+    ],
+)
+def test_a_word_that_no_instruction_has_is_refused(refused, words, message):
+    assert refused("list", *words).startswith(message)

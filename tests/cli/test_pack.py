@@ -1,0 +1,226 @@
+"""`warpfrag pack` and `warpfrag unpack`: matrices in, registers out, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+NAME = "mma.m16n8k16.f32.f16.f16.f32"
+BYTES = "mma.m16n8k32.s32.s8.s8.s32"
+SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+QUAD = "mma.m8n8k4.row.col.f32.f16.f16.f32"
+
+
+def text(matrix, separator=" "):
+    return "\n".join(separator.join(map(str, row)) for row in np.asarray(matrix).reshape(-1, matrix.shape[-1]).tolist())
+
+
+def words_of(answer):
+    assert answer.code == 0
+    return np.array([[int(word, 16) for word in line.split()] for line in answer.lines], np.uint32)
+
+
+def dump(words):
+    return "\n".join(" ".join(f"0x{word:08x}" for word in row) for row in np.asarray(words).reshape(32, -1).tolist())
+
+
+A = np.random.default_rng(1).integers(-9, 10, (16, 16))
+
+
+@pytest.mark.parametrize("separator", [" ", ",", ", ", ";", "\t"])
+def test_pack_reads_text_with_any_separator(run, separator):
+    assert np.array_equal(words_of(run("pack", NAME, "a", stdin=text(A, separator))), wf.get(NAME).a.pack(A))
+
+
+@pytest.mark.parametrize("shown", [str(A), repr(A.tolist()), "# a comment\n\n" + text(A), text(A).replace("\n", " ")])
+def test_pack_reads_matrices_as_they_are_printed(run, shown):
+    assert np.array_equal(words_of(run("pack", NAME, "a", stdin=shown)), wf.get(NAME).a.pack(A))
+
+
+def test_pack_reads_files_of_text_and_npy(run, tmp_path):
+    half = np.random.default_rng(2).standard_normal((16, 16)).astype(np.float16)
+    np.save(tmp_path / "a.npy", half)
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + text(half).encode())  # with a byte order mark
+    expected = wf.get(NAME).a.pack(half)
+
+    assert np.array_equal(words_of(run("pack", NAME, "a", tmp_path / "a.npy")), expected)
+    assert np.array_equal(words_of(run("pack", NAME, "a", tmp_path / "a.txt")), expected)
+    assert np.array_equal(words_of(run("pack", NAME, "a", "-", stdin=(tmp_path / "a.npy").read_bytes())), expected)
+
+
+def test_pack_in_json(run):
+    assert run("pack", NAME, "a", "--json", stdin=text(A)).json == {
+        "schema": 1,
+        "query": "pack",
+        "instruction": wf.get(NAME).name,
+        "operand": "a",
+        "words": wf.get(NAME).a.pack(A).tolist(),
+    }
+
+
+OPERANDS = [
+    (NAME, "a"),
+    (NAME, "d"),
+    (BYTES, "b"),
+    ("mma.m16n8k64.s32.u4.s4.s32", "a"),
+    ("mma.m16n8k64.s32.u4.s4.s32", "b"),
+    ("mma.m16n8k128.s32.b1.b1.s32.and.popc", "a"),
+    ("mma.m16n8k16.f64.f64.f64.f64", "a"),
+    ("mma.m16n8k8.f32.bf16.bf16.f32", "a"),
+    ("mma.m16n8k8.f32.tf32.tf32.f32", "b"),
+    ("mma.m16n8k32.f32.e4m3.e5m2.f32", "a"),
+    ("mma.m16n8k32.f32.e4m3.e5m2.f32", "b"),
+    ("mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32", "a"),
+    ("mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32", "b"),
+    (SCALED, "a"),
+    (SPARSE, "a"),
+    (QUAD, "c"),
+    ("wmma.load.a.row.m16n16k16.f16", "a"),
+    ("ldmatrix.m8n8.x4.b16", "d"),
+]
+
+
+def some_codes(operand):
+    """Random codes, without NaNs, whose payload a value does not keep."""
+    number_format = operand.format
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, number_format.codes, operand.shape, dtype=np.uint64)
+    for index in np.ndindex(*operand.shape):
+        if number_format.is_nan(int(codes[index])):
+            codes[index] = 0
+    return codes >> number_format.unused << number_format.unused
+
+
+@pytest.mark.parametrize(("name", "operand"), OPERANDS)
+def test_raw_codes_go_to_registers_and_back(run, name, operand):
+    codes = some_codes(wf.get(name).operands[operand])
+    packed = run("pack", name, operand, "--raw", stdin=text(codes))
+    back = run("unpack", name, operand, "--raw", stdin=packed.out)
+
+    assert np.array_equal(words_of(packed), wf.get(name).operands[operand].pack(codes, raw=True))
+    assert run("pack", name, operand, "--raw", stdin=back.out).out == packed.out
+    assert np.array_equal(
+        np.array(run("unpack", name, operand, "--raw", "--json", stdin=packed.out).json["matrix"]), codes
+    )
+
+
+@pytest.mark.parametrize(("name", "operand"), OPERANDS)
+def test_values_go_to_text_and_back(run, name, operand):
+    words = wf.get(name).operands[operand].pack(some_codes(wf.get(name).operands[operand]), raw=True)
+    short = run("unpack", name, operand, stdin=dump(words))
+    exact = run("unpack", name, operand, "--exact", stdin=dump(words))
+
+    assert run("pack", name, operand, "--rounding", "rne", stdin=short.out).out.split() == dump(words).split()
+    assert run("pack", name, operand, stdin=exact.out).out.split() == dump(words).split()
+    assert len(short.out) <= len(exact.out)
+
+
+def test_values_are_printed_with_as_few_digits_as_tell_them_apart(run):
+    words = wf.get(NAME).a.pack(np.full((16, 16), 0.1, np.float16))
+    row = run("unpack", NAME, "a", stdin=dump(words)).lines[0].split()
+
+    assert row == ["0.1"] * 16
+    assert run("unpack", NAME, "a", "--exact", stdin=dump(words)).lines[0].split() == ["0.0999755859375"] * 16
+
+
+def test_negative_zero_and_what_is_not_finite_survive(run):
+    d = np.array([-0.0, np.inf, -np.inf, np.nan] * 32, np.float32).reshape(16, 8)
+    answer = run("unpack", NAME, "d", stdin=dump(wf.get(NAME).d.pack(d)))
+
+    assert answer.lines[0].split() == ["-0.0", "inf", "-inf", "nan"] * 2
+    assert np.array_equal(words_of(run("pack", NAME, "d", stdin=answer.out)), wf.get(NAME).d.pack(d))
+
+
+def test_metadata_and_scales(run):
+    codes = np.random.default_rng(4).choice([0b0100, 0b1001, 0b1110], (16, 8))
+    metadata = run("pack", SPARSE, "metadata", "--selector", 1, stdin=text(codes))
+    assert np.array_equal(words_of(metadata)[:, 0], wf.get(SPARSE).metadata.pack(codes, selector=1))
+    back = run("unpack", SPARSE, "metadata", "--selector", 1, stdin=metadata.out)
+    assert back.lines[0].split() == [f"0b{code:04b}" for code in codes[0]]
+    assert run("pack", SPARSE, "metadata", "--selector", 1, stdin=back.out).out == metadata.out
+
+    scales = 2.0 ** np.random.default_rng(5).integers(-9, 9, (2, 8))
+    packed = run("pack", SCALED, "scale_b", "--byte-id", 2, "--thread-id", 3, stdin=text(scales))
+    assert np.array_equal(words_of(packed)[:, 0], wf.get(SCALED).scale_b.pack(scales, byte_id=2, thread_id=3))
+    assert run("unpack", SCALED, "scale_b", "--byte-id", 2, "--thread-id", 3, "--json", stdin=packed.out).json[
+        "matrix"
+    ] == (scales.tolist())
+
+
+def test_full_thins_a_sparse_a_first(run):
+    full = np.tile([5, 0, 0, 7, 0, 6, 8, 0], (16, 4))
+    stored, codes = wf.get(SPARSE).compress(full)
+
+    assert np.array_equal(words_of(run("pack", SPARSE, "a", "--full", stdin=text(full))), wf.get(SPARSE).a.pack(stored))
+    metadata = words_of(run("pack", SPARSE, "metadata", "--full", stdin=text(full)))
+    assert np.array_equal(metadata[:, 0], wf.get(SPARSE).metadata.pack(codes))
+
+
+def test_the_two_words_of_an_f64_register_may_be_given_as_one(run):
+    name = "mma.m8n8k4.f64.f64.f64.f64"
+    matrix = np.random.default_rng(6).standard_normal((8, 8))
+    words = wf.get(name).c.pack(matrix)
+    whole = "\n".join(" ".join(f"0x{register:016x}" for register in row) for row in words.view(np.uint64).tolist())
+
+    assert run("unpack", name, "c", stdin=whole).out == run("unpack", name, "c", stdin=dump(words)).out
+    assert np.array_equal(np.array(run("unpack", name, "c", "--json", stdin=whole).json["matrix"]), matrix)
+
+
+@pytest.mark.parametrize(
+    ("operand", "stdin", "message"),
+    [
+        ("a", "1 2 x", "stdin, line 1: 'x' is not a number"),
+        ("a", "", "stdin: expected 16\N{MULTIPLICATION SIGN}32 numbers, 512 in all, got 0"),
+        ("a", "1 2 3", "stdin: expected 16\N{MULTIPLICATION SIGN}32 numbers, 512 in all, got 3"),
+        ("b", "1 " * 32 + "\n" + "1 " * 224, "8 in each line, got 32 in line 1"),
+        ("a", "nan " + "0 " * 511, "element (0, 0) is nan"),
+        ("a", "0 300 " + "0 " * 510, "element (0, 1) is 300"),
+        ("a", "0.5 " + "0 " * 511, "element (0, 0) is 0.5"),
+        ("a", str(1 << 70) + " 0" * 511, "an integer has at most 64 bits"),
+        ("a", b"\xff\xfe", "stdin is neither text in UTF-8 nor .npy"),
+        ("a", b"\x93NUMPY", "stdin is not an array of numbers"),
+    ],
+)
+def test_a_bad_matrix_is_refused(refused, operand, stdin, message):
+    assert message in refused("pack", BYTES, operand, stdin=stdin)
+
+
+def test_an_inexact_value_is_refused_unless_rounded(run, refused):
+    stdin = "0.1 " + "0 " * 255
+
+    assert 'is 0.1, but that is not exact in f16; rounding="rne"' in refused("pack", NAME, "a", stdin=stdin)
+    assert words_of(run("pack", NAME, "a", "--rounding", "rne", stdin=stdin))[0, 0] == 0x2E66
+
+
+def test_files_that_cannot_be_read_are_refused(refused, tmp_path):
+    missing, folder = str(tmp_path / "missing.txt"), str(tmp_path)
+
+    assert refused("pack", NAME, "a", missing) == f"cannot read {missing!r}: no such file or directory"
+    assert refused("unpack", NAME, "a", folder) == f"cannot read {folder!r}: is a directory"
+
+
+def test_an_array_of_another_shape_is_refused(refused, tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((8, 16)))
+
+    assert refused("pack", NAME, "a", tmp_path / "a.npy").endswith("expected an array of shape (16, 16), got (8, 16)")
+
+
+def test_what_cannot_be_packed_is_refused(refused):
+    assert "addresses of ldmatrix" in refused("pack", "ldmatrix.m8n8.x4.b16", "addresses")
+    assert "addresses of ldmatrix" in refused("unpack", "ldmatrix.m8n8.x4.b16", "addresses")
+    assert "--full is for A and metadata" in refused("pack", SPARSE, "b", "--full")
+    assert "only mma.sp has stored elements" in refused("pack", NAME, "a", "--full", stdin=text(A))
+    assert "--selector is not for a of" in refused("pack", SPARSE, "a", "--selector", 0)
+    assert "nobody measured it" in refused("unpack", "ldmatrix.m8n16.x4.s8.s4", "d")
+
+
+def test_unequal_copies_are_refused_if_asked(run, refused):
+    name = "wmma.load.a.row.m16n16k16.f16"
+    words = wf.get(name).a.pack(A)
+    words[3, 5] ^= 1
+
+    assert run("unpack", name, "a", stdin=dump(words)).code == 0
+    assert "copies of one element differ" in refused("unpack", name, "a", "--strict", stdin=dump(words))

@@ -1,0 +1,139 @@
+"""`warpfrag products`: a product computed from the bits it points at is the product."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+NAME = "mma.m16n8k16.f32.f16.f16.f32"
+SPARSE = "mma.sp.m16n8k64.s32.s8.s8.s32"
+SCALED = "mma.m16n8k64.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
+
+
+def value(operand, words, holder):
+    """The value in the bits that a holder names."""
+    width = holder["bit_high"] - holder["bit_low"] + 1
+    code = int(words[holder["lane"], holder["reg"]]) >> holder["bit_low"] & (1 << width) - 1
+    return operand.format.decode(code)
+
+
+def small(rng, shape):
+    return rng.integers(-3, 4, shape)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        NAME,
+        "mma.m16n8k32.s32.s8.s8.s32",
+        "mma.m16n8k64.s32.s4.s4.s32",
+        "mma.m8n8k16.s32.s8.s8.s32",
+        "wmma.mma.row.col.m16n16k16.f32.f32",
+    ],
+)
+def test_the_terms_add_up_to_the_product(run, name):
+    mma = wf.get(name)
+    rng = np.random.default_rng(7)
+    A, B = small(rng, mma.a.shape), small(rng, mma.b.shape)
+    a, b = mma.a.pack(A), mma.b.pack(B)
+    for row, col in [(0, 0), (mma.shape.m - 1, mma.shape.n - 1), (5, 3)]:
+        (found,) = run("products", name, row, col, "--json").json["results"]
+        assert [term["k"] for term in found["terms"]] == list(range(mma.shape.k))
+        for holders in ([term["a"] for term in found["terms"]], [term["b"] for term in found["terms"]]):
+            assert all(holders)
+        total = sum(value(mma.a, a, term["a"][0]) * value(mma.b, b, term["b"][0]) for term in found["terms"])
+        assert total == (A @ B)[row, col]
+        for role in "cd":
+            places = [(entry["lane"], entry["reg"], entry["slot"]) for entry in found[role]]
+            assert places == mma.operands[role].layout.where(row=row, col=col)
+
+
+def test_m8n8k4_shows_all_four_products_or_one(run):
+    name = "mma.m8n8k4.row.col.f32.f16.f16.f32"
+    mma = wf.get(name)
+    rng = np.random.default_rng(8)
+    A, B = small(rng, (4, 8, 4)), small(rng, (4, 4, 8))
+    a, b = mma.a.pack(A), mma.b.pack(B)
+    results = run("products", name, 6, 5, "--json").json["results"]
+
+    assert [found["mma"] for found in results] == [0, 1, 2, 3]
+    for found in results:
+        total = sum(value(mma.a, a, term["a"][0]) * value(mma.b, b, term["b"][0]) for term in found["terms"])
+        assert total == (A @ B)[found["mma"], 6, 5]
+    assert run("products", name, 6, 5, "--mma", 2, "--json").json["results"] == [results[2]]
+
+
+def test_with_codes_the_terms_of_a_sparse_product_add_up(run, tmp_path):
+    mma = wf.get(SPARSE)
+    rng = np.random.default_rng(9)
+    legal = np.array(sorted(mma.pattern.columns(ordered=False)), np.uint8)
+    codes = rng.choice(legal, mma.metadata.shape)
+    np.save(tmp_path / "codes.npy", codes)
+    stored, B = small(rng, mma.a.shape), small(rng, mma.b.shape)
+    a, b = mma.a.pack(stored), mma.b.pack(B)
+    D = mma.expand(stored.astype(np.int8), codes).astype(int) @ B
+    words = mma.metadata.pack(codes, selector=0)
+    (found,) = run("products", SPARSE, 11, 6, "--codes", tmp_path / "codes.npy", "--json").json["results"]
+
+    assert sum(value(mma.a, a, term["a"][0]) * value(mma.b, b, term["b"][0]) for term in found["terms"]) == D[11, 6]
+    for term in found["terms"]:
+        field = int(words[term["metadata"]["lane"]]) >> term["metadata"]["bit_low"] & 15
+        assert field == codes[11, term["stored"] // 2]
+        assert term["possible_k"] == [term["k"]]
+
+
+def test_without_codes_a_sparse_product_shows_what_is_possible(run):
+    name = "mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32"
+    (found,) = run("products", name, 9, 3, "--selector", 1, "--json").json["results"]
+    text = run("products", name, 9, 3, "--selector", 1).lines
+
+    assert [term["possible_k"] for term in found["terms"][:4]] == [[0, 1, 2], [1, 2, 3], [4, 5, 6], [5, 6, 7]]
+    assert [term["k"] for term in found["terms"]] == [None] * 16
+    place = wf.get(name).metadata.where(row=9, chunk=0, selector=1)
+    assert (found["terms"][0]["metadata"]["lane"], found["terms"][0]["metadata"]["bit_low"]) == place
+    assert text[5].split() == ["k", "stored", "A", "lane", "reg", "bits", "element", "code", "lane", "bits"]
+    assert text[6].split() == ["0|1|2", "0", "4", "1", "15:0", "a2", "6", "19:16"]
+    assert any(line.split()[:2] == ["k", "B"] for line in text)
+
+
+def test_block_scaling_shows_the_scale_factors(run):
+    mma = wf.get(SCALED)
+    rng = np.random.default_rng(10)
+    SA, SB = rng.integers(0, 120, (16, 4)), rng.integers(0, 120, (4, 8))
+    sa = mma.scale_a.pack(SA, raw=True, byte_id=0, thread_id=1)
+    sb = mma.scale_b.pack(SB, raw=True, byte_id=0, thread_id=3)
+    (found,) = run("products", SCALED, 9, 5, "--thread-id", 1, 3, "--json").json["results"]
+
+    assert [(scale["k_first"], scale["k_last"]) for scale in found["scales"]] == [(0, 15), (16, 31), (32, 47), (48, 63)]
+    for scale in found["scales"]:
+        (a,), (b,) = scale["scale_a"], scale["scale_b"]
+        assert int(sa[a["lane"]]) >> a["bit_low"] & 255 == SA[9, scale["scale"]]
+        assert int(sb[b["lane"]]) >> b["bit_low"] & 255 == SB[scale["scale"], 5]
+
+
+def test_products_as_text(run):
+    lines = run("products", NAME, 9, 3).lines
+
+    assert lines[2].split() == ["D", "5", "3", "31:0", "d3"]
+    assert lines[5].split() == ["k", "A", "lane", "reg", "bits", "element", "B", "lane", "reg", "bits", "element"]
+    assert lines[6].split() == ["0", "4", "1", "15:0", "a2", "12", "0", "15:0", "b0"]
+    assert len(lines) == 6 + 16
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([NAME, 16, 0], "row is 0..15, got 16"),
+        ([NAME, 0, 8], "col is 0..7, got 8"),
+        ([NAME, 0, 0, "--selector", 0], "--selector is for instructions with a sparse A"),
+        ([NAME, 0, 0, "--codes", "-"], "--codes is for instructions with a sparse A"),
+        ([NAME, 0, 0, "--byte-id", 0, 0], "--byte-id is for instructions with block scaling"),
+        ([NAME, 0, 0, "--mma", 0], "--mma is not for d of mma.sync"),
+        ([SPARSE, 0, 0, "--selector", 1], "selector is one of 0, got 1"),
+        (["ldmatrix.m8n8.x4.b16", 0, 0], "ldmatrix.sync.aligned.m8n8.x4.shared.b16 moves elements and multiplies none"),
+    ],
+)
+def test_bad_questions_are_refused(refused, words, message):
+    assert refused("products", *words).startswith(message)

@@ -1,0 +1,185 @@
+"""Execute on registers and on matrices: batches, broadcasting, every refusal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+SP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+ORDERED = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+MX = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
+QUAD = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"
+WMMA = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"
+
+
+def random_words(name: str, batch: tuple[int, ...] = (), seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    mma = wf.get(name)
+    return {
+        role: rng.integers(0, 2**32, (*batch, 32, getattr(mma, role).words), dtype=np.uint32)
+        for role in ("a", "b", "c")
+    }
+
+
+def legal_metadata(name: str, seed: int = 0) -> np.ndarray:
+    sp = wf.get(name)
+    codes = np.random.default_rng(seed).choice([0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110], sp.metadata.shape)
+    return sp.metadata.pack(codes.astype(np.uint8), selector=0)
+
+
+@pytest.mark.parametrize("name", [S8, F16, QUAD, "mma.m16n8k256.s32.b1.b1.s32.and.popc", "mma.m16n8k64.s32.s4.u4.s32"])
+def test_registers_and_matrices_agree(name: str):
+    mma = wf.get(name)
+    words = random_words(name, (3,))
+    matrices = [getattr(mma, role).unpack(words[role], raw=True) for role in ("a", "b", "c")]
+    assert np.array_equal(mma.d.unpack(wf.execute(name, **words), raw=True), mma(*matrices, raw=True))
+
+
+def test_integers_are_exact_and_wrap():
+    mma = wf.get(S8)
+    rng = np.random.default_rng(4)
+    A, B = rng.integers(-128, 128, (5, 16, 32)), rng.integers(-128, 128, (5, 32, 8))
+    C = rng.choice([-(2**31), 0, 12345, 2**31 - 1], (5, 16, 8))
+    exact = A @ B + C
+    assert np.array_equal(mma(A, B, C), exact.astype(np.int32))
+    saturating = wf.get("mma.m16n8k32.satfinite.s32.s8.s8.s32")
+    assert np.array_equal(saturating(A, B, C), np.clip(exact, -(2**31), 2**31 - 1))
+    assert (exact != np.clip(exact, -(2**31), 2**31 - 1)).any()
+
+
+def test_many_tiles_give_what_one_gives():
+    words = random_words(F16, (100,), seed=7)
+    together = wf.execute(F16, **words)
+    for tile in (0, 41, 99):
+        assert np.array_equal(wf.execute(F16, **{role: array[tile] for role, array in words.items()}), together[tile])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_do_not_matter(threads: int):
+    words = random_words(F16, (300,), seed=8)
+    assert np.array_equal(wf.execute(F16, **words, threads=threads), wf.execute(F16, **words))
+
+
+def test_leading_axes_broadcast():
+    words = random_words(S8, (4, 1))
+    words["b"] = random_words(S8, (3,), seed=1)["b"]
+    words["c"] = random_words(S8, seed=2)["c"]
+    found = wf.execute(S8, **words)
+    assert found.shape == (4, 3, 32, 4)
+    assert np.array_equal(found[2, 1], wf.execute(S8, words["a"][2, 0], words["b"][1], words["c"]))
+
+
+def test_no_c_is_zero():
+    words = random_words(S8)
+    zero = np.zeros_like(words["c"])
+    assert np.array_equal(wf.execute(S8, words["a"], words["b"]), wf.execute(S8, words["a"], words["b"], zero))
+    A, B = np.ones((16, 16)), np.ones((16, 8))
+    assert np.array_equal(wf.get(F16)(A, B), np.full((16, 8), 16, np.float32))
+
+
+def test_only_the_fields_that_the_selector_reads_are_checked():
+    words = random_words(SP)
+    metadata = legal_metadata(SP)
+    assert not metadata.reshape(8, 4)[:, 2:].any()  # lanes of selector 1 hold 0000, which is no legal code
+    found = wf.execute(SP, **words, metadata=metadata, selector=0)
+    assert found.shape == (32, 4)
+    with pytest.raises(wf.InvalidSparsity, match="metadata code 0000 repeats a position"):
+        wf.execute(SP, **words, metadata=metadata, selector=1)
+
+
+def test_ordered_metadata_must_rise():
+    words = random_words(ORDERED)
+    metadata = legal_metadata(ORDERED)
+    metadata[4] = metadata[4] & ~np.uint32(0xF) | np.uint32(0b0001)
+    assert wf.execute(SP, **words, metadata=metadata, selector=0).shape == (32, 4)
+    with pytest.raises(wf.InvalidSparsity, match="row 1, columns 0..3: metadata code 0001 descends"):
+        wf.execute(ORDERED, **words, metadata=metadata, selector=0)
+
+
+def test_sparse_equals_the_expanded_product_of_integers():
+    sp = wf.get("mma.sp.m16n8k64.s32.s8.s8.s32")
+    rng = np.random.default_rng(3)
+    stored = rng.integers(-128, 128, sp.a.shape)
+    codes = rng.choice([4, 8, 9, 12, 13, 14], sp.metadata.shape).astype(np.uint8)
+    full, B = sp.expand(stored, codes).astype(np.int64), rng.integers(-128, 128, (64, 8))
+    words = wf.execute(sp, sp.a.pack(stored), sp.b.pack(B), metadata=sp.metadata.pack(codes), selector=0)
+    assert np.array_equal(sp.d.unpack(words), full @ B)
+    assert np.array_equal(sp(full, B), full @ B)
+
+
+def test_scale_factors_scale():
+    mx = wf.get(MX)
+    A, B = np.ones((16, 64)), np.ones((64, 8))
+    SA, SB = np.full((16, 4), 2.0), np.full((4, 8), 0.5)
+    SA[3] = 4.0
+    expected = np.full((16, 8), 64.0)
+    expected[3] = 128.0
+    assert np.array_equal(mx(A, B, scale_a=SA, scale_b=SB, arch="sm_120"), expected)
+    words = {role: getattr(mx, f"scale_{role}").pack(S, thread_id=1) for role, S in (("a", SA), ("b", SB))}
+    found = wf.execute(
+        mx, mx.a.pack(A), mx.b.pack(B), scale_a=words["a"], scale_b=words["b"], thread_id=(1, 1), arch="sm_120a"
+    )
+    assert np.array_equal(mx.d.unpack(found), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"a": np.zeros((32, 3), np.uint32)},
+            wf.InvalidOperand,
+            r"operand a of .*uint32\[..., 32, 4\], got shape \(32, 3\)",
+        ),
+        ({"b": np.zeros((32, 4), np.uint32)}, wf.InvalidOperand, r"operand b of .*uint32\[..., 32, 2\], got shape"),
+        ({"c": np.zeros((32, 4), np.float32)}, wf.InvalidOperand, "operand c of .*got dtype float32"),
+        (
+            {"a": np.zeros((2, 32, 4), np.uint32), "b": np.zeros((3, 32, 2), np.uint32)},
+            wf.InvalidOperand,
+            "do not broadcast",
+        ),
+        ({"selector": 0}, wf.InvalidOperand, "is dense: it takes no selector, got 0"),
+        ({"metadata": np.zeros(32, np.uint32)}, wf.InvalidOperand, "takes no metadata"),
+        ({"scale_a": np.zeros(32, np.uint32)}, wf.InvalidOperand, "takes no scale_a"),
+        ({"arch": "sm_75"}, wf.IllegalInstruction, "arch 'sm_75' cannot run it; it runs on sm_80"),
+        ({"arch": "sm_91"}, wf.IllegalInstruction, "unknown arch 'sm_91'; expected one of sm_70"),
+        ({"arch": "hopper"}, wf.IllegalInstruction, "unknown arch 'hopper'"),
+    ],
+)
+def test_bad_operands_are_refused(change: dict, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        wf.execute(F16, **(random_words(F16) | change))
+
+
+def test_sparse_and_scaled_instructions_say_what_they_need():
+    with pytest.raises(wf.InvalidOperand, match="needs metadata"):
+        wf.execute(SP, **random_words(SP))
+    with pytest.raises(wf.IllegalInstruction, match="selector 2 assembles, but the hardware traps on it"):
+        wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP), selector=2)
+    with pytest.raises(wf.InvalidOperand, match=r"expected registers uint32\[..., 32\], got shape \(31,\)"):
+        wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP)[1:], selector=0)
+    with pytest.raises(wf.InvalidOperand, match="needs scale_a"):
+        wf.execute(MX, **random_words(MX), arch="sm_120")
+    with pytest.raises(wf.InvalidOperand, match="needs scale_b"):
+        wf.get(MX)(np.ones((16, 64)), np.ones((64, 8)), scale_a=np.ones((16, 4)), arch="sm_120")
+
+
+def test_a_mover_computes_nothing():
+    with pytest.raises(wf.IllegalInstruction, match="it moves registers and computes nothing"):
+        wf.execute("movmatrix.m8n8.trans.b16", np.zeros((32, 1), np.uint32), np.zeros((32, 1), np.uint32))
+
+
+def test_wmma_needs_a_measured_layout_for_registers_but_not_for_matrices():
+    words = random_words(WMMA)
+    with pytest.raises(wf.NotModelled, match="nobody has measured the wmma fragments of sm_80"):
+        wf.execute(WMMA, **words, arch="sm_80")
+    A = B = np.eye(16)
+    assert np.array_equal(wf.get(WMMA)(A, B, arch="sm_80"), np.eye(16, dtype=np.float32))
+
+
+def test_what_nobody_modelled_is_refused():
+    with pytest.raises(wf.NotModelled):
+        wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP), selector=0, arch="sm_80")

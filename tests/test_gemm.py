@@ -1,0 +1,143 @@
+"""Whole products: the chain of instructions, edges, threads, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+SAMPLE = [
+    "mma.m16n8k16.f32.f16.f16.f32",
+    "mma.m16n8k16.f16.f16.f16.f16",
+    "mma.m16n8k16.f32.bf16.bf16.f32",
+    "mma.m16n8k8.f32.tf32.tf32.f32",
+    "mma.m16n8k32.f32.e4m3.e5m2.f32",
+    "mma.m16n8k32.s32.s8.u8.s32",
+    "mma.m16n8k64.satfinite.s32.s4.s4.s32",
+    "mma.m16n8k256.s32.b1.b1.s32.xor.popc",
+    "mma.m16n8k8.f64.f64.f64.f64",
+    "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
+    "mma.sp.m16n8k32.f32.f16.f16.f32",
+    "mma.sp.m16n8k64.s32.s8.s8.s32",
+    "wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32",
+]
+
+
+def random_codes(mma: wf.Instruction, role: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Codes of small finite values, so that chains do not end in NaN at once."""
+    row = getattr(mma, role).format
+    if not row.is_float:
+        return rng.integers(0, row.codes, shape, dtype=np.uint64)
+    exponent = rng.integers(max(1, row.bias - 4), row.bias + 3, shape, dtype=np.uint64)
+    fraction = rng.integers(0, 1 << row.fraction, shape, dtype=np.uint64)
+    sign = rng.integers(0, 2, shape, dtype=np.uint64) << np.uint64(row.bits - 1)
+    return sign | ((exponent << np.uint64(row.fraction) | fraction) << np.uint64(row.unused))
+
+
+def thin(mma: wf.Instruction, codes: np.ndarray) -> np.ndarray:
+    if mma.pattern is None:
+        return codes
+    column = np.arange(codes.shape[1])
+    return np.where(column % mma.pattern.chunk < mma.pattern.kept, codes, 0)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("extents", [(1, 1, 1), (17, 9, 5), (16, 8, 0), (37, 21, 3)])
+def test_gemm_is_the_chain_of_single_instructions(name: str, extents: tuple[int, int, int]):
+    mma = wf.get(name)
+    m, n, k = mma.shape
+    rows, columns, depth = extents[0], extents[1], extents[2] * k // 2 + (extents[2] > 1)
+    rng = np.random.default_rng(rows)
+    a, b = thin(mma, random_codes(mma, "a", (rows, depth), rng)), random_codes(mma, "b", (depth, columns), rng)
+    c = random_codes(mma, "c", (rows, columns), rng)
+    steps = max(1, -(-depth // k))
+    tall, wide = -(-rows // m) * m, -(-columns // n) * n
+    full_a = np.zeros((tall, steps * k), np.uint64)
+    full_b = np.zeros((steps * k, wide), np.uint64)
+    d = np.zeros((tall, wide), np.uint64)
+    full_a[:rows, :depth], full_b[:depth, :columns], d[:rows, :columns] = a, b, c
+    quad = (lambda tile: np.broadcast_to(tile, (4, *tile.shape))) if mma.form.is_quad else (lambda tile: tile)
+    for i in range(0, tall, m):
+        for j in range(0, wide, n):
+            for step in range(0, steps * k, k):
+                tiles = full_a[i : i + m, step : step + k], full_b[step : step + k, j : j + n], d[i : i + m, j : j + n]
+                found = mma(*map(quad, tiles), raw=True)
+                d[i : i + m, j : j + n] = found[0] if mma.form.is_quad else found
+    assert np.array_equal(wf.gemm(a, b, c, instruction=name, raw=True), d[:rows, :columns])
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_threads_do_not_matter(name: str):
+    mma = wf.get(name)
+    rng = np.random.default_rng(5)
+    a = thin(mma, random_codes(mma, "a", (150, 4 * mma.shape.k), rng))
+    b = random_codes(mma, "b", (4 * mma.shape.k, 300), rng)
+    one = wf.gemm(a, b, instruction=mma, raw=True, threads=1)
+    assert np.array_equal(one, wf.gemm(a, b, instruction=mma, raw=True, threads=3))
+    part = wf.gemm(a[40:77], b[:, 100:133], instruction=mma, raw=True)
+    assert np.array_equal(one[40:77, 100:133], part)
+
+
+def test_small_integers_in_floats_are_exact():
+    A, B = np.random.default_rng(0).integers(-4, 5, (2, 64, 64))
+    assert np.array_equal(wf.gemm(A, B, instruction=F16), A @ B)
+
+
+def test_block_scaled_products_scale_each_block():
+    name = "mma.m16n8k32.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+    A, B = np.ones((5, 64)), np.ones((64, 3))
+    SA, SB = np.array([[1.0, 2.0]] * 5), np.ones((2, 3))
+    assert np.array_equal(wf.gemm(A, B, instruction=name, scale_a=SA, scale_b=SB, arch="sm_120"), np.full((5, 3), 96))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            {"A": np.ones((3, 4)), "B": np.ones((5, 6))},
+            wf.InvalidOperand,
+            "A is 3 x 4 and B is 5 x 6: the inner extents differ",
+        ),
+        (
+            {"A": np.ones(4), "B": np.ones((4, 6))},
+            wf.InvalidOperand,
+            r"A: expected a matrix, got an array of shape \(4,\)",
+        ),
+        (
+            {"A": np.ones((3, 4)), "B": np.ones((4, 6)), "C": np.ones((6, 3))},
+            wf.InvalidOperand,
+            "C is 6 x 3, expected 3 x 6",
+        ),
+        ({"A": np.full((3, 4), 0.1), "B": np.ones((4, 6))}, wf.InvalidOperand, r"A: element \(0, 0\) is 0.1"),
+        (
+            {"A": np.ones((3, 4)), "B": np.ones((4, 6)), "scale_a": np.ones((3, 1))},
+            wf.InvalidOperand,
+            "takes no scale_a",
+        ),
+        ({"A": np.ones((3, 4)), "B": np.ones((4, 6)), "arch": "sm_70"}, wf.IllegalInstruction, "cannot run it"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        wf.gemm(**arguments, instruction=F16)
+
+
+@pytest.mark.parametrize(
+    "name", ["mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16", "wmma.mma.row.col.m16n16k16.f16.f32"]
+)
+def test_unlike_accumulators_cannot_be_chained(name: str):
+    with pytest.raises(wf.IllegalInstruction, match="cannot be chained along k: D is"):
+        wf.gemm(np.ones((8, 8)), np.ones((8, 8)), instruction=name)
+
+
+def test_every_dense_product_with_equal_accumulators_can_be_chained():
+    ran = 0
+    for mma in wf.find(target="sm_90a"):
+        if mma.form.is_product and mma.form.c == mma.form.d and not mma.form.is_sparse:
+            ones = wf.gemm(np.ones((2, 3)), np.ones((3, 2)), instruction=mma)
+            expected = 0 if mma.form.bitop == "xor" else 3
+            assert np.array_equal(ones, np.full((2, 2), expected)), mma
+            ran += 1
+    assert ran == 212

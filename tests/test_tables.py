@@ -1,0 +1,85 @@
+"""The tables: every row is there, has a source, and a broken one is refused when it is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from warpfrag.formats import Format
+from warpfrag.isa.operands import OperandRow, operands
+from warpfrag.isa.patterns import pattern
+from warpfrag.isa.rows import Family, Shape, families, forms, targets
+from warpfrag.layout import Layout
+from warpfrag.tables import read_table
+
+TABLES = ["formats", "targets", "instructions", "layouts", "containers", "sparsity", "arithmetic", "lowering"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_rows(name: str):
+    assert read_table(name)
+
+
+def test_a_missing_table_is_an_error():
+    with pytest.raises(FileNotFoundError):
+        read_table("no such table")
+
+
+def test_an_empty_table_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "empty.toml").write_text("# nothing\n", encoding="utf-8")
+    monkeypatch.setattr("warpfrag.tables.__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(ValueError, match="table empty is empty"):
+        read_table("empty")
+
+
+def test_the_rows_that_are_expected_are_there():
+    assert len(forms()) == 643  # 612 instructions behind the 688 spellings of the assembler's table, and 31 movers
+    assert len(targets()) == 24
+    written = [family for family in families() if not family.ops[0].startswith(("wmma.load", "wmma.store"))]
+    assert len(written) == 70
+
+
+def test_every_family_gives_forms_and_names_its_source():
+    for family in families():
+        assert list(family.forms()), family
+        assert family.source
+
+
+def test_every_operand_of_every_form_has_a_row():
+    for form in forms():
+        assert operands(form, "sm_90"), form
+
+
+def test_every_layout_row_is_used():
+    """A row that no instruction reads would never be checked by rank."""
+    used = {str(row.layout) + str(row.layout.shape) for form in forms() for row in operands(form, "sm_90").values()}
+    table = read_table("layouts")
+    rows = [row for role in "abc" for row in table["mma"][role]]
+    rows += [row for role in "abc" for row in table["quad"][role].values()]
+    for row in rows:
+        dims = ("mma", "row", "col")[-len(row["extents"]) :]
+        bases = {name: row[name] for name in ("lane", "reg", "slot")}
+        layout = Layout.parse(dict(zip(dims, row["extents"], strict=True)), **bases)
+        assert str(layout) + str(layout.shape) in used, row
+
+
+def test_a_format_whose_fields_do_not_add_up_is_refused():
+    with pytest.raises(ValueError, match="format odd: fields take 8 bits, the row says 9"):
+        Format("odd", bits=9, kind="float", dtype="float16", source="here", exponent=4, fraction=3)
+
+
+def test_slots_that_do_not_fill_a_register_are_refused():
+    row = next(iter(operands(next(iter(forms())), "sm_90").values()))
+    with pytest.raises(ValueError, match="do not fill a register"):
+        OperandRow("a", row.format, row.layout, row.container // 2, 0, "here")
+
+
+def test_a_family_says_since_when_or_what_it_needs():
+    with pytest.raises(ValueError, match="give one of since and needs"):
+        Family("here", ("mma",), Shape(16, 8, 16))
+
+
+@pytest.mark.parametrize("name", ["1:2", "2:4", "4:8"])
+def test_a_pattern_keeps_half(name: str):
+    rule = pattern(name)
+    assert rule.kept * 2 == rule.chunk
+    assert not rule.rising.keys() & rule.descending.keys()
