@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warpfrag import wmma
+    from warpfrag.draw import draw
+    from warpfrag.draw.drawing import Drawing
     from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, NotModelled, WarpfragError
     from warpfrag.evidence import Evidence
     from warpfrag.execute import execute
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
+    "Drawing": "draw.drawing",
     "Evidence": "evidence",
     "FORMATS": "formats",
     "Format": "formats",
@@ -45,6 +48,7 @@ _EXPORTS = {
     "NotModelled": "errors",
     "Operand": "operand",
     "WarpfragError": "errors",
+    "draw": "draw",
     "execute": "execute",
     "find": "registry",
     "gemm": "gemm",
@@ -58,9 +62,11 @@ __all__ = [  # noqa: RUF022 (grouped)
     "find",
     "execute",
     "gemm",
+    "draw",
     "wmma",
     "Instruction",
     "Evidence",
+    "Drawing",
     "Operand",
     "Layout",
     "Format",

@@ -35,6 +35,7 @@ VERBS = {
     "products": "What is multiplied and added for one element of D.",
     "pack": "From a matrix to hex registers.",
     "unpack": "From a hex register dump to a matrix.",
+    "draw": "A figure, as SVG, PNG or text.",
     "run": "Execute one instruction, and trace one output.",
     "check": "Compare this installation with captured results of real GPUs.",
     "verify": "Compare with the GPU of this machine.",

@@ -1,0 +1,61 @@
+"""Write the gallery: every figure of `tables/figures.toml` as SVG, and the page that shows them.
+
+python docs/make_figures.py [FOLDER]     # FOLDER is docs/ unless said
+"""  # noqa: INP001 (a script, no package)
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from warpfrag.draw import draw_figure
+from warpfrag.draw.figures import FigureRow, figure_rows
+
+HEAD = """\
+# Gallery
+
+<!-- Written by docs/make_figures.py from src/warpfrag/tables/figures.toml. Change those, not this page. -->
+
+The figures of the PTX ISA that show where elements sit, drawn by warpfrag from its tables under the numbers they have
+there, and some views of our own. A cell `T5: a3` says that lane 5 holds the element as its a3; dark outlines are
+registers. Each file has real text and a tooltip on every cell (open it by itself to see them), follows a light or dark
+screen, and prints in light colours.
+"""
+
+
+def name_of(row: FigureRow) -> str:
+    """The file of a figure."""
+    return f"figure-{row.key}.svg" if row.key.isdigit() else f"{row.key}.svg"
+
+
+def entry(row: FigureRow) -> str:
+    """A figure on the page: caption, picture, and two commands that draw it."""
+    name = name_of(row)
+    return f"""\
+### {row.title}
+
+![{row.caption}](figures/{name})
+
+```console
+$ warpfrag draw --figure {row.key} -o {name}
+$ {row.command} -o {name}
+```
+"""
+
+
+def main() -> None:
+    """Write the page and the figures into a folder."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    page = [HEAD]
+    for section, rows in groupby(figure_rows().values(), key=lambda row: row.section):
+        page.append(f"## {section}\n")
+        for row in rows:
+            draw_figure(row.key).save(folder / "figures" / name_of(row))
+            page.append(entry(row))
+    (folder / "gallery.md").write_text("\n".join(page), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""`warpfrag draw`: a figure of an instruction or of one of its operands, as a file or in the terminal."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from warpfrag.cli.command import choice_options, target_option, verb
+from warpfrag.cli.output import WIDTH, say
+from warpfrag.draw import draw, draw_figure
+from warpfrag.draw.palette import Theme
+from warpfrag.draw.views import VIEWS
+
+if TYPE_CHECKING:
+    from warpfrag.draw.cut import Range
+    from warpfrag.draw.drawing import Drawing
+
+RANGE = re.compile(r"(\d+)(?:(?:-|\.\.|:)(\d+))?")
+HEIGHT = 24  # of a terminal that does not say; only its width matters here
+
+
+def read_range(_context: click.Context, parameter: click.Parameter, text: str | None) -> Range | None:
+    """A range written `16-31`, or one number."""
+    if text is None:
+        return None
+    found = RANGE.fullmatch(text.strip())
+    if found is None:
+        msg = f"expected first-last, such as 16-31, got {text!r}"
+        raise click.BadParameter(msg, param=parameter)
+    return int(found[1]), int(found[2] or found[1])
+
+
+@verb(
+    "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 -o mma.svg            # A left, B above, D in the corner",
+    "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a                     # in the terminal",
+    "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a --view warp -o a.png",
+    "warpfrag draw mma.sp.m16n8k32.f32.f16.f16.f32 metadata --selector 1 -o e.svg",
+    "warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA",
+)
+@click.argument("name", metavar="[INSTRUCTION]", required=False)
+@click.argument("operand", metavar="[OPERAND]", required=False)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="A name in .svg, .png or .txt.")
+@click.option("--view", type=click.Choice(VIEWS), help="Left out, the most telling one.")
+@click.option("--figure", metavar="N", help="A figure of the PTX ISA by its number, instead of an instruction.")
+@click.option("--rows", metavar="A-B", callback=read_range, help="Only these rows of the matrix.")
+@click.option("--cols", metavar="A-B", callback=read_range, help="Only these columns of the matrix.")
+@click.option("--parts", metavar="A-B", callback=read_range, help="Only these products or matrices.")
+@choice_options("selector", "thread_id", "byte_id")
+@click.option("--theme", type=click.Choice(get_args(Theme)), default="auto", show_default=True, help="Colours.")
+@target_option
+def command(
+    *,
+    name: str | None,
+    operand: str | None,
+    output: str | None,
+    figure: str | None,
+    theme: Theme,
+    **options: Any,  # noqa: ANN401 (those of draw)
+) -> None:
+    """A figure of an instruction, or of one of its operands.
+
+    OPERAND is a, b, c, d, metadata, scale_a or scale_b; without it, the whole instruction is drawn. Without -o the
+    figure is printed as text.
+    """
+    given = {option: choice for option, choice in options.items() if choice is not None}
+    picture = _picture(name, operand, figure, theme, given)
+    if output is None:
+        say(picture.to_text(shutil.get_terminal_size((WIDTH, HEIGHT)).columns).rstrip("\n"))
+        return
+    try:
+        picture.save(output)
+    except OSError as error:
+        msg = f"cannot write {output!r}: {error.strerror}"
+        raise click.ClickException(msg) from None
+
+
+def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, given: dict[str, Any]) -> Drawing:
+    """The figure that the words ask for: an instruction, or a number and nothing else."""
+    if figure is None:
+        if name is None:
+            msg = "expected an instruction, or --figure and a number"
+            raise click.UsageError(msg)
+        return draw(name, operand, theme=theme, **given)
+    other = [word for word in (name, operand) if word] + [f"--{option.replace('_', '-')}" for option in given]
+    if other:
+        msg = f"--figure says everything about a figure but its colours; leave out {', '.join(other)}"
+        raise click.UsageError(msg)
+    return draw_figure(figure, theme=theme)

@@ -1,0 +1,117 @@
+"""Figures: see a fragment, in a terminal, a notebook, a paper or a browser.
+
+    >>> import warpfrag as wf
+    >>> from warpfrag.draw import draw
+    >>> picture = draw("mma.m8n8k4.f64.f64.f64.f64", "c")
+    >>> print(picture.to_text(width=80))
+    Operand C, m8n8k4
+    mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64
+    C: 8 x 8 of f64, 2 registers .f64 per lane: c0..c1.
+    <BLANKLINE>
+    C (8 x 8)
+    row        0        1        2        3        4        5        6        7 col
+      0   T0: c0   T0: c1   T1: c0   T1: c1   T2: c0   T2: c1   T3: c0   T3: c1
+      1   T4: c0   T4: c1   T5: c0   T5: c1   T6: c0   T6: c1   T7: c0   T7: c1
+      2   T8: c0   T8: c1   T9: c0   T9: c1  T10: c0  T10: c1  T11: c0  T11: c1
+      3  T12: c0  T12: c1  T13: c0  T13: c1  T14: c0  T14: c1  T15: c0  T15: c1
+      4  T16: c0  T16: c1  T17: c0  T17: c1  T18: c0  T18: c1  T19: c0  T19: c1
+      5  T20: c0  T20: c1  T21: c0  T21: c1  T22: c0  T22: c1  T23: c0  T23: c1
+      6  T24: c0  T24: c1  T25: c0  T25: c1  T26: c0  T26: c1  T27: c0  T27: c1
+      7  T28: c0  T28: c1  T29: c0  T29: c1  T30: c0  T30: c1  T31: c0  T31: c1
+    <BLANKLINE>
+
+How it is built: `views` chooses grids (`matrix`, `warp`, `sparse`, `words` make them from layouts), `page` and `panel`
+write them as SVG with the few elements of `svg`, `text` as ASCII. `figures` knows the figures of the ISA by number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+from warpfrag.draw.cut import Cut
+from warpfrag.draw.drawing import Drawing
+from warpfrag.draw.figures import figure_row
+from warpfrag.draw.notes import notes
+from warpfrag.draw.palette import Theme
+from warpfrag.draw.views import VIEWS, Request, default_view, scenes
+from warpfrag.errors import InvalidOperand
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from warpfrag.draw.cut import Range
+    from warpfrag.draw.views import View
+    from warpfrag.instruction import Instruction
+    from warpfrag.operand import Registers
+
+__all__ = ["Drawing", "draw", "draw_figure"]
+
+
+def draw(
+    instruction: str | Instruction,
+    operand: str | None = None,
+    view: View | None = None,
+    *,
+    target: str | None = None,
+    selector: int = 0,
+    byte_id: int = 0,
+    thread_id: int = 0,
+    rows: Range | None = None,
+    cols: Range | None = None,
+    parts: Range | None = None,
+    theme: Theme = "auto",
+    title: str = "",
+) -> Drawing:
+    """A figure of an instruction, or of one of its operands.
+
+    Views: "whole" (A left, B above, D in the corner), "matrix" (which lane holds each element), "warp" (what each
+    register holds), "logical" (a sparse A as the matrix it stands for). Left out, the most telling one is taken.
+
+    `selector`, `byte_id` and `thread_id` choose what is read of metadata and scale factors. `rows`, `cols` and `parts`
+    (products of m8n8k4, matrices of ldmatrix) cut out a part, as (first, last); of metadata, `cols` are columns of A.
+    `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
+    """
+    found = get(instruction, target=target)
+    chosen = _operand(found, operand)
+    shown = _one_of("view", view, VIEWS) if view is not None else default_view(found, chosen)
+    request = Request(selector, byte_id, thread_id, Cut(rows, cols, parts))
+    pictures = scenes(found, chosen, shown, request)  # first, because it refuses what cannot be shown
+    return Drawing(
+        title=title or _title(found, chosen, shown),
+        instruction=found.name,
+        notes=notes(found, chosen, shown),
+        scenes=pictures,
+        theme=_one_of("theme", theme, get_args(Theme)),
+    )
+
+
+def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
+    """A figure of the PTX ISA by its number, or one of the gallery's own by its name."""
+    row = figure_row(key)
+    return draw(row.instruction, **row.options, theme=theme, title=row.title)
+
+
+def _operand(instruction: Instruction, role: str | None) -> Registers | None:
+    """The operand that a role names, in any case; without a role the only one, or none of many."""
+    if role is None:
+        only = tuple(instruction.operands.values())
+        return only[0] if len(only) == 1 else None
+    name = _one_of("operand", role.lower(), tuple(instruction.operands), what=instruction.name)
+    found: Registers = instruction.operands[name]
+    return found
+
+
+def _one_of(name: str, choice: Any, choices: tuple[Any, ...], what: str = "a figure") -> Any:  # noqa: ANN401
+    """A choice, refused where it is none of those there are."""
+    if choice in choices:
+        return choice
+    msg = f"the {name} of {what} is one of {', '.join(choices)}; got {choice!r}"
+    raise InvalidOperand(msg)
+
+
+def _title(instruction: Instruction, operand: Registers | None, view: View) -> str:
+    shape = str(instruction.shape)
+    what = {"whole": "A, B and D", "matrix": "All operands", "warp": "Registers", "logical": "All operands"}[view]
+    if operand is not None:
+        name = operand.role.upper() if len(operand.role) == 1 else operand.role
+        what = f"Operand {name}" + (" in the registers of the warp" if view == "warp" else "")
+    return f"{what}, {shape}"

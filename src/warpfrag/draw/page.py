@@ -1,0 +1,178 @@
+"""A whole figure as SVG: heading, notes, panels in their places, and the legend of lanes.
+
+A *scene* is one grid, or the grids of a product: A, B and D, put as one multiplies by hand (A left, B above, D in the
+corner), then metadata and scale factors, above A where there is room. Scenes flow like words: left to right, then down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.draw import svg
+from warpfrag.draw.metrics import FONT, PADDING, TITLE, width_of
+from warpfrag.draw.palette import GROUP, LANES, Theme
+from warpfrag.draw.panel import Panel
+from warpfrag.draw.stylesheet import stylesheet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.draw.grid import Grid
+    from warpfrag.draw.metrics import CellSize
+
+MARGIN = 16
+BETWEEN = 28  # between scenes
+PAGE = 1240  # scenes flow into lines of about this width
+NARROWEST = 520  # so that words have room
+CHIP_WIDTH, CHIP_HEIGHT = 28, 18
+LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
+
+Scene = tuple["Grid", ...]
+
+
+class Placed(NamedTuple):
+    """A panel and where its top left corner is."""
+
+    panel: Panel
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A scene with its panels in place, from (0, 0)."""
+
+    panels: tuple[Placed, ...]
+
+    @property
+    def width(self) -> int:
+        """How far the panels reach to the right."""
+        return max(placed.x + placed.panel.width for placed in self.panels)
+
+    @property
+    def height(self) -> int:
+        """How far the panels reach down."""
+        return max(placed.y + placed.panel.height for placed in self.panels)
+
+
+def _pieces(scenes: tuple[Scene, ...]) -> list[Piece]:
+    """Products each in their arrangement; single grids of one operand with cells of one size."""
+    if any(len(scene) > 1 for scene in scenes):
+        return [_product(scene) for scene in scenes]
+    panels = [Panel.fit(grid) for (grid,) in scenes]
+    largest: dict[tuple[str, str], CellSize] = {}
+    for panel in panels:
+        kind = (panel.grid.operand, panel.size.mode)
+        largest[kind] = max(panel.size, largest.get(kind, panel.size))
+    return [Piece((Placed(Panel(panel.grid, largest[panel.grid.operand, panel.size.mode]), 0, 0),)) for panel in panels]
+
+
+def _product(scene: Scene) -> Piece:
+    """A left, B above, D in the corner."""
+    a, b, d = (Panel.fit(grid, compact=True) for grid in scene[:3])
+    extras = [Panel.fit(grid) for grid in scene[3:]]
+    # Rows of A and D are the same rows and columns of B and D the same columns: they stand in line.
+    height = max(a.size.height, d.size.height)
+    width = max(b.size.width, d.size.width)
+    a = Panel(a.grid, a.size._replace(height=height))
+    b = Panel(b.grid, b.size._replace(width=width))
+    d = Panel(d.grid, d.size._replace(width=width, height=height))
+    indent = max(b.left, d.left)
+    right = a.width + BETWEEN // 2 + indent
+    below = b.height + BETWEEN // 2
+    down = max(a.top, d.top)
+    main = (
+        Placed(b, right - b.left, 0),
+        Placed(a, 0, below + down - a.top),
+        Placed(d, right - d.left, below + down - d.top),
+    )
+    return Piece((*main, *_extras(extras, Piece(main), room=right - b.left, above=b.height)))
+
+
+def _extras(extras: list[Panel], main: Piece, *, room: int, above: int) -> Iterator[Placed]:
+    """Panels side by side: in the free corner above A if they fit there, else below everything."""
+    width = sum(panel.width + BETWEEN for panel in extras)
+    tallest = max((panel.height for panel in extras), default=0)
+    fits = width <= room and tallest <= above
+    x = 0
+    for panel in extras:
+        yield Placed(panel, x, above - panel.height if fits else main.height + BETWEEN)
+        x += panel.width + BETWEEN
+
+
+def _flow(pieces: list[Piece]) -> list[Placed]:
+    """Put pieces into lines."""
+    placed, x, y, line_height = [], 0, 0, 0
+    for piece in pieces:
+        if x and x + piece.width > PAGE:
+            x, y, line_height = 0, y + line_height + BETWEEN, 0
+        placed += [Placed(panel, x + dx, y + dy) for panel, dx, dy in piece.panels]
+        x += piece.width + BETWEEN
+        line_height = max(line_height, piece.height)
+    return placed
+
+
+def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Scene, ...], theme: Theme) -> str:
+    """The SVG text of a figure."""
+    panels = _flow(_pieces(scenes))
+    inner = max(NARROWEST, *(placed.x + placed.panel.width for placed in panels))
+    body: list[str] = []
+    y = MARGIN
+    for words in wrapped(title, inner, size=TITLE, at=" "):
+        y += TITLE + 5
+        body.append(svg.text(words, x=MARGIN, y=y - 5, classes="heading"))
+    for words in wrapped(subtitle, inner, size=FONT, at="."):
+        y += FONT + 6
+        body.append(svg.text(words, x=MARGIN, y=y - 4, classes="start"))
+    for note in notes:
+        for words in wrapped(note, inner, size=FONT, at=" "):
+            y += FONT + 5
+            body.append(svg.text(words, x=MARGIN, y=y - 4, classes="note start"))
+    y += 14
+    body += [part for panel, dx, dy in panels for part in panel.svg(MARGIN + dx, y + dy)]
+    y = max(y + placed.y + placed.panel.height for placed in panels) + BETWEEN - 6
+    body += _legend(y, inner)
+    height = y + _legend_height(inner) + MARGIN
+    width = inner + 2 * MARGIN
+    paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
+    return svg.document([paper, *body], width=width, height=height, title=title, style=stylesheet(theme))
+
+
+def wrapped(words: str, room: int, *, size: int, at: str) -> list[str]:
+    """Words in lines that fit, broken only where `at` stands."""
+    lines = [""]
+    for position, word in enumerate(words.split(at)):
+        piece = f"{at if position else ''}{word}"
+        if lines[-1] and width_of(lines[-1] + piece, size) > room:
+            lines.append(piece.lstrip())
+        else:
+            lines[-1] += piece
+    return [line for line in lines if line]
+
+
+def _lanes_in_line(room: int) -> int:
+    """Lanes in one line of the legend: 32, 16 or 8, as the figure is wide."""
+    lanes = LANES
+    while lanes > 8 and lanes * CHIP_WIDTH + lanes // GROUP * PADDING > room:
+        lanes //= 2
+    return lanes
+
+
+def _legend_height(room: int) -> int:
+    return FONT + 9 + LANES // _lanes_in_line(room) * (CHIP_HEIGHT + 3)
+
+
+def _legend(y: int, room: int) -> Iterator[str]:
+    """A chip for each lane, in its colour, with its name."""
+    yield svg.text(LEGEND, x=MARGIN, y=y + FONT, classes="note start")
+    y += FONT + 9
+    lanes = _lanes_in_line(room)
+    for first in range(0, LANES, lanes):
+        line = []
+        for lane in range(first, first + lanes):
+            x = (lane - first) * CHIP_WIDTH + (lane - first) // GROUP * PADDING
+            line.append(svg.box(x=x, width=CHIP_WIDTH, height=CHIP_HEIGHT, data_lane=lane))
+            line.append(svg.text(f"T{lane}", x=x + CHIP_WIDTH // 2, y=13))
+        yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
+        y += CHIP_HEIGHT + 3

@@ -1,0 +1,178 @@
+"""One grid as SVG: title, headings, cells, the outlines of registers, and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from warpfrag.draw import svg
+from warpfrag.draw.metrics import FONT, LEVEL, LINE, SMALL, CellSize, cell_size, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warpfrag.draw.grid import Cell, Grid, Level, Mark
+
+TITLE_HEIGHT = 20
+GAP = 6  # between headings and cells
+STROKE = 4  # length of the strokes that part chunks
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A grid with the size of its cells, measured and ready to be put somewhere."""
+
+    grid: Grid
+    size: CellSize
+
+    @classmethod
+    def fit(cls, grid: Grid, *, compact: bool = False) -> Panel:
+        """The panel whose cells are as large as their words need."""
+        return cls(grid, cell_size(grid, compact=compact))
+
+    @cached_property
+    def left(self) -> int:
+        """Room left of the cells: row headings."""
+        return sum(self._level_width(level) for level in self.grid.rows) + GAP
+
+    @cached_property
+    def top(self) -> int:
+        """Room above the cells: the title, and column headings."""
+        return TITLE_HEIGHT + LEVEL * len(self.grid.cols) + GAP // 2
+
+    @cached_property
+    def right(self) -> int:
+        """Room right of the cells, where column headings say what they count."""
+        return max(width_of(level.name, SMALL) for level in self.grid.cols) + GAP
+
+    @property
+    def cells_width(self) -> int:
+        """Width of the cells alone."""
+        return self.grid.width * self.size.width
+
+    @property
+    def cells_height(self) -> int:
+        """Height of the cells alone."""
+        return self.grid.height * self.size.height
+
+    @property
+    def width(self) -> int:
+        """Width of everything; never less than the title needs."""
+        return max(self.left + self.cells_width + self.right, width_of(self.grid.title) + 2 * GAP)
+
+    @property
+    def height(self) -> int:
+        """Height of everything."""
+        return self.top + self.cells_height + 1
+
+    def svg(self, x: int, y: int) -> Iterator[str]:
+        """The elements of the panel with its top left corner at (x, y)."""
+        left, top = x + self.left, y + self.top
+        yield svg.text(self.grid.title, x=left, y=y + FONT + 1, classes="panel")
+        yield from self._row_headings(x, top)
+        yield from self._column_headings(left, y + TITLE_HEIGHT)
+        shape = "cells" if self.size.mode != "block" else "cells fine"
+        yield svg.group(self._cell_rows(left, top), classes=shape)
+        yield from self._rules(left, top)
+        yield from self._blocks(left, top)
+
+    def _cell_rows(self, left: int, top: int) -> Iterator[str]:
+        """The cells, a group for each row, so that a cell need not say how far down it is."""
+        for y, row in groupby(self.grid.cells, key=attrgetter("y")):
+            place = f"translate({left} {top + y * self.size.height})"
+            yield svg.group(map(self._cell, row), transform=place)
+
+    def _cell(self, cell: Cell) -> str:
+        """One element: a rectangle, its words where they have room, and the facts as data attributes."""
+        _, width, height = self.size
+        x = cell.x * width
+        facts: dict[str, int | str] = {
+            "classes": "unread" if cell.unread else "",
+            "data-operand": self.grid.operand,
+            **{f"data-{name}": index for name, index in cell.coordinates},
+            "data-lane": cell.lane,
+            "data-reg": cell.reg,
+            "data-slot": cell.slot,
+        }
+        if self.size.mode == "block":
+            return svg.box(x=x, width=width, height=height, title=cell.tip, **facts)
+        box = svg.box(x=x, width=width, height=height)
+        words = self._words(cell.lines, x + width // 2, height // 2)
+        return svg.group([box, words], title=cell.tip, **facts)
+
+    def _blocks(self, left: int, top: int) -> Iterator[str]:
+        """The outlines of registers that hold several elements, with words where cells have none."""
+        _, width, height = self.size
+        boxes = [
+            (
+                left + block.left * width,
+                top + block.top * height,
+                (block.right - block.left + 1) * width,
+                (block.bottom - block.top + 1) * height,
+            )
+            for block in self.grid.blocks
+        ]
+        if len(boxes) < len(self.grid.cells):
+            yield svg.outlines(boxes, classes="block")
+        if self.size.mode == "block":
+            for block, (x, y, across, down) in zip(self.grid.blocks, boxes, strict=True):
+                fits = width_of(" ".join(block.lines)) <= across - 2
+                yield self._words(block.lines, x + across // 2, y + down // 2, one_line=fits, classes="name")
+
+    def _words(self, lines: tuple[str, ...], x: int, y: int, *, one_line: bool | None = None, classes: str = "") -> str:
+        """Words around a centre, in one line or stacked."""
+        in_one_line = self.size.mode == "line" if one_line is None else one_line
+        if in_one_line or len(lines) == 1:
+            return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)
+        return svg.stacked_text(lines, x=x, y=y + 4 - LINE * (len(lines) - 1) // 2, step=LINE, classes=classes)
+
+    def _rules(self, left: int, top: int) -> Iterator[str]:
+        """Where the chunks of a sparse A end: short strokes at the edges of each row, clear of the words between."""
+        step, height = self.grid.ruled, self.size.height
+        columns = range(step, self.grid.width, step) if step else ()
+        edges = [(top + y * height + start) for y in range(self.grid.height) for start in (0, height - STROKE)]
+        if columns:
+            strokes = ((left + column * self.size.width, y, STROKE) for column in columns for y in edges)
+            yield svg.strokes(strokes, classes="block")
+
+    def _level_width(self, level: Level) -> int:
+        """Room for a column of row headings."""
+        return max(width_of(words, SMALL) for words in (level.name, *(mark.words for mark in level.marks))) + GAP
+
+    def _row_headings(self, x: int, top: int) -> Iterator[str]:
+        height = self.size.height
+        for level in self.grid.rows:
+            width = self._level_width(level)
+            yield svg.text(level.name, x=x + width, y=top - GAP - 1, classes="axis end")
+            for mark in thinned(level.marks, room=height, needs=lambda _: SMALL + 1):
+                middle = top + (mark.first + mark.last + 1) * height / 2
+                if mark.lane is not None:
+                    yield svg.rect(x=x + GAP, y=middle - 8, width=width - GAP, height=16, data_lane=mark.lane)
+                    yield svg.text(mark.words, x=x + (width + GAP) / 2, y=middle + 4, classes="axis chip")
+                else:
+                    yield svg.text(mark.words, x=x + width, y=middle + 4, classes="axis end")
+            x += width
+
+    def _column_headings(self, left: int, y: int) -> Iterator[str]:
+        width = self.size.width
+        for level in self.grid.cols:
+            yield svg.text(level.name, x=left + self.cells_width + GAP, y=y + SMALL + 2, classes="axis start")
+            for mark in thinned(level.marks, room=width, needs=lambda mark: width_of(mark.words, SMALL) + 2):
+                middle = left + (mark.first + mark.last + 1) * width / 2
+                if mark.lane is not None:
+                    corner = middle - width / 2 + 2
+                    yield svg.rect(x=corner, y=y + 1, width=width - 4, height=LEVEL - 2, data_lane=mark.lane)
+                classes = "axis" if mark.lane is None else "axis chip"
+                yield svg.text(mark.words, x=middle, y=y + SMALL + 2, classes=classes)
+            y += LEVEL
+
+
+def thinned(marks: tuple[Mark, ...], *, room: int, needs: Callable[[Mark], int]) -> list[Mark]:
+    """As many marks as there is room for: all, or every second, fourth, ... from the first on."""
+    step = 1
+    while step < len(marks) and any(needs(mark) > step * room * (mark.last - mark.first + 1) for mark in marks):
+        step *= 2
+    return list(marks[::step])

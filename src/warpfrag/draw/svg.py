@@ -1,0 +1,123 @@
+"""SVG text, written by hand: the few elements a figure needs, the same text every time.
+
+Nothing here knows about matrices. Numbers are written without needless zeros and attributes in the order given, so
+that a figure can be compared with a file.
+
+    >>> print(rect(x=1, y=2.50, width=3, height=4, data_lane=5, title="lane 5"))
+    <rect data-lane="5" x="1" y="2.5" width="3" height="4"><title>lane 5</title></rect>
+    >>> print(text("T5 < T6", x=0, y=0))
+    <text x="0" y="0">T5 &lt; T6</text>
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Number = int | float
+NAMESPACE = "http://www.w3.org/2000/svg"
+HALF_SPACE = 2  # pixels
+ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
+
+
+def escape(words: str) -> str:
+    """Words as they may stand in an element or an attribute."""
+    return words.translate(ESCAPES)
+
+
+def number(value: Number) -> str:
+    """A length with at most two decimals and no trailing zeros."""
+    return str(value) if isinstance(value, int) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _attributes(pairs: Mapping[str, Number | str]) -> str:
+    """Attributes in the order given; those that are empty texts are left out."""
+    return "".join(
+        f' {name}="{escape(value) if isinstance(value, str) else number(value)}"'
+        for name, value in pairs.items()
+        if value != ""
+    )
+
+
+def _names(attributes: Mapping[str, Number | str]) -> dict[str, Number | str]:
+    """Python's names of attributes as SVG's: `data_row` is `data-row`, and `classes` is `class`."""
+    return {("class" if name == "classes" else name.replace("_", "-")): value for name, value in attributes.items()}
+
+
+def element(tag: str, attributes: Mapping[str, Number | str], content: str = "") -> str:
+    """One element around content that is SVG already."""
+    opening = f"<{tag}{_attributes(attributes)}"
+    return f"{opening}>{content}</{tag}>" if content else f"{opening}/>"
+
+
+def tooltip(words: str) -> str:
+    """What a browser shows when the pointer rests on the element around it."""
+    return f"<title>{escape(words)}</title>" if words else ""
+
+
+def rect(
+    *, width: Number, height: Number, x: Number = 0, y: Number = 0, title: str = "", **attributes: Number | str
+) -> str:
+    """A rectangle; a coordinate of 0 is not written."""
+    box = {"x": x or "", "y": y or "", "width": width, "height": height}
+    return element("rect", _names(attributes) | box, tooltip(title))
+
+
+def line(*, x1: Number, y1: Number, x2: Number, y2: Number, classes: str = "") -> str:
+    """A straight line."""
+    return element("line", {"class": classes, "x1": x1, "y1": y1, "x2": x2, "y2": y2})
+
+
+def strokes(upright: Iterable[tuple[Number, Number, Number]], *, classes: str) -> str:
+    """Upright lines (x, y, length) that look alike, as one path."""
+    steps = ("M{} {}v{}".format(*map(number, stroke)) for stroke in upright)
+    return element("path", {"class": classes, "d": "".join(steps)})
+
+
+def text(words: str, *, x: Number, y: Number, classes: str = "") -> str:
+    """One line of text; y is its base line."""
+    return element("text", {"class": classes, "x": x, "y": y}, escape(words))
+
+
+def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, classes: str = "") -> str:
+    """Lines below each other in one text element, so that they are read, found and copied as one phrase."""
+    first, *middle, last = lines
+    # The space after each line but the last is part of it and is centred with it: half a space to the right mends that.
+    shifted = x + HALF_SPACE
+    words = [escape(first), *(element("tspan", {"x": shifted, "dy": step}, escape(part)) for part in middle)]
+    words.append(element("tspan", {"x": x, "dy": step}, escape(last)))
+    return element("text", {"class": classes, "x": shifted, "y": y}, " ".join(words))
+
+
+def box(*, x: Number, width: Number, height: Number, title: str = "", **attributes: Number | str) -> str:
+    """A rectangle at y = 0, written as a path: cells come by the thousand, and this is the shortest text for one."""
+    corner, across, down = number(x), number(width), number(height)
+    return element("path", _names(attributes) | {"d": f"M{corner} 0h{across}v{down}H{corner}z"}, tooltip(title))
+
+
+def outlines(boxes: Iterable[tuple[Number, Number, Number, Number]], *, classes: str) -> str:
+    """Rectangles (x, y, width, height) that look alike, as one path."""
+    steps = ("M{} {}h{}v{}h-{}z".format(*map(number, (x, y, width, height, width))) for x, y, width, height in boxes)
+    return element("path", {"class": classes, "d": "".join(steps)})
+
+
+def group(content: Iterable[str], *, title: str = "", **attributes: Number | str) -> str:
+    """Elements that belong together."""
+    return element("g", _names(attributes), tooltip(title) + "".join(content))
+
+
+def document(body: Iterable[str], *, width: Number, height: Number, title: str, style: str) -> str:
+    """A whole file: `title` is what a screen reader says, `style` a style sheet for elements under `.wf`."""
+    head = {
+        "xmlns": NAMESPACE,
+        "class": "wf",
+        "width": width,
+        "height": height,
+        "viewBox": f"0 0 {number(width)} {number(height)}",
+        "role": "img",
+        "aria-label": title,
+    }
+    parts = [f"<svg{_attributes(head)}>", tooltip(title), f"<style>{style}</style>", *body, "</svg>"]
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,38 @@
+"""Reading figures back: what the tests of figures share."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+SVG = "{http://www.w3.org/2000/svg}"
+FACTS = ("data-operand", "data-row", "data-col", "data-lane", "data-reg", "data-slot")
+
+
+def parse(svg):
+    """The root of a figure; a text that is no XML is refused."""
+    return ET.fromstring(svg)  # noqa: S314 (our own text)
+
+
+def cells(root):
+    """Every cell of a figure."""
+    return [element for element in root.iter() if "data-operand" in element.attrib]
+
+
+def fact(cell, name):
+    """A number that a cell carries."""
+    return int(cell.attrib[f"data-{name}"])
+
+
+def tip(cell):
+    """The tooltip of a cell."""
+    return cell.findtext(f"{SVG}title")
+
+
+def words(element):
+    """The text elements inside an element, each as it is read."""
+    return ["".join(text.itertext()) for text in element.iter(f"{SVG}text")]
+
+
+def block_words(root):
+    """What stands on blocks of small cells."""
+    return ["".join(text.itertext()) for text in root.iter(f"{SVG}text") if text.get("class") == "name"]
