@@ -12,6 +12,7 @@ import numpy as np
 
 import warpfrag as wf
 from warpfrag.captured import load_cases
+from warpfrag.explorer import build_page
 from warpfrag.expressions import element_formulas
 
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -55,6 +56,10 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     np.savez(OUT / "tour.npz", A=A, B=B, C=C, D=D, **{f"{role}_words": array for role, array in words.items()})
     print(f"wrote {OUT / 'tour.npz'}: the matrices and the registers of all 32 lanes")
+    wf.draw(mma).save(OUT / "tour.svg")
+    print(f"wrote {OUT / 'tour.svg'}: A, B and D, each cell with its lane and element")
+    (OUT / "explorer.html").write_text(build_page(), encoding="utf-8")
+    print(f"wrote {OUT / 'explorer.html'}: every instruction, in a browser")
 
 
 def check(what: str, holds: bool) -> None:  # noqa: FBT001 (it reads as a sentence)

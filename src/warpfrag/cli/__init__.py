@@ -36,6 +36,7 @@ VERBS = {
     "pack": "From a matrix to hex registers.",
     "unpack": "From a hex register dump to a matrix.",
     "draw": "A figure, as SVG, PNG or text.",
+    "explore": "A page that shows every fragment, in a browser.",
     "run": "Execute one instruction, and trace one output.",
     "check": "Compare this installation with captured results of real GPUs.",
     "verify": "Compare with the GPU of this machine.",

@@ -8,6 +8,7 @@ import click
 
 from warpfrag.cli.command import json_option, verb
 from warpfrag.cli.output import say, say_json
+from warpfrag.cli.progress import progress
 from warpfrag.isa.rows import Family, forms
 from warpfrag.registry import get
 
@@ -28,19 +29,21 @@ def command(only: str, *, as_json: bool) -> int:
     lines = []
     for capture in captures():
         about = capture.about
-        if not as_json:
-            say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
         grouped: dict[str, list[Case]] = {}
         for case in capture.cases():
             if only in case.instruction:
                 grouped.setdefault(_label(forms()[get(case.instruction).form][0]), []).append(case)
-        for label, cases in grouped.items():
-            tiles = sum(len(case.d) for case in cases)
-            wrong = sum(_differing_tiles(case, about["arch"]) for case in cases)
-            total, differing = total + tiles, differing + wrong
-            lines.append({"family": label, "arch": about["arch"], "cases": tiles, "differing": wrong})
-            if not as_json:
-                say(f"  {label:<{LABEL}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
+        if grouped and not as_json:
+            say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
+        with progress("checking", lines=False) as show:
+            for number, (label, cases) in enumerate(grouped.items()):
+                show(number, len(grouped), label)
+                tiles = sum(len(case.d) for case in cases)
+                wrong = sum(_differing_tiles(case, about["arch"]) for case in cases)
+                total, differing = total + tiles, differing + wrong
+                lines.append({"family": label, "arch": about["arch"], "cases": tiles, "differing": wrong})
+                if not as_json:
+                    say(f"  {label:<{LABEL}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         msg = f"no captured instruction contains {only!r}"
         raise click.UsageError(msg)

@@ -10,6 +10,7 @@ import click
 
 from warpfrag.cli.command import json_option, verb
 from warpfrag.cli.output import say, say_json
+from warpfrag.cli.progress import progress
 
 if TYPE_CHECKING:
     from warpfrag.hardware.report import Line
@@ -46,21 +47,18 @@ def command(
     from warpfrag.hardware.device import NoGpu
     from warpfrag.hardware.verify import verify
 
-    def progress(number: int, total: int, line: Line) -> None:
-        selector = "" if line.selector is None else f" #{line.selector}"
-        state = line.trouble or ("equal" if not line.differing else f"{line.differing} DIFFER")
-        say(
-            f"[{number}/{total}] {line.instruction}{selector}: {line.cases} cases, {state}",
-            stream=sys.stderr,
-        )
-
     try:
-        found = verify(list(names) or None, cases=cases, seed=seed, device=device, capture=capture, progress=progress)
+        with progress("verifying", lines=True) as show:
+            found = verify(
+                [*names] or None,
+                cases=cases,
+                seed=seed,
+                device=device,
+                capture=capture,
+                progress=lambda done, total, line: show(done, total, _line(line)),
+            )
     except NoGpu as error:
-        say(
-            f"warpfrag: {error}; `warpfrag check` compares with captured results instead",
-            stream=sys.stderr,
-        )
+        say(f"warpfrag: {error}; `warpfrag check` compares with captured results instead", stream=sys.stderr)
         return NO_GPU
     if report:
         report.write_text(found.markdown(), encoding="utf-8")
@@ -72,3 +70,10 @@ def command(
                 say(f"{line.instruction}: {mismatch}")
         say(found.summary())
     return 0 if found.equal else 1
+
+
+def _line(line: Line) -> str:
+    """One kernel, for the log."""
+    selector = "" if line.selector is None else f" #{line.selector}"
+    state = line.trouble or ("equal" if not line.differing else f"{line.differing} DIFFER")
+    return f"{line.instruction}{selector}: {line.cases} cases, {state}"

@@ -1,0 +1,52 @@
+"""`warpfrag emit`: code around an instruction, in CUDA C++ or PTX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from warpfrag.cli.command import json_option, read_target, verb
+from warpfrag.cli.output import say, say_json
+from warpfrag.emit import TONGUES, emit
+from warpfrag.registry import get
+
+
+@verb(
+    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32",
+    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --target sm_90 -o mma.cuh    # with stmatrix",
+    "warpfrag emit mma.sp.m16n8k32.f32.f16.f16.f32 wmma.mma.row.col.m16n16k16.f32.f32 --lang ptx",
+)
+@click.argument("names", metavar="INSTRUCTION...", nargs=-1, required=True)
+@click.option("--lang", type=click.Choice(TONGUES), default="cuda", show_default=True, help="In which tongue.")
+@click.option(
+    "--target", metavar="SM", callback=read_target, help="Refuse what this target does not accept; use all it has."
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the unit to a file.")
+@json_option
+def command(names: tuple[str, ...], lang: str, target: str | None, output: str | None, *, as_json: bool) -> None:
+    """One translation unit with everything that instructions need around them.
+
+    For a product: the inline-PTX wrapper, helpers that move each operand between memory and registers, ldmatrix and
+    stmatrix helpers where the layout allows them, a kernel that multiplies one tile from memory to memory, and one from
+    raw registers to raw registers. Without --target the unit compiles wherever the instructions are legal.
+    """
+    text = emit(names, lang=lang, target=target)
+    if output:
+        _write(output, text)
+    if as_json:
+        instructions = [get(name).name for name in names]
+        answer = {"instructions": instructions, "lang": lang, "target": target, "file": output}
+        say_json("emit", answer if output else {**answer, "text": text})
+    elif output:
+        say(f"{output}: {text.count(chr(10))} lines")
+    else:
+        say(text.rstrip("\n"))
+
+
+def _write(output: str, text: str) -> None:
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"cannot write {output}: {error.strerror}"
+        raise click.ClickException(msg) from None

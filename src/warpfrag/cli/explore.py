@@ -1,0 +1,51 @@
+"""`warpfrag explore`: the explorer, as one HTML file or served on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from warpfrag.cli.command import verb
+from warpfrag.cli.output import say
+
+
+@verb(
+    "warpfrag explore -o explorer.html     # one file: open it in a browser",
+    "warpfrag explore --serve              # or look at it under an address of this machine",
+)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the page to a file.")
+@click.option("--serve", is_flag=True, help="Serve the page on 127.0.0.1, until interrupted.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port of --serve; any free one if left out.")
+def command(*, output: str | None, serve: bool, port: int | None) -> None:
+    """A page that shows every fragment of every instruction, in a browser, without a network."""
+    if output is None and not serve:
+        msg = "expected -o FILE or --serve"
+        raise click.UsageError(msg)
+    if port is not None and not serve:
+        msg = "--port goes with --serve"
+        raise click.UsageError(msg)
+    if output is not None:
+        _write(output)
+    if serve:
+        _serve(port or 0)
+
+
+def _write(output: str) -> None:
+    from warpfrag.explorer import build_page
+
+    page = build_page()
+    try:
+        Path(output).write_text(page, encoding="utf-8", newline="\n")
+    except OSError as error:
+        msg = f"cannot write {output!r}: {error.strerror}"
+        raise click.ClickException(msg) from None
+    say(f"{output}: {len(page.encode()) // 1024} KiB")
+
+
+def _serve(port: int) -> None:
+    from warpfrag.explorer.serve import Server
+
+    with Server(port) as server:
+        click.echo(f"{server.address} shows the explorer; Ctrl-C ends it")  # at once, also into a pipe
+        server.serve_forever()

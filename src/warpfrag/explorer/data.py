@@ -1,0 +1,158 @@
+"""What the page knows: the tables, as one JSON object in which nothing is said twice.
+
+Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
+and named by its place in the list. A layout travels as its bases: the page evaluates the map itself. Formulas travel as
+text, because `warpfrag.expressions` knows how to write them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warpfrag import __version__
+from warpfrag.expressions import element_formulas, place_formulas
+from warpfrag.isa.patterns import pattern
+from warpfrag.isa.rows import architectures, forms, targets
+from warpfrag.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from warpfrag.instruction import Instruction
+    from warpfrag.layout import Layout
+    from warpfrag.operand import Registers
+
+SCHEMA = 1
+
+
+class Listed:
+    """A list without repetitions: `place` says where an entry stands, and adds it if it is new."""
+
+    def __init__(self, write: Callable[[Any], Any]) -> None:
+        """Start empty; `write` turns an entry into what JSON can hold."""
+        self.entries: list[Any] = []
+        self._write = write
+        self._places: dict[Hashable, int] = {}
+
+    def place(self, entry: Hashable) -> int:
+        """The place of an entry."""
+        if entry not in self._places:
+            self._places[entry] = len(self.entries)
+            self.entries.append(self._write(entry))
+        return self._places[entry]
+
+
+class Writer:
+    """Gathers the lists while it walks over the instructions."""
+
+    def __init__(self) -> None:
+        """Start with empty lists."""
+        self.texts = Listed(str)
+        self.layouts = Listed(_layout)
+        self.target_sets = Listed(list)
+        self.evidence = Listed(
+            lambda evidence: [*map(self.texts.place, evidence[:2]), self.texts.place(evidence.machine)]
+        )
+        self.evidence_sets = Listed(list)
+        self.operands = Listed(self._operand)
+        self.formats: dict[str, dict[str, Any]] = {}
+        self.patterns: dict[str, dict[str, Any]] = {}
+
+    def _operand(self, row: Any) -> dict[str, Any]:  # noqa: ANN401 (an OperandRow; see Listed)
+        number_format = row.format
+        self.formats[number_format.name] = {"bits": number_format.bits, "kind": number_format.kind}
+        written = {
+            "role": row.role,
+            "format": number_format.name,
+            "layout": self.layouts.place(row.layout),
+            "container": row.container,
+            "low": row.low,
+            "register_bits": row.register_bits,
+            "ptx_type": number_format.register,
+            "source": self.texts.place(row.source),
+        }
+        return written | ({"unknown": row.unknown} if row.unknown else {})
+
+    def _pattern(self, name: str) -> str:
+        found = pattern(name)
+        self.patterns[name] = {
+            "chunk": found.chunk,
+            "kept": found.kept,
+            "rising": [[code, list(columns)] for code, columns in found.rising.items()],
+            "descending": [[code, list(columns)] for code, columns in found.descending.items()],
+        }
+        return name
+
+    def _role(self, operand: Registers) -> int:
+        return self.operands.place(operand.row)
+
+    def _evidence(self, instruction: Instruction) -> int:
+        """What is known of the arithmetic of an instruction, on each architecture that has it."""
+        able = {targets()[target].arch for target in instruction.targets}
+        known = [(arch, instruction.evidence(arch)) for arch in architectures() if arch in able]
+        return self.evidence_sets.place(tuple((arch, self.evidence.place(found)) for arch, found in known))
+
+    def instruction(self, instruction: Instruction) -> dict[str, Any]:
+        """One instruction; what is empty or does not apply is left out."""
+        form, family = instruction.form, forms()[instruction.form][0]
+        sparsity = instruction.pattern
+        written = {
+            "name": instruction.name,
+            "op": form.op,
+            "shape": list(form.shape),
+            "d": form.d,
+            "a": form.a,
+            "b": form.b,
+            "c": form.c,
+            "kind": form.kind,
+            "bitop": form.bitop,
+            "targets": self.target_sets.place(instruction.targets),
+            "operands": {role: self._role(operand) for role, operand in instruction.operands.items()},
+            "sources": [self.texts.place(source) for source in instruction.sources],
+            "fragments_of": instruction.arch,
+            "selectors": list(instruction.selectors),
+            "traps": list(family.traps),
+            "pattern": self._pattern(sparsity.name) if sparsity else "",
+            "ordered": form.is_ordered,
+        }
+        if form.is_product:
+            written["evidence"] = self._evidence(instruction)
+        if instruction.addresses is not None:
+            written["addresses"] = self.layouts.place(instruction.addresses)
+        return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
+
+
+def _layout(layout: Layout) -> dict[str, Any]:
+    """The bases, each as the number of its coordinate and its step, and the formulas."""
+    bases = {
+        name: [[layout.dims.index(basis.dim) if basis.step else 0, basis.step] for basis in getattr(layout, name)]
+        for name in ("lane", "reg", "slot")
+    }
+    return {
+        "dims": list(layout.dims),
+        "shape": list(layout.shape),
+        **bases,
+        "text": str(layout),
+        "element_formulas": element_formulas(layout),
+        "place_formulas": place_formulas(layout),
+    }
+
+
+def page_data() -> dict[str, Any]:
+    """Everything the page shows, ready for JSON."""
+    writer = Writer()
+    instructions = [writer.instruction(instruction) for instruction in find()]
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "targets": {target.name: target.arch for target in targets().values()},
+        "formats": writer.formats,
+        "patterns": writer.patterns,
+        "texts": writer.texts.entries,
+        "layouts": writer.layouts.entries,
+        "operands": writer.operands.entries,
+        "evidence": writer.evidence.entries,
+        "evidence_sets": writer.evidence_sets.entries,
+        "target_sets": writer.target_sets.entries,
+        "instructions": instructions,
+    }

@@ -1,0 +1,119 @@
+// About the instruction: its name, where it is legal, its registers, its formulas, how all of this is known.
+
+import { breakable, byId, escapeText, listed } from "./html.js";
+import { TARGETS } from "./model.js";
+
+/** Everything around the figure. */
+export function showAbout(instruction, state) {
+  document.title = `${instruction.op} ${instruction.shapeText} - warpfrag explorer`;
+  byId("name").innerHTML = breakable(instruction.name);
+  byId("badges").innerHTML = badges(instruction)
+    .map((text) => `<li>${escapeText(text)}</li>`)
+    .join("");
+  byId("legality").innerHTML = legality(instruction, state);
+  byId("operand-rows").innerHTML = Object.values(instruction.operands).map(operandRow).join("");
+  byId("formulas").innerHTML = Object.values(instruction.operands).map(formulas).join("") + addressFormula(instruction);
+  byId("known").innerHTML = known(instruction);
+}
+
+function badges(instruction) {
+  const { pattern, ordered, selectors, kind, fragments_of: arch, operands } = instruction;
+  return [
+    ...(pattern ? [`sparse ${pattern.name}`] : []),
+    ...(ordered ? ["ordered metadata"] : []),
+    ...(selectors.length ? [selectors.length > 1 ? `selectors ${listed(selectors)}` : "selector 0"] : []),
+    ...(kind ? [`kind ${kind}`] : []),
+    ...(operands.a?.parts > 1 && operands.b ? ["four products"] : []),
+    ...(arch ? [`fragments as measured on ${arch}`] : []),
+  ];
+}
+
+function legality(instruction, state) {
+  const legal = new Set(instruction.targets);
+  const chips = Object.keys(TARGETS).map((target) => {
+    const yes = legal.has(target);
+    return (
+      `<li class="${yes ? "yes" : "no"}">` +
+      `<span aria-hidden="true">${yes ? "✓" : "–"}</span> ${target}<span class="hidden">` +
+      ` ${yes ? "legal" : "not legal"}</span></li>`
+    );
+  });
+  const asked =
+    state.target && !legal.has(state.target)
+      ? `<p class="warning">Not legal on ${escapeText(state.target)}, the target chosen in the finder.</p>`
+      : "";
+  return `${asked}<ul class="targets">${chips.join("")}</ul>`;
+}
+
+function operandRow(operand) {
+  const shape = operand.layout.shape.slice(operand.parts > 1 ? 0 : operand.plane).join(" × ");
+  const cells = [
+    operand.meaning || `${operand.rows * operand.cols * operand.parts} elements`,
+    operand.format,
+    shape,
+    operand.regs,
+    operand.ptx_type,
+    operand.slots,
+  ];
+  return `<tr><th scope="row">${operand.letter}</th>${cells.map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
+}
+
+/** The index formulas of an operand, as text. */
+export function formulaLines(operand) {
+  const write = (formulas) => Object.entries(formulas).map(([name, formula]) => `${name} = ${formula}`);
+  return { elements: write(operand.layout.element_formulas), places: write(operand.layout.place_formulas) };
+}
+
+/** The index formulas of operands, to be copied. */
+export function formulaText(operands) {
+  return operands
+    .map((operand) => {
+      const { elements, places } = formulaLines(operand);
+      return [
+        `// ${operand.letter}: element i of a lane`,
+        ...elements,
+        `// ${operand.letter}: where an element is`,
+        ...places,
+        "",
+      ].join("\n");
+    })
+    .join("\n");
+}
+
+function formulas(operand) {
+  if (operand.unknown) return `<p>${escapeText(operand.unknown)}.</p>`;
+  const { elements, places } = formulaLines(operand);
+  return (
+    `<div class="formula"><h4>${operand.letter} ` +
+    `<button type="button" data-copy="formula" data-role="${operand.role}">Copy</button></h4>` +
+    `<pre><code>${escapeText(elements.join("\n"))}</code></pre><pre><code>${escapeText(places.join("\n"))}</code>` +
+    `</pre></div>`
+  );
+}
+
+function addressFormula({ addresses }) {
+  if (!addresses) return "";
+  const lines = Object.entries(addresses.element_formulas).map(
+    ([name, formula]) => `${name} = ${formula.replace(/\bi\b/g, "0")}`,
+  );
+  return (
+    `<div class="formula"><h4>Addresses: what each lane points to</h4><pre>` +
+    `<code>${escapeText(lines.join("\n"))}</code></pre></div>`
+  );
+}
+
+function known({ evidence, sources }) {
+  const rows = evidence.map(
+    ({ arch, level, detail, machine }) =>
+      `<tr><th scope="row">${arch}</th><td><span class="level">${level}</span></td><td>${escapeText(machine)}</td>` +
+      `<td>${escapeText(detail)}</td></tr>`,
+  );
+  const arithmetic = rows.length
+    ? `<h4>Arithmetic</h4><div class="wide"><table><thead><tr><th>arch</th><th>known by</th><th>runs as</th>` +
+      `<th>detail</th></tr></thead><tbody>${rows.join("")}</tbody></table></div>`
+    : "";
+  return (
+    `<h4>Fragments and legality</h4>` +
+    `<ul>${sources.map((source) => `<li>${escapeText(source)}</li>`).join("")}</ul>${arithmetic}`
+  );
+}

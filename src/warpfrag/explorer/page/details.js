@@ -1,0 +1,266 @@
+// The details: what is lit, in words.
+
+import { byId, escapeText, listStep, listed, moveTabStop, roving } from "./html.js";
+import { elementAt, slotRun } from "./layout.js";
+import { bitsText, currentCode, elementName, elementText, holders, partWord } from "./model.js";
+import { laneClass } from "./grid.js";
+import { termsOf } from "./products.js";
+
+const ROW_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale" };
+
+let shownLane = "";
+
+function dimWord(operand, place) {
+  return ROW_WORDS[operand.layout.dims[operand.plane + place]];
+}
+
+function whereText(operand, part, row, col) {
+  const which = operand.parts > 1 ? `${partWord(operand)} ${part}, ` : "";
+  return `${which}${dimWord(operand, 0)} ${row}, ${dimWord(operand, 1)} ${col}`;
+}
+
+function placeText(operand, [lane, reg, slot]) {
+  return `lane ${lane}, register ${reg}, bits ${bitsText(operand, slot)}`;
+}
+
+/** What to say about one element. */
+export function showElement(instruction, element, state, { pinned }) {
+  const { role, part, row, col } = element;
+  const operand = instruction.operands[role];
+  const places = holders(operand, part, row, col, state);
+  const [lane, reg, slot] = element.place ?? places[0];
+  const name = elementText(operand, part, row, col);
+  const facts = [
+    ["lane", "Lane", lane],
+    ["register", "Register", reg],
+    ["bits", "Bits", bitsText(operand, slot)],
+    ["slot", "Slot", slot],
+    ...(operand.prefix ? [["element", "Element", elementName(operand, reg, slot)]] : []),
+  ];
+  const sentence = `${operand.letter} ${whereText(operand, part, row, col)}: ${placeText(operand, [lane, reg, slot])}`;
+  const notes = [
+    ...(places.length > 1
+      ? [
+          `Held in ${places.length} places: ${places.map((place) => placeText(operand, place)).join("; ")}. The ` +
+            `hardware reads the first.`,
+        ]
+      : []),
+    ...notesOf(instruction, operand, element, state),
+  ];
+  mark(true);
+  byId("details-title").textContent = name;
+  byId("details-where").textContent = `${whereText(operand, part, row, col)} · ${operand.format}`;
+  byId("details-facts").innerHTML = facts
+    .map(([field, label, value]) => `<div><dt>${label}</dt><dd data-field="${field}">${value}</dd></div>`)
+    .join("");
+  byId("details-notes").innerHTML = notes.map((note) => `<p>${note}</p>`).join("");
+  byId("details-products").innerHTML =
+    pinned && isOutput(role, instruction) ? productTable(instruction, element, state) : "";
+  say(sentence);
+  showLane(instruction, lane, state);
+}
+
+/** What a screen reader is told. */
+export function say(text) {
+  byId("spoken").textContent = text;
+}
+
+function isOutput(role, instruction) {
+  return (role === "c" || role === "d") && "a" in instruction.operands && "b" in instruction.operands;
+}
+
+function codeText(instruction, row, chunk, state) {
+  const operand = instruction.operands.metadata;
+  return `the code in ${placeText(operand, holders(operand, 0, row, chunk, state)[0])}`;
+}
+
+function notesOf(instruction, operand, { part, row, col, role }, state) {
+  const { pattern, operands, addresses, extents } = instruction;
+  const notes = [];
+  if (isOutput(role, instruction)) {
+    const product = instruction.bitop
+      ? `${elementText(operands.c, part, row, col)} plus the ones of A[${row}][k] ${instruction.bitop} B[k][${col}]`
+      : `${elementText(operands.c, part, row, col)} plus the sum of A[${row}][k] · B[k][${col}]`;
+    notes.push(
+      `${elementText(operands.d, part, row, col)} is ${product}, k from 0 ` +
+        `to ${extents.k - 1}. ${pinHint(state, operand, part, row, col)}`,
+    );
+  }
+  if (role === "a" && pattern) {
+    const chunk = Math.floor(col / pattern.kept);
+    const first = chunk * pattern.chunk;
+    const [code, columns] = currentCode(instruction, state);
+    notes.push(
+      `Stored element ${col} of row ${row}: one of the logical columns ${first} to ${first + pattern.chunk - 1}. ` +
+        `Which one, says ` +
+        `${codeText(instruction, row, chunk, state)}; with ${code} it is ` +
+        `column ${first + columns[col % pattern.kept]}.`,
+    );
+  }
+  if (role === "metadata") {
+    const first = col * pattern.chunk;
+    notes.push(
+      `The code of logical columns ${first} to ${first + pattern.chunk - 1} of row ${row} of A, read with ` +
+        `selector ${state.selector}.`,
+    );
+  }
+  const scales = operands.scale_a?.cols;
+  if (role.startsWith("scale")) {
+    const number = role === "scale_a" ? col : row;
+    const width = extents.k / scales;
+    const what = role === "scale_a" ? `row ${row} of A` : `column ${col} of B`;
+    notes.push(`Scales ${what}, k from ${number * width} to ${(number + 1) * width - 1}.`);
+  }
+  if (addresses) {
+    const line = addresses.dims[1] === "row" ? row : col;
+    for (let lane = 0; lane < 1 << addresses.lane.length; lane++) {
+      const [matrix, found] = elementAt(addresses, lane, 0, 0);
+      if (matrix === part && found === line)
+        notes.push(`Lane ${lane} gives the address of this ${ROW_WORDS[addresses.dims[1]]}.`);
+    }
+  }
+  if (operand.bits < operand.container)
+    notes.push(
+      `${operand.format} takes ${operand.bits} of the ${operand.container} bits of its place; the others are padding.`,
+    );
+  return notes.map(escapeText);
+}
+
+function pinHint(state, operand, part, row, col) {
+  const pinned = state.at === [operand.role, ...(operand.parts > 1 ? [part] : []), row, col].join(".");
+  return pinned ? "" : "Click to list the products.";
+}
+
+/** The terms of an output, one per line. */
+function productTable(instruction, { part, row, col }, state) {
+  const { a, b, metadata, scale_a: scaled } = instruction.operands;
+  const place = (operand, [lane, reg, slot]) => `T${lane} ${elementName(operand, reg, slot)}`;
+  const sparse = instruction.pattern ? `, with code ${currentCode(instruction, state)[0]} in every chunk` : "";
+  const lines = termsOf(instruction, part, row, col, state).map((term) => {
+    const cells = [
+      term.k,
+      ...(metadata ? [term.stored] : []),
+      place(a, term.a),
+      place(b, term.b),
+      ...(metadata ? [term.chunk] : []),
+      ...(scaled ? [term.scale] : []),
+    ];
+    return `<tr>${cells.map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
+  });
+  const heads = [
+    "k",
+    ...(metadata ? ["stored"] : []),
+    `A[${row}]`,
+    `B[k][${col}]`,
+    ...(metadata ? ["chunk"] : []),
+    ...(scaled ? ["scale"] : []),
+  ];
+  return (
+    `<h3>Products behind it</h3><p>${lines.length} products${sparse}.</p>` +
+    `<div class="term-scroll" tabindex="0" role="region" aria-label="products"><table class="terms"><thead><tr>` +
+    `${heads.map((head) => `<th scope="col">${head}</th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody>` +
+    `</table></div>`
+  );
+}
+
+/** What to say about one register. */
+export function showRegister(instruction, role, lane, reg, state) {
+  const operand = instruction.operands[role];
+  mark(true);
+  byId("details-title").textContent = `${operand.letter} register ${reg} of lane ${lane}`;
+  byId("details-where").textContent = `${operand.slots} × ${operand.format} in ${operand.ptx_type}`;
+  const facts = Array.from({ length: Math.min(operand.slots, 8) }, (_, slot) => {
+    const coordinates = elementAt(operand.layout, lane, reg, slot);
+    const [row, col] = coordinates.slice(operand.plane);
+    const part = operand.parts > 1 ? coordinates[0] : 0;
+    return `<div><dt>bits ${bitsText(operand, slot)}</dt><dd>${elementText(operand, part, row, col)}</dd></div>`;
+  });
+  byId("details-facts").innerHTML = facts.join("");
+  const more = operand.slots > facts.length ? [`All of it: ${contents(operand, lane, reg)}.`] : [];
+  byId("details-notes").innerHTML = more.map((note) => `<p>${note}</p>`).join("");
+  byId("details-products").innerHTML = "";
+  say(`${operand.letter} register ${reg} of lane ${lane}: ${contents(operand, lane, reg)}`);
+}
+
+/** Something is described, or nothing: on a phone the details only take room when they say something. */
+function mark(described) {
+  byId("details").classList.toggle("described", described);
+  byId("unpick").hidden = !described;
+}
+
+/** Nothing is lit: say how to begin. */
+export function showNothing(instruction, state) {
+  mark(false);
+  byId("details-title").textContent = "Nothing picked";
+  byId("details-where").textContent = "Point at a cell, a lane or a register.";
+  for (const part of ["details-facts", "details-notes", "details-products"]) byId(part).innerHTML = "";
+  say("");
+  showLane(instruction, state.lane, state);
+}
+
+/** What a register holds, as ranges: A[1][2–3]. */
+function contents(operand, lane, reg) {
+  const run = slotRun(operand.layout).length;
+  const texts = [];
+  for (let slot = 0; slot < operand.slots; slot += run) {
+    const first = elementAt(operand.layout, lane, reg, slot);
+    const last = elementAt(operand.layout, lane, reg, slot + run - 1);
+    const [rows, cols] = [operand.plane, operand.plane + 1].map((dim) =>
+      first[dim] === last[dim] ? first[dim] : `${first[dim]}–${last[dim]}`,
+    );
+    texts.push(`${operand.letter}${operand.parts > 1 ? first[0] : ""}[${rows}][${cols}]`);
+  }
+  const choice = operand.layout.dims[0];
+  const chosen =
+    operand.prefix || operand.layout.shape[0] === 1
+      ? ""
+      : `, ${choice.replace("_", "-")} ${elementAt(operand.layout, lane, reg, 0)[0]}`;
+  return listed(texts) + chosen;
+}
+
+/** The registers of one lane, for every operand. */
+export function showLane(instruction, lane, state) {
+  const key = `${instruction.name} ${lane} ${state.selector}`;
+  if (key === shownLane) return;
+  shownLane = key;
+  byId("lane-title").textContent = `Registers of lane ${lane}`;
+  byId("registers").innerHTML = Object.values(instruction.operands)
+    .filter((operand) => !operand.unknown && lane < operand.lanes)
+    .map((operand) => {
+      const registers = Array.from(
+        { length: operand.regs },
+        (_, reg) =>
+          `<li tabindex="-1" data-register="${operand.role}.${lane}.${reg}">` +
+          `<b>${operand.prefix || operand.letter}<sub>r${reg}</sub></b> ${contents(operand, lane, reg)}</li>`,
+      );
+      return `<ul aria-label="registers of ${operand.letter}">${registers.join("")}</ul>`;
+    })
+    .join("");
+  const first = byId("registers").querySelector("li");
+  if (first) first.tabIndex = 0;
+}
+
+/** The lanes as chips, and walking over lanes and registers with the arrow keys. */
+export function startLanes() {
+  byId("lanes").innerHTML = Array.from(
+    { length: 32 },
+    (_, lane) =>
+      `<button type="button" class="${laneClass(lane)}" data-lane="${lane}" tabindex="${lane ? -1 : 0}" ` +
+      `aria-label="lane ${lane}">T${lane}</button>`,
+  ).join("");
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -8, ArrowDown: 8 };
+  roving(
+    byId("lanes"),
+    "button",
+    (chip, key) => byId("lanes").children[Number(chip.dataset.lane) + (step[key] ?? NaN)],
+  );
+  roving(byId("registers"), "li", (item, key) => listStep([...byId("registers").querySelectorAll("li")], item, key));
+  byId("registers").addEventListener("focusin", ({ target }) => {
+    moveTabStop(byId("registers").querySelector('li[tabindex="0"]'), target);
+  });
+}
+
+/** Say that the registers must be written anew. */
+export function forgetLane() {
+  shownLane = "";
+}

@@ -1,0 +1,131 @@
+// The finder: the search box, the choices, and the list of what was found.
+
+import { breakable, byId, escapeText, listStep, moveTabStop, roving } from "./html.js";
+import { allValues, search } from "./search.js";
+import { FACET_NAMES } from "./state.js";
+
+const LABELS = { target: "Target", op: "Operation", shape: "Shape", a: "A", b: "B", c: "C", d: "D", kind: "Kind" };
+const WIDE = matchMedia("(min-width: 1080px)");
+
+const PIECE = 80;
+
+let found = [];
+let listing = 0;
+let asked = "";
+
+/** Build the choices once, and wire the finder; `choose` is called with what the user changes. */
+export function startFinder(choose) {
+  byId("facets").innerHTML = FACET_NAMES.map(
+    (facet) =>
+      `<label class="facet-${facet}"><span>${LABELS[facet]}</span><select data-facet="${facet}">` +
+      `<option value="">any</option>` +
+      `${allValues(facet)
+        .map((value) => `<option>${escapeText(value)}</option>`)
+        .join("")}</select></label>`,
+  ).join("");
+  byId("facets").addEventListener("change", ({ target }) => choose({ [target.dataset.facet]: target.value }));
+  byId("query").addEventListener("input", ({ target }) => choose({ q: target.value }));
+  byId("query").addEventListener("focus", () => openFinder(true));
+  byId("query").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && found.length) choose({ i: found[0].name });
+    if (event.key === "ArrowDown" && found.length) {
+      event.preventDefault();
+      byId("results").querySelector("a").focus();
+    }
+  });
+  byId("results").addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    choose({ i: link.dataset.name });
+    if (!WIDE.matches) openFinder(false);
+  });
+  byId("results").addEventListener("focusin", ({ target }) => {
+    moveTabStop(byId("results").querySelector('a[tabindex="0"]'), target);
+  });
+  roving(byId("results"), "a", (link, key) =>
+    key === "ArrowUp" && !link.parentElement.previousElementSibling
+      ? byId("query")
+      : listStep([...byId("results").querySelectorAll("a")], link, key),
+  );
+  byId("clear").addEventListener("click", () => choose(emptyQuestion()));
+  const fit = () => openFinder(WIDE.matches);
+  WIDE.addEventListener("change", fit);
+  fit();
+}
+
+/** On a narrow screen the finder opens when it is used and closes when something was found. */
+export function openFinder(open) {
+  byId("finder").open = open;
+}
+
+/** A question that every instruction answers. */
+export function emptyQuestion() {
+  return { q: "", ...Object.fromEntries(FACET_NAMES.map((facet) => [facet, ""])) };
+}
+
+/** Show what the state asks for, unless it is shown already. */
+export function showFound(state) {
+  const question = JSON.stringify(Object.keys(emptyQuestion()).map((name) => state[name]));
+  if (question === asked) return;
+  asked = question;
+  const query = byId("query");
+  if (query.value !== state.q) query.value = state.q;
+  const result = search(state);
+  found = result.found;
+  for (const select of byId("facets").querySelectorAll("select")) {
+    const facet = select.dataset.facet;
+    for (const option of select.options) {
+      option.hidden = option.disabled =
+        option.value !== "" && option.value !== state[facet] && !result.open[facet].has(option.value);
+    }
+    select.value = state[facet];
+  }
+  byId("clear").hidden = !(FACET_NAMES.some((facet) => state[facet]) || state.q);
+  byId("count").textContent = found.length
+    ? `${found.length} instruction${found.length > 1 ? "s" : ""}`
+    : "Nothing has all of these words. Try fewer, or clear the choices.";
+  listFound(state);
+}
+
+function listItem({ name, op, shapeText, rest }) {
+  return (
+    `<li><a href="#i=${encodeURIComponent(name)}" data-name="${escapeText(name)}" title="${escapeText(name)}" ` +
+    `tabindex="-1">` +
+    `<b>${breakable(op)} ${shapeText}</b> <span>${breakable(rest)}</span></a></li>`
+  );
+}
+
+/** Write the list piece by piece, each after a frame: typing and drawing need not wait for hundreds of lines. */
+function listFound(state) {
+  const turn = ++listing;
+  const results = byId("results");
+  const wanted = found;
+  const write = (start) => {
+    if (turn !== listing) return; // something else was asked meanwhile
+    const piece = wanted
+      .slice(start, start + PIECE)
+      .map(listItem)
+      .join("");
+    if (start) results.insertAdjacentHTML("beforeend", piece);
+    else results.innerHTML = piece;
+    if (start + PIECE < wanted.length) later(start + PIECE);
+    else markCurrent(state, { scroll: true });
+  };
+  const later = (start) => requestAnimationFrame(() => setTimeout(write, 0, start));
+  later(0);
+}
+
+/** Mark the instruction that is shown in the list. */
+export function markCurrent(state, { scroll = false } = {}) {
+  const results = byId("results");
+  results.querySelector("[aria-current]")?.removeAttribute("aria-current");
+  const current = results.querySelector(`[data-name="${CSS.escape(state.i)}"]`);
+  current?.setAttribute("aria-current", "true");
+  const stop = current ?? results.querySelector("a");
+  if (stop) moveTabStop(results.querySelector('a[tabindex="0"]'), stop);
+  if (scroll && current) {
+    const gap = current.getBoundingClientRect().top - results.getBoundingClientRect().top;
+    results.scrollTop += gap - results.clientHeight / 3;
+  }
+}

@@ -1,0 +1,69 @@
+// Small helpers around the document.
+
+const ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+/** The element with an id. */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Text made safe to stand in HTML. */
+export function escapeText(text) {
+  return String(text).replace(/[&<>"]/g, (letter) => ESCAPES[letter]);
+}
+
+/** A long PTX name that may break before its dots. */
+export function breakable(name) {
+  return escapeText(name).replace(/(\.|::)/g, "<wbr>$1");
+}
+
+/** A row of buttons of which one is pressed; a click sets the field of the state to its value. */
+export function choices(label, field, options, current) {
+  const buttons = options.map(([value, text]) => {
+    const pressed = String(value) === String(current);
+    return (
+      `<button type="button" data-set="${field}" data-value="${value}" ` +
+      `aria-pressed="${pressed}">${escapeText(text)}</button>`
+    );
+  });
+  return `<span class="choices" role="group" aria-label="${escapeText(label)}">${buttons.join("")}</span>`;
+}
+
+/** Numbers as a person lists them: 0, 2 and 3. */
+export function listed(numbers) {
+  const last = numbers.length - 1;
+  return last < 1 ? `${numbers[0] ?? "none"}` : `${numbers.slice(0, last).join(", ")} and ${numbers[last]}`;
+}
+
+/** Lets the arrow keys walk over items, of which one is reachable with Tab. */
+export function roving(container, items, target) {
+  container.addEventListener("keydown", (event) => {
+    const item = event.target.closest(items);
+    if (!item || event.altKey || event.ctrlKey || event.metaKey) return;
+    const next = target(item, event.key);
+    if (!next) return;
+    event.preventDefault();
+    moveTabStop(item, next);
+    next.focus();
+  });
+}
+
+/** Makes another item of a roving group the one that Tab reaches. */
+export function moveTabStop(from, to) {
+  if (from) from.tabIndex = -1;
+  to.tabIndex = 0;
+}
+
+/** The neighbour in a list for an arrow key, Home or End. */
+export function listStep(list, item, key) {
+  const place = list.indexOf(item);
+  const steps = {
+    ArrowDown: place + 1,
+    ArrowRight: place + 1,
+    ArrowUp: place - 1,
+    ArrowLeft: place - 1,
+    Home: 0,
+    End: list.length - 1,
+  };
+  return key in steps ? list[steps[key]] : undefined;
+}

@@ -1,0 +1,72 @@
+// Lighting up: the lane, the register, the element and what belongs to it.
+
+import { byId } from "./html.js";
+
+let index = null;
+let lit = [];
+
+/** Forget the cells of the last view. */
+export function forgetCells() {
+  index = null;
+  lit = [];
+}
+
+function push(map, key, cell) {
+  const list = map.get(key);
+  if (list) list.push(cell);
+  else map.set(key, [cell]);
+}
+
+/** The cells by lane, register and element; made when first needed. */
+function cellIndex() {
+  if (index) return index;
+  index = { lane: new Map(), register: new Map(), element: new Map() };
+  for (const cell of byId("view").querySelectorAll("[data-operand]")) {
+    const { operand, part = 0, row, col, lane, reg, owners, idle } = cell.dataset;
+    if (!cell.classList.contains("micro")) push(index.lane, Number(lane), cell);
+    if (idle === undefined) push(index.element, `${operand}.${part}.${row}.${col}`, cell);
+    const registers = owners
+      ? owners.split(" ").map((owner) => owner.split(".").slice(0, 2).join("."))
+      : [`${lane}.${reg}`];
+    for (const register of registers) push(index.register, `${operand}.${register}`, cell);
+  }
+  for (const label of byId("view").querySelectorAll("[data-register]")) {
+    push(index.register, label.dataset.register, label);
+    const box = label.closest(".box"); // the ring of a lane goes around the box, not around each small cell
+    if (box) push(index.lane, Number(label.dataset.register.split(".")[1]), box);
+  }
+  for (const cell of document.querySelectorAll("#view [data-address], #lanes [data-lane]")) {
+    push(index.lane, Number(cell.dataset.address ?? cell.dataset.lane), cell);
+  }
+  return index;
+}
+
+/** Is this an element that the view shows? */
+export function cellsOf({ role, part, row, col }) {
+  return cellIndex().element.get(`${role}.${part}.${row}.${col}`) ?? [];
+}
+
+/** Take the light away. */
+export function lightsOut() {
+  for (const cell of lit) cell.classList.remove("is-lane", "is-reg", "is-here", "is-term");
+  lit = [];
+}
+
+function light(cells = [], name) {
+  for (const cell of cells) cell.classList.add(name);
+  lit.push(...cells);
+}
+
+/** Light up lanes, registers ("a.5.1"), one element and its relatives. */
+export function lightUp({ lanes = [], registers = [], element = null, relatives = [] }) {
+  lightsOut();
+  const cells = cellIndex();
+  for (const lane of lanes) light(cells.lane.get(lane), "is-lane");
+  for (const register of registers) {
+    light(cells.register.get(register), "is-reg");
+    // The list is drawn anew for each lane, so it is not in the index.
+    light([...byId("registers").querySelectorAll(`[data-register="${register}"]`)], "is-reg");
+  }
+  for (const relative of relatives) light(cellsOf(relative), "is-term");
+  if (element) light(cellsOf(element), "is-here");
+}

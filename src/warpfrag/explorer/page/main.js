@@ -1,0 +1,252 @@
+// The page: wires the state, the finder, the views and the light together.
+
+import { byId, moveTabStop, roving } from "./html.js";
+import { INSTRUCTIONS, VERSION, holders } from "./model.js";
+import { change, picked, pickText, readAddress, shown, state, writeAddress } from "./state.js";
+import { emptyQuestion, markCurrent, showFound, startFinder } from "./finder.js";
+import { drawFigure } from "./figure.js";
+import { drawWarp } from "./warp.js";
+import { csvText, drawTable } from "./table.js";
+import { cellsOf, forgetCells, lightsOut, lightUp } from "./light.js";
+import { forgetLane, showElement, showLane, showNothing, showRegister, startLanes } from "./details.js";
+import { formulaText, showAbout } from "./about.js";
+import { related } from "./products.js";
+import { svgText } from "./svg.js";
+import { copyText } from "./clipboard.js";
+
+const VIEW_WRITERS = { matrix: drawFigure, warp: drawWarp, table: drawTable };
+const QUESTION = new Set(Object.keys(emptyQuestion()));
+
+/** Change the state and show what that changes. */
+function set(changes) {
+  const names = Object.keys(changes).filter((name) => changes[name] !== state[name]);
+  const moved = names.includes("i");
+  change(moved ? { at: "", operand: "", ...changes } : changes);
+  writeAddress({ remember: moved });
+  if (names.some((name) => QUESTION.has(name))) showFound(state);
+  if (moved) byId("complaint").hidden = true;
+  // What the view does not depend on; the table may show one lane only.
+  const kept = new Set([...QUESTION, "at", ...(state.view === "table" ? [] : ["lane"])]);
+  if (names.some((name) => !kept.has(name))) draw();
+  else {
+    if (names.includes("target")) showAbout(shown(), state);
+    showPicked();
+  }
+}
+
+/** Draw everything about the instruction. */
+function draw() {
+  const instruction = shown();
+  const focused = document.activeElement?.dataset ?? {};
+  forgetCells();
+  forgetLane();
+  VIEW_WRITERS[state.view](instruction, state);
+  for (const button of document.querySelectorAll("#views [data-set]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.value === state.view));
+  }
+  byId("view").dataset.view = state.view;
+  showAbout(instruction, state);
+  markCurrent(state);
+  showPicked();
+  for (const grid of byId("view").querySelectorAll("[data-grid]")) {
+    if (!grid.querySelector('[data-operand][tabindex="0"]')) grid.querySelector("[data-operand]").tabIndex = 0;
+  }
+  // A control that was drawn anew keeps the focus, so that a selector can be stepped from the keyboard.
+  if (focused.set)
+    document
+      .querySelector(`[data-set="${focused.set}"]${focused.value ? `[data-value="${focused.value}"]` : ""}`)
+      ?.focus();
+}
+
+/** Show the picked element, or that nothing is picked. */
+function showPicked() {
+  const element = picked();
+  if (!element) {
+    lightsOut();
+    showNothing(shown(), state);
+    return;
+  }
+  focusOn(element, { pinned: true });
+  const cell = cellsOf(element)[0];
+  if (cell) moveTabStop(cell.closest("[data-grid]").querySelector('[tabindex="0"]'), cell);
+}
+
+/** Let go of what is picked or lit. */
+function clear() {
+  set({ at: "" });
+}
+
+/** Light an element up and describe it. */
+function focusOn(element, { pinned = false } = {}) {
+  const instruction = shown();
+  const operand = instruction.operands[element.role];
+  const places = holders(operand, element.part, element.row, element.col, state);
+  showElement(instruction, element, state, { pinned });
+  lightUp({
+    lanes: [...new Set(places.map(([lane]) => lane))],
+    registers: places.map(([lane, reg]) => `${element.role}.${lane}.${reg}`),
+    element,
+    relatives: related(instruction, element, state),
+  });
+}
+
+function elementOf(cell) {
+  const { operand, part = 0, row, col, lane, reg, slot } = cell.dataset;
+  return {
+    role: operand,
+    part: Number(part),
+    row: Number(row),
+    col: Number(col),
+    place: [lane, reg, slot].map(Number),
+  };
+}
+
+/** Follow the pointer or the focus. */
+function follow({ target }) {
+  const cell = target.closest("[data-operand]");
+  if (cell) {
+    if (cell.dataset.idle === undefined) focusOn(elementOf(cell), { pinned: state.at === pickOf(cell) });
+    return;
+  }
+  const register = target.closest("[data-register]");
+  if (register) {
+    const [role, lane, reg] = register.dataset.register.split(".");
+    showRegister(shown(), role, Number(lane), Number(reg), state);
+    showLane(shown(), Number(lane), state);
+    lightUp({ lanes: [Number(lane)], registers: [register.dataset.register] });
+    return;
+  }
+  const lane = target.closest("[data-address], #lanes [data-lane]");
+  if (lane) {
+    const number = Number(lane.dataset.address ?? lane.dataset.lane);
+    showLane(shown(), number, state);
+    lightUp({ lanes: [number] });
+  }
+}
+
+function pickOf(cell) {
+  const { role, part, row, col } = elementOf(cell);
+  return pickText(shown().operands[role], part, row, col);
+}
+
+/** The cell that an arrow key leads to. */
+function neighbour(cell, key) {
+  const grid = cell.closest("[data-grid]");
+  if (grid.dataset.grid === "warp" || grid.dataset.grid === "table") return neighbourPlace(grid, cell, key);
+  const { row, col } = elementOf(cell);
+  const { rows, cols } = shown().operands[cell.dataset.operand];
+  const steps = {
+    ArrowUp: [row - 1, col],
+    ArrowDown: [row + 1, col],
+    ArrowLeft: [row, col - 1],
+    ArrowRight: [row, col + 1],
+    Home: [row, 0],
+    End: [row, cols - 1],
+    PageUp: [0, col],
+    PageDown: [rows - 1, col],
+  };
+  if (!(key in steps)) return null;
+  const [nextRow, nextCol] = steps[key];
+  return grid.querySelector(`[data-row="${nextRow}"][data-col="${nextCol}"]`);
+}
+
+/** In the warp view and the table the neighbours are neighbouring places. */
+function neighbourPlace(grid, cell, key) {
+  const cells = [...grid.querySelectorAll("[data-operand]")];
+  const operand = shown().operands[cell.dataset.operand];
+  const line = grid.dataset.grid === "table" ? 1 : operand.regs * operand.slots;
+  const steps = { ArrowUp: -line, ArrowDown: line, ...(line > 1 ? { ArrowLeft: -1, ArrowRight: 1 } : {}) };
+  return key in steps ? cells[cells.indexOf(cell) + steps[key]] : null;
+}
+
+function copy(button) {
+  const instruction = shown();
+  const all = Object.values(instruction.operands).filter((operand) => !operand.unknown);
+  const here = state.view === "matrix" ? all : all.filter((operand) => operand.role === state.operand);
+  const { copy: what, role } = button.dataset;
+  const texts = {
+    ptx: () => [instruction.name, "the PTX text"],
+    formula: () => [formulaText(role ? [instruction.operands[role]] : here), "the formulas"],
+    csv: () => [csvText(here), "the table as CSV"],
+    svg: () => [svgText(byId("view")), "the figure as SVG"],
+    link: () => [location.href, "the link"],
+  };
+  copyText(...texts[what]());
+}
+
+function start() {
+  byId("version").textContent = VERSION;
+  byId("query").placeholder = `Search ${INSTRUCTIONS.length} instructions`;
+  startFinder(set);
+  startLanes();
+  const view = byId("view");
+  for (const region of [view, byId("registers"), byId("lanes")]) {
+    region.addEventListener("pointerover", follow);
+    region.addEventListener("focusin", follow);
+  }
+  view.addEventListener("focusin", ({ target }) => {
+    const cell = target.closest("[data-operand]");
+    if (cell) moveTabStop(cell.closest("[data-grid]").querySelector('[tabindex="0"]'), cell);
+  });
+  view.addEventListener("pointerleave", () => state.at && showPicked());
+  roving(view, "[data-operand]", neighbour);
+  const pick = (cell) => set({ at: state.at === pickOf(cell) ? "" : pickOf(cell), lane: Number(cell.dataset.lane) });
+  view.addEventListener("click", ({ target }) => {
+    const cell = target.closest("[data-operand]:not([data-idle])");
+    if (cell) pick(cell);
+  });
+  byId("unpick").addEventListener("click", clear);
+  byId("lanes").addEventListener("click", ({ target }) => {
+    if (target.dataset.lane) set({ lane: Number(target.dataset.lane), at: "" });
+  });
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the part of the address behind # is the state
+    view.focus();
+  });
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest("[data-copy]");
+    if (button) copy(button);
+    const choice = target.closest("button[data-set]");
+    if (choice) set({ [choice.dataset.set]: numberIfOne(choice.dataset.value) });
+  });
+  document.addEventListener("change", ({ target }) => {
+    if (target.matches("select[data-set]"))
+      set({ [target.dataset.set]: target.dataset.set === "lane" ? Number(target.value) : target.value });
+  });
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.matches("input, select, textarea");
+    if (event.key === "/" && !typing) {
+      event.preventDefault();
+      byId("query").focus();
+      byId("query").select();
+    } else if (event.key === "Escape") {
+      if (event.target === byId("query")) set({ q: "" });
+      else clear();
+    } else if (
+      (event.key === "Enter" || event.key === " ") &&
+      event.target.matches("[data-operand]:not([data-idle])")
+    ) {
+      event.preventDefault();
+      pick(event.target);
+    }
+  });
+  addEventListener("hashchange", load); // also when the user goes back
+  load();
+}
+
+function numberIfOne(text) {
+  return /^\d+$/.test(text) ? Number(text) : text;
+}
+
+/** Show what the address asks for. */
+function load() {
+  const complaint = readAddress();
+  byId("complaint").textContent = complaint;
+  byId("complaint").hidden = !complaint;
+  draw();
+  showFound(state);
+  const element = picked();
+  if (element) cellsOf(element)[0]?.scrollIntoView({ block: "center", inline: "center" });
+}
+
+start();

@@ -1,0 +1,128 @@
+// The data of the page as objects: instructions with their operands, operands with their layouts.
+
+import { extentOf, placesOf } from "./layout.js";
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const LETTERS = { a: "A", b: "B", c: "C", d: "D", metadata: "E", scale_a: "SA", scale_b: "SB" };
+const MEANINGS = { metadata: "metadata", scale_a: "scales of A", scale_b: "scales of B" };
+const CHOSEN_DIMS = new Set(["selector", "thread_id", "byte_id"]);
+
+export const TARGETS = DATA.targets;
+export const VERSION = DATA.version;
+
+/** An operand of one instruction, with what follows from its row. */
+function operandOf(row) {
+  const layout = DATA.layouts[row.layout];
+  const plane = layout.dims.length - 2; // the last two coordinates span the grid, those before choose one
+  return {
+    ...row,
+    layout,
+    source: DATA.texts[row.source],
+    bits: DATA.formats[row.format].bits,
+    lanes: extentOf(layout, "lane"),
+    regs: extentOf(layout, "reg"),
+    slots: extentOf(layout, "slot"),
+    letter: LETTERS[row.role],
+    meaning: MEANINGS[row.role] ?? "",
+    prefix: row.role.length === 1 ? row.role : "",
+    plane,
+    rows: layout.shape[plane],
+    cols: layout.shape[plane + 1],
+    parts: CHOSEN_DIMS.has(layout.dims[0]) ? 1 : layout.shape.slice(0, plane).reduce((all, extent) => all * extent, 1),
+  };
+}
+
+/** One instruction, with its operands. */
+function instructionOf(row) {
+  const words = row.name.slice(row.op.length + 1).split(".");
+  const shape = shapeText(row.shape);
+  return {
+    kind: "",
+    bitop: "",
+    selectors: [],
+    traps: [],
+    ...row,
+    shapeText: shape,
+    extents: { m: row.shape[0], n: row.shape[1], k: row.shape[2] },
+    rest: words.filter((word) => !["sync", "aligned", shape].includes(word)).join("."),
+    targets: DATA.target_sets[row.targets],
+    sources: row.sources.map((source) => DATA.texts[source]),
+    pattern: row.pattern ? { name: row.pattern, ...DATA.patterns[row.pattern] } : null,
+    addresses: "addresses" in row ? DATA.layouts[row.addresses] : null,
+    evidence: ("evidence" in row ? DATA.evidence_sets[row.evidence] : []).map(([arch, place]) => {
+      const [level, detail, machine] = DATA.evidence[place].map((text) => DATA.texts[text]);
+      return { arch, level, detail, machine };
+    }),
+    get operands() {
+      const operands = Object.fromEntries(
+        Object.entries(row.operands).map(([role, place]) => [role, operandOf(DATA.operands[place])]),
+      );
+      Object.defineProperty(this, "operands", { value: operands });
+      return operands;
+    },
+  };
+}
+
+function shapeText([m, n, k]) {
+  return `m${m}n${n}` + (k ? `k${k}` : "");
+}
+
+export const INSTRUCTIONS = DATA.instructions.map(instructionOf);
+export const BY_NAME = new Map(INSTRUCTIONS.map((instruction) => [instruction.name, instruction]));
+
+/** The lowest and highest bit of the register that the code in a slot takes. */
+export function bitsOf(operand, slot) {
+  const low = slot * operand.container + operand.low;
+  return { low, high: low + operand.bits - 1 };
+}
+
+/** A range of bits as PTX and people write it, high bit first. */
+export function bitsText(operand, slot) {
+  const { low, high } = bitsOf(operand, slot);
+  return high === low ? `${low}` : `${high}:${low}`;
+}
+
+/** PTX's name of an element of a lane: a0, a1, ... count through its registers. */
+export function elementName(operand, reg, slot) {
+  return `${operand.prefix}${reg * operand.slots + slot}`;
+}
+
+/** The leading coordinates of one grid: which product or matrix, or what the programmer has chosen to be read. */
+export function leading(operand, part, state) {
+  const chosen = {
+    selector: state.selector,
+    thread_id: state[operand.role === "scale_a" ? "thread_a" : "thread_b"],
+    byte_id: state[operand.role === "scale_a" ? "byte_a" : "byte_b"],
+  };
+  return operand.layout.dims
+    .slice(0, operand.plane)
+    .map((dim, place) => Math.min(CHOSEN_DIMS.has(dim) ? chosen[dim] : part, operand.layout.shape[place] - 1));
+}
+
+/** The places of one element of a grid. */
+export function holders(operand, part, row, col, state) {
+  return placesOf(operand.layout, [...leading(operand, part, state), row, col]);
+}
+
+/** An element as text: A[9][3], or A2[9][3] for the third product or matrix. */
+export function elementText(operand, part, row, col) {
+  return `${operand.letter}${operand.parts > 1 ? part : ""}[${row}][${col}]`;
+}
+
+/** What the third coordinate counts: products of m8n8k4, matrices of a mover. */
+export function partWord(operand) {
+  return operand.layout.dims[0] === "mma" ? "product" : "matrix";
+}
+
+/** Each legal metadata code, as text, with the columns inside a chunk that it keeps, in the order of storage. */
+export function legalCodes(instruction) {
+  const { rising, descending } = instruction.pattern;
+  const codes = instruction.ordered ? rising : [...rising, ...descending];
+  return codes.map(([code, columns]) => [code.toString(2).padStart(4, "0"), columns]);
+}
+
+/** The metadata code that every chunk is shown with, and the columns that it keeps. */
+export function currentCode(instruction, state) {
+  const codes = legalCodes(instruction);
+  return codes.find(([text]) => text === state.code) ?? codes[0];
+}

@@ -1,0 +1,58 @@
+// Finding instructions: by words of the name, and by choosing.
+
+import { INSTRUCTIONS } from "./model.js";
+import { FACET_NAMES } from "./state.js";
+
+const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, instruction.name.toLowerCase()]));
+
+/** The value of an instruction for a facet. */
+function facetValues(instruction, facet) {
+  if (facet === "target") return instruction.targets;
+  if (facet === "shape") return [instruction.shapeText];
+  return [instruction[facet] ?? ""];
+}
+
+function answers(instruction, chosen, but = "") {
+  return FACET_NAMES.every(
+    (facet) => facet === but || !chosen[facet] || facetValues(instruction, facet).includes(chosen[facet]),
+  );
+}
+
+/** The words of a query; operands and the semicolon of a pasted instruction are dropped. */
+function wordsOf(query) {
+  return query
+    .toLowerCase()
+    .replace(/[;{%["].*$/s, "")
+    .split(/\s+/)
+    .filter(Boolean);
+}
+
+function namesWith(words) {
+  return INSTRUCTIONS.filter((instruction) => words.every((word) => HAYSTACKS.get(instruction).includes(word)));
+}
+
+/** The instructions whose name has all words, in any order; words are cut at their dots if nothing has them whole. */
+function named(query) {
+  const words = wordsOf(query);
+  const whole = namesWith(words);
+  return whole.length ? whole : namesWith(words.flatMap((word) => word.split(".").filter(Boolean)));
+}
+
+/** The instructions that answer the query and all choices, and which choices would still find something. */
+export function search(chosen) {
+  const candidates = named(chosen.q);
+  const open = Object.fromEntries(
+    FACET_NAMES.map((facet) => {
+      const values = candidates
+        .filter((instruction) => answers(instruction, chosen, facet))
+        .flatMap((instruction) => facetValues(instruction, facet));
+      return [facet, new Set(values.filter(Boolean))];
+    }),
+  );
+  return { found: candidates.filter((instruction) => answers(instruction, chosen)), open };
+}
+
+/** Every value of a facet, in the order of the tables. */
+export function allValues(facet) {
+  return [...new Set(INSTRUCTIONS.flatMap((instruction) => facetValues(instruction, facet)))].filter(Boolean);
+}

@@ -1,0 +1,87 @@
+// The figure as SVG: what the view shows, with real text, read off the page itself.
+
+import { escapeText } from "./html.js";
+
+const MARGIN = 8;
+const BASELINE = 0.8; // of the height of a line of text
+const LEFT_OUT = ".controls, .choices, .view-bar, .hint, .hidden";
+
+/** The view as an SVG text. */
+export function svgText(view) {
+  const frame = view.getBoundingClientRect();
+  const left = frame.left - view.scrollLeft - MARGIN;
+  const top = frame.top - view.scrollTop - MARGIN;
+  const parts = [];
+  let width = 0;
+  let height = 0;
+  for (const element of view.querySelectorAll("*")) {
+    if (element.closest(LEFT_OUT)) continue;
+    const style = getComputedStyle(element);
+    const box = element.getBoundingClientRect();
+    if (!box.width || style.visibility === "hidden") continue;
+    const place = { x: box.left - left, y: box.top - top, width: box.width, height: box.height };
+    width = Math.max(width, place.x + place.width);
+    height = Math.max(height, place.y + place.height);
+    parts.push(rectangle(element, style, place));
+    for (const node of element.childNodes) {
+      if (node.nodeType === Node.TEXT_NODE && node.textContent.trim()) parts.push(...lines(node, style, left, top));
+    }
+  }
+  const paper = getComputedStyle(document.body).backgroundColor;
+  const size = [width + MARGIN, height + MARGIN].map(Math.ceil);
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${size[0]}" height="${size[1]}" ` +
+    `viewBox="0 0 ${size.join(" ")}" font-family="sans-serif">\n` +
+    `<rect width="100%" height="100%" fill="${paper}"/>\n${parts.filter(Boolean).join("\n")}\n</svg>\n`
+  );
+}
+
+function rectangle(element, style, { x, y, width, height }) {
+  const filled = style.backgroundColor !== "rgba(0, 0, 0, 0)";
+  const line = lineOf(element, style);
+  if (!filled && !line) return "";
+  const label = element.getAttribute("aria-label");
+  const title = label ? `<title>${escapeText(label)}</title>` : "";
+  const box = [x, y, width, height].map((value) => value.toFixed(1));
+  return (
+    `<rect x="${box[0]}" y="${box[1]}" width="${box[2]}" height="${box[3]}" ` +
+    `fill="${filled ? style.backgroundColor : "none"}"${line}>${title}</rect>`
+  );
+}
+
+/** The line around a cell: the ring of what is lit, or the border. */
+function lineOf(element, style) {
+  if (element.matches(".is-lane, .is-here")) {
+    return ` stroke="${getComputedStyle(document.body).color}" stroke-width="2"`;
+  }
+  const bordered = ["Top", "Right"].some((side) => parseFloat(style[`border${side}Width`]) > 0);
+  return bordered ? ` stroke="${style.borderRightColor}"` : "";
+}
+
+/** The text of a node, line by line as the page broke it. */
+function lines(node, style, left, top) {
+  const range = document.createRange();
+  const found = [];
+  let line = null;
+  for (const { index, segment } of words(node.textContent)) {
+    range.setStart(node, index);
+    range.setEnd(node, index + segment.length);
+    const box = range.getBoundingClientRect();
+    if (!box.width) continue;
+    if (line && Math.abs(line.box.top - box.top) < 2) line.text += segment;
+    else found.push((line = { box, text: segment }));
+  }
+  return found.map(({ box, text }) => {
+    const x = (box.left - left).toFixed(1);
+    const y = (box.top - top + box.height * BASELINE).toFixed(1);
+    const weight = Number(style.fontWeight) > 500 ? ' font-weight="bold"' : "";
+    return (
+      `<text x="${x}" y="${y}" font-size="${parseFloat(style.fontSize)}" ` +
+      `fill="${style.color}"${weight}>${escapeText(text.trimEnd())}</text>`
+    );
+  });
+}
+
+function words(text) {
+  return [...text.matchAll(/\S+\s*|^\s+/g)].map((found) => ({ index: found.index, segment: found[0] }));
+}

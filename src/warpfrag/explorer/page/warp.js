@@ -1,0 +1,102 @@
+// The warp view: every lane, its registers, their bits, and what they hold.
+
+import { byId, choices, escapeText } from "./html.js";
+import { elementAt, slotRun } from "./layout.js";
+import { bitsText, elementName, elementText, leading } from "./model.js";
+import { cellData, laneClass } from "./grid.js";
+import { selectorControls } from "./figure.js";
+
+/** Buttons for the operands of an instruction. */
+export function operandChoices(instruction, state) {
+  const options = Object.values(instruction.operands).map((operand) => [operand.role, operand.letter]);
+  return options.length > 1 ? choices("operand", "operand", options, state.operand) : "";
+}
+
+/** The warp view of the chosen operand. */
+export function drawWarp(instruction, state) {
+  const operand = instruction.operands[state.operand];
+  if (operand.unknown) {
+    byId("view").innerHTML = `<p class="empty">${escapeText(operand.unknown)}.</p>`;
+    return;
+  }
+  const run = slotRun(operand.layout).length;
+  const packed = operand.prefix !== "" && operand.slots >= 8; // too many to name each: a register names its run once
+  const heads = Array.from({ length: operand.regs }, (_, reg) => registerHead(operand, reg, packed));
+  const lines = Array.from({ length: operand.lanes }, (_, lane) => {
+    const registers = Array.from({ length: operand.regs }, (_, reg) =>
+      register(operand, state, lane, reg, packed && run),
+    );
+    return (
+      `<div class="line" role="row">` +
+      `<div class="head row-head lane-head ${laneClass(lane)}" role="rowheader" data-address="${lane}">` +
+      `T${lane}</div>` +
+      `${registers.join("")}</div>`
+    );
+  });
+  const note = operand.role === "metadata" ? selectorControls(instruction, state) : "";
+  byId("view").innerHTML =
+    `<div class="view-bar">${operandChoices(instruction, state)}${note}<span>` +
+    `Each line is a lane; each box a register, lowest bits first, with row and column of what it holds.</span>` +
+    `</div>` +
+    `<div class="grid warp${packed ? ` packed-${operand.slots}` : ""}" role="grid" ` +
+    `aria-label="registers of ${operand.letter}" ` +
+    `data-grid="warp">` +
+    `<div class="line" role="row">` +
+    `<div class="head row-head lane-head" role="columnheader">` +
+    `lane</div>${heads.join("")}</div>${lines.join("")}</div>`;
+}
+
+function registerHead(operand, reg, packed) {
+  const bits = packed
+    ? ""
+    : Array.from({ length: operand.slots }, (_, slot) => `<span>${bitsText(operand, slot)}</span>`).join("");
+  return (
+    `<div class="head register-head" role="columnheader"><b>register ${reg}</b>` +
+    `<div class="slot-bits">${bits}</div></div>`
+  );
+}
+
+/** Whether an instruction with the chosen selector or ids reads this element, and which grid it is in. */
+function partOf(operand, coordinates, state) {
+  if (operand.parts > 1) return coordinates[0];
+  const wanted = leading(operand, 0, state);
+  return wanted.every((value, dim) => value === coordinates[dim]) ? 0 : null;
+}
+
+function register(operand, state, lane, reg, run) {
+  const cells = [];
+  let label = "";
+  for (let slot = 0; slot < operand.slots; slot++) {
+    const coordinates = elementAt(operand.layout, lane, reg, slot);
+    const [row, col] = coordinates.slice(operand.plane);
+    const part = partOf(operand, coordinates, state);
+    const text = `${operand.parts > 1 ? `${part}: ` : ""}${row},${col}`;
+    const words =
+      `${elementText(operand, part ?? 0, row, col)}: lane ${lane}, register ${reg}, ` +
+      `bits ${bitsText(operand, slot)}`;
+    const idle = part === null;
+    if (run && slot % run === 0) label = runText(operand, lane, reg, slot, run);
+    cells.push(
+      `<div class="${run ? "micro" : `cell ${laneClass(lane)}`}${idle ? " idle" : ""}" ` +
+        `aria-label="${words}${idle ? ", not read" : ""}"` +
+        ` ${cellData(operand, part ?? 0, row, col, [lane, reg, slot])}${idle ? " data-idle" : ""}>` +
+        `${run ? "" : text}</div>`,
+    );
+  }
+  const inside = run
+    ? `<div class="box-label" data-register="${operand.role}.${lane}.${reg}"><b>${label}</b></div>` +
+      `<div class="micros" role="presentation">${cells.join("")}</div>`
+    : cells.join("");
+  return (
+    `<div class="register ${run ? `box ${laneClass(lane)}` : ""}" role="presentation" ` +
+    `data-register="${operand.role}.${lane}.${reg}">${inside}</div>`
+  );
+}
+
+/** What a whole run of a register holds: 5,64–95. */
+function runText(operand, lane, reg, slot, run) {
+  const first = elementAt(operand.layout, lane, reg, slot).slice(operand.plane);
+  const last = elementAt(operand.layout, lane, reg, slot + run - 1).slice(operand.plane);
+  const name = elementName(operand, reg, slot);
+  return `${name}: ` + first.map((start, dim) => (start === last[dim] ? start : `${start}–${last[dim]}`)).join(",");
+}

@@ -1,0 +1,74 @@
+"""Serving the page on this machine, for browsers that refuse files from disk."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, ClassVar
+
+from warpfrag.errors import WarpfragError
+from warpfrag.explorer.build import build_page
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOST = "127.0.0.1"  # never another: the page is for whoever sits at this machine
+NAMES = (HOST, "localhost")
+
+
+class CannotServe(WarpfragError):
+    """The port cannot be had."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers with the page, and with nothing else."""
+
+    server: Server
+    headers_sent: ClassVar[Mapping[str, str]] = {
+        "Content-Type": "text/html; charset=utf-8",
+        "Cache-Control": "no-store",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+    }
+
+    def do_GET(self) -> None:
+        """The page, at / only, and only for a browser that asked this machine by name.
+
+        A foreign site can point a name of its own at 127.0.0.1; its requests carry that name and are refused.
+        """
+        if self.headers.get("Host", "") not in {f"{name}:{self.server.server_port}" for name in NAMES}:
+            self.send_error(HTTPStatus.FORBIDDEN, f"ask for {self.server.address}")
+        elif self.path != "/":
+            self.send_error(HTTPStatus.NOT_FOUND, "there is one page, at /")
+        else:
+            self.send_response(HTTPStatus.OK)
+            for name, value in self.headers_sent.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(self.server.page)))
+            self.end_headers()
+            self.wfile.write(self.server.page)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name is the base class's)
+        """Say nothing: the terminal belongs to the user."""
+
+
+class Server(ThreadingHTTPServer):
+    """One page on 127.0.0.1."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        """Take a port, any free one for 0; CannotServe where it cannot be had."""
+        self.page = build_page().encode()
+        try:
+            super().__init__((HOST, port), Handler)
+        except (OSError, OverflowError) as error:
+            msg = f"cannot serve on port {port} of {HOST} ({error}); 0 takes a free one"
+            raise CannotServe(msg) from None
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds the page."""
+        return f"http://{HOST}:{self.server_port}/"

@@ -1,0 +1,161 @@
+"""A real browser for these tests: Debian's chromium or any other that is on the path, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+import pytest
+
+from warpfrag.explorer import build_page
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+SWITCHES = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+# What the page must never do, collected where the page cannot reach it.
+WATCH = "addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective));"
+# Following a link inside the page: done once the page has answered.
+FOLLOW = """(hash) => new Promise((done) => {
+  addEventListener("hashchange", () => requestAnimationFrame(done), { once: true });
+  if (location.hash === hash) location.hash = "#";
+  location.hash = hash;
+})"""
+
+
+def missing(reason):
+    """Skip, unless this machine has promised a browser."""
+    if os.environ.get("WARPFRAG_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"WARPFRAG_REQUIRE_BROWSER is set, but {reason}")
+    pytest.skip(f"the explorer is not tested in a browser: {reason}")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A browser, started once."""
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        missing(f"none of {', '.join(BROWSERS)} is on the path")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright is not installed")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=executable, args=SWITCHES)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def page_file(tmp_path_factory):
+    """The page, as a user has it: one file on disk."""
+    path = tmp_path_factory.mktemp("explorer") / "explorer.html"
+    path.write_text(build_page(), encoding="utf-8")
+    return path
+
+
+@dataclass
+class Explorer:
+    """The page in a tab, and everything it complained about or asked for."""
+
+    tab: object
+    address: str
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def show(self, **state):
+        """Open a link to a state of the page, given as in its address."""
+        query = urlencode(state)
+        if query and self.tab.url.startswith(self.address):
+            self.tab.evaluate(FOLLOW, f"#{query}")
+        else:
+            self.tab.goto(f"{self.address}#{query}" if query else self.address)
+            self.tab.wait_for_selector("#view > *")
+        return self.tab
+
+    def cell(self, operand, row, col, part=0):
+        """The cell of one element in the matrix view."""
+        return self.tab.locator(f'[data-grid="{operand}.{part}"] [data-row="{row}"][data-col="{col}"]')
+
+    def field(self, name):
+        """What the details say: lane, register, bits, slot or element."""
+        return self.tab.locator(f'#details [data-field="{name}"]').inner_text()
+
+    def state(self):
+        """What the address says."""
+        return self.tab.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+
+
+def open_tab(browser, page_file, **settings):
+    """A tab with the page in it; every request but the one for the file itself is noted and refused."""
+    context = browser.new_context(**({"viewport": {"width": 1440, "height": 1000}} | settings))
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(20_000)
+    tab = context.new_page()
+    explorer = Explorer(tab, page_file.as_uri())
+    tab.add_init_script(WATCH)
+    tab.on("console", lambda message: message.type in {"error", "warning"} and explorer.complaints.append(message.text))
+    tab.on("pageerror", lambda error: explorer.complaints.append(str(error)))
+
+    def guard(route):
+        address = route.request.url
+        if address.partition("#")[0] == explorer.address:
+            route.continue_()
+        else:
+            explorer.requests.append(address)
+            route.abort()
+
+    context.route("**/*", guard)
+    tab.on("request", lambda request: request.url.startswith(("http", "ws")) and explorer.requests.append(request.url))
+    return explorer
+
+
+def check(opened):
+    """Fail if the page complained or asked for anything."""
+    complaints, requests = opened.complaints[:], opened.requests[:]
+    opened.complaints.clear()
+    opened.requests.clear()
+    assert complaints == []
+    assert requests == []
+
+
+@pytest.fixture(scope="session")
+def shared_tab(browser, page_file):
+    """One tab for many tests: all state of the page is in its address."""
+    opened = open_tab(browser, page_file)
+    yield opened
+    opened.tab.context.close()
+
+
+@pytest.fixture
+def links(shared_tab):
+    """The page, for tests that only follow links and look; quicker than a fresh tab."""
+    shared_tab.tab.mouse.move(0, 0)
+    yield shared_tab
+    check(shared_tab)
+
+
+@pytest.fixture
+def explorer(browser, page_file):
+    """The page in a fresh tab; a test fails if the page complained or asked for anything while it ran."""
+    opened = open_tab(browser, page_file)
+    yield opened
+    opened.tab.context.close()
+    check(opened)
+
+
+@pytest.fixture
+def phone(browser, page_file):
+    """The page on a phone."""
+    opened = open_tab(browser, page_file, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    yield opened
+    opened.tab.context.close()
+    check(opened)

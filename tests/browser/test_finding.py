@@ -1,0 +1,91 @@
+"""Finding instructions: by words, by choosing, and when nothing is found."""
+
+from __future__ import annotations
+
+import pytest
+
+import warpfrag as wf
+
+
+def names(explorer):
+    """The names in the list, once all of it is there."""
+    count = int(explorer.tab.locator("#count").inner_text().split()[0])
+    explorer.tab.wait_for_function("(count) => document.querySelectorAll('#results a').length === count", arg=count)
+    return explorer.tab.evaluate("() => [...document.querySelectorAll('#results a')].map((link) => link.dataset.name)")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["m16n8k256", "s8 m16n8k64 sp", "satfin u4", "mxf4nvf4 4x", "WMMA.LOAD.A bf16", "f32.f16.f16.f32"],
+)
+def test_words_in_any_order_find(explorer, words):
+    explorer.show()
+    explorer.tab.fill("#query", words)
+    expected = [i.name for i in wf.find() if all(word in i.name.lower() for word in words.lower().split())]
+
+    assert expected
+    assert names(explorer) == expected
+
+
+def test_what_people_paste_finds(explorer):
+    explorer.show()
+    explorer.tab.fill("#query", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4}, {%5}, {%6};")
+
+    assert names(explorer) == ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"]
+
+
+def test_words_that_do_not_stand_together_are_cut_at_their_dots(explorer):
+    explorer.show()
+    explorer.tab.fill("#query", "mma.m16n8k16.bf16")
+
+    assert "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" in names(explorer)
+
+
+def test_choosing_finds_the_same_as_find(explorer):
+    tab = explorer.show()
+    tab.select_option('[data-facet="target"]', "sm_90a")
+    tab.select_option('[data-facet="a"]', "e4m3")
+    tab.select_option('[data-facet="shape"]', "m16n8k32")
+
+    assert names(explorer) == [i.name for i in wf.find(target="sm_90a", a="e4m3", shape="m16n8k32")]
+    assert explorer.state() | {"target": "sm_90a", "a": "e4m3", "shape": "m16n8k32"} == explorer.state()
+    assert tab.locator('[data-facet="d"] option:not([disabled])').all_inner_texts() == ["any", "f16", "f32"]
+
+
+def test_nothing_found_is_said_and_can_be_cleared(explorer):
+    tab = explorer.show()
+    tab.fill("#query", "m16n8k7")
+
+    assert tab.locator("#count").inner_text() == "Nothing has all of these words. Try fewer, or clear the choices."
+    tab.click("#clear")
+    assert len(names(explorer)) == len(wf.find())
+
+
+def test_a_click_shows_the_instruction(explorer):
+    tab = explorer.show()
+    tab.fill("#query", "ldmatrix x2 trans")
+    link = tab.locator("#results a").first
+    name = link.get_attribute("data-name")
+    link.click()
+
+    assert tab.locator("#name").inner_text() == name
+    assert tab.locator("#results [aria-current]").get_attribute("data-name") == name
+
+
+def test_legality_is_that_of_the_tables(explorer):
+    name = "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32"
+    tab = explorer.show(i=name, target="sm_90")
+
+    assert [chip.split()[1] for chip in tab.locator("#legality .yes").all_inner_texts()] == list(wf.get(name).targets)
+    assert tab.locator("#legality .warning").inner_text() == "Not legal on sm_90, the target chosen in the finder."
+
+
+def test_evidence_and_sources_are_those_of_the_instruction(explorer):
+    name = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    tab = explorer.show(i=name)
+    known = tab.locator("#known").inner_text()
+    evidence = wf.get(name).evidence("sm_90")
+
+    assert all(source in known for source in wf.get(name).sources)
+    assert evidence.level in known
+    assert evidence.detail in known

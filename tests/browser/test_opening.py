@@ -1,0 +1,81 @@
+"""The page opens from disk, complains about nothing, asks nobody for anything, and is quick."""
+
+from __future__ import annotations
+
+import pytest
+
+START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+LARGEST = "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc"
+SHOWN = """() => new Promise((done) => {
+  const look = () => document.querySelector('#view [data-operand]')
+    ? requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))
+    : setTimeout(look, 5);
+  look();
+})"""
+
+
+def test_the_page_opens_from_disk(explorer):
+    tab = explorer.show()
+
+    assert tab.url.startswith("file://")
+    assert tab.locator("#name").inner_text() == START
+    assert tab.title() == "mma m16n8k16 - warpfrag explorer"
+    assert tab.locator('[data-grid="a.0"] [data-operand]').count() == 16 * 16
+    assert tab.locator('[data-grid="b.0"] [data-operand]').count() == 16 * 8
+    assert tab.locator('[data-grid="d.0"] [data-operand]').count() == 16 * 8
+
+
+def test_the_policy_stops_what_is_not_the_page(explorer):
+    """The watch that all these tests rely on sees a request, a foreign script and a foreign style."""
+    tab = explorer.show()
+
+    assert explorer.complaints == []
+    tab.evaluate("fetch('https://example.invalid/').catch(() => {})")
+    tab.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), { textContent: 'window.ran = 1' }))"
+    )
+    tab.evaluate("document.body.insertAdjacentHTML('beforeend', '<p id=\"styled\" style=\"color: red\">x</p>')")
+    tab.wait_for_timeout(200)
+
+    stopped = " ".join(explorer.complaints)
+    assert "connect-src" in stopped
+    assert "script-src" in stopped
+    assert "style-src" in stopped
+    assert tab.evaluate("window.ran") is None
+    explorer.complaints.clear()
+    explorer.requests.clear()
+
+
+@pytest.mark.parametrize("name", [START, LARGEST])
+def test_the_page_is_usable_soon(explorer, name, capsys):
+    explorer.tab.goto(f"{explorer.address}#i={name}", wait_until="commit")
+    milliseconds = explorer.tab.evaluate(SHOWN)
+
+    with capsys.disabled():
+        print(f"\n{name}: shown after {milliseconds:.0f} ms")  # noqa: T201 (a machine may be busy: told, not judged)
+    assert explorer.tab.locator("#view [data-operand]").count() > 0
+
+
+@pytest.mark.parametrize("view", ["matrix", "warp", "table"])
+def test_every_kind_of_instruction_opens_in_every_view(explorer, view):
+    kinds = [
+        "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f16",
+        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0",
+        "wmma.load.a.sync.aligned.row.m16n16k16.global.f16",
+        "wmma.store.d.sync.aligned.col.m8n32k16.global.f32",
+        "stmatrix.sync.aligned.m16n8.x4.trans.shared.b8",
+        "movmatrix.sync.aligned.m8n8.trans.b16",
+    ]
+    for name in kinds:
+        tab = explorer.show(i=name, view=view)
+        assert tab.locator("#name").inner_text() == name
+        assert tab.locator("#view [data-operand]").count() > 0
+        assert tab.locator("#legality .yes").count() > 0
+
+
+def test_what_nobody_measured_is_said_and_not_drawn(explorer):
+    tab = explorer.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4")
+
+    assert "nobody measured it" in tab.locator("#view .empty").inner_text()
+    assert tab.locator("#view [data-operand]").count() == 0
