@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from warpfrag import wmma
     from warpfrag.draw import draw
     from warpfrag.draw.drawing import Drawing
+    from warpfrag.emit import emit
     from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, NotModelled, WarpfragError
     from warpfrag.evidence import Evidence
     from warpfrag.execute import execute
     from warpfrag.formats import FORMATS, Format
     from warpfrag.gemm import gemm
+    from warpfrag.hardware.verify import verify
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
     from warpfrag.operand import Operand
     from warpfrag.registry import find, get
+    from warpfrag.vectors import vectors
 
 __version__ = "0.1.0"
 
@@ -49,10 +52,13 @@ _EXPORTS = {
     "Operand": "operand",
     "WarpfragError": "errors",
     "draw": "draw",
+    "emit": "emit",
     "execute": "execute",
     "find": "registry",
     "gemm": "gemm",
     "get": "registry",
+    "vectors": "vectors",
+    "verify": "hardware.verify",
 }
 
 _MODULES = ("wmma",)  # public modules
@@ -63,6 +69,9 @@ __all__ = [  # noqa: RUF022 (grouped)
     "execute",
     "gemm",
     "draw",
+    "emit",
+    "vectors",
+    "verify",
     "wmma",
     "Instruction",
     "Evidence",

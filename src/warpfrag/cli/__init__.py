@@ -37,6 +37,8 @@ VERBS = {
     "unpack": "From a hex register dump to a matrix.",
     "draw": "A figure, as SVG, PNG or text.",
     "explore": "A page that shows every fragment, in a browser.",
+    "emit": "CUDA C++ or PTX around an instruction.",
+    "vectors": "Registers in and out that show mistakes.",
     "run": "Execute one instruction, and trace one output.",
     "check": "Compare this installation with captured results of real GPUs.",
     "verify": "Compare with the GPU of this machine.",

@@ -41,7 +41,9 @@ def say(text: str = "", *, stream: TextIO | None = None) -> None:
     """Print a text."""
     stream = stream or sys.stdout
     try:
-        stream.write(encodable(text, stream.encoding) + "\n")
+        # Line by line: where Python does not buffer, one long write that breaks off halfway goes unnoticed.
+        for line in (encodable(text, stream.encoding) + "\n").splitlines(keepends=True):
+            stream.write(line)
     except BrokenPipeError:
         raise OutputClosed from None
 

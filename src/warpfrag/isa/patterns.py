@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from warpfrag.isa.rows import Form, forms
@@ -16,8 +16,8 @@ class Pattern:
     name: str
     chunk: int
     unit: int
-    rising: dict[int, tuple[int, ...]]
-    descending: dict[int, tuple[int, ...]]
+    rising: dict[int, tuple[int, ...]] = field(hash=False)
+    descending: dict[int, tuple[int, ...]] = field(hash=False)
 
     @property
     def kept(self) -> int:

@@ -1,0 +1,93 @@
+"""The fast twin of `reference`: matrix products of codes, compiled, on all cores, bit for bit the same.
+
+    D = matmul(plan, A, B, C)    A [T, M, K], B [T, K, N], C [T, M, N]: T tiles, all codes
+
+K may be any multiple of the instruction's K: the D of one instruction is the C of the next, k ascending. So the same
+function runs a batch of instructions (K equal to the instruction's) and a whole matrix product (T = 1).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.arithmetic.engines import Engine, engine_for
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats import FORMATS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.lowering import Plan
+
+    Codes = NDArray[Any]
+
+_engine = lru_cache(maxsize=None)(engine_for)
+_CODE_TYPES = {1: np.uint8, 4: np.uint8, 6: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+def matmul(
+    plan: Plan,
+    a: Codes,
+    b: Codes,
+    c: Codes,
+    *,
+    columns: Codes | None = None,
+    scale_a: Codes | None = None,
+    scale_b: Codes | None = None,
+    threads: int | None = None,
+) -> Codes:
+    """D's codes [T, M, N] from the codes of A, B and C.
+
+    A sparse plan takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element. A
+    block-scaled plan takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
+    the result does not depend on it.
+    """
+    _check(plan, a, b, c, columns, scale_a, scale_b)
+    code_type = _CODE_TYPES[FORMATS[plan.d].bits]
+    if c.size == 0:
+        return np.empty(c.shape, code_type)
+    engine: Engine = _engine(plan)
+    return engine.run(a, b, c, columns, scale_a, scale_b, threads).astype(code_type, copy=False)
+
+
+def _check(
+    plan: Plan,
+    a: Codes,
+    b: Codes,
+    c: Codes,
+    columns: Codes | None,
+    scale_a: Codes | None,
+    scale_b: Codes | None,
+) -> None:
+    """Refuse operands that do not fit together; the elements themselves are taken as they are."""
+    for name, codes in (("a", a), ("b", b), ("c", c)):
+        if codes.ndim != 3 or codes.dtype.kind != "u":
+            msg = f"{name} must be unsigned codes [tile, row, column], got {codes.dtype} of shape {codes.shape}"
+            raise InvalidOperand(msg)
+    tiles, depth, width = b.shape
+    height = c.shape[1]
+    stored = depth // 2 if plan.is_sparse else depth
+    if a.shape != (tiles, height, stored) or c.shape != (tiles, height, width):
+        msg = f"a {a.shape}, b {b.shape} and c {c.shape} do not fit: expected a ({tiles}, {height}, {stored})"
+        raise InvalidOperand(msg)
+    if depth == 0 or depth % plan.k:
+        msg = f"K must be a multiple of the instruction's {plan.k}, got {depth}"
+        raise InvalidOperand(msg)
+    if depth != plan.k and plan.c != plan.d:
+        msg = f"K = {depth} needs D as the next C, but C is {plan.c} and D is {plan.d}; only K = {plan.k} is possible"
+        raise InvalidOperand(msg)
+    if plan.is_sparse != (columns is not None) or (columns is not None and columns.shape != a.shape):
+        msg = "a sparse plan takes columns of the shape of a" if plan.is_sparse else "a dense plan takes no columns"
+        raise InvalidOperand(msg)
+    scales = plan.scales * (depth // plan.k)
+    for name, scale, expected in (
+        ("scale_a", scale_a, (tiles, height, scales)),
+        ("scale_b", scale_b, (tiles, scales, width)),
+    ):
+        found = None if scale is None else scale.shape
+        if found != (expected if plan.scales else None):
+            msg = f"{name}: expected {'shape ' + str(expected) if plan.scales else 'none'}, got {found}"
+            raise InvalidOperand(msg)

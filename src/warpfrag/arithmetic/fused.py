@@ -1,0 +1,228 @@
+"""The engine of the truncated fused dot-product-add, plain or with a power of two per block.
+
+It puts the numbers of a plan where the kernels look for them, widens fp8 to f16 where the machine does, and runs
+either whole tiles or, for one large tile, operands prepared once and rows dealt out.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels import parameters as at
+from warpfrag.arithmetic.sharing import LARGE_TILE, count_threads, share
+from warpfrag.formats import FORMATS, Format
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.lowering import Plan
+
+    Codes = NDArray[Any]
+
+_NO_COLUMNS = np.empty((0, 0, 0), np.int32)
+
+
+class Fused:
+    """The truncated fused dot-product-add, plain or with a power of two per block."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Collect the numbers of the plan and, where fp8 becomes f16, the table that does it."""
+        from warpfrag.arithmetic.kernels.fused import fused_tiles
+
+        self.plan = plan
+        self.tiles = fused_tiles
+        self.numbers = fused_numbers(plan)
+        self.orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32], int]] = {}
+
+    @cached_property
+    def widened(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Tables from the codes of A and of B to the codes that enter the arithmetic."""
+        from warpfrag.arithmetic.reference import convert
+
+        tables = []
+        for source, target in ((self.plan.a, self.plan.operand_a), (self.plan.b, self.plan.operand_b)):
+            codes = [convert(code, source, target) for code in range(FORMATS[source].codes)]
+            tables.append(np.array(codes, np.uint32))
+        return tables[0], tables[1]
+
+    def order(self, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
+        """For a whole K: A's elements in the order of adding, B's rows as stored, rows per group of B."""
+        found = self.orders.get(depth)
+        if found is None:
+            plan = self.plan
+            once = np.array([place for step in plan.fused_steps for place in step.places], np.int32)
+            starts = np.arange(depth // plan.k, dtype=np.int32)[:, None]
+            a_order = np.ascontiguousarray((once + starts * np.int32(plan.stored)).reshape(-1))
+            b_order = np.arange(depth, dtype=np.int32) if plan.is_sparse else a_order
+            group = plan.k if plan.is_sparse else int(self.numbers[at.PRODUCTS])
+            found = self.orders[depth] = (a_order, b_order, group)
+        return found
+
+    def run(
+        self,
+        a: Codes,
+        b: Codes,
+        c: Codes,
+        columns: Codes | None,
+        scale_a: Codes | None,
+        scale_b: Codes | None,
+        threads: int | None,
+    ) -> Codes:
+        """Tiles whole, or the rows of each large tile, on the threads."""
+        if self.plan.a != self.plan.operand_a:
+            table_a, table_b = self.widened
+            a, b = table_a[a], table_b[b]
+        wide_a = np.ascontiguousarray(a, np.uint32)
+        wide_b = np.ascontiguousarray(b, np.uint32)
+        wide_c = np.ascontiguousarray(c, np.uint32)
+        met = _NO_COLUMNS if columns is None else np.ascontiguousarray(columns, np.int32)
+        exponents_a = _NO_COLUMNS if scale_a is None else _powers_of_two(scale_a)
+        exponents_b = _NO_COLUMNS if scale_b is None else _powers_of_two(scale_b)
+        order, b_order, group = self.order(b.shape[1])
+        out = np.empty(c.shape, np.uint32)
+        work = wide_a.size * b.shape[2]
+        threads = count_threads(threads, work)
+        if threads > 1 and work >= LARGE_TILE * len(out):
+            for tile in range(len(out)):
+                _share_fused_tile(
+                    wide_a[tile],
+                    wide_b[tile],
+                    wide_c[tile],
+                    met[tile] if columns is not None else met.reshape(0, 0),
+                    exponents_a[tile] if scale_a is not None else exponents_a.reshape(0, 0),
+                    exponents_b[tile] if scale_b is not None else exponents_b.reshape(0, 0),
+                    (order, b_order, group),
+                    self.numbers,
+                    out[tile],
+                    threads,
+                )
+            return out
+
+        operands = (wide_a, wide_b, wide_c, met, exponents_a, exponents_b, order, b_order, group, self.numbers, out)
+        if threads == 1:
+            self.tiles(*operands, 0, len(out))
+        else:
+            share(lambda first, last: self.tiles(*operands, first, last), len(out), threads, 4)
+        return out
+
+
+def fused_numbers(plan: Plan) -> NDArray[np.int64]:
+    """The plan's numbers, where `kernels.parameters` says they are."""
+    steps = plan.fused_steps
+    unit = steps[0].unit
+    if unit is None:
+        msg = "a fused step always has a unit"
+        raise TypeError(msg)
+    numbers = np.zeros(at.LENGTH, np.int64)
+    for base, name in ((at.FORMAT_A, plan.operand_a), (at.FORMAT_B, plan.operand_b)):
+        row = FORMATS[name]
+        numbers[base + at.FRACTION] = row.fraction
+        numbers[base + at.BIAS] = row.bias
+        numbers[base + at.UNUSED] = row.unused
+        numbers[base + at.SIGN_PLACE] = row.bits - 1
+        numbers[base + at.SPECIAL_FROM], numbers[base + at.INFINITY] = _specials(row)
+    numbers[at.FRACTION_BITS] = unit.fraction_bits
+    numbers[at.PRODUCTS] = len(steps[0].places)
+    numbers[at.ZERO_EXPONENT] = unit.zero_exponent
+    numbers[at.ROUND_TO] = {"RZ-FP32": at.TO_F32_RZ, "RNE-FP16": at.TO_F16_RN, "RZ-E8M13": at.TO_E8M13_RZ}[
+        unit.rounding
+    ]
+    numbers[at.C_FORMAT] = at.IS_F16 if plan.c == "f16" else at.IS_F32
+    converted = any(step.do == "read_c" for step in plan.steps)
+    numbers[at.C_EMIN] = FORMATS["f32" if converted else plan.c].emin
+    numbers[at.D_FORMAT] = at.IS_F16 if plan.d == "f16" else at.IS_F32
+    numbers[at.STEPS] = len(steps)
+    numbers[at.ADD_C_LAST] = any(step.do == "add_c" for step in plan.steps)
+    numbers[at.STORED] = plan.stored
+    numbers[at.DEPTH] = plan.k
+    return numbers
+
+
+def _specials(row: Format) -> tuple[int, int]:
+    """The least magnitude that is not a finite value, and the magnitude of infinity (-1: none)."""
+    top = 1 << (row.exponent + row.fraction)
+    if row.nan == "ieee":
+        infinity = top - (1 << row.fraction)
+        return infinity, infinity
+    return (top - 1 if row.nan == "ones" else top), -1
+
+
+def _powers_of_two(codes: Codes) -> NDArray[np.int32]:
+    """ue8m0 codes as exponents."""
+    exponents = codes.astype(np.int32) - FORMATS["ue8m0"].bias
+    exponents[codes == FORMATS["ue8m0"].nan_code] = at.NAN_SCALE
+    return exponents
+
+
+def _share_fused_tile(
+    a: Codes,
+    b: Codes,
+    c: Codes,
+    columns: Codes,
+    scale_a: Codes,
+    scale_b: Codes,
+    orders: tuple[NDArray[np.int32], NDArray[np.int32], int],
+    numbers: NDArray[np.int64],
+    out: Codes,
+    threads: int,
+) -> None:
+    """One large tile: operands prepared once, then rows and column blocks dealt out."""
+    from warpfrag.arithmetic.kernels import fused
+    from warpfrag.arithmetic.kernels.prepare import BLOCK, prepare_a, prepare_b
+
+    order, b_order, group = orders
+    height, width = out.shape
+    blocks = -(-width // BLOCK)
+    a_values = np.empty((height, order.size), np.float32)
+    a_relatives = np.empty((height, order.size), np.int8)
+    a_largest = np.empty((height, order.size // int(numbers[at.PRODUCTS])), np.int32)
+    a_flags = np.empty(height, np.uint8)
+    b_values = np.empty(blocks * b_order.size * BLOCK, np.float32)
+    b_relatives = np.empty(blocks * b_order.size * BLOCK, np.int8)
+    b_largest = np.empty(blocks * (b_order.size // group) * BLOCK, np.int32)
+    b_flags = np.zeros(width, np.uint8)
+    sums = np.empty((height, width), np.float32)
+    rows = fused.rows_met(columns, order) if columns.size else columns
+
+    def prepare_rows(first: int, last: int) -> None:
+        prepare_a(a, order, scale_a, numbers, a_values, a_relatives, a_largest, a_flags, first, last)
+        fused.read_sums(c, numbers, sums, first, last)
+
+    def prepare_blocks(first: int, last: int) -> None:
+        prepare_b(b, b_order, group, scale_b, numbers, b_values, b_relatives, b_largest, b_flags, first, last)
+
+    def multiply(first_row: int, last_row: int, first_block: int, last_block: int) -> None:
+        fused.fused_rows(
+            a_values,
+            a_relatives,
+            a_largest,
+            b_values,
+            b_relatives,
+            b_largest,
+            a,
+            b,
+            order,
+            rows,
+            scale_a,
+            scale_b,
+            numbers,
+            sums,
+            first_row,
+            last_row,
+            first_block,
+            last_block,
+        )
+
+    def finish(first: int, last: int) -> None:
+        fused.write_codes(sums, a_flags, b_flags, a, b, c, order, rows, scale_a, scale_b, numbers, out, first, last)
+
+    share(prepare_rows, height, threads)
+    share(prepare_blocks, blocks, threads)
+    if height >= blocks:
+        share(lambda first, last: multiply(first, last, 0, blocks), height, threads, 4)
+    else:
+        share(lambda first, last: multiply(0, height, first, last), blocks, threads, 4)
+    share(finish, height, threads)

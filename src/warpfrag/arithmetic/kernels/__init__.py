@@ -1,0 +1,1 @@
+"""Compiled inner loops, one file per family of instructions; `warpfrag.arithmetic.fast` calls them."""

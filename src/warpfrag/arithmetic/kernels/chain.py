@@ -1,0 +1,60 @@
+"""m8n8k4 where it is software: short chains of ordinary f32 operations.
+
+f16 products are exact in f32, so a multiplication and an addition give what one FFMA gives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels.compiled import Array, Whole, entry
+from warpfrag.arithmetic.kernels.parameters import IS_F16
+from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
+
+LENGTH = 4
+
+
+@entry
+def chain_tiles(
+    a: Array,
+    b: Array,
+    c: Array,
+    c_format: Whole,
+    d_format: Whole,
+    out: Array,
+    first_tile: Whole,
+    last_tile: Whole,
+    first_row: Whole,
+    last_row: Whole,
+) -> None:
+    """Some rows of some tiles; four products per instruction."""
+    depth, width = b.shape[1], b.shape[2]
+    b_values = np.empty((depth, width), np.float32)
+    a_values = np.empty(depth, np.float32)
+    line = np.empty(width, np.float32)
+    for tile in range(first_tile, last_tile):
+        for k in range(depth):
+            for j in range(width):
+                b_values[k, j] = read_accumulator(b[tile, k, j], IS_F16)
+        for i in range(first_row, last_row):
+            for k in range(depth):
+                a_values[k] = read_accumulator(a[tile, i, k], IS_F16)
+            for j in range(width):
+                line[j] = read_accumulator(c[tile, i, j], c_format)
+            for k in range(0, depth, LENGTH):
+                a0, a1, a2, a3 = a_values[k], a_values[k + 1], a_values[k + 2], a_values[k + 3]
+                row0, row1, row2, row3 = b_values[k], b_values[k + 1], b_values[k + 2], b_values[k + 3]
+                if d_format == IS_F16:
+                    for j in range(width):
+                        low = a0 * row0[j] + a1 * row1[j]
+                        high = a2 * row2[j] + a3 * row3[j]
+                        line[j] = np.float32(round_f16(np.float64((line[j] + low) + high)))
+                else:
+                    for j in range(width):
+                        total = a0 * row0[j] + np.float32(0.0)
+                        total = total + a1 * row1[j]
+                        total = total + a2 * row2[j]
+                        total = total + a3 * row3[j]
+                        line[j] = line[j] + total
+            for j in range(width):
+                out[tile, i, j] = write_accumulator(line[j], d_format)

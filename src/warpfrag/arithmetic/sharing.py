@@ -1,0 +1,51 @@
+"""Work dealt out to threads: kernels run without the lock of the interpreter, so plain threads are enough."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+SMALL = 1 << 19
+"""Multiply-adds below which a thread costs more than it saves."""
+LARGE_TILE = 1 << 21
+"""Multiply-adds from which one tile is shared among threads."""
+
+
+def count_threads(asked: int | None, work: int) -> int:
+    """How many threads to use for `work` multiply-adds: one where it is small, else those asked for, or every core."""
+    if work < SMALL:
+        return 1
+    if asked is not None:
+        return asked
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def share(task: Callable[[int, int], None], count: int, threads: int, pieces_each: int = 1) -> None:
+    """Run task(first, last) over range(count), cut into pieces for the threads."""
+    pieces = min(count, threads * pieces_each)
+    if threads <= 1 or pieces <= 1:
+        task(0, count)
+        return
+    bounds = [count * piece // pieces for piece in range(pieces + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(task, *pair) for pair in pairwise(bounds)]:
+            done.result()
+
+
+def share_tiles_or_rows(
+    part: Callable[[int, int, int, int], None], c: NDArray[Any], depth: int, threads: int | None
+) -> None:
+    """Deal out tiles, or the rows of the only tile."""
+    tiles, height, _width = c.shape
+    threads = count_threads(threads, c.size * depth)
+    if tiles == 1:
+        share(lambda first, last: part(0, 1, first, last), height, threads)
+    else:
+        share(lambda first, last: part(first, last, 0, height), tiles, threads)

@@ -1,0 +1,57 @@
+"""Operands in memory: which coordinates an address is made of, how wide an element is there, and its index formulas.
+
+A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross bytes. The codes of
+the metadata and the scale factors take a byte each, as `Instruction.compress` and numpy hand them out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.expressions import element_formulas
+from warpfrag.operand import SparseOperand
+
+if TYPE_CHECKING:
+    from warpfrag.operand import Registers
+
+# Coordinates that choose between words which a warp may hold side by side; they are no part of the matrix in memory.
+CHOSEN = ("selector", "thread_id", "byte_id")
+
+
+def dimensions(operand: Registers) -> tuple[str, ...]:
+    """The coordinates of the matrix in memory; each has a stride."""
+    return tuple(dim for dim in operand.layout.dims if dim not in CHOSEN)
+
+
+def extents(operand: Registers) -> tuple[int, ...]:
+    """How far each of them runs."""
+    return tuple(operand.layout.extents[dim] for dim in dimensions(operand))
+
+
+def formulas(operand: Registers) -> dict[str, str]:
+    """Each coordinate from `lane` and the element number `i`."""
+    every = element_formulas(operand.layout)
+    return {dim: every[dim] for dim in dimensions(operand)}
+
+
+def element_bits(operand: Registers) -> int:
+    """Bits from one element to the next in memory."""
+    return operand.format.bits if operand.role in "abcd" else 8
+
+
+def described(operand: Registers) -> str:
+    """What the matrix is, for a comment."""
+    names = {"metadata": "Metadata codes", "scale_a": "Scales of A", "scale_b": "Scales of B"}
+    name = names.get(operand.role, operand.role.upper())
+    unit = ", a byte each" if operand.role not in "abcd" else ""
+    if isinstance(operand, SparseOperand):
+        unit = ", the stored half"
+    return f"{name}, {' x '.join(map(str, extents(operand)))} {operand.format}{unit}"
+
+
+def contiguous_strides(operand: Registers, order: str = "row") -> tuple[int, ...]:
+    """The strides of a matrix without gaps, row or column major; a leading coordinate counts whole matrices."""
+    sizes = extents(operand)
+    rows, cols = sizes[-2:]
+    last = (cols, 1) if order == "row" else (1, rows)
+    return (*(rows * cols for _ in sizes[:-2]), *last)

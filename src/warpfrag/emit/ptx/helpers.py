@@ -1,0 +1,111 @@
+"""PTX functions of one operand: one register between memory and a warp, by the layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.emit.memory import described, dimensions, element_bits, formulas
+from warpfrag.emit.ptx.text import Body, register_type, width
+from warpfrag.emit.statement import identifier
+
+if TYPE_CHECKING:
+    from warpfrag.instruction import Instruction
+    from warpfrag.operand import Registers
+
+
+def strides(operand: Registers, prefix: str = "") -> list[str]:
+    """The names of the strides of an operand."""
+    return [f"{prefix}{dim}_stride" for dim in dimensions(operand)]
+
+
+def function_name(instruction: Instruction, operand: Registers) -> str:
+    """`..._load_a` and its like."""
+    return f"{identifier(instruction)}_{'store' if operand.role == 'd' else 'load'}_{operand.role}"
+
+
+def move_function(instruction: Instruction, operand: Registers) -> list[str]:
+    """One register of an operand: loaded from memory, or stored there if it is D."""
+    stores = operand.role == "d"
+    kind = register_type(operand)
+    inputs = ["%memory", *(f"%{name}" for name in strides(operand)), "%reg"]
+    parameters = [f".reg {'.b64' if name == '%memory' else '.b32'} {name}" for name in inputs]
+    body = Body()
+    lane = body.compute("lane", "mov.u32", "%laneid")
+    if operand.slots == 1:
+        address = _address(body, operand, lane, "%reg")
+        bits = f".b{8 * width(kind)}"
+        body.do(f"st{bits} [{address}], %value" if stores else f"ld{bits} %value, [{address}]")
+    else:
+        _loop(body, operand, lane, stores=stores)
+    dims = dimensions(operand)
+    place = " + ".join(f"{dim} * {dim}_stride" for dim in dims)
+    comment = [
+        f"// Register reg of {described(operand)}.",
+        f"// Element ({', '.join(dims)}) is number {place} of memory; strides (ld, 1) are row major.",
+    ]
+    name = function_name(instruction, operand)
+    if stores:
+        head = f".func {name}({', '.join(parameters)}, .reg {kind} %value)"
+    else:
+        head = f".func (.reg {kind} %value) {name}({', '.join(parameters)})"
+    return [*comment, head, *body.lines(["ret"])]
+
+
+def _index(body: Body, operand: Registers, lane: str, element: str) -> str:
+    index = ""
+    for dim, text in formulas(operand).items():
+        coordinate = body.formula(dim, text, {"lane": lane, "i": element})
+        if index:
+            index = body.compute("index", "mad.lo.s32", coordinate, f"%{dim}_stride", index)
+        else:
+            index = body.compute("index", "mul.lo.s32", coordinate, f"%{dim}_stride")
+    return index
+
+
+def _address(body: Body, operand: Registers, lane: str, element: str) -> str:
+    """The address of an element of at least a byte."""
+    index = _index(body, operand, lane, element)
+    return body.compute("address", "mad.wide.s32", index, element_bits(operand) // 8, "%memory")
+
+
+def _loop(body: Body, operand: Registers, lane: str, *, stores: bool) -> None:
+    """Go through the slots of one register."""
+    if not stores:
+        body.do("mov.b32 %value, 0")
+    slot = body.compute("slot", "mov.b32", 0)
+    again = body.new("again", ".pred")
+    body.label("SLOT")
+    element = body.compute("i", "mad.lo.s32", "%reg", operand.slots, slot)
+    shift = body.compute("shift", "mad.lo.s32", slot, operand.row.container, operand.row.low)
+    if stores:
+        address = _address(body, operand, lane, element)
+        code = body.compute("code", "shr.u32", "%value", shift)
+        body.do(f"st.u{element_bits(operand)} [{address}], {code}")
+    else:
+        code = _load_code(body, operand, lane, element)
+        placed = body.compute("placed", "shl.b32", code, shift)
+        body.do(f"or.b32 %value, %value, {placed}")
+    body.do(f"add.s32 {slot}, {slot}, 1")
+    body.do(f"setp.lt.u32 {again}, {slot}, {operand.slots}")
+    body.do(f"@{again} bra SLOT")
+
+
+def _load_code(body: Body, operand: Registers, lane: str, element: str) -> str:
+    """The code of one element of packed memory, low bits first."""
+    bits = element_bits(operand)
+    if bits >= 8:
+        return body.compute("code", f"ld.u{bits}", f"[{_address(body, operand, lane, element)}]")
+    bit = body.compute("bit", "mul.lo.s32", _index(body, operand, lane, element), bits)
+    byte = body.compute("byte", "shr.s32", bit, 3)
+    address = body.compute("address", "mad.wide.s32", byte, 1, "%memory")
+    low = body.compute("low", "and.b32", bit, 7)
+    code = body.compute("code", "ld.u8", f"[{address}]")
+    if 8 % bits:
+        body.say("an element that crosses bytes")
+        crosses = body.new("crosses", ".pred")
+        body.do(f"setp.gt.u32 {crosses}, {low}, {8 - bits}")
+        high = body.compute("high", "mov.b32", 0)
+        body.do(f"@{crosses} ld.u8 {high}, [{address} + 1]")
+        code = body.compute("code", "mad.lo.s32", high, 256, code)
+    code = body.compute("code", "shr.u32", code, low)
+    return body.compute("code", "and.b32", code, (1 << bits) - 1)

@@ -1,0 +1,136 @@
+"""What every tongue says alike: the name of an instruction's kernels, its immediates, and its one PTX statement."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.layout import check_index
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from warpfrag.instruction import Instruction
+    from warpfrag.operand import Registers
+
+# The order of the operands in a statement; those an instruction does not have are left out.
+ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")
+
+
+def identifier(instruction: Instruction) -> str:
+    """A name for C++ and PTX, one for each instruction: its text without .sync.aligned.
+
+    >>> from warpfrag.registry import get
+    >>> identifier(get("mma.m16n8k16.f32.f16.f16.f32"))
+    'mma_m16n8k16_row_col_f32_f16_f16_f32'
+    """
+    return re.sub(r"[.:]+", "_", instruction.name.replace(".sync.aligned", ""))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The immediates of a statement: the sparsity selector, and the byte and thread ids of the scales of A and B."""
+
+    selector: int = 0
+    byte_id: tuple[int, int] = (0, 0)
+    thread_id: tuple[int, int] = (0, 0)
+
+    def suffix(self, instruction: Instruction) -> str:
+        """What a kernel's name says about them: nothing where the instruction has none, or where all ids are 0."""
+        text = f"_selector{self.selector}" if instruction.form.is_sparse else ""
+        if self.byte_id + self.thread_id != (0, 0, 0, 0):
+            text += "_bytes{}{}_threads{}{}".format(*self.byte_id, *self.thread_id)
+        return text
+
+
+FIRST_CHOICE = Choice()
+
+
+def check_choice(instruction: Instruction, choice: Choice) -> None:
+    """Refuse a selector or an id that the instruction does not have."""
+    if instruction.form.is_sparse:
+        get(instruction, selector=choice.selector)
+    elif choice.selector:
+        msg = f"{instruction.name} is dense: it has no selector, got {choice.selector}"
+        raise InvalidOperand(msg)
+    for role, byte_id, thread_id in zip(("scale_a", "scale_b"), choice.byte_id, choice.thread_id, strict=True):
+        scale: Any = instruction.operands.get(role)
+        if scale is None:
+            if byte_id or thread_id:
+                msg = f"{instruction.name} has no scales, got byte_id {choice.byte_id}, thread_id {choice.thread_id}"
+                raise InvalidOperand(msg)
+            continue
+        check_index(f"thread_id of {role}", thread_id, len(scale.thread_ids))
+        if byte_id not in scale.byte_ids:
+            legal = ", ".join(map(str, scale.byte_ids))
+            msg = f"byte_id of {role} of {instruction.name} is one of {legal}, got {byte_id}"
+            raise InvalidOperand(msg)
+
+
+def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Choice]:
+    """Every selector, and with `ids` every byte and thread id too."""
+    for selector in instruction.selectors or (0,):
+        if ids and instruction.form.block_scale:
+            scales = (instruction.scale_a, instruction.scale_b)
+            byte_ids = product(*(scale.byte_ids for scale in scales))
+            thread_ids = product(*(scale.thread_ids for scale in scales))
+            yield from (Choice(selector, *pair) for pair in product(byte_ids, thread_ids))
+        else:
+            yield Choice(selector)
+
+
+def registers(instruction: Instruction) -> dict[str, Registers]:
+    """The register operands, in the order of the statement."""
+    return {role: instruction.operands[role] for role in ROLES if role in instruction.operands}
+
+
+def statement(
+    instruction: Instruction,
+    names: Mapping[str, Sequence[str]],
+    immediates: Sequence[str] = (),
+    address: str = "",
+    stride: str = "",
+) -> str:
+    """The instruction with its operands. `names` are the registers of each role.
+
+    `immediates` are the selector, where sparse, then byte id, thread id of A, byte id, thread id of B, where scaled.
+    """
+    vectors = {role: f"{{{', '.join(words)}}}" for role, words in names.items()}
+    if instruction.op == "movmatrix":
+        operands = [names["d"][0], names["a"][0]]
+    elif instruction.op == "stmatrix":
+        operands = [f"[{address}]", vectors["a"]]
+    elif instruction.op == "ldmatrix":
+        operands = [vectors["d"], f"[{address}]"]
+    elif instruction.op == "wmma.store.d":
+        operands = [f"[{address}]", vectors["d"], stride]
+    elif instruction.op.startswith("wmma.load"):
+        operands = [vectors[instruction.op[-1]], f"[{address}]", stride]
+    else:
+        left = list(immediates)
+        operands = [vectors[role] for role in "dabc"]
+        if instruction.form.is_sparse:
+            operands += [names["metadata"][0], left.pop(0)]
+        if instruction.form.block_scale:
+            for role in ("scale_a", "scale_b"):
+                operands += [names[role][0], f"{{{left.pop(0)}, {left.pop(0)}}}"]
+    return f"{instruction.name} {', '.join(operands)};"
+
+
+def immediates(instruction: Instruction, choice: Choice) -> list[str]:
+    """The immediates of a statement as numbers, in the order of `statement`."""
+    numbers = [choice.selector] if instruction.form.is_sparse else []
+    if instruction.form.block_scale:
+        for side in (0, 1):
+            numbers += [choice.byte_id[side], choice.thread_id[side]]
+    return [str(number) for number in numbers]
+
+
+def memory_instruction(instruction: Instruction, role: str, layout: str) -> Instruction:
+    """The wmma.load or wmma.store that moves one operand of a wmma product from or to row or col major memory."""
+    op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
+    return get(f"{op}.{layout}.{instruction.shape}.{getattr(instruction.form, role)}")

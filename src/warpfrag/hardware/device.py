@@ -1,0 +1,169 @@
+"""One NVIDIA GPU through cuda-core: load PTX, run a raw kernel, read its registers back.
+
+Memory is pinned host memory, which the GPU reads and writes directly: there is nothing to copy. PTX is assembled by the
+driver, so no toolkit is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.emit.statement import ROLES
+from warpfrag.errors import WarpfragError
+from warpfrag.isa.rows import targets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+WARPS_PER_BLOCK = 4
+POISON = 0xDEADBEEF  # what D holds before a run: a word that is not written shows
+
+
+class NoGpu(WarpfragError):
+    """There is no GPU to compare with, or nothing to reach it with."""
+
+
+@dataclass
+class Gpu:
+    """An open device."""
+
+    name: str
+    target: str
+    driver: str
+    assembler: str
+    device: Any = field(repr=False)
+    stream: Any = field(repr=False)
+    memory: Any = field(repr=False)
+
+    @property
+    def arch(self) -> str:
+        """The arithmetic that runs on it."""
+        return targets()[self.target].arch
+
+    def load(self, ptx: str) -> Any:  # noqa: ANN401 (an ObjectCode)
+        """Assemble a PTX module for this GPU."""
+        from cuda.core import ObjectCode
+
+        return ObjectCode.from_ptx(ptx.encode("ascii"))
+
+    def load_binary(self, cubin: bytes) -> Any:  # noqa: ANN401 (an ObjectCode)
+        """Load machine code that a compiler made for this GPU."""
+        from cuda.core import ObjectCode
+
+        return ObjectCode.from_cubin(cubin)
+
+    def run(
+        self,
+        module: Any,  # noqa: ANN401 (what load gave)
+        entry: str,
+        operands: Mapping[str, NDArray[np.uint32]],
+        words: int,
+    ) -> NDArray[np.uint32]:
+        """D's registers, uint32[cases, 32, words], of a raw kernel; what it does not write keeps the poison."""
+        cases = len(operands["a"])
+        blank = np.full((cases, 32, words), POISON, np.uint32)
+        arrays = {"d": blank, **operands}
+        arguments = [arrays.get(role) for role in ROLES]
+        return self._launch(
+            module, entry, -(-cases // WARPS_PER_BLOCK), WARPS_PER_BLOCK, [*arguments, np.uint32(cases)]
+        )
+
+    def run_memory(
+        self,
+        module: Any,  # noqa: ANN401 (what load gave)
+        entry: str,
+        memory: Mapping[str, NDArray[np.uint32]],
+        numbers: Mapping[str, tuple[int, ...]],
+    ) -> NDArray[np.uint32]:
+        """The memory of D after a kernel of one warp that takes, for each matrix, a pointer and these numbers."""
+        arguments: list[Any] = []
+        for role in (role for role in ROLES if role in memory):
+            arguments += [memory[role], *(np.int32(number) for number in numbers[role])]
+        return self._launch(module, entry, 1, 1, arguments)
+
+    def _launch(self, module: Any, entry: str, blocks: int, warps: int, arguments: list[Any]) -> NDArray[np.uint32]:  # noqa: ANN401
+        """Run a kernel. Arguments are arrays, None for a null pointer, and numbers; the first array is the result."""
+        from cuda.core import LaunchConfig, launch
+
+        buffers: list[Pinned] = []
+        words: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                buffers.append(self._buffer(argument.size, argument))
+                words.append(np.uint64(int(buffers[-1].buffer.handle)))
+            else:
+                words.append(np.uint64(0) if argument is None else argument)
+        launch(self.stream, LaunchConfig(grid=blocks, block=32 * warps), module.get_kernel(entry), *words)
+        self.stream.sync()
+        found: NDArray[np.uint32] = buffers[0].array.reshape(arguments[0].shape).copy()
+        for buffer in buffers:
+            buffer.close()
+        return found
+
+    def _buffer(self, size: int, array: NDArray[np.uint32] | None = None) -> Pinned:
+        return Pinned(self.memory.allocate(4 * size, stream=self.stream), array)
+
+
+class Pinned:
+    """Pinned memory, and a view of it as words."""
+
+    def __init__(self, buffer: Any, array: NDArray[np.uint32] | None) -> None:  # noqa: ANN401 (a Buffer)
+        """View the buffer, and fill it if an array is given."""
+        self.buffer = buffer
+        self.array: NDArray[np.uint32] = np.from_dlpack(buffer).view(np.uint32)
+        if array is not None:
+            self.array[:] = array.ravel()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        del self.array
+        self.buffer.close()
+
+
+def open_gpu(number: int = 0) -> Gpu:
+    """Open a GPU, or NoGpu with what is missing."""
+    try:
+        from cuda.core import Device, LegacyPinnedMemoryResource
+    except ImportError as error:
+        msg = f"cuda-core is not installed ({error}): pip install 'warpfrag[gpu]'"
+        raise NoGpu(msg) from None
+    try:
+        device = Device(number)
+        device.set_current()
+        stream = device.create_stream()
+    except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where there is no driver or GPU)
+        msg = f"no NVIDIA GPU {number} can be used: {error}"
+        raise NoGpu(msg) from None
+    major, minor = device.compute_capability
+    known = [name for name in (f"sm_{major}{minor}a", f"sm_{major}{minor}") if name in targets()]
+    if not known:
+        msg = f"{device.name} is sm_{major}{minor}, which warpfrag does not know; targets are {', '.join(targets())}"
+        raise NoGpu(msg)
+    driver, cuda = _versions()
+    assembler = f"the driver's, CUDA {cuda}"
+    return Gpu(device.name, known[0], driver, assembler, device, stream, LegacyPinnedMemoryResource())
+
+
+def _versions() -> tuple[str, str]:
+    """Version of the driver, and of the CUDA it implements."""
+    from cuda.bindings import driver
+
+    _, number = driver.cuDriverGetVersion()
+    cuda = f"{number // 1000}.{number % 1000 // 10}"
+    return _module_version() or cuda, cuda
+
+
+def _module_version() -> str:
+    """The driver's version as the Linux kernel module spells it, or nothing on other systems."""
+    path = Path("/proc/driver/nvidia/version")
+    if not path.exists():
+        return ""
+    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", path.read_text(encoding="utf-8"))
+    return found[1] if found else ""

@@ -1,0 +1,128 @@
+"""Random operands that find mistakes: classes of codes, from any bits to special values.
+
+A plain random pattern makes most f16 products infinite or NaN, so each class draws codes of one kind:
+
+    bits      any bit pattern
+    finite    any finite value
+    narrow    exponents within 2 of zero: terms that truncate against each other
+    wide      exponents within 20 of zero
+    special   mostly narrow, with zeros of both signs, subnormals, largest values, infinities and NaNs
+    tiny      subnormal and nearly subnormal
+    extreme   integers: mostly the least and the greatest, C near the ends of s32
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from warpfrag.formats import Format
+    from warpfrag.instruction import Instruction
+
+FLOAT_CLASSES = ("bits", "finite", "narrow", "wide", "special", "tiny")
+INTEGER_CLASSES = ("bits", "extreme")
+
+
+def classes(instruction: Instruction) -> tuple[str, ...]:
+    """The classes that make sense for an instruction."""
+    return FLOAT_CLASSES if instruction.a.format.is_float else INTEGER_CLASSES
+
+
+def random_words(
+    instruction: Instruction, operands: str, cases: int, random: np.random.Generator, selector: int = 0
+) -> dict[str, NDArray[np.uint32]]:
+    """Registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
+
+    Registers are drawn place by place, so copies of one element differ, and padding bits are random too.
+    """
+    words = {role: _words(getattr(instruction, role), operands, cases, random) for role in "abc"}
+    if instruction.pattern is not None:
+        ordered = instruction.form.is_ordered or operands not in {"finite", "extreme"}
+        legal = list(instruction.pattern.columns(ordered=ordered))
+        codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
+        unread = random.integers(0, 1 << 32, (cases, 32), dtype=np.uint32)
+        read = instruction.metadata.pack(np.full(instruction.metadata.shape, 15), selector=selector)
+        words["metadata"] = (unread & ~read) | instruction.metadata.pack(codes, selector=selector)
+    for role in ("scale_a", "scale_b"):
+        operand = getattr(instruction, role)
+        if operand is not None:
+            near_one = operand.format.encode(1.0) + random.integers(-6, 7, (cases, 32, 4))
+            drawn = random.integers(0, operand.format.codes, (cases, 32, 4)) if operands == "bits" else near_one
+            words[role] = np.ascontiguousarray(drawn.astype(np.uint8)).view(np.uint32)[..., 0]
+    return words
+
+
+def _words(operand: Any, operands: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:  # noqa: ANN401
+    """Registers whose every slot holds a code of the class."""
+    row = operand.row
+    if operands == "bits":
+        return random.integers(0, 1 << 32, (cases, 32, operand.words), dtype=np.uint32)
+    codes = random_codes(row.format, operands, (cases, 32, operand.regs, operand.slots), random)
+    registers = np.zeros(codes.shape[:-1], np.uint64)
+    for slot in range(operand.slots):
+        registers |= codes[..., slot] << np.uint64(slot * row.container + row.low)
+    wide = np.ascontiguousarray(registers)
+    if row.register_bits > 32:
+        return wide.view(np.uint32).reshape(cases, 32, operand.words)
+    return wide.astype(np.uint32)
+
+
+def random_codes(row: Format, operands: str, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint64]:
+    """Codes of one class."""
+    if not row.is_float:
+        return _integers(row, operands, shape, random)
+    if operands == "bits":
+        return random.integers(0, row.codes - 1, shape, dtype=np.uint64, endpoint=True)
+    top = (1 << row.exponent) - 1  # the exponent of infinities, or of the largest values
+    last = top - 1 if row.nan == "ieee" else top
+    ranges: Mapping[str, tuple[int, int]] = {
+        "finite": (0, last),
+        "narrow": (row.bias - 2, row.bias + 2),
+        "wide": (row.bias - 20, row.bias + 20),
+        "special": (row.bias - 2, row.bias + 2),
+        "tiny": (0, 2),
+    }
+    low, high = ranges[operands]
+    exponent = random.integers(max(low, 0), min(high, last), shape, dtype=np.uint64, endpoint=True)
+    fraction = random.integers(0, 1 << row.fraction, shape, dtype=np.uint64)
+    magnitude = (exponent << np.uint64(row.fraction)) | fraction
+    if row.nan == "ones":  # the all-ones code is the NaN
+        magnitude = np.minimum(magnitude, np.uint64((1 << (row.exponent + row.fraction)) - 2))
+    if operands == "special":
+        chosen = random.choice(_specials(row), shape)
+        magnitude = np.where(random.random(shape) < 0.2, chosen, magnitude)
+    codes = magnitude << np.uint64(row.unused)
+    if row.unused:  # bits that carry no value must not matter
+        codes |= random.integers(0, 1 << row.unused, shape, dtype=np.uint64)
+    if row.signed:
+        codes |= random.integers(0, 2, shape, dtype=np.uint64) << np.uint64(row.bits - 1)
+    return codes
+
+
+def _specials(row: Format) -> NDArray[np.uint64]:
+    """Magnitudes, without unused bits: zero, subnormals, the largest value, infinity, NaNs."""
+    infinity = ((1 << row.exponent) - 1) << row.fraction
+    largest = row.encode(float(row.max)) >> row.unused
+    found = [0, 1, (1 << row.fraction) - 1, 1 << row.fraction, largest]
+    if row.infinity:
+        found += [infinity, infinity | 1, infinity | (1 << max(0, row.fraction - 1))]
+    elif row.nan_code is not None:
+        found.append(row.nan_code)
+    return np.array(found, np.uint64)
+
+
+def _integers(row: Format, operands: str, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint64]:
+    codes = random.integers(0, row.codes, shape, dtype=np.uint64)
+    if operands != "extreme":
+        return codes
+    ends = np.array([int(row.min) % row.codes, int(row.max)], np.uint64)
+    near = random.choice(ends, shape)
+    if row.bits >= 32:  # C: within a few thousand of the ends, so that sums overflow
+        near = (near + random.integers(-4096, 4097, shape).astype(np.uint64)) & np.uint64(row.codes - 1)
+    return np.where(random.random(shape) < 0.8, near, codes)

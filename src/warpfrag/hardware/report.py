@@ -1,0 +1,106 @@
+"""What a comparison with hardware found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SHOWN = 5  # mismatches kept per kernel: the first few tell the story
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One word that differs: where, and both values."""
+
+    operands: str
+    case: int
+    lane: int
+    word: int
+    hardware: str
+    warpfrag: str
+
+    def __str__(self) -> str:
+        """One line, in hex."""
+        return (
+            f"{self.operands} case {self.case}, lane {self.lane}, word {self.word}: "
+            f"hardware {self.hardware}, warpfrag {self.warpfrag}"
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """One kernel: an instruction with a selector."""
+
+    instruction: str
+    selector: int | None
+    cases: int
+    differing: int
+    mismatches: tuple[Mismatch, ...] = ()
+    trouble: str = ""  # a trap, a refusal of the assembler, or nothing
+
+    @property
+    def equal(self) -> bool:
+        """Whether it ran and every code was equal."""
+        return not self.trouble and not self.differing
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole comparison."""
+
+    device: str
+    arch: str
+    driver: str
+    assembler: str
+    seed: int
+    lines: tuple[Line, ...] = field(default=())
+
+    @property
+    def cases(self) -> int:
+        """How many cases ran."""
+        return sum(line.cases for line in self.lines)
+
+    @property
+    def differing(self) -> int:
+        """How many of them differ in some word."""
+        return sum(line.differing for line in self.lines)
+
+    @property
+    def troubles(self) -> tuple[Line, ...]:
+        """The kernels that did not run."""
+        return tuple(line for line in self.lines if line.trouble)
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything ran and every code was equal."""
+        return bool(self.lines) and all(line.equal for line in self.lines)
+
+    def summary(self) -> str:
+        """One sentence."""
+        result = "every code equal" if not self.differing else f"{self.differing} cases differ"
+        trouble = f"; {len(self.troubles)} kernels did not run" if self.troubles else ""
+        return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{trouble}"
+
+    def json(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return {"schema": 1, **asdict(self)}
+
+    def markdown(self) -> str:
+        """A page to keep: the machine, the sum, one row per kernel."""
+        rows = [
+            f"| `{line.instruction}` | {'' if line.selector is None else line.selector} | {line.cases} | "
+            f"{line.trouble or line.differing} |"
+            for line in self.lines
+        ]
+        detail = [f"* `{line.instruction}`: {mismatch}" for line in self.lines for mismatch in line.mismatches]
+        head = [
+            f"# {self.device}, {self.arch}",
+            "",
+            f"{self.summary()}.",
+            "",
+            f"Driver {self.driver}; assembled by {self.assembler}; seed {self.seed}.",
+            "",
+            "| instruction | selector | cases | differing |",
+            "|---|---|---:|---|",
+        ]
+        return "\n".join([*head, *rows, *([""] if detail else []), *detail]) + "\n"

@@ -1,0 +1,209 @@
+"""Run emitted kernels on the GPU: one tile from memory to memory must give exactly what the instruction computes.
+
+    python -m warpfrag.hardware.tiles [REPORT.md]
+
+takes every product that the GPU can run, emits it as PTX (assembled by the driver) and as CUDA C++ (compiled by nvcc,
+if it is on the path), and runs every kernel of it on random operands in memory with gaps between the lines. Every code
+is compared with `mma(A, B, C)`; raw kernels are compared with `wf.execute`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.emit import emit
+from warpfrag.emit.memory import contiguous_strides, element_bits
+from warpfrag.emit.shared import kernel_copies
+from warpfrag.emit.statement import FIRST_CHOICE, Choice, choices, identifier, registers
+from warpfrag.execute import execute
+from warpfrag.hardware.device import open_gpu
+from warpfrag.hardware.operands import random_codes, random_words
+from warpfrag.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from warpfrag.hardware.device import Gpu
+    from warpfrag.instruction import Instruction
+
+UNIT = 12  # instructions in one translation unit
+GAP = 5  # elements between lines: a leading dimension that is not the tile's
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One kernel that multiplies a tile: its entry, the choice it was made for, and how each matrix lies in memory."""
+
+    entry: str
+    choice: Choice
+    strides: dict[str, tuple[int, ...]]
+    takes_strides: bool
+
+
+def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
+    """Every tile kernel that is emitted for a product."""
+    name = identifier(instruction)
+    if instruction.form.is_wmma:
+        for order in ("row", "col"):
+            orders = {"a": instruction.layouts[0], "b": instruction.layouts[1], "c": order, "d": order}
+            strides = {role: _gapped(instruction, role, orders[role], 16) for role in "dabc"}
+            yield Tile(f"{name}_tile_{order}", FIRST_CHOICE, strides, takes_strides=True)
+        return
+    for choice in choices(instruction):
+        for order in ("row", "col"):
+            strides = {role: _gapped(instruction, role, order, GAP) for role in registers(instruction)}
+            yield Tile(f"{name}{choice.suffix(instruction)}_tile", choice, strides, takes_strides=True)
+    for copies in kernel_copies(instruction, targets):
+        orders_of = {role: copies[role].order if role in copies else "row" for role in "dabc"}
+        strides = {
+            role: contiguous_strides(operand, orders_of.get(role, "row"))
+            for role, operand in registers(instruction).items()
+        }
+        entry = f"{name}_shared_{orders_of['a']}_{orders_of['b']}"
+        yield Tile(entry, FIRST_CHOICE, strides, takes_strides=False)
+
+
+def _gapped(instruction: Instruction, role: str, order: str, gap: int) -> tuple[int, ...]:
+    """Strides of a matrix whose lines are further apart than they need be."""
+    *_, rows, cols = instruction.operands[role].shape
+    line = (cols if order == "row" else rows) + gap
+    if instruction.form.is_wmma:  # lines start at multiples of 32 bytes
+        unit = max(1, 256 // element_bits(instruction.operands[role]))
+        line = -(-line // unit) * unit
+    strides = (line, 1) if order == "row" else (1, line)
+    return (line * max(rows, cols), *strides) if instruction.form.is_quad else strides
+
+
+def to_memory(codes: NDArray[Any], strides: tuple[int, ...], bits: int) -> NDArray[np.uint32]:
+    """Packed memory, low bits first, that holds a matrix of codes at these strides; gaps are filled with ones."""
+    index = _index(codes.shape, strides)
+    size = -(-(int(index.max()) + 1) * bits // 1024) * 1024
+    memory = np.ones(size, np.uint8)
+    places = index[..., None] * bits + np.arange(bits)
+    memory[places] = (codes[..., None].astype(np.uint64) >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
+    return np.packbits(memory, bitorder="little").view(np.uint32)
+
+
+def from_memory(
+    memory: NDArray[np.uint32], shape: tuple[int, ...], strides: tuple[int, ...], bits: int
+) -> NDArray[Any]:
+    """The matrix of codes that packed memory holds."""
+    found = np.unpackbits(memory.view(np.uint8), bitorder="little")
+    places = _index(shape, strides)[..., None] * bits + np.arange(bits)
+    codes: NDArray[Any] = (found[places].astype(np.uint64) << np.arange(bits, dtype=np.uint64)).sum(axis=-1)
+    return codes
+
+
+def _index(shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.tensordot(np.array(strides), np.indices(shape), axes=1)
+
+
+def run_tile(gpu: Gpu, module: Any, instruction: Instruction, tile: Tile, random: np.random.Generator) -> bool:  # noqa: ANN401
+    """Whether one kernel gives exactly the codes of `mma(A, B, C)`."""
+    kind = "narrow" if instruction.a.format.is_float else "extreme"
+    operands = registers(instruction)
+    codes = {
+        role: random_codes(operands[role].format, kind, operands[role].shape, random)
+        for role in operands
+        if role not in {"d", "metadata"}
+    }
+    full = codes["a"]
+    if instruction.pattern is not None:
+        codes["metadata"] = random.choice([*instruction.pattern.rising], instruction.metadata.shape).astype(np.uint64)
+        full = instruction.expand(codes["a"], codes["metadata"].astype(np.uint8), raw=True)
+    scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
+    expected = instruction(full, codes["b"], codes["c"], **scales, arch=gpu.target, raw=True)
+    memory = {role: to_memory(codes[role], tile.strides[role], element_bits(operands[role])) for role in codes}
+    bits = element_bits(operands["d"])
+    blank = to_memory(np.zeros(instruction.d.shape, np.uint64), tile.strides["d"], bits)
+    order = list(operands)
+    numbers = {role: (tile.strides[role] if tile.takes_strides else ()) for role in order}
+    if instruction.form.is_wmma:
+        numbers = {role: (max(tile.strides[role]),) for role in order}
+    found = gpu.run_memory(module, tile.entry, {"d": blank, **memory}, numbers)
+    return np.array_equal(from_memory(found, instruction.d.shape, tile.strides["d"], bits), expected)
+
+
+def run_raw(gpu: Gpu, module: Any, instruction: Instruction, choice: Choice) -> bool:  # noqa: ANN401
+    """Whether the raw kernel gives exactly the registers of `wf.execute`."""
+    kind = "narrow" if instruction.a.format.is_float else "bits"
+    words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
+    selector = choice.selector if instruction.form.is_sparse else None
+    expected = execute(instruction, **words, selector=selector, arch=gpu.target)  # type: ignore[arg-type]
+    entry = f"{identifier(instruction)}{choice.suffix(instruction)}_raw"
+    return np.array_equal(gpu.run(module, entry, words, instruction.d.words), expected)
+
+
+def compile_cuda(text: str, target: str, number: int, folder: Path) -> bytes:
+    """Machine code of a CUDA translation unit, by nvcc."""
+    source, binary = folder / f"unit{number}.cu", folder / f"unit{number}.cubin"
+    source.write_text(text, encoding="utf-8")
+    command = [
+        shutil.which("nvcc") or "nvcc",
+        "-cubin",
+        f"-arch={target}",
+        "-std=c++17",
+        "-o",
+        str(binary),
+        str(source),
+    ]
+    subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 (our own text)
+    return binary.read_bytes()
+
+
+def check_tiles(say: Any = print) -> tuple[list[str], int]:  # noqa: ANN401 (print, or what a caller gives)
+    """Run every emitted kernel of every product; the lines of a report, and how many kernels differ or fail."""
+    gpu = open_gpu()
+    instructions = [found for found in find(target=gpu.target) if found.form.is_product]
+    units = [instructions[first : first + UNIT] for first in range(0, len(instructions), UNIT)]
+    tongues = ["ptx", *(["cuda"] if shutil.which("nvcc") else [])]
+    lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
+    failures = 0
+    for tongue in tongues:
+        counts = {"tile": 0, "raw": 0}
+        texts = [emit(unit, lang=tongue, target=gpu.target) for unit in units]
+        if tongue == "ptx":
+            modules = [gpu.load(text) for text in texts]
+        else:
+            with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+                jobs = [pool.submit(compile_cuda, text, gpu.target, n, Path(folder)) for n, text in enumerate(texts)]
+                modules = [gpu.load_binary(job.result()) for job in jobs]
+        for unit, module in zip(units, modules, strict=True):
+            for instruction in unit:
+                random = np.random.default_rng(7)
+                for tile in tiles(instruction, (gpu.target,)):
+                    counts["tile"] += 1
+                    if not run_tile(gpu, module, instruction, tile, random):
+                        failures += 1
+                        lines.append(f"* DIFFERS: {tongue} {tile.entry} {tile.strides}")
+                for choice in choices(instruction):
+                    counts["raw"] += 1
+                    if not run_raw(gpu, module, instruction, choice):
+                        failures += 1
+                        lines.append(f"* DIFFERS: {tongue} {instruction.name} raw {choice}")
+        lines.append(
+            f"* {tongue}: {counts['tile']} tile kernels and {counts['raw']} raw kernels of {len(instructions)} "
+            "instructions ran; each tile kernel on one tile, each raw kernel on eight cases"
+        )
+        say(lines[-1])
+    lines.append(f"* {'every code equal' if not failures else f'{failures} kernels differ'}")
+    say(lines[-1])
+    return lines, failures
+
+
+if __name__ == "__main__":
+    report, wrong = check_tiles()
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text("# Emitted kernels on hardware\n\n" + "\n".join(report) + "\n", encoding="utf-8")
+    sys.exit(1 if wrong else 0)

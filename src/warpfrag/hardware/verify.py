@@ -1,0 +1,260 @@
+"""Verify: run instructions on the GPU and compare every code with what `wf.execute` predicts.
+
+Kernels run in a worker process, because an instruction that traps takes its CUDA context with it: the trap is recorded,
+a new worker starts, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from warpfrag.captured.files import write_capture
+from warpfrag.emit.statement import Choice, choices
+from warpfrag.errors import InvalidOperand, NotModelled
+from warpfrag.hardware.device import NoGpu
+from warpfrag.hardware.operands import classes, random_words
+from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
+from warpfrag.instruction import Instruction
+from warpfrag.registry import find, get
+from warpfrag.vectors import vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from warpfrag.hardware.device import Gpu
+
+
+def verify(
+    instructions: Iterable[str | Instruction] | str | Instruction | None = None,
+    *,
+    cases: int = 1000,
+    seed: int = 0,
+    device: int = 0,
+    capture: Path | None = None,
+    progress: Callable[[int, int, Line], None] | None = None,
+) -> Report:
+    """Compare instructions (all that the GPU can run, unless some are named) with the GPU, code by code.
+
+    `cases` are spread over the classes of operands that make sense for each instruction, for each selector; its test
+    vectors come on top. With `capture`, operands and results are written there in the format of `warpfrag.captured`.
+    NoGpu if there is none.
+    """
+    if cases < 1:
+        msg = f"cases is at least 1, got {cases}"
+        raise InvalidOperand(msg)
+    named = _named(instructions)  # a misspelt name is refused before the GPU is opened
+    with Worker(device) as worker:
+        about = worker.about
+        jobs = _jobs(named, about["target"])
+        lines: list[Line] = []
+        recorder = Recorder() if capture else None
+        for number, (instruction, choice) in enumerate(jobs):
+            line = _compare(worker, instruction, choice, cases, seed, recorder)
+            lines.append(line)
+            if progress:
+                progress(number + 1, len(jobs), line)
+    if recorder and capture:
+        recorder.write(capture, {key: about[key] for key in ("device", "arch", "driver", "assembler")})
+    return Report(about["device"], about["arch"], about["driver"], about["assembler"], seed, tuple(lines))
+
+
+def _named(instructions: Iterable[str | Instruction] | str | Instruction | None) -> list[Instruction] | None:
+    """The instructions that were named, or None for all."""
+    if instructions is None:
+        return None
+    several = [instructions] if isinstance(instructions, str | Instruction) else instructions
+    return [get(instruction) for instruction in several]
+
+
+def _jobs(named: list[Instruction] | None, target: str) -> list[tuple[Instruction, Choice]]:
+    """Every kernel to run: each instruction with each of its selectors."""
+    if named is None:
+        chosen = [found for found in find(target=target) if found.form.is_product]
+    else:
+        chosen = [get(instruction.name, target=target) for instruction in named]
+    return [(instruction, choice) for instruction in chosen for choice in choices(instruction)]
+
+
+def _compare(
+    worker: Worker, instruction: Instruction, choice: Choice, cases: int, seed: int, recorder: Recorder | None
+) -> Line:
+    """Run one kernel on every class of operands and compare."""
+    from warpfrag.execute import execute
+
+    selector = choice.selector if instruction.form.is_sparse else None
+    ran = differing = 0
+    mismatches: list[Mismatch] = []
+    trouble = ""
+    for kind, words in _operand_sets(instruction, choice, cases, seed, worker.about["target"]):
+        answer = worker.run(instruction.name, choice, words)
+        if isinstance(answer, str):
+            return Line(instruction.name, selector, ran, differing, tuple(mismatches), answer)
+        if recorder:
+            recorder.add(instruction, selector, kind, words, answer)
+        try:
+            predicted = execute(
+                instruction,
+                **words,  # type: ignore[arg-type]
+                selector=selector,
+                byte_id=choice.byte_id,
+                thread_id=choice.thread_id,
+                arch=worker.about["target"],
+            )
+        except NotModelled as error:
+            trouble = f"not modelled: {error}"
+            continue
+        ran += len(answer)
+        wrong = np.argwhere(predicted != answer)
+        differing += len(np.unique(wrong[:, 0]))
+        for case, lane, word in wrong[: SHOWN - len(mismatches)]:
+            pair = f"{answer[case, lane, word]:08x}", f"{predicted[case, lane, word]:08x}"
+            mismatches.append(Mismatch(kind, int(case), int(lane), int(word), *pair))
+    return Line(instruction.name, selector, ran, differing, tuple(mismatches), trouble)
+
+
+def _operand_sets(
+    instruction: Instruction, choice: Choice, cases: int, seed: int, target: str
+) -> Iterator[tuple[str, dict[str, NDArray[np.uint32]]]]:
+    """Operands to run: `cases` of the random classes together, then the test vectors."""
+    kinds = classes(instruction)
+    share = -(-cases // len(kinds))
+    for number, kind in enumerate(kinds):
+        random = np.random.default_rng([seed, number, choice.selector])
+        yield kind, random_words(instruction, kind, share, random, choice.selector)
+    try:
+        groups = vectors(instruction, arch=target).groups
+    except NotModelled:  # there is nothing to expect; the random classes are captured all the same
+        return
+    for group in groups:
+        if group.choice == choice:
+            yield f"vectors: {group.name}", group.words
+
+
+class Recorder:
+    """Collects operands and results for a capture file; operands that several kernels share are kept once."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.arrays: dict[str, NDArray[np.uint32]] = {}
+        self.entries: dict[tuple[str, int | None], dict[str, Any]] = {}
+
+    def add(
+        self,
+        instruction: Instruction,
+        selector: int | None,
+        kind: str,
+        words: dict[str, NDArray[np.uint32]],
+        result: NDArray[np.uint32],
+    ) -> None:
+        """Keep one class of one kernel."""
+        name = instruction.name if selector is None else f"{instruction.name}#{selector}"
+        keys = {}
+        for role, array in words.items():
+            key = f"in/{role}/{hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
+            self.arrays.setdefault(key, array)
+            keys[role] = key
+        keys["d"] = f"out/{name}/{kind}"
+        self.arrays[keys["d"]] = result
+        entry: dict[str, Any] = {"instruction": instruction.name, "selector": selector, "classes": {}}
+        self.entries.setdefault((instruction.name, selector), entry)["classes"][kind] = keys
+
+    def write(self, path: Path, about: dict[str, str]) -> None:
+        """Write the capture file."""
+        write_capture(path, {**about, "entries": list(self.entries.values())}, self.arrays)
+
+
+class Worker:
+    """A process that owns the GPU. It is started again when a kernel has taken its context down."""
+
+    def __init__(self, device: int) -> None:
+        """Open the GPU in a process of its own; NoGpu if there is none."""
+        self.device = device
+        self.about: dict[str, str] = {}
+        self._start()
+
+    def __enter__(self) -> Self:
+        """Use it in a with statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process."""
+        self._stop()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, self.device), daemon=True)
+        self.process.start()
+        other.close()
+        answer = self._receive()
+        if isinstance(answer, str):
+            raise NoGpu(answer)
+        self.about = answer
+
+    def _receive(self) -> Any:  # noqa: ANN401 (what the worker says)
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            return "the process that owned the GPU ended"
+
+    def _stop(self) -> None:
+        self.pipe.close()
+        self.process.join(timeout=10)
+        if self.process.is_alive():
+            self.process.kill()
+
+    def run(self, name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]) -> NDArray[np.uint32] | str:
+        """D's registers, or what went wrong."""
+        self.pipe.send((name, choice, words))
+        answer: NDArray[np.uint32] | str = self._receive()
+        if isinstance(answer, str):
+            self._stop()
+            self._start()
+        return answer
+
+
+def _serve(pipe: Connection, device: int) -> None:
+    """The worker: say what the GPU is, then run kernels until nobody asks any more."""
+    from warpfrag.hardware.device import open_gpu
+
+    try:
+        gpu = open_gpu(device)
+    except NoGpu as error:
+        pipe.send(str(error))
+        return
+    pipe.send(
+        {"device": gpu.name, "arch": gpu.arch, "target": gpu.target, "driver": gpu.driver, "assembler": gpu.assembler}
+    )
+    modules: dict[tuple[str, Any], Any] = {}
+    while True:
+        try:
+            name, choice, words = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(_run(gpu, modules, name, choice, words))
+        except Exception as error:  # noqa: BLE001 (a trap can surface as any error of the driver)
+            pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
+            return
+
+
+def _run(
+    gpu: Gpu, modules: dict[tuple[str, Any], Any], name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]
+) -> NDArray[np.uint32]:
+    from warpfrag.emit.ptx import raw_unit
+    from warpfrag.emit.ptx.raw import raw_name
+
+    instruction = get(name, target=gpu.target)
+    key = (name, choice)
+    if key not in modules:
+        modules.clear()  # one at a time: kernels come in order
+        modules[key] = gpu.load(raw_unit([(instruction, choice)], gpu.target))
+    return gpu.run(modules[key], raw_name(instruction, choice), words, instruction.d.words)

@@ -1,0 +1,51 @@
+"""A group of cases: operand registers, and the registers that must come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.emit.statement import FIRST_CHOICE, Choice
+from warpfrag.execute import execute
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from warpfrag.instruction import Instruction
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Cases of one kind. `words` holds the registers of each role, `d` what must come out.
+
+    They are uint32[cases, 32, words], metadata and scales uint32[cases, 32]. `catches` says which mistakes change d.
+    """
+
+    name: str
+    catches: str
+    words: dict[str, NDArray[np.uint32]]
+    d: NDArray[np.uint32]
+    choice: Choice = FIRST_CHOICE
+
+    @property
+    def cases(self) -> int:
+        """How many cases."""
+        return len(self.d)
+
+
+def run(instruction: Instruction, words: dict[str, Any], choice: Choice, arch: str) -> NDArray[np.uint32]:
+    """What the instruction gives for these registers."""
+    scales = {role: words[role] for role in ("scale_a", "scale_b") if role in words}
+    return execute(
+        instruction,
+        words["a"],
+        words["b"],
+        words["c"],
+        metadata=words.get("metadata"),
+        selector=choice.selector if instruction.form.is_sparse else None,
+        **scales,
+        byte_id=choice.byte_id,
+        thread_id=choice.thread_id,
+        arch=arch,
+    )

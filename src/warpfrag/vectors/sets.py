@@ -1,0 +1,49 @@
+"""The test vectors of one instruction, in groups; they can be saved, loaded, and checked for what they catch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warpfrag.vectors import files, mutations
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from warpfrag.instruction import Instruction
+    from warpfrag.vectors.model import Group
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSet:
+    """The test vectors of one instruction, with the arithmetic of one architecture."""
+
+    instruction: Instruction
+    arch: str
+    groups: tuple[Group, ...]
+
+    def __repr__(self) -> str:
+        """How much there is."""
+        return f"<VectorSet of {self.instruction.name} on {self.arch}: {self.cases} cases in {len(self.groups)} groups>"
+
+    @property
+    def cases(self) -> int:
+        """How many cases in all."""
+        return sum(group.cases for group in self.groups)
+
+    def __getitem__(self, name: str) -> Group:
+        """The group of a name."""
+        return next(group for group in self.groups if group.name == name)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write npz, json or a C++ header, by the ending of the path."""
+        files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> VectorSet:
+        """Read npz or json back."""
+        return cls(*files.read(path))
+
+    def self_check(self) -> dict[str, str | None]:
+        """For each way to get the layout wrong, the first group that shows it; None where none does."""
+        return mutations.self_check(self)

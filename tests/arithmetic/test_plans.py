@@ -1,0 +1,218 @@
+"""Plans: which steps an instruction takes where, and what nobody knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from arithmetic_cases import instruction
+
+from warpfrag.arithmetic import plan
+from warpfrag.arithmetic.units import Unit, find_unit, read_units
+from warpfrag.errors import NotModelled
+from warpfrag.tables import read_table
+
+AMPERE = ["sm_80", "sm_86", "sm_87", "sm_88"]
+F16 = instruction("mma", "m16n8k16", "f32.f16.f16.f32")
+FP8 = instruction("mma", "m16n8k32", "f32.e4m3.e5m2.f32")
+TF32 = instruction("mma", "m16n8k8", "f32.tf32.tf32.f32")
+WMMA_TF32 = instruction("wmma.mma", "m16n16k8", "f32.tf32.tf32.f32")
+QUAD = instruction("mma", "m8n8k4", "f32.f16.f16.f32")
+XOR = instruction("mma", "m16n8k256", "s32.b1.b1.s32", bitop="xor")
+
+
+def numbers(asked, arch):
+    """Fraction bits, products of each step, rounding and zero exponent."""
+    steps = plan(asked, arch).fused_steps
+    unit = steps[0].unit
+    return unit.fraction_bits, [len(step.places) for step in steps], unit.rounding, unit.zero_exponent
+
+
+@pytest.mark.parametrize(
+    ("asked", "arch", "expected"),
+    [
+        (QUAD, "sm_70", (23, [4], "RZ-FP32", -131)),
+        (QUAD, "sm_75", (23, [4], "RZ-FP32", -131)),
+        (instruction("mma", "m16n8k8", "f16.f16.f16.f16"), "sm_75", (24, [8], "RNE-FP16", -20)),
+        *[(F16, arch, (24, [8, 8], "RZ-FP32", -132)) for arch in [*AMPERE, "sm_89"]],
+        *[(F16, arch, (25, [16], "RZ-FP32", -133)) for arch in ("sm_90", "sm_100", "sm_103", "sm_120")],
+        (TF32, "sm_80", (24, [4, 4], "RZ-FP32", -132)),
+        (TF32, "sm_90", (25, [8], "RZ-FP32", -133)),
+        (WMMA_TF32, "sm_90", (25, [4, 4], "RZ-FP32", -133)),
+        (FP8, "sm_89", (13, [16, 16], "RZ-E8M13", -132)),
+        (FP8, "sm_90", (25, [16, 16], "RZ-FP32", -133)),
+        (FP8, "sm_120", (25, [32], "RZ-FP32", -133)),
+        (instruction("mma.sp", "m16n8k32", "f32.f16.f16.f32"), "sm_90", (25, [16], "RZ-FP32", -133)),
+        (instruction("mma.sp", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90", (25, [4], "RZ-FP32", -133)),
+        (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f16"), "sm_70", (23, [4] * 4, "RNE-FP16", -19)),
+    ],
+)
+def test_numbers_of_the_steps(asked, arch, expected):
+    assert numbers(asked, arch) == expected
+
+
+def test_fp8_on_sm_90_adds_pairs_of_columns_alternately_and_c_last():
+    steps = plan(FP8, "sm_90").steps
+    assert [step.do for step in steps] == ["read_ab", "fused", "fused", "add_c"]
+    assert steps[1].places == tuple(k for k in range(32) if k % 4 in (0, 1))
+    assert steps[1].onto == "zero"
+    assert steps[2].places == tuple(k for k in range(32) if k % 4 in (2, 3))
+    assert steps[2].onto == "previous"
+
+
+def test_sparse_fp8_on_sm_90_adds_even_chunks_first():
+    steps = plan(instruction("mma.sp", "m16n8k64", "f32.e4m3.e4m3.f32"), "sm_90").fused_steps
+    assert steps[0].places == tuple(s for s in range(32) if (s // 2) % 2 == 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "arch", "machine", "native"),
+    [
+        (F16, "sm_90", "HMMA.16816.F32", True),
+        (instruction("mma", "m16n8k8", "f32.bf16.bf16.f32"), "sm_80", "HMMA.1688.F32.BF16", True),
+        (FP8, "sm_90", "F2FP + 2 x HMMA.16816.F32 + FADD", False),
+        (instruction("mma", "m16n8k16", "f16.e4m3.e4m3.f16"), "sm_100", "F2FP + 2 x HMMA.1688.F16 + HADD2", False),
+        (FP8, "sm_89", "QMMA.16832.F32.E4M3.E5M2", True),
+        (QUAD, "sm_90", "SHFL + 4 x FFMA + FADD per output", False),
+        (WMMA_TF32, "sm_80", "4 x HMMA.1684.F32.TF32", False),
+        (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f32"), "sm_75", "4 x HMMA.1688.F32", False),
+        (instruction("wmma.mma", "m8n32k16", "f16.f16.f16.f32"), "sm_90", "2 x HMMA.16816.F32 + F2FP", False),
+        (instruction("mma", "m16n8k16", "f64.f64.f64.f64", rounding="rz"), "sm_90", "DMMA.16x8x16.RZ", True),
+        (instruction("mma", "m16n8k16", "f64.f64.f64.f64"), "sm_100", "8 x DMMA.8x8x4", False),
+        (instruction("mma", "m16n8k32", "s32.s8.u8.s32", satfinite=True), "sm_80", "IMMA.16832.S8.U8.SAT", True),
+        (instruction("mma", "m16n8k64", "s32.s4.s4.s32"), "sm_89", "IMMA.16864.S4.S4", True),
+        (instruction("mma", "m16n8k64", "s32.s4.s4.s32"), "sm_90", "2 x IMMA on 8-bit halves + IADD3", False),
+        (
+            instruction("mma", "m16n8k256", "s32.b1.b1.s32", bitop="xor"),
+            "sm_90",
+            "2 x BMMA.168256.AND.POPC + IADD3",
+            False,
+        ),
+        (instruction("mma", "m16n8k256", "s32.b1.b1.s32", bitop="and"), "sm_100", "IMMA.U8 on unpacked bits", False),
+    ],
+)
+def test_machine_instructions(asked, arch, machine, native):
+    found = plan(asked, arch)
+    assert (found.machine, found.native) == (machine, native)
+    assert found.source
+
+
+def test_a_suffix_of_the_architecture_changes_nothing():
+    assert plan(F16, "sm_90a") == plan(F16, "sm_90")
+    assert plan(F16, "sm_120f") == plan(F16, "sm_120")
+
+
+INTEGERS = [
+    instruction("mma", "m16n8k32", "s32.u8.s8.s32"),
+    instruction("mma", "m16n8k64", "s32.s4.u4.s32", satfinite=True),
+    instruction("mma", "m8n8k128", "s32.b1.b1.s32", bitop="and"),
+    instruction("mma.sp", "m16n8k64", "s32.s8.s8.s32"),
+    instruction("wmma.mma", "m16n16k16", "s32.s8.s8.s32"),
+]
+
+
+@pytest.mark.parametrize("arch", ["sm_72", "sm_75", *AMPERE, "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_121"])
+@pytest.mark.parametrize("asked", INTEGERS)
+def test_integers_are_specified_everywhere(asked, arch):
+    assert plan(asked, arch).level == "specified"
+
+
+NOT_MODELLED = [
+    (F16, "sm_70", "nobody has published"),
+    (F16, "sm_110", "nobody has published"),
+    (F16, "sm_121", "nobody has published"),
+    (QUAD, "sm_110", "nobody has published"),
+    (FP8, "sm_80", "nobody has published"),
+    (FP8, "sm_110", "nobody has published"),
+    (instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_75", "nobody has published"),
+    (instruction("mma", "m16n8k16", "f64.f64.f64.f64"), "sm_80", "nobody has published"),
+    (instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_121", "nobody has published"),
+    (instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32", kind="f8f6f4"), "sm_100", "nobody has published"),
+    (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_70", "when C is converted"),
+    (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_70", "when C is converted"),
+    *[
+        (instruction("mma.sp", "m16n8k32", "f32.f16.f16.f32"), arch, "measured on sm_90 only")
+        for arch in ("sm_80", "sm_86", "sm_89", "sm_100", "sm_103", "sm_120")
+    ],
+    (instruction("mma.sp", "m16n8k64", "f32.e4m3.e4m3.f32"), "sm_89", "measured on sm_90 only"),
+    (
+        instruction("mma.sp::ordered_metadata", "m16n8k64", "f32.e4m3.e2m1.f32", kind="f8f6f4"),
+        "sm_120",
+        "measured on sm_90 only",
+    ),
+    (
+        instruction(
+            "mma.sp::ordered_metadata",
+            "m16n8k128",
+            "f32.e2m1.e2m1.f32",
+            kind="mxf4",
+            scale_vec="2X",
+            scale_type="ue8m0",
+        ),
+        "sm_120",
+        "measured on sm_90 only",
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "arch", "reason"), NOT_MODELLED)
+def test_what_nobody_knows_is_refused_with_a_sentence(asked, arch, reason):
+    with pytest.raises(NotModelled, match=reason) as refusal:
+        plan(asked, arch)
+    assert f"is not modelled on {arch}" in str(refusal.value)
+
+
+def test_every_row_of_units_is_used_by_some_lowering():
+    named = {row["unit"] for row in read_table("lowering")["lowering"] if "unit" in row}
+    assert {unit.unit for unit in read_units()} == named
+
+
+def test_every_row_has_a_source_and_a_level():
+    rows = [*read_table("lowering")["lowering"], *read_table("arithmetic")["unit"]]
+    assert len(rows) > 40
+    for row in rows:
+        assert row["source"]
+        assert row["level"] in ("specified", "published", "hardware")
+
+
+def test_no_two_units_answer_the_same_question():
+    asked = [
+        (unit.unit, arch, operand, unit.accumulator)
+        for unit in read_units()
+        for arch in unit.arch
+        for operand in unit.operands
+    ]
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"accumulator": "f17"}, "unknown formats"),
+        ({"rounding": "RNE-FP16"}, "does not give f32"),
+        ({"group": 16}, "only the grouped rule has groups"),
+    ],
+)
+def test_a_broken_row_of_units_is_refused(change, complaint):
+    unit = find_unit("HMMA", "sm_90", "f16", "f16", "f32")
+    assert unit is not None
+    with pytest.raises(ValueError, match=complaint):
+        Unit(**{**vars(unit), **change})
+
+
+def test_looking_up_a_plan_imports_neither_numpy_nor_numba():
+    program = """
+import sys
+from types import SimpleNamespace
+from warpfrag.arithmetic import plan
+asked = SimpleNamespace(op="mma", shape=SimpleNamespace(m=16, n=8, k=16), a="f16", b="f16", c="f32", d="f32", kind="",
+    scale_vec="", scale_type="", satfinite=False, bitop="", rounding="", is_sparse=False)
+plan(asked, "sm_90")
+heavy = sorted({"numpy", "numba", "llvmlite"} & set(sys.modules))
+sys.exit(", ".join(heavy) or None)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert (done.returncode, done.stderr) == (0, "")

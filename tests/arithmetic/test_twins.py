@@ -1,0 +1,162 @@
+"""The reference and the fast twin give the same codes, for codes chosen to hurt."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from arithmetic_cases import TWINS, code_type, instruction, notable_codes, operand_shapes, stored_columns
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warpfrag.arithmetic import plan
+from warpfrag.formats import FORMATS
+
+MX = {"kind": "mxf8f6f4", "scale_vec": "1X", "scale_type": "ue8m0"}
+FORMS = [
+    (instruction("mma", "m8n8k4", "f32.f16.f16.f32"), "sm_70"),
+    (instruction("mma", "m8n8k4", "f16.f16.f16.f16"), "sm_70"),
+    (instruction("mma", "m8n8k4", "f32.f16.f16.f16"), "sm_75"),
+    (instruction("mma", "m16n8k8", "f32.f16.f16.f32"), "sm_75"),
+    (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_80"),
+    (instruction("mma", "m16n8k16", "f16.f16.f16.f16"), "sm_80"),
+    (instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_86"),
+    (instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_89"),
+    (instruction("mma", "m16n8k32", "f32.e4m3.e5m2.f32"), "sm_89"),
+    (instruction("mma", "m16n8k32", "f16.e5m2.e4m3.f16"), "sm_89"),
+    (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90"),
+    (instruction("mma", "m16n8k16", "f16.f16.f16.f16"), "sm_90"),
+    (instruction("mma", "m16n8k8", "f16.f16.f16.f16"), "sm_90"),
+    (instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_90"),
+    (instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_100"),
+    (instruction("mma", "m16n8k4", "f32.tf32.tf32.f32"), "sm_90"),
+    (instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32"), "sm_90"),
+    (instruction("mma", "m16n8k16", "f32.e5m2.e4m3.f32"), "sm_103"),
+    (instruction("mma", "m16n8k32", "f16.e4m3.e5m2.f16"), "sm_90"),
+    (instruction("mma", "m8n8k4", "f32.f16.f16.f32"), "sm_90"),
+    (instruction("mma", "m8n8k4", "f32.f16.f16.f16"), "sm_90"),
+    (instruction("mma", "m8n8k4", "f16.f16.f16.f16"), "sm_90"),
+    (instruction("wmma.mma", "m16n16k8", "f32.tf32.tf32.f32"), "sm_90"),
+    (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_90"),
+    (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_90"),
+    (instruction("mma.sp", "m16n8k32", "f32.f16.f16.f32"), "sm_90"),
+    (instruction("mma.sp", "m16n8k16", "f16.f16.f16.f16"), "sm_90"),
+    (instruction("mma.sp", "m16n8k32", "f32.bf16.bf16.f32"), "sm_90"),
+    (instruction("mma.sp", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90"),
+    (instruction("mma.sp", "m16n8k64", "f32.e4m3.e5m2.f32"), "sm_90"),
+    (instruction("mma", "m16n8k32", "f32.e4m3.e5m2.f32"), "sm_120"),
+    (instruction("mma", "m16n8k32", "f16.e3m2.e2m1.f16", kind="f8f6f4"), "sm_120"),
+    (instruction("mma", "m16n8k32", "f32.e2m3.e5m2.f32", kind="f8f6f4"), "sm_120"),
+    (instruction("mma", "m16n8k32", "f32.e5m2.e2m1.f32", **MX), "sm_120"),
+    (instruction("mma", "m16n8k32", "f32.e4m3.e3m2.f32", **MX), "sm_120"),
+    (instruction("mma", "m16n8k64", "f32.e2m1.e2m1.f32", kind="mxf4", scale_vec="2X", scale_type="ue8m0"), "sm_120"),
+    (
+        instruction("mma", "m16n8k64", "f32.e2m1.e2m1.f32", kind="mxf4nvf4", scale_vec="4X", scale_type="ue4m3"),
+        "sm_120",
+    ),
+    *[
+        (instruction("mma", "m8n8k4", "f64.f64.f64.f64", rounding=rounding), "sm_90")
+        for rounding in ("rn", "rz", "rm", "rp")
+    ],
+    (instruction("mma", "m16n8k32", "s32.s8.u8.s32"), "sm_90"),
+    (instruction("mma", "m16n8k16", "s32.u8.s8.s32", satfinite=True), "sm_75"),
+    (instruction("mma", "m16n8k32", "s32.s4.u4.s32", satfinite=True), "sm_90"),
+    (instruction("mma.sp", "m16n8k64", "s32.s8.s8.s32", satfinite=True), "sm_90"),
+    (instruction("mma.sp", "m16n8k64", "s32.u4.s4.s32"), "sm_90"),
+    (instruction("mma", "m8n8k128", "s32.b1.b1.s32", bitop="xor"), "sm_90"),
+    (instruction("mma", "m8n8k128", "s32.b1.b1.s32", bitop="and"), "sm_100"),
+]
+
+
+def codes_near(draw, name, shape):
+    """Codes of one operand: mostly one exponent or a few binades, with notable codes and any codes strewn in."""
+    row = FORMATS[name]
+    count = int(np.prod(shape))
+    seed = draw(st.integers(0, 2**32 - 1))
+    random = np.random.default_rng(seed)
+    anything = random.integers(0, row.codes, count, dtype=np.uint64)
+    notable = random.choice(np.array(notable_codes(name), np.uint64), count)
+    if not row.is_float:
+        return np.where(random.random(count) < 0.5, notable, anything).reshape(shape).astype(code_type(name))
+    spread = draw(st.sampled_from([0, 1, 3, 12, 40]))
+    centre = draw(st.sampled_from([row.bias, 1, row.bias // 2, (1 << row.exponent) - 2]))
+    exponent = np.clip(centre + random.integers(-spread, spread + 1, count), 0, (1 << row.exponent) - 2)
+    edges = np.array([0, 1, (1 << row.fraction) - 1, 1 << max(row.fraction - 1, 0)]) % (1 << row.fraction)
+    wild = random.integers(0, 1 << row.fraction, count)
+    fraction = np.where(
+        random.random(count) < draw(st.sampled_from([0.0, 0.5, 1.0])), random.choice(edges, count), wild
+    )
+    codes = ((exponent.astype(np.uint64) << np.uint64(row.fraction)) | fraction.astype(np.uint64)) << np.uint64(
+        row.unused
+    )
+    if row.signed:
+        codes |= random.integers(0, 2, count, dtype=np.uint64) << np.uint64(row.bits - 1)
+    strewn = draw(st.sampled_from([0.0, 0.02, 0.3]))
+    lot = random.random(count)
+    codes = np.where(lot < strewn, notable, codes)
+    codes = np.where(lot > 1 - strewn / 4, anything, codes)
+    return codes.reshape(shape).astype(code_type(name))
+
+
+@st.composite
+def operands(draw, steps):
+    """Operands of a small product."""
+    instructions = draw(st.integers(1, 2)) if steps.c == steps.d else 1
+    drawn = {
+        operand: codes_near(draw, name, shape)
+        for operand, (name, shape) in operand_shapes(steps, 2, 3, instructions).items()
+    }
+    if steps.is_sparse:
+        choices = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).integers(0, 12, drawn["a"].shape)
+        drawn["columns"] = stored_columns(steps, choices)
+    return drawn
+
+
+@pytest.mark.parametrize(("asked", "arch"), FORMS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_twins_agree(asked, arch, data):
+    steps = plan(asked, arch)
+    drawn = data.draw(operands(steps))
+    expected = TWINS["reference"](steps, **drawn)
+    found = TWINS["fast"](steps, **drawn)
+    assert found.dtype == code_type(steps.d)
+    assert [f"{code:x}" for code in found.ravel()] == [f"{code:x}" for code in expected.ravel()]
+
+
+@pytest.mark.parametrize(
+    ("asked", "arch"), [form for form in FORMS if form[0].a != "f64" and FORMATS[form[0].b].nan_code]
+)
+def test_many_outputs_and_a_column_of_nans_beside_them(asked, arch):
+    """A column of NaNs beside them changes no other output."""
+    steps = plan(asked, arch)
+    random = np.random.default_rng(7)
+    shapes = operand_shapes(steps, 24, 40, 2 if steps.c == steps.d else 1)
+    drawn = {
+        operand: random.integers(0, FORMATS[name].codes, shape, dtype=np.uint64).astype(code_type(name))
+        for operand, (name, shape) in shapes.items()
+    }
+    for operand in ("a", "b"):  # finite, all signs, exponents within a few binades of 1
+        row = FORMATS[getattr(steps, operand)]
+        exponent = np.uint64(row.bias) + random.integers(0, 4, drawn[operand].shape, dtype=np.uint64)
+        fraction = drawn[operand].astype(np.uint64) & np.uint64((1 << row.fraction) - 1)
+        sign = random.integers(0, 2, drawn[operand].shape, dtype=np.uint64) << np.uint64(row.bits - 1)
+        codes = sign | (((exponent << np.uint64(row.fraction)) | fraction) << np.uint64(row.unused))
+        drawn[operand] = codes.astype(code_type(row.name))
+    drawn["c"] &= drawn["c"].dtype.type(FORMATS[steps.c].codes // 4 - 1)
+    if steps.is_sparse:
+        drawn["columns"] = stored_columns(steps, random.integers(0, 12, drawn["a"].shape))
+    plain = TWINS["fast"](steps, **drawn)
+    flagged = dict(drawn)
+    nan = FORMATS[steps.b].nan_code
+    extra = np.full((*drawn["b"].shape[:2], 1), nan, drawn["b"].dtype)
+    flagged["b"] = np.concatenate([drawn["b"], extra], axis=2)
+    flagged["c"] = np.concatenate([drawn["c"], drawn["c"][:, :, :1]], axis=2)
+    beside_nan = TWINS["fast"](steps, **flagged)
+    np.testing.assert_array_equal(beside_nan[:, :, :-1], plain)
+    np.testing.assert_array_equal(plain[:, :2], TWINS["reference"](steps, **_first_rows(drawn, 2)))
+
+
+def _first_rows(drawn, count):
+    """The same product with fewer rows."""
+    rows = ("a", "c", "columns", "scale_a")
+    return {operand: codes[:, :count] if operand in rows else codes for operand, codes in drawn.items()}

@@ -1,0 +1,182 @@
+"""What `emit` writes: names, targets, versions, refusals. That it assembles is shown in oracle/test_assembler.py."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
+from warpfrag.emit import emit, ptx
+from warpfrag.emit.cuda.text import Variable
+from warpfrag.emit.ptx.module import needed_version
+from warpfrag.emit.ptx.raw import raw_kernel, raw_name
+from warpfrag.emit.statement import Choice, choices, identifier, immediates, registers, statement
+
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+SPARSE = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+SCALED = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+
+
+def test_every_instruction_has_a_name_of_its_own_in_both_tongues():
+    names = [identifier(instruction) for instruction in find()]
+
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]\w*", name) for name in names)
+
+
+def test_the_kernels_of_a_unit_have_names_of_their_own():
+    for lang, pattern in (("cuda", r"__global__ void (\w+)"), ("ptx", r"\.entry (\w+)")):
+        names = re.findall(pattern, emit(find(target="sm_120a"), lang=lang, target="sm_120a"))
+
+        assert len(set(names)) == len(names) > 1900
+
+
+def test_both_tongues_emit_the_same_kernels():
+    for name in (MMA, SPARSE, SCALED, "wmma.mma.row.col.m16n16k16.f32.f16", "movmatrix.m8n8.trans.b16"):
+        cuda = set(re.findall(r"__global__ void (\w+)", emit(name)))
+        text = set(re.findall(r"\.entry (\w+)", emit(name, lang="ptx")))
+
+        assert cuda == text
+        assert any(entry.endswith("_raw") for entry in cuda)
+
+
+def test_a_unit_holds_each_instruction_once():
+    once = emit([MMA, "mma.m16n8k16.f32.f16.f16.f32", get(MMA)])
+
+    assert once == emit(MMA)
+    assert emit([MMA, SPARSE]).count("#ifndef WARPFRAG_ELEMENT") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "constraint", "c_type"),
+    [
+        (MMA, "a", "r", "uint32_t"),
+        (MMA, "d", "f", "float"),
+        ("mma.m16n8k16.f16.f16.f16.f16", "d", "r", "uint32_t"),
+        ("mma.m8n8k4.f64.f64.f64.f64", "b", "d", "double"),
+        ("mma.m16n8k32.s32.s8.s8.s32", "c", "r", "int32_t"),
+        ("mma.m16n8k8.f32.tf32.tf32.f32", "a", "r", "uint32_t"),
+    ],
+)
+def test_constraints_fit_the_registers(name, role, constraint, c_type):
+    variable = Variable(role, get(name).operands[role], role)
+
+    assert (variable.constraint, variable.c_type) == (constraint, c_type)
+
+
+def test_the_wrapper_names_as_many_operands_as_its_statement():
+    for instruction in find(target="sm_120a"):
+        for block in re.findall(r"asm volatile\((.*?)\);", emit(instruction, target="sm_120a"), re.DOTALL):
+            text = "".join(re.findall(r'^ *"(.*)"$', block, re.MULTILINE))
+            numbers = {int(number) for number in re.findall(r"%(\d+)", text)}
+            operands = re.findall(r'"=?[rfdln]"\(', block)
+
+            assert numbers == set(range(len(operands)))
+
+
+def test_a_statement_has_metadata_selector_scales_and_ids_in_order():
+    instruction = get("mma.sp::ordered_metadata.m16n8k128.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
+    names = {role: [f"{role}{reg}" for reg in range(o.regs)] for role, o in registers(instruction).items()}
+    text = statement(instruction, names, immediates(instruction, Choice(0, (0, 2), (1, 3))))
+
+    assert text.endswith("c3}, metadata0, 0, scale_a0, {0, 1}, scale_b0, {2, 3};")
+
+
+def test_without_a_target_only_what_all_targets_have_is_used():
+    assert "stmatrix" not in emit("mma.m16n8k16.f16.f16.f16.f16")
+    assert "stmatrix" in emit("mma.m16n8k16.f16.f16.f16.f16", target="sm_90")
+    assert "ldmatrix" in emit(MMA)
+
+
+def test_index_expressions_are_as_a_person_writes_them():
+    text = emit(MMA)
+
+    assert "const int row = (i >> 1 & 1) * 8 + (lane >> 2);" in text
+    assert "const int col = (i >> 2) * 8 + (lane & 3) * 2 + (i & 1);" in text
+    assert "__constant__" not in text  # no tables
+
+
+def test_wmma_needs_no_layout():
+    text = emit("wmma.mma.row.col.m16n16k16.f32.f16", target="sm_70")
+
+    assert "wmma.load.a.sync.aligned.row.m16n16k16.global.f16" in text
+    assert "wmma.store.d.sync.aligned.col.m16n16k16.global.f32" in text
+    assert "lane" not in text.split("namespace warpfrag::wmma")[1]
+
+
+def test_raw_kernels_share_one_list_of_parameters():
+    kernels = [(get(SPARSE), Choice(selector)) for selector in (0, 3)] + [(get(MMA), Choice())]
+    text = ptx.raw_unit(kernels, "sm_80")
+    heads = re.findall(r"\.entry (\w+)\((.*?)\)", text, re.DOTALL)
+
+    assert [name for name, _ in heads] == [raw_name(instruction, choice) for instruction, choice in kernels]
+    assert len({parameters for _, parameters in heads}) == 1
+    assert "metadata_0, 3;" in text
+
+
+def test_every_choice_of_ids_has_a_kernel():
+    instruction = get(SCALED)
+    names = {raw_name(instruction, choice) for choice in choices(instruction, ids=True)}
+
+    assert len(names) == 2 * 2 * 2 * 4
+    assert len(list(choices(get(SPARSE)))) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "message"),
+    [
+        (MMA, Choice(1), "is dense: it has no selector, got 1"),
+        (MMA, Choice(0, (1, 0)), "has no scales, got byte_id"),
+        (SCALED, Choice(0, (1, 0)), "byte_id of scale_a of .* is one of 0, 2, got 1"),
+        (SCALED, Choice(0, (0, 0), (2, 0)), "thread_id of scale_a is 0..1, got 2"),
+    ],
+)
+def test_immediates_that_do_not_exist_are_refused(name, choice, message):
+    with pytest.raises(InvalidOperand, match=message):
+        raw_kernel(get(name), choice)
+
+
+def test_a_selector_that_traps_is_refused():
+    with pytest.raises(IllegalInstruction, match="traps"):
+        raw_kernel(get("mma.sp.m16n8k32.f32.f16.f16.f32"), Choice(2))
+
+
+def test_refusals_say_what_was_expected():
+    with pytest.raises(WarpfragError, match="lang is one of cuda, ptx, got 'rust'"):
+        emit(MMA, lang="rust")
+    with pytest.raises(WarpfragError, match="at least one instruction"):
+        emit([])
+    with pytest.raises(IllegalInstruction, match="not on target 'sm_75'"):
+        emit(MMA, target="sm_75")
+
+
+def test_a_module_is_for_the_oldest_target_that_takes_all():
+    assert ".target sm_80\n" in emit([MMA, "mma.m8n8k16.s32.s8.s8.s32"], lang="ptx")
+    assert ".target sm_120a\n" in emit([MMA, SCALED], lang="ptx")
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "version"),
+    [
+        (MMA, "sm_80", (7, 0)),
+        (MMA, "sm_90", (7, 8)),
+        (SPARSE, "sm_80", (7, 1)),
+        (SPARSE.replace("mma.sp", "mma.sp::ordered_metadata"), "sm_80", (8, 5)),
+        ("mma.m16n8k32.f32.e4m3.e4m3.f32", "sm_89", (8, 4)),
+        ("mma.m16n8k32.f16.e4m3.e4m3.f16", "sm_89", (8, 7)),
+        ("ldmatrix.m8n16.x1.s8.s4", "sm_90a", (9, 4)),
+    ],
+)
+def test_versions(name, target, version):
+    assert needed_version(get(name), target) == version
+
+
+def test_emitting_needs_no_numpy():
+    code = f"import sys; from warpfrag.emit import emit; emit({MMA!r}, lang='ptx'); emit({SPARSE!r})"
+    code += "; print(sorted({'numpy', 'ml_dtypes', 'numba'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,100 @@
+"""ldmatrix and stmatrix helpers: moved byte by byte, as the mover's own layout says, and compared with pack."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warpfrag import find, get
+from warpfrag.emit.shared import SharedCopy, kernel_copies, moved, shared_copies
+from warpfrag.layout import Basis
+
+
+def every_copy():
+    found = {}
+    for instruction in find():
+        if instruction.form.is_product and not instruction.form.is_wmma:
+            for role in "abcd":
+                for copy in shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix"):
+                    found.setdefault((copy.operand, copy.order), (instruction.operands[role], copy))
+    return list(found.values())
+
+
+COPIES = every_copy()
+
+
+def line_of(copy, codes, lane):
+    """The 16 bytes at the address that a lane gives, evaluated from the emitted formulas, as bits, low first."""
+    row, col = (eval(text, {"lane": lane}) for text in copy.formulas.values())  # noqa: S307 (formulas of ours)
+    count = 128 // copy.memory_bits
+    line = codes[row, col : col + count] if copy.order == "row" else codes[row : row + count, col]
+    assert len(line) == count
+    bits = []
+    for code in line.tolist():
+        bits += [code >> bit & 1 for bit in range(copy.operand.container)]
+    return bits
+
+
+@pytest.mark.parametrize(
+    ("operand", "copy"), COPIES, ids=[f"{o.role} {o.format} {c.order} {o.shape}" for o, c in COPIES]
+)
+def test_registers_are_what_pack_gives(operand, copy):
+    codes = np.random.default_rng(1).integers(0, 1 << operand.format.bits, operand.shape, np.uint64)
+    words = operand.pack(codes.astype(np.uint32), raw=True)
+    mover, unit = copy.mover, moved(copy.mover).row.container
+    line_dim = mover.addresses.dims[1]
+    found = np.zeros((32, operand.regs), np.uint32)
+    lines = [line_of(copy, codes, lane) for lane in range(mover.addresses.lanes)]
+    for place in moved(mover).layout.places():
+        at = moved(mover).layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
+        giver = mover.addresses.where(matrix=at.matrix, **{line_dim: getattr(at, line_dim)})[0].lane
+        inside = at.col if line_dim == "row" else at.row
+        for bit in range(unit):
+            found[place.lane, place.reg] |= np.uint32(lines[giver][inside * unit + bit] << place.slot * unit + bit)
+
+    assert np.array_equal(found << np.uint32(copy.shift), words)
+
+
+def test_the_operands_that_have_one():
+    formats = {(operand.role, operand.format.name) for operand, _ in COPIES}
+
+    assert len(COPIES) > 50
+    assert {("a", "f16"), ("b", "f16"), ("a", "tf32"), ("a", "b1"), ("a", "e2m1"), ("d", "f16")} <= formats
+    assert not {("c", "f32"), ("d", "s32"), ("a", "f64")} & formats
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "order", "mover", "row", "col"),
+    [
+        ("mma.m16n8k16.f32.f16.f16.f32", "a", "row", "m8n8.x4.shared.b16", "lane & 15", "(lane >> 4) * 8"),
+        ("mma.m16n8k16.f32.f16.f16.f32", "b", "col", "m8n8.x2.shared.b16", "lane & 8", "lane & 7"),
+        ("mma.m16n8k16.f32.f16.f16.f32", "b", "row", "m8n8.x2.trans.shared.b16", "lane & 15", "0"),
+        ("mma.m16n8k32.s32.s8.s8.s32", "a", "row", "m8n8.x4.shared.b16", "lane & 15", "lane & 16"),
+        ("mma.m16n8k32.s32.s8.s8.s32", "a", "col", "m16n16.x2.trans.shared.b8", "0", "lane"),
+    ],
+)
+def test_addresses(name, role, order, mover, row, col):
+    (copy,) = [copy for copy in shared_copies(get(name).operands[role].row) if copy.order == order]
+
+    assert copy.mover.name == f"ldmatrix.sync.aligned.{mover}"
+    assert copy.formulas == {"row": row, "col": col}
+
+
+def test_wrong_addresses_do_not_pass_the_proof():
+    copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]
+    swapped = (*copy.lines[:3], copy.lines[4], copy.lines[3])
+
+    with pytest.raises(ValueError, match="does not move operand a: lane 0, reg 1"):
+        SharedCopy(copy.mover, copy.operand, copy.order, swapped)
+    with pytest.raises(ValueError, match="does not move operand a"):
+        SharedCopy(copy.mover, copy.operand, copy.order, (*copy.lines[:4], Basis("col", 4)))
+
+
+def test_a_kernel_uses_every_way_of_a_and_b():
+    instruction = get("mma.m16n8k16.f16.f16.f16.f16")
+    kernels = kernel_copies(instruction, ["sm_90"])
+
+    assert [(chosen["a"].order, chosen["b"].order) for chosen in kernels] == [("row", "col"), ("col", "row")]
+    assert all("d" in chosen for chosen in kernels)
+    assert all("d" not in chosen for chosen in kernel_copies(instruction, ["sm_80"]))
+    assert kernel_copies(get("mma.m8n8k4.f64.f64.f64.f64"), ["sm_80"]) == []

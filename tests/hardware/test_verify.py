@@ -1,0 +1,150 @@
+"""Comparing with hardware, with a worker that plays the GPU: what it finds, records and survives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from warpfrag.captured.files import open_capture
+from warpfrag.codes import from_codes
+from warpfrag.hardware import verify as verify_module
+from warpfrag.hardware.device import NoGpu
+from warpfrag.hardware.operands import classes, random_codes, random_words
+from warpfrag.hardware.verify import verify
+from warpfrag.vectors import vectors
+
+F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+SP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+ABOUT = {"device": "a pretended GPU", "arch": "sm_90", "target": "sm_90a", "driver": "1", "assembler": "none"}
+
+
+class Pretended:
+    """Answers as an H200 would, except where a test tells it to be wrong."""
+
+    traps_on = ""
+    wrong_on = ""
+
+    def __init__(self, device: int) -> None:
+        self.about = ABOUT
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def run(self, name, choice, words):
+        if name == self.traps_on:
+            return "CUDAError: an illegal instruction was encountered"
+        selector = choice.selector if "metadata" in words else None
+        found = wf.execute(name, **words, selector=selector)
+        if name == self.wrong_on:
+            found[0, 5, 1] ^= 1
+        return found
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> type[Pretended]:
+    fresh = type("Fresh", (Pretended,), {})
+    monkeypatch.setattr(verify_module, "Worker", fresh)
+    return fresh
+
+
+def test_equal_codes_are_reported_as_equal(gpu: type[Pretended]):
+    report = verify([F16, S8, SP], cases=12)
+    assert report.equal
+    assert [(line.instruction, line.selector) for line in report.lines] == [(F16, None), (S8, None), (SP, 0), (SP, 1)]
+    expected = [
+        12
+        + sum(
+            group.cases for group in vectors(line.instruction).groups if group.choice.selector == (line.selector or 0)
+        )
+        for line in report.lines
+    ]
+    assert [line.cases for line in report.lines] == expected
+    assert min(expected) > 12  # the vectors ran too
+    assert report.summary() == f"4 kernels, {sum(expected)} cases on a pretended GPU (sm_90): every code equal"
+
+
+def test_a_wrong_word_is_found_and_named(gpu: type[Pretended]):
+    gpu.wrong_on = F16
+    report = verify([F16, S8], cases=30)
+    assert not report.equal
+    assert report.differing == len(classes(wf.get(F16))) + len(vectors(F16).groups)  # one case of each set
+    first = report.lines[0].mismatches[0]
+    assert (first.operands, first.case, first.lane, first.word) == ("bits", 0, 5, 1)
+    assert int(first.hardware, 16) ^ int(first.warpfrag, 16) == 1
+    assert "hardware" in report.markdown()
+    assert report.lines[1].equal
+
+
+def test_a_trap_is_recorded_and_the_rest_goes_on(gpu: type[Pretended]):
+    gpu.traps_on = F16
+    seen = []
+    report = verify([F16, S8], cases=8, progress=lambda number, total, line: seen.append((number, total, line.equal)))
+    assert seen == [(1, 2, False), (2, 2, True)]
+    assert "illegal instruction" in report.troubles[0].trouble
+    assert report.summary().endswith("every code equal; 1 kernels did not run")
+    assert not report.equal
+
+
+def test_all_instructions_are_those_the_target_can_run(gpu: type[Pretended], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gpu, "run", lambda *_: "not today")
+    report = verify(cases=1)
+    assert len(report.lines) == 392  # every product of sm_90a with every selector
+    with pytest.raises(wf.IllegalInstruction, match="not on target 'sm_90a'"):
+        verify("mma.m16n8k32.kind::f8f6f4.f32.e2m1.e2m1.f32")
+
+
+def test_a_capture_can_be_read_back_and_counts_as_evidence(gpu: type[Pretended], tmp_path: Path):
+    path = tmp_path / "mine.npz"
+    verify([F16, "mma.m16n8k16.f16.f16.f16.f16", SP], cases=12, capture=path)
+    capture = open_capture(path)
+    cases = list(capture.cases())
+    assert sum(not case.operands.startswith("vectors") for case in cases) == 24  # four kernels, six classes
+    for case in cases:
+        options = {} if case.metadata is None else {"metadata": case.metadata, "selector": case.selector}
+        assert np.array_equal(wf.execute(case.instruction, case.a, case.b, case.c, **options), case.d)
+    classes_of_entries = [entry["classes"].items() for entry in capture.about["entries"]]
+    keys = {keys["a"] for items in classes_of_entries for kind, keys in items if not kind.startswith("vectors")}
+    assert len(keys) == 12  # f16 A is shared by three kernels; selector 1 draws its own
+
+
+def test_no_case_is_refused():
+    with pytest.raises(wf.InvalidOperand, match="cases is at least 1, got 0"):
+        verify(F16, cases=0)
+
+
+def test_without_a_gpu_there_is_a_clear_message(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(NoGpu, match="cuda-core is not installed|no NVIDIA GPU 0 can be used"):
+        verify(F16, cases=1)
+
+
+@pytest.mark.parametrize("name", [F16, S8, SP, "mma.m16n8k8.f32.tf32.tf32.f32", "mma.m8n8k4.f64.f64.f64.f64"])
+def test_classes_draw_what_they_say(name: str):
+    instruction = wf.get(name)
+    for kind in classes(instruction):
+        words = random_words(instruction, kind, 20, np.random.default_rng(0))
+        row = instruction.a.format
+        codes = instruction.a.unpack(words["a"], raw=True)
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            values = from_codes(row, codes >> row.unused << row.unused).astype(np.float64)
+        if kind in {"finite", "narrow", "wide", "tiny"}:
+            assert np.isfinite(values).all(), kind
+        if kind == "narrow":
+            assert (abs(values) >= 0.25).all()
+            assert (abs(values) < 8).all()
+        if kind == "special":
+            assert np.isnan(values).any()
+            assert np.isinf(values).any()
+            assert (values == 0).any()
+
+
+def test_extreme_integers_reach_the_ends():
+    codes = random_codes(wf.FORMATS["s8"], "extreme", (1000,), np.random.default_rng(0))
+    assert {0x80, 0x7F} <= set(codes.tolist())

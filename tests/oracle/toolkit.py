@@ -1,0 +1,97 @@
+"""The assembler: where it is, what it knows, and what it says about a file.
+
+The `nvidia-cuda-nvcc` wheel has one, at least 13.4 for all instructions; `nvidia-cuda-nvcc-cu12` one for sm_70; else
+nvcc and ptxas of the path serve. WARPFRAG_REQUIRE_ASSEMBLER=1 turns their absence from a skip into a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+# What ptxas must know to judge every instruction; see tables/versions.toml.
+NEWEST = (9, 4)
+REQUIRED = os.environ.get("WARPFRAG_REQUIRE_ASSEMBLER") == "1"
+COMPLAINT = re.compile(r", line (\d+); (?:error|fatal) *: (.*)")
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """One error of the assembler."""
+
+    line: int
+    text: str
+
+
+@cache
+def programs(name: str) -> tuple[Path, ...]:
+    """Every program of this name: of the wheels, then of the path."""
+    package = find_spec("nvidia")
+    folders = [Path(place) for place in package.submodule_search_locations or ()] if package else []
+    wheels = [folder / inside / "bin" / name for folder in folders for inside in ("cu13", "cuda_nvcc")]
+    on_path = shutil.which(name)
+    return tuple(path for path in [*wheels, *([Path(on_path)] if on_path else [])] if path.is_file())
+
+
+@cache
+def knows(ptxas: Path, target: str, version: tuple[int, int]) -> bool:
+    """Whether this ptxas takes a target and a PTX version."""
+    module = f".version {version[0]}.{version[1]}\n.target {target}\n.address_size 64\n"
+    command = [str(ptxas), f"-arch={target}", "-o", os.devnull, "-"]
+    return subprocess.run(command, input=module.encode(), capture_output=True, check=False).returncode == 0
+
+
+def find_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
+    """The ptxas that knows most about a target, and the newest PTX version it takes; a skip where there is none."""
+    versions = [*((9, minor) for minor in range(NEWEST[1], -1, -1)), *((8, minor) for minor in range(8, -1, -1))]
+    for version in versions:
+        for ptxas in programs("ptxas"):
+            if knows(ptxas, target, version):
+                if REQUIRED and target != "sm_70" and version < NEWEST:
+                    pytest.fail(f"ptxas knows PTX {version} only, {NEWEST} is needed: install nvidia-cuda-nvcc>=13.4")
+                return ptxas, version
+    package = "nvidia-cuda-nvcc-cu12==12.9.*" if target == "sm_70" else "nvidia-cuda-nvcc>=13.4"
+    return absent(f"no ptxas that knows {target}: install {package}")
+
+
+def find_nvcc() -> Path:
+    """A working nvcc; a skip where there is none."""
+    for nvcc in programs("nvcc"):
+        if subprocess.run([str(nvcc), "--version"], capture_output=True, check=False).returncode == 0:
+            return nvcc
+    return absent("no nvcc: install nvidia-cuda-nvcc>=13.4, nvidia-nvvm, nvidia-cuda-crt and nvidia-cuda-runtime")
+
+
+def absent(reason: str):
+    """Skip, or fail where the assembler is required."""
+    if REQUIRED:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def assemble(ptxas: Path, target: str, module: Path) -> list[Complaint]:
+    """What ptxas has to say against a module; nothing if it made machine code of it."""
+    command = [str(ptxas), f"-arch={target}", "-O0", "-o", str(module.with_suffix(".cubin")), str(module)]
+    run = subprocess.run(command, capture_output=True, check=False, text=True)
+    found = [Complaint(int(line), text) for line, text in COMPLAINT.findall(run.stderr)]
+    if run.returncode and not found:
+        found = [Complaint(0, run.stderr)]
+    assert bool(found) == bool(run.returncode), run.stderr
+    return found
+
+
+def compile_cuda(nvcc: Path, target: str, source: Path) -> str:
+    """What nvcc has to say against a translation unit, warnings included; advice about plain mma.sp is no objection."""
+    command = [str(nvcc), f"-arch={target}", "-Werror", "all-warnings", "-Xptxas", "-O0", "-cubin"]
+    command += ["-o", str(source.with_suffix(".cubin")), str(source)]
+    run = subprocess.run(command, capture_output=True, check=False, text=True)
+    objections = "\n".join(line for line in run.stderr.splitlines() if "; info" not in line)
+    return objections or ("failed" if run.returncode else "")
