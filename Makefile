@@ -1,9 +1,11 @@
 # Everything works from a fresh machine with Python 3.11, pip and make: no root, nothing outside this folder.
 # The wheel is built, installed into .venv and tested, never the source tree.
-# Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=2.
+# Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=2. With the assembler's tests, which
+# fetch NVIDIA's compiler: make test EXTRAS=dev,docs,assembler.
 
 PYTHON  ?= python3
 WORKERS ?= auto
+EXTRAS  ?= dev,docs
 
 BIN       := .venv/bin
 VENV      := .venv/created
@@ -70,5 +72,5 @@ $(INSTALLED): $(SOURCES) | $(VENV)
 	@rm -rf build/wheel
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	@$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
-	@$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[dev]"
+	@$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[$(EXTRAS)]"
 	@touch $@

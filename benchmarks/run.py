@@ -1,7 +1,8 @@
 """`make bench`: how fast, as ratios in one run. Sides take turns, each in its own process, two threads, best of five.
 
 mmasim is compared with where it can be imported; MMASIM_PYTHON names an interpreter that has it. It needs torch:
-pip install torch mmasim==2.1.1
+pip install torch ninja setuptools mmasim==2.1.1. Where its compiled part lacks OpenMP symbols, set
+LD_PRELOAD=libgomp.so.1.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def best(runs: list[tuple[Side, tuple[str, str, int]]]) -> list[float]:
 def mmasim_python() -> str | None:
     """An interpreter that can import mmasim."""
     for python in (os.environ.get("MMASIM_PYTHON"), sys.executable):
-        if python and not subprocess.run([python, "-c", "import mmasim"], capture_output=True, check=False).returncode:  # noqa: S603
+        if python and not subprocess.run([python, "-c", "import mmasim.nv_ptx.sim"], capture_output=True, check=False).returncode:  # noqa: S603
             return python
     return None
 

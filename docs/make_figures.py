@@ -1,7 +1,7 @@
 """Write the gallery: every figure of `tables/figures.toml` as SVG, and the page that shows them.
 
 python docs/make_figures.py [FOLDER]     # FOLDER is docs/ unless said
-"""  # noqa: INP001 (a script, no package)
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,45 @@
+"""Build the documentation as HTML: `make docs`, or python docs/build.py [FOLDER].
+
+Needs the extra `docs`. The pages are copied and those of the instruction families added, so that nothing is written
+into the checkout but FOLDER, which is build/docs unless said. A warning is an error.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+
+
+def copy_sources(folder: Path) -> Path:
+    """The pages, with those that are generated, in a folder of their own."""
+    from family_pages import write_pages
+
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "CONTRIBUTING.md", folder)  # docs/contributing.md includes it
+    write_pages(folder / "docs" / "families")
+    return folder / "docs"
+
+
+def main(arguments: list[str]) -> int:
+    """Generate, then run Sphinx; its exit code."""
+    try:
+        from sphinx.cmd.build import main as sphinx
+    except ImportError:
+        print("the documentation needs Sphinx: pip install 'warpfrag[docs]'", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0]) if arguments else ROOT / "build" / "docs"
+    pages = copy_sources(folder / "pages")
+    options = ["-q", "-W", "--keep-going", "-n", "-b", "html", "-d", str(folder / "doctrees")]
+    status = int(sphinx([*options, str(pages), str(folder / "html")]))
+    if status == 0:
+        print(f"the documentation is in {folder / 'html' / 'index.html'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

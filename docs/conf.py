@@ -1,0 +1,31 @@
+"""Sphinx: how the documentation is built. docs/build.py runs it."""
+
+from __future__ import annotations
+
+import warpfrag
+
+project = "warpfrag"
+author = "the warpfrag authors"
+copyright = "the warpfrag authors, MIT licence"  # noqa: A001 (Sphinx's name)
+release = version = warpfrag.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+root_doc = "index"
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header"]  # generated regions start where the page wants them
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "undoc-members": False}
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r".*")]  # numpy and our internal types have no pages; broken links still fail
+
+html_theme = "furo"
+html_title = f"warpfrag {release}"
+html_show_sphinx = False
+html_copy_source = False
+highlight_language = "text"
+pygments_style = "default"

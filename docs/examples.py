@@ -1,0 +1,254 @@
+"""Run the examples of a page: every Python block, and every command of a console block.
+
+python docs/examples.py PAGE...            # run them; say what differs from what the page shows
+python docs/examples.py --write PAGE...    # write what the commands print into the pages
+
+The blocks of a page run in order, in one folder and one Python namespace, so a block may use what an earlier one made.
+A line of dots in shown output stands for any lines. A command without shown output must succeed. So must a command
+inside a sentence or a table, if it names an instruction: `warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
+"""
+
+from __future__ import annotations
+
+import doctest
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+import traceback
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warpfrag.cli import main as warpfrag
+
+BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(warpfrag [a-z]+ [a-z]\S*\.[^`\n]*)`")
+DOTS = "..."
+FILES = {"dump.txt": "0 0 0 0\n" * 32}  # what a command inside a sentence may read: registers of four words
+
+# Commands that are shown and not run here, each with its reason.
+NOT_RUN = {
+    r"make\b": "it sets an environment up and takes minutes; continuous integration runs it",
+    r"(python -m )?pip\b": "it installs packages",
+    r"(\w+=\S+ )*(\.venv/bin/)?pytest\b": "it is what runs this test",
+    r"\.venv/bin/warpfrag\b": "it needs what make installs",
+    r"(nvcc|ptxas|cuda-gdb|cuobjdump)\b": "it needs the CUDA toolkit",
+    r"git\b": "it changes the checkout",
+    r"pre-commit\b": "it needs a git checkout",
+    r"warpfrag verify\b": "it needs a GPU",
+    r"warpfrag explore --serve\b": "it serves until it is interrupted",
+    r"python (docs|examples|benchmarks)/": "it needs the checkout; the tests of that folder run it",
+    r"python -m warpfrag\.captured\.write_index": "it writes into the package",
+    r"python -m build\b": "it needs a fresh environment",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+    start: int
+
+
+@dataclass
+class Outcome:
+    """What came of a page: how many examples ran, which were not run, what differed."""
+
+    ran: int = 0
+    not_run: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    written: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line and the output that the page shows for it."""
+
+    line: str
+    shown: list[str]
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of Python and of console sessions, in order."""
+    return [
+        Block(found["language"], found["text"], page.count("\n", 0, found.start()) + 1, found.start("text"))
+        for found in BLOCK.finditer(page)
+        if found["language"] in {"python", "console"}
+    ]
+
+
+def commands(text: str) -> list[Command]:
+    """The commands of a console block."""
+    if not any(line.startswith("$ ") for line in text.splitlines()):  # no prompt: every line is a command
+        return [Command(line, []) for line in text.splitlines() if line.strip()]
+    found: list[Command] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append(Command(line[2:], []))
+        elif found:
+            found[-1].shown.append(line)
+    return found
+
+
+def reason_not_to_run(line: str) -> str | None:
+    """Why a command is only shown; None if it is run."""
+    bare = re.sub(r"\s+#.*$", "", line)
+    return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, bare)), None)
+
+
+def same(shown: list[str], printed: list[str]) -> bool:
+    """Whether output is as shown; a line of dots stands for any lines."""
+    if not shown:
+        return not printed
+    if shown[0].strip() == DOTS:
+        return any(same(shown[1:], printed[place:]) for place in range(len(printed) + 1))
+    return bool(printed) and shown[0].rstrip() == printed[0].rstrip() and same(shown[1:], printed[1:])
+
+
+def stages(line: str) -> tuple[list[list[str]], str | None]:
+    """The commands of a pipe, as words, and the file that the last one's output goes to."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
+    lexer.commenters = "#"
+    lexer.wordchars += "#:%,@"
+    piped: list[list[str]] = [[]]
+    words = iter(lexer)
+    file = None
+    for word in words:
+        if word == "|":
+            piped.append([])
+        elif word == ">":
+            file = next(words)
+        else:
+            piped[-1].append(word)
+    return piped, file
+
+
+def run_command(line: str) -> tuple[int, str]:
+    """Exit code and output of a command line: warpfrag, cat, pipes of them, and > FILE."""
+    piped, file = stages(line)
+    text, status = "", 0
+    for words in piped:
+        stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        if words[0] == "cat":
+            stream.write(Path(words[1]).read_text(encoding="utf-8"))
+        elif words[0] == "warpfrag":
+            before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
+            try:
+                with redirect_stdout(stream), redirect_stderr(stream):
+                    status = warpfrag(words[1:])
+            finally:
+                sys.stdin = before
+        else:
+            msg = f"{words[0]!r} is neither warpfrag nor cat; if it cannot run here, give the reason in NOT_RUN"
+            raise ValueError(msg)
+        stream.seek(0)
+        text = stream.read()
+    if file is not None:
+        Path(file).write_text(text, encoding="utf-8")
+        text = ""
+    return status, text
+
+
+def run_inline(text: str, outcome: Outcome) -> None:
+    """Run the commands inside sentences and tables: each must answer, be it with no."""
+    for name, content in FILES.items():
+        Path(name).write_text(content, encoding="utf-8")
+    for line in INLINE.findall(BLOCK.sub("", text)):
+        if reason_not_to_run(line):
+            outcome.not_run.append(line)
+            continue
+        outcome.ran += 1
+        status, printed = run_command(line)
+        if status > 1:
+            outcome.failures.append(f"{line}\nexit code {status}:\n{printed}")
+
+
+def run_console(block: Block, outcome: Outcome) -> str:
+    """Run the commands of a block; the block as it would be with what they print."""
+    written = []
+    for command in commands(block.text):
+        written.append(f"$ {command.line}" if f"$ {command.line}" in block.text else command.line)
+        if reason_not_to_run(command.line):
+            outcome.not_run.append(command.line)
+            written += command.shown
+            continue
+        outcome.ran += 1
+        status, text = run_command(command.line)
+        printed = text.rstrip("\n").splitlines()
+        shown = command.shown
+        while shown and not shown[-1].strip():
+            shown.pop()
+        if shown and not same(shown, printed):
+            both = "\n".join(["shown:", *shown, "printed:", text])
+            outcome.failures.append(f"line {block.line}: {command.line}\n{both}")
+        if not shown and status != 0:
+            outcome.failures.append(f"line {block.line}: {command.line}\nexit code {status}:\n{text}")
+        written += shown if not shown or same(shown, printed) else printed
+    return "\n".join(written) + "\n"
+
+
+def run_python(block: Block, namespace: dict[str, object], outcome: Outcome) -> None:
+    """Run a block of Python: a session as a doctest, else as a program."""
+    outcome.ran += 1
+    if ">>> " in block.text:
+        name = f"line {block.line}"
+        options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        examples = doctest.DocTestParser().get_doctest(block.text, namespace, name, name, block.line)
+        report = io.StringIO()
+        runner = doctest.DocTestRunner(verbose=False, optionflags=options)
+        if runner.run(examples, out=report.write, clear_globs=False).failed:
+            outcome.failures.append(report.getvalue())
+        namespace.update(examples.globs)
+        return
+    try:
+        source = compile("\n" * block.line + block.text, "page", "exec")
+        with redirect_stdout(io.StringIO()):
+            exec(source, namespace)  # noqa: S102 (the page's own code)
+    except Exception:  # noqa: BLE001 (whatever a page's code raises is a failure of the page)
+        outcome.failures.append(f"line {block.line}:\n{traceback.format_exc(limit=-1)}")
+
+
+def run_page(path: Path) -> Outcome:
+    """Run the examples of a page in a folder of its own."""
+    text = path.read_text(encoding="utf-8")
+    outcome = Outcome(written=text)
+    namespace: dict[str, object] = {"__name__": "page"}
+    replaced = []
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        for block in blocks(text):
+            if block.language == "python":
+                run_python(block, namespace, outcome)
+            else:
+                replaced.append((block, run_console(block, outcome)))
+        run_inline(text, outcome)
+    for block, new in reversed(replaced):
+        outcome.written = outcome.written[: block.start] + new + outcome.written[block.start + len(block.text) :]
+    return outcome
+
+
+def main(arguments: list[str]) -> int:
+    """Run or write pages; exit code 1 if one shows what is not so."""
+    os.environ["COLUMNS"] = "100"
+    write = "--write" in arguments
+    failed = False
+    for name in arguments:
+        if name == "--write":
+            continue
+        outcome = run_page(Path(name))
+        if write and outcome.written != Path(name).read_text(encoding="utf-8"):
+            Path(name).write_text(outcome.written, encoding="utf-8", newline="\n")
+        print(f"{name}: {outcome.ran} ran, {len(outcome.not_run)} only shown, {len(outcome.failures)} differ")
+        for failure in outcome.failures:
+            print(failure)
+        failed |= bool(outcome.failures)
+    return 1 if failed and not write else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

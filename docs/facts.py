@@ -1,0 +1,78 @@
+"""Counts that README and documentation state: taken from the package, typed nowhere.
+
+`python docs/generate.py` writes them into the pages; a test compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+
+import warpfrag as wf
+from warpfrag.captured import captures
+from warpfrag.captured.index import INDEX
+from warpfrag.formats import FORMATS
+from warpfrag.isa.rows import architectures, targets
+from warpfrag.tables import read_table
+
+
+@dataclass(frozen=True)
+class CapturedGpu:
+    """One GPU whose results the package holds."""
+
+    device: str
+    arch: str
+    driver: str
+    assembler: str
+    instructions: int
+    kernels: int
+    cases: int
+
+
+@cache
+def captured_gpus() -> tuple[CapturedGpu, ...]:
+    """Every capture: how many instructions, kernels (an instruction with a selector) and cases."""
+    found = []
+    for capture in captures():
+        about = capture.about
+        listed = json.loads((capture.path.parent / INDEX).read_text(encoding="utf-8"))["captures"]
+        (cases,) = [entry["cases"] for entry in listed if entry["file"] == capture.path.name]
+        kernels = {(wf.get(entry["instruction"]), entry["selector"]) for entry in about["entries"]}
+        words = (about["device"], about["arch"], about["driver"], about["assembler"])
+        found.append(CapturedGpu(*words, len(cases), len(kernels), sum(cases.values())))
+    return tuple(found)
+
+
+@cache
+def evidence_levels() -> dict[str, Counter[str]]:
+    """For every architecture, how many products are known how well; those that it does not have are left out."""
+    levels: dict[str, Counter[str]] = {}
+    products = [instruction for instruction in wf.find() if instruction.form.is_product]
+    for arch in architectures():
+        names = {name for name, target in targets().items() if target.arch == arch}
+        able = [instruction for instruction in products if names & set(instruction.targets)]
+        levels[arch] = Counter(instruction.evidence(arch).level for instruction in able)
+    return levels
+
+
+def facts() -> dict[str, int]:
+    """What is counted, by the words that a page uses for it."""
+    everything = wf.find()
+    operands = [operand for instruction in everything for operand in instruction.operands.values()]
+    families = sum(len(table["families"]) for table in read_table("instructions").values())
+    return {
+        "instructions": len(everything),
+        "products (mma, mma.sp, wmma.mma)": sum(instruction.form.is_product for instruction in everything),
+        "of them sparse": sum(instruction.form.is_sparse for instruction in everything),
+        "loads, stores and other movers": sum(not instruction.form.is_product for instruction in everything),
+        "family rows in the table": families,
+        "operands": len(operands),
+        "different layouts": len({operand.row.layout for operand in operands if not operand.row.unknown}),
+        "number formats": len(FORMATS),
+        "targets": len(targets()),
+        "architectures": len(architectures()),
+        "GPUs with captured results": len(captured_gpus()),
+        "captured cases": sum(gpu.cases for gpu in captured_gpus()),
+    }

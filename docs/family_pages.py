@@ -1,0 +1,120 @@
+"""A page for every operation and shape, from the tables: operands, formulas, a figure, targets, evidence.
+
+docs/build.py writes them beside the other pages; they are not in the repository.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regions import code, markdown_table
+
+import warpfrag as wf
+from warpfrag.expressions import element_formulas, place_formulas
+from warpfrag.isa.rows import targets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from warpfrag.instruction import Instruction
+    from warpfrag.layout import Layout
+
+HEAD = "<!-- Written by docs/family_pages.py from the tables of the package. Change those, not this page. -->\n"
+
+
+def groups() -> dict[str, list[Instruction]]:
+    """Instructions that share an operation and a shape; wmma's loads and stores go with their product."""
+    found: dict[str, list[Instruction]] = {}
+    for instruction in wf.find():
+        op = "wmma" if instruction.form.is_wmma else instruction.op.removesuffix("::ordered_metadata")
+        found.setdefault(f"{op}.{instruction.shape}", []).append(instruction)
+    return found
+
+
+def page(title: str, members: list[Instruction], folder: Path) -> str:
+    """The page of a group; its figure is written into the folder."""
+    shown = members[0]
+    figure = f"{title}.svg"
+    wf.draw(shown).save(folder / figure)
+    parts = [
+        f"# `{title}`\n\n{HEAD}",
+        f"{len(members)} instructions. The picture shows the first of them; this draws any other:",
+        f"```console\n$ warpfrag draw {shown.name} -o figure.svg\n```",
+        f"![Where the elements of {shown.name} sit]({figure})",
+        "## Operands\n\n" + _operands(members),
+        "## Formulas\n\n`i` is PTX's element number, `slots * reg + slot`. The bases are read as in "
+        "{doc}`../explanation/linear-map`.\n\n" + _formulas(members),
+    ]
+    parts.append("## Spellings, targets and evidence\n\n" + _spellings(members))
+    sources = dict.fromkeys(source for member in members for source in member.sources)
+    parts.append("## Sources\n\n" + "\n".join(f"- {source}" for source in sources))
+    return "\n\n".join(parts) + "\n"
+
+
+def _operands(members: list[Instruction]) -> str:
+    """Every kind of operand of the group, and in how many instructions it is."""
+    seen: dict[tuple[str, str, int, int, str], set[str]] = {}
+    for member in members:
+        for role, operand in member.operands.items():
+            extents = " x ".join(map(str, operand.shape))
+            kind = (role, extents, operand.regs, operand.slots, operand.ptx_type)
+            seen.setdefault(kind, set()).add(str(operand.format))
+    rows = [
+        [f"`{role}`", code(sorted(formats)), extents, f"{regs} x `{ptx_type}`", slots]
+        for (role, extents, regs, slots, ptx_type), formats in sorted(seen.items(), key=lambda kind: kind[0][0])
+    ]
+    return markdown_table(["operand", "formats", "matrix", "registers of a lane", "elements in each"], rows)
+
+
+def _formulas(members: list[Instruction]) -> str:
+    """Every layout of the group once, with the operands that have it."""
+    users: dict[Layout, dict[str, set[str]]] = {}
+    unknown = set()
+    for member in members:
+        for role, operand in member.operands.items():
+            if operand.row.unknown:
+                unknown.add(f"`{role}` of `{member.name}`: {operand.row.unknown}")
+            else:
+                users.setdefault(operand.layout, {}).setdefault(role, set()).add(str(operand.format))
+    parts = []
+    for layout, roles in users.items():
+        who = ", ".join(f"`{role}` of {code(sorted(formats), '`, `')}" for role, formats in roles.items())
+        forth = [f"{name} = {text}" for name, text in element_formulas(layout).items()]
+        back = [f"{name} = {text}" for name, text in place_formulas(layout).items()]
+        lines = "\n".join([*forth, "", *back, "", str(layout)])
+        parts.append(f"{who}\n\n```text\n{lines}\n```")
+    return "\n\n".join([*parts, *(f"Not modelled: {reason}" for reason in sorted(unknown))])
+
+
+def _spellings(members: list[Instruction]) -> str:
+    """Instructions that are legal and known alike, together."""
+    alike: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[str]] = {}
+    for member in members:
+        able = dict.fromkeys(targets()[target].arch for target in member.targets)
+        known: tuple[tuple[str, str], ...] = tuple((arch, member.evidence(arch).level) for arch in able)
+        alike.setdefault((member.targets, known), []).append(member.name)
+    parts = []
+    for (legal, known), names in alike.items():
+        levels: dict[str, list[str]] = {}
+        for arch, level in known:
+            levels.setdefault(level, []).append(arch)
+        spelled = "\n".join(names)
+        evidence = "; ".join(f"{level} on {code(archs)}" for level, archs in levels.items())
+        parts.append(f"```text\n{spelled}\n```\n\nLegal on {code(legal)}. Evidence: {evidence}.")
+    return "\n\n".join(parts)
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Write every page and the index of them; the files."""
+    folder.mkdir(exist_ok=True)
+    written = []
+    for title, members in groups().items():
+        path = folder / f"{title}.md"
+        path.write_text(page(title, members, folder), encoding="utf-8", newline="\n")
+        written.append(path)
+    rows = [[f"{{doc}}`{title} <{title}>`", len(members)] for title, members in groups().items()]
+    table = markdown_table(["family", "instructions"], rows)
+    names = "\n".join(groups())
+    index = f"# Instruction families\n\n{HEAD}\n{table}\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
+    (folder / "index.md").write_text(index, encoding="utf-8", newline="\n")
+    return written

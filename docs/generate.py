@@ -1,0 +1,50 @@
+"""Write what the documentation takes from the package.
+
+python docs/generate.py            # the generated regions of every page and of README.md
+python docs/generate.py --check    # only say which pages are out of date; exit code 1 if one is
+python docs/generate.py --facts    # print the counts as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from facts import facts
+from regions import fill
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+
+
+def pages() -> list[Path]:
+    """Every page that may hold regions."""
+    return sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
+
+
+def outdated() -> list[Path]:
+    """The pages whose regions say something else than the package."""
+    return [path for path in pages() if fill(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")]
+
+
+def main(arguments: list[str]) -> int:
+    """Write, check or print; the exit code."""
+    if arguments == ["--facts"]:
+        print(json.dumps(facts(), indent=1))
+        return 0
+    if arguments == ["--check"]:
+        for path in outdated():
+            print(f"{path.relative_to(ROOT)} is out of date: run python docs/generate.py")
+        return 1 if outdated() else 0
+    if arguments:
+        print((__doc__ or "").strip(), file=sys.stderr)
+        return 2
+    for path in outdated():
+        path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

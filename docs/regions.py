@@ -1,0 +1,216 @@
+"""Tables inside pages that are written by a command: `<!-- generated: NAME -->` to `<!-- end of NAME -->`.
+
+Each function here makes the text of one region from the tables of the package.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from facts import captured_gpus, evidence_levels, facts
+
+from warpfrag.cli import VERBS
+from warpfrag.formats import FORMATS, Format
+from warpfrag.isa.rows import targets
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+REGION = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+SCHEMA = Path(__file__).parent / "reference" / "schema.json"
+REPORTS = Path(__file__).parent / "evidence"
+LEVELS = ("specified", "hardware", "published", "not modelled")
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table; columns of numbers are set to the right."""
+    cells = [list(row) for row in rows]
+    numeric = [bool(cells) and all(isinstance(row[place], int) for row in cells) for place in range(len(header))]
+    lines = [header, ["---:" if right else "---" for right in numeric], *cells]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def code(words: Iterable[str], joint: str = " ") -> str:
+    """Words as code; nothing where there are none."""
+    text = joint.join(words)
+    return f"`{text}`" if text else ""
+
+
+def facts_table() -> str:
+    """What there is, counted."""
+    return markdown_table(["what", "how many"], facts().items())
+
+
+def captured_table() -> str:
+    """Which GPU was compared."""
+    header = ["GPU", "architecture", "driver", "assembler", "instructions", "kernels", "cases"]
+    rows = [
+        [gpu.device, f"`{gpu.arch}`", gpu.driver, gpu.assembler, gpu.instructions, gpu.kernels, gpu.cases]
+        for gpu in captured_gpus()
+    ]
+    return markdown_table(header, rows)
+
+
+def reports_list() -> str:
+    """The reports of longer comparisons, each with its title and the first thing it says."""
+    lines = []
+    for path in sorted(REPORTS.glob("*.md")):
+        if path.name != "README.md":
+            title, _, said, *_ = path.read_text(encoding="utf-8").splitlines()
+            lines.append(f"- [{title.removeprefix('# ')}]({path.name}): {said}")
+    return "\n".join(lines)
+
+
+def evidence_table() -> str:
+    """How many products are known how well on each architecture."""
+    rows = [[f"`{arch}`", *(levels[level] for level in LEVELS)] for arch, levels in evidence_levels().items()]
+    return markdown_table(["architecture", *LEVELS], rows)
+
+
+def units_table() -> str:
+    """The numbers of every unit: tables/arithmetic.toml."""
+    header = ["unit", "rule", "architectures", "A and B", "D", "products at once", "fraction bits", "rounding"]
+    rows = [
+        [
+            row["unit"],
+            row["rule"],
+            code(row["arch"]),
+            code(row["operands"]),
+            f"`{row['accumulator']}`",
+            row["products"],
+            row["fraction_bits"],
+            row["rounding"],
+            row["zero_exponent"],
+            f"`{row['nan']:#x}`",
+            row["level"],
+        ]
+        for row in read_table("arithmetic")["unit"]
+    ]
+    return markdown_table([*header, "exponent of 0", "NaN", "level"], rows)
+
+
+def lowering_table() -> str:
+    """What each instruction becomes: tables/lowering.toml, in its order."""
+    rows = []
+    for row in read_table("lowering")["lowering"]:
+        which = [*row.get("op", ()), *row.get("shape", ()), *(f"kind::{kind}" for kind in row.get("kind", ()) if kind)]
+        which += [*row.get("bitop", ()), *(f"D.C = {pair}" for pair in row.get("accumulators", ()))]
+        steps = ", ".join(_step(step) for step in row["steps"])
+        arch = code(row["arch"]) if "arch" in row else "every other"
+        rows.append([code(row.get("a", ())), code(which), arch, f"`{row['machine']}`", steps, row["level"]])
+    return markdown_table(["A", "which", "architectures", "what runs", "steps", "level"], rows)
+
+
+def _step(step: dict[str, Any]) -> str:
+    """A step of the lowering table, with what it says besides its name."""
+    more = [f"{key} {said}" for key, said in step.items() if key not in {"do", "of", "take"}]
+    if "of" in step:
+        more.append(("even" if step["take"] == 0 else "odd") + (" pairs" if step["of"] == 2 else f" {step['of']}s"))
+    return " ".join([step["do"], *([f"({', '.join(more)})"] if more else [])])
+
+
+def targets_table() -> str:
+    """Every target: what its assembler accepts, and whose arithmetic runs."""
+    rows = [
+        [f"`{target.name}`", target.generation, f"`{target.arch}`", code(target.features)]
+        for target in targets().values()
+    ]
+    return markdown_table(["target", "accepts what came up to", "arithmetic", "and these features"], rows)
+
+
+def formats_table() -> str:
+    """Every number format."""
+
+    def fields(row: Format) -> str:
+        return f"{row.exponent} + {row.fraction}" if row.is_float else ""
+
+    rows = [
+        [f"`{row.name}`", row.bits, fields(row), f"{row.min} .. {row.max}", f"`{row.dtype}`", f"`{row.register}`"]
+        for row in FORMATS.values()
+    ]
+    return markdown_table(["format", "bits", "exponent + fraction", "finite values", "numpy type", "register"], rows)
+
+
+def sparsity_table() -> str:
+    """What each metadata code keeps."""
+    table = read_table("sparsity")
+    rows = []
+    for name, pattern in table["pattern"].items():
+        for order, codes in table["codes"][pattern["codes"]].items():
+            for text, units in sorted(codes.items()):
+                kept = [unit * pattern["unit"] + place for unit in units for place in range(pattern["unit"])]
+                legal = "both" if order == "rising" else "`mma.sp` only"
+                rows.append([name, pattern["chunk"], f"`{int(text, 0):04b}`", " ".join(map(str, kept)), legal])
+    return markdown_table(["pattern", "chunk", "code", "columns it keeps, in order of storage", "legal in"], rows)
+
+
+def verbs_table() -> str:
+    """Every verb of the command."""
+    return markdown_table(["verb", "what it answers"], [[f"`warpfrag {verb}`", text] for verb, text in VERBS.items()])
+
+
+def json_tables() -> str:
+    """Every answer in JSON, key by key, from schema.json."""
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]
+    parts = []
+    for name, definition in schema.items():
+        required = set(definition.get("required", ()))
+        rows = [
+            [f"`{key}`", _type(entry), entry.get("description", "") + ("" if key in required else " (may be missing)")]
+            for key, entry in definition.get("properties", {}).items()
+        ]
+        text = f"### {name}\n\n{definition['description']}\n"
+        parts.append(text + ("\n" + markdown_table(["key", "type", "meaning"], rows) + "\n" if rows else ""))
+    return "\n".join(parts).rstrip("\n")
+
+
+def _type(entry: dict[str, Any]) -> str:
+    """A type of the schema in words."""
+    if "$ref" in entry:
+        return str(entry["$ref"]).removeprefix("#/$defs/")
+    if "anyOf" in entry:
+        return " or ".join(_type(choice) for choice in entry["anyOf"])
+    if "const" in entry:
+        return f"`{json.dumps(entry['const'])}`"
+    if "enum" in entry:
+        return ", ".join(f"`{json.dumps(word)}`" for word in entry["enum"])
+    kinds = entry.get("type", "anything")
+    if kinds == "array" and "items" in entry:
+        return f"list of {_type(entry['items'])}"
+    if kinds == "object" and isinstance(entry.get("additionalProperties"), dict):
+        return f"object of {_type(entry['additionalProperties'])}"
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)
+
+
+REGIONS: dict[str, Callable[[], str]] = {
+    "facts": facts_table,
+    "captured": captured_table,
+    "reports": reports_list,
+    "evidence": evidence_table,
+    "units": units_table,
+    "lowering": lowering_table,
+    "targets": targets_table,
+    "formats": formats_table,
+    "sparsity": sparsity_table,
+    "verbs": verbs_table,
+    "json": json_tables,
+}
+
+
+@cache
+def region(name: str) -> str:
+    """The text of a region."""
+    if name not in REGIONS:
+        msg = f"no region is called {name!r}: there are {', '.join(REGIONS)}"
+        raise KeyError(msg)
+    return REGIONS[name]()
+
+
+def fill(text: str) -> str:
+    """A page with every region written anew; an unknown region is refused."""
+    return REGION.sub(lambda found: f"{found[1]}{region(found[2])}\n{found[3]}", text)

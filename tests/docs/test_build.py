@@ -1,0 +1,70 @@
+"""The documentation builds, and a warning is an error.
+
+Sphinx is the extra `docs`. Without it this test is skipped, unless WARPFRAG_REQUIRE_DOCS is set: then it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import warpfrag as wf
+
+ROOT = Path(__file__).parents[2]
+NEEDED = ("sphinx", "myst_parser", "furo")
+
+
+def build(folder):
+    """The built site."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        reason = f"{', '.join(missing)} cannot be imported: pip install 'warpfrag[docs]'"
+        if os.environ.get("WARPFRAG_REQUIRE_DOCS"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    command = [sys.executable, str(ROOT / "docs" / "build.py"), str(folder)]
+    built = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "the documentation is in" in built.stdout
+    return folder / "html"
+
+
+def missing_pages(site):
+    """The pages of docs/ that are not in the site."""
+    pages = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
+    assert len(pages) > 10
+    return [str(page) for page in pages if not (site / page).with_suffix(".html").exists()]
+
+
+def missing_names(site):
+    """The public names of the package that the reference does not have."""
+    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    names = [name for name in wf.__all__ if not name.startswith("__")]
+    assert names
+    return [name for name in names if f"warpfrag.{name}" not in page]
+
+
+def broken_links(site):
+    """Links inside the site that lead nowhere."""
+    broken = []
+    for page in site.rglob("*.html"):
+        links = re.findall(r'(?:href|src)="(?!\w+:)([^"#?]+)[^"]*"', page.read_text(encoding="utf-8"))
+        broken += [f"{page.relative_to(site)}: {link}" for link in links if not (page.parent / link).exists()]
+    return broken
+
+
+def test_the_documentation_builds(tmp_path):
+    """One test, because every process that runs a part of it would build the site anew."""
+    site = build(tmp_path)
+
+    assert missing_pages(site) == []
+    assert missing_names(site) == []
+    assert broken_links(site) == []
+    assert (site / "families" / "mma.m16n8k16.html").exists()
+    assert not (ROOT / "docs" / "families").exists()  # nothing is written into the checkout

@@ -1,0 +1,133 @@
+"""Every command and every line of Python on every page is run, and shows what the page shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import examples
+import pytest
+
+from warpfrag.cli import VERBS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    set((ROOT / "docs").rglob("*.md"))
+    | {path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"}
+    | {ROOT / "llms.txt"}
+    | set((ROOT / "skills").rglob("*.md"))
+)
+NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
+FENCE = re.compile(r"^```+([^\n`]*)$", re.MULTILINE)
+SHOWN_ONLY = {"cuda", "text", "json", "toml", "cpp"}  # languages of blocks that are no examples of warpfrag
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # how wide `draw` may be
+    monkeypatch.delenv("WARPFRAG_CAPTURED", raising=False)  # a page shows what the package holds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_of_a_page_hold(name):
+    outcome = examples.run_page(ROOT / name)
+
+    assert "\n".join(outcome.failures) == "", f"if the page is wrong: python docs/examples.py --write {name}"
+
+
+@pytest.mark.parametrize("name", ["docs/tutorial.md", "docs/index.md", "docs/wmma.md", "docs/gallery.md", "llms.txt"])
+def test_pages_have_examples(name):
+    assert any(
+        block.language == "python"
+        or any(not examples.reason_not_to_run(one.line) for one in examples.commands(block.text))
+        for block in examples.blocks((ROOT / name).read_text(encoding="utf-8"))
+    )
+
+
+def test_every_how_to_page_has_examples():
+    pages = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+
+    assert pages
+    assert [page.name for page in pages if not examples.blocks(page.read_text(encoding="utf-8"))] == []
+
+
+def test_every_verb_is_shown():
+    shown = {
+        command.line.split()[1]
+        for page in PAGES
+        for block in examples.blocks(page.read_text(encoding="utf-8"))
+        if block.language == "console"
+        for command in examples.commands(block.text)
+        if command.line.startswith("warpfrag ")
+    }
+
+    assert set(VERBS) - shown == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_example_hides_in_another_language(name):
+    """A block marked bash or pycon would be read by people and run by nobody."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    opening = [words.strip() for words in FENCE.findall(text)][::2]
+
+    allowed = {"", "python", "console", *SHOWN_ONLY}
+    assert [word for word in opening if word not in allowed and not word.startswith("{")] == []
+
+
+def test_commands_that_are_only_shown_have_a_reason():
+    assert all(reason for reason in examples.NOT_RUN.values())
+    assert examples.reason_not_to_run("warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3") is None
+    assert examples.reason_not_to_run("warpfrag verify --cases 60   # needs a GPU") == "it needs a GPU"
+    assert examples.reason_not_to_run("warpfrag check") is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "equal"),
+    [
+        (["a", "b"], ["a", "b"], True),
+        (["a", "..."], ["a", "b", "c"], True),
+        (["...", "c"], ["a", "b", "c"], True),
+        (["...", "c"], ["a", "b"], False),
+        (["a", "...", "c"], ["a", "c"], True),
+        (["a"], ["a", "b"], False),
+        (["a", "b"], ["a"], False),
+        ([], ["a"], False),
+    ],
+)
+def test_output_is_compared_line_by_line(shown, printed, equal):
+    assert examples.same(shown, printed) == equal
+
+
+def test_a_page_that_is_wrong_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    text = """\
+```python
+>>> 1 + 1
+3
+```
+
+```python
+raise ValueError("no")
+```
+
+```console
+$ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --target sm_75
+no
+...
+$ warpfrag where nonsense a 0 0
+$ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --json > legal.json
+$ cat legal.json
+{
+ "schema": 1,
+...
+```
+"""
+    page.write_text(text, encoding="utf-8")
+    outcome = examples.run_page(page)
+
+    assert outcome.ran == 6
+    assert [failure.splitlines()[0][:8] for failure in outcome.failures[1:]] == ["line 6:", "line 10:", "line 10:"]
+    assert "Expected:\n    3\nGot:\n    2" in outcome.failures[0]
+    assert "yes\nmma.sync.aligned" in outcome.failures[2]
+    assert "exit code 2" in outcome.failures[3]
+    assert "```console\n$ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --target sm_75\nyes\n" in outcome.written

@@ -1,0 +1,92 @@
+"""What pages say about the package is written by a command; this runs the command again and compares."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import facts
+import family_pages
+import generate
+import pytest
+import regions
+
+import warpfrag as wf
+from warpfrag.cli import VERBS
+from warpfrag.isa.rows import architectures, targets
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_no_page_is_out_of_date():
+    assert [path.relative_to(ROOT).as_posix() for path in generate.outdated()] == []
+
+
+def test_pages_hold_regions():
+    used = {
+        found[2] for path in generate.pages() for found in regions.REGION.finditer(path.read_text(encoding="utf-8"))
+    }
+
+    assert used == set(regions.REGIONS)
+
+
+def test_a_wrong_number_is_out_of_date_and_written_anew():
+    page = "before\n<!-- generated: facts -->\n| instructions | 1 |\n<!-- end of facts -->\nafter\n"
+    filled = regions.fill(page)
+
+    assert filled.startswith("before\n<!-- generated: facts -->\n| what | how many |\n")
+    assert f"| instructions | {len(wf.find())} |" in filled
+    assert filled.endswith("<!-- end of facts -->\nafter\n")
+    assert regions.fill(filled) == filled
+
+
+def test_an_unknown_region_is_refused():
+    with pytest.raises(KeyError, match="no region is called 'weather': there are facts, "):
+        regions.fill("<!-- generated: weather -->\n<!-- end of weather -->")
+
+
+def test_facts_are_those_of_the_package():
+    counted = facts.facts()
+
+    assert counted["instructions"] == len(wf.find())
+    assert counted["targets"] == len(targets())
+    assert counted["captured cases"] == sum(gpu.cases for gpu in facts.captured_gpus()) > 0
+    assert all(isinstance(number, int) and number > 0 for number in counted.values())
+
+
+def test_the_facts_can_be_printed(capsys):
+    assert generate.main(["--facts"]) == 0
+    assert json.loads(capsys.readouterr().out) == facts.facts()
+
+
+def test_a_wrong_argument_is_refused(capsys):
+    assert generate.main(["--fact"]) == 2
+    assert "python docs/generate.py --facts" in capsys.readouterr().err
+
+
+def test_evidence_covers_every_product_on_every_architecture():
+    levels = facts.evidence_levels()
+    products = [instruction for instruction in wf.find() if instruction.form.is_product]
+
+    assert tuple(levels) == architectures()
+    assert {level for counts in levels.values() for level in counts} <= set(regions.LEVELS)
+    for arch, counts in levels.items():
+        names = {name for name, target in targets().items() if target.arch == arch}
+        assert counts.total() == sum(bool(names & set(product.targets)) for product in products)
+
+
+def test_the_verbs_are_those_of_the_command():
+    table = regions.verbs_table()
+
+    assert [line.split("`")[1] for line in table.splitlines()[2:]] == [f"warpfrag {verb}" for verb in VERBS]
+
+
+def test_every_instruction_is_on_one_family_page(tmp_path):
+    written = family_pages.write_pages(tmp_path / "families")
+    lines = [line for path in written for line in path.read_text(encoding="utf-8").splitlines()]
+
+    assert len(written) == len(family_pages.groups()) > 1
+    for instruction in wf.find():
+        assert lines.count(instruction.name) == 1
+    for path in written:
+        assert path.with_name(f"{path.stem}.svg").read_text(encoding="utf-8").startswith("<svg")

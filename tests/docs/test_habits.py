@@ -1,0 +1,56 @@
+"""Files at the root that say something about the version or the tools say the same as the package."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import warpfrag
+
+ROOT = Path(__file__).parents[2]
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_citation_names_this_version():
+    found = re.search(r"^version: (\S+)$", read("CITATION.cff"), re.MULTILINE)
+
+    assert found
+    assert found[1] == warpfrag.__version__
+    assert "license: MIT" in read("CITATION.cff")
+
+
+def test_hooks_fetch_nothing_and_run_our_own_tools():
+    hooks = read(".pre-commit-config.yaml")
+
+    assert re.findall(r"repo: (\S+)", hooks) == ["local"]
+    entries = re.findall(r"entry: \.venv/bin/(\S+)", hooks)
+    assert entries == ["ruff", "ruff", "mypy", "python"]
+    assert set(re.findall(r"language: (\S+)", hooks)) == {"system"}
+
+
+def test_links_of_llms_txt_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)\)", read("llms.txt"))
+
+    assert len(links) > 5
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    broken = []
+    for page in pages:
+        links = re.findall(r"\]\((?!\w+:)([^)#\s]+)", page.read_text(encoding="utf-8"))
+        broken += [f"{page.relative_to(ROOT)}: {link}" for link in links if not (page.parent / link).exists()]
+
+    assert pages[2:]
+    assert broken == []
+
+
+def test_the_skill_says_when_to_use_it():
+    head = read("skills/warpfrag/SKILL.md").split("---")[1]
+
+    assert re.search(r"^name: warpfrag$", head, re.MULTILINE)
+    assert len(re.search(r"^description: (.+)$", head, re.MULTILINE)[1]) > 50

@@ -1,0 +1,153 @@
+"""Answers in JSON are as docs/reference/schema.json says, for every query."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from docs.json_schema import complaints, has_type
+from warpfrag.cli import VERBS, main
+from warpfrag.hardware.report import Line, Mismatch, Report
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "reference" / "schema.json").read_text(encoding="utf-8"))
+PARTS = SCHEMA["$defs"]
+NOT_JSON = {"draw", "explore"}  # they write pictures
+
+MMA = "mma.m16n8k16.f32.f16.f16.f32"
+SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+LOAD = "ldmatrix.m8n8.x4.b16"
+QUAD = "mma.m8n8k4.row.col.f32.f16.f16.f32"
+WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"
+
+COMMANDS = [
+    "list --target sm_90a -a e4m3",
+    "list --op ldmatrix",
+    *(f"info {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, "ldmatrix.m8n16.x1.s8.s4")),
+    f"info {WMMA} --target sm_80",
+    f"at {MMA} a 5",
+    f"at {SPARSE} a 5 0",
+    f"at {SPARSE} metadata 5",
+    f"at {SCALED} scale_b 4",
+    f"at {LOAD} addresses 9",
+    f"at {QUAD} d 5",
+    f"where {MMA} a 9 3",
+    f"where {SPARSE} a 9 13 --logical",
+    f"where {WMMA} a 9 3",
+    f"where {LOAD} addresses 3",
+    f"table {MMA} a",
+    f"table {SPARSE} metadata --by lane",
+    f"legal {MMA} --target sm_80",
+    f"legal {MMA} --target sm_75",
+    f"legal {SPARSE} --selector 2",
+    f"products {MMA} 9 3",
+    f"products {SPARSE} 9 3",
+    f"products {SCALED} 9 3",
+    f"products {QUAD} 0 5",
+    f"pack {MMA} a ones.txt",
+    f"unpack {MMA} d dump.txt",
+    f"unpack {MMA} d dump.txt --raw",
+    f"unpack {SPARSE} metadata words.txt",
+    f"run {MMA} --seed 1 --trace 0 0 --registers 0,5",
+    f"run {SPARSE} --seed 1 --trace 0 0",
+    f"run {SCALED} --seed 1 --trace 0 0 --arch sm_120",
+    f"run {QUAD} --seed 1 --trace 0 0 --arch sm_90",
+    "run mma.m16n8k32.s32.s8.s8.s32 --seed 1 --trace 0 0",
+    "run mma.m16n8k8.f64.f64.f64.f64 --seed 1 --trace 0 0",
+    "check --only mma.sync.aligned.m16n8k4.row.col.f32",
+    f"emit {MMA}",
+    f"emit {MMA} --lang ptx -o mma.ptx",
+    f"vectors {MMA} --self-check",
+]
+REFUSED = [
+    f"where {MMA} a 9 99",
+    "info mma.m16n8k16.f32.f16.f16.f64",
+    "wher",
+    "list --target sm_1",
+    "check --only nothing",
+]
+
+
+@pytest.fixture
+def ask(capsys, tmp_path, monkeypatch):
+    """Run a command with --json in a folder with some files; what it printed."""
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("ones.txt", np.ones((16, 16)), fmt="%d")
+    (tmp_path / "dump.txt").write_text("7fc00000 7f800000 3f800000 0\n" * 32, encoding="utf-8")
+    (tmp_path / "words.txt").write_text("44444444\n" * 32, encoding="utf-8")
+
+    def run(command):
+        main([*command.split(), "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_answer_is_as_the_schema_says(ask, command):
+    answer = ask(command)
+
+    assert answer["query"] == command.split()[0]
+    assert complaints(answer, PARTS[answer["query"]], PARTS) == []
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_refusal_is_as_the_schema_says(ask, command):
+    assert complaints(ask(command), PARTS["error"], PARTS) == []
+
+
+def test_a_comparison_with_a_gpu_is_as_the_schema_says():
+    mismatch = Mismatch("random", 1, 2, 3, "0x00000000", "0x00000001")
+    lines = (Line(MMA, None, 10, 1, (mismatch,)), Line(SPARSE, 1, 0, 0, trouble="trapped"))
+    report = Report("a GPU", "sm_90", "1", "ptxas", 0, lines)
+    answer = json.loads(json.dumps({"query": "verify", **report.json()}))
+
+    assert complaints(answer, PARTS["verify"], PARTS) == []
+
+
+def test_every_verb_that_answers_in_json_is_asked_and_described():
+    asked = {command.split()[0] for command in COMMANDS} | {"verify"}
+
+    assert set(VERBS) - NOT_JSON <= asked
+    assert asked <= set(PARTS)
+    assert {rule["$ref"] for rule in SCHEMA["anyOf"]} == {f"#/$defs/{query}" for query in asked | {"error"}}
+
+
+def test_every_instruction_is_described_by_the_schema(ask):
+    answer = ask("list")
+
+    assert answer["count"] == len(wf.find()) == len(answer["instructions"])
+    assert complaints(answer, PARTS["list"], PARTS) == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_key_is_explained(part):
+    assert PARTS[part]["description"]
+    assert [
+        key for key, rule in PARTS[part]["properties"].items() if not (rule.get("description") or "$ref" in rule)
+    ] == []
+
+
+def test_the_checker_complains():
+    rule = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+
+    assert complaints({"a": 1}, rule, {}) == []
+    assert complaints({}, rule, {}) == ["$: a is missing"]
+    assert complaints({"a": True, "b": 1}, rule, {}) == ["$.a: expected integer, got bool", "$: b is not in the schema"]
+    assert complaints([1, "x"], {"type": "array", "items": {"type": "integer"}}, {}) == [
+        "$[1]: expected integer, got str"
+    ]
+    assert complaints(2, {"anyOf": [{"const": 1}, {"type": "null"}]}, {}) == ["$: expected 1, got 2"]
+    assert has_type(1.5, ["number", "null"])
+    with pytest.raises(ValueError, match="does not know \\['minimum'\\]"):
+        complaints(1, {"minimum": 0}, {})
