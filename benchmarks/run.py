@@ -67,7 +67,8 @@ def best(runs: list[tuple[Side, tuple[str, str, int]]]) -> list[float]:
 def mmasim_python() -> str | None:
     """An interpreter that can import mmasim."""
     for python in (os.environ.get("MMASIM_PYTHON"), sys.executable):
-        if python and not subprocess.run([python, "-c", "import mmasim.nv_ptx.sim"], capture_output=True, check=False).returncode:  # noqa: S603
+        command = [python or "", "-c", "import mmasim.nv_ptx.sim"]
+        if python and not subprocess.run(command, capture_output=True, check=False).returncode:  # noqa: S603
             return python
     return None
 
