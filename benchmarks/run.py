@@ -108,6 +108,11 @@ def main() -> None:
         (seconds,) = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], n))])
         say(f"  {n:>4}: {seconds:6.2f} s   {seconds / n**3 / base:.2f} times the work of 256")
 
+    say("\npacking 10,000 tiles of A, time ratio to numpy's gather of the same tiles")
+    for label, name in {label: PRODUCTS[label] for label in ("f16", "s8", "s4", "b1")}.items():
+        mine, theirs = best([(ours, ("warpfrag pack", name, 10_000)), (numpy_side, ("numpy gather", name, 10_000))])
+        say(f"  {label:<4} {mine * 1e3:7.1f} ms   {mine / theirs:.2f} x numpy")
+
     ours.close()
     fresh = Side(sys.executable)
     peak = fresh.run("warpfrag gemm", PRODUCTS["f16"], 1024)["peak"]

@@ -83,6 +83,36 @@ def mmasim_tile(name: str, n: int) -> Job:  # noqa: ARG001
     return lambda: [operation(A, B, C) for _ in range(200)]
 
 
+def warpfrag_pack(name: str, n: int) -> Job:
+    """Pack n tiles of A."""
+    operand, tiles = tiles_of_a(name, n)
+    return lambda: operand.pack(tiles)
+
+
+def numpy_gather(name: str, n: int) -> Job:
+    """numpy's gather of the same tiles by index, elements as they are, nothing packed."""
+    import numpy as np
+
+    operand, tiles = tiles_of_a(name, n)
+    layout = operand.layout
+    places = [layout.at(lane=place.lane, reg=place.reg, slot=place.slot) for place in layout.places()]
+    index = np.ravel_multi_index(tuple(zip(*places, strict=True)), layout.shape).reshape(layout.lanes, -1)
+    flat = tiles.view(f"u{tiles.dtype.itemsize}").reshape(n, -1)
+    return lambda: flat[:, index]
+
+
+def tiles_of_a(name: str, n: int) -> Any:  # noqa: ANN401
+    """Operand A, and n random tiles of it."""
+    import numpy as np
+
+    import warpfrag as wf
+    from warpfrag.codes import from_codes
+
+    operand = wf.get(name).a
+    codes = np.random.default_rng(0).integers(0, operand.format.codes, (n, *operand.shape), dtype=np.uint64)
+    return operand, from_codes(operand.format, codes)
+
+
 def numpy_matmul(name: str, n: int) -> Job:  # noqa: ARG001
     """numpy's float32 product of the same size, which emulates nothing."""
     A, B = operands("f32", n, 0), operands("f32", n, 1)
@@ -117,6 +147,8 @@ KINDS = {
     "mmasim gemm": mmasim_gemm,
     "mmasim tile": mmasim_tile,
     "numpy": numpy_matmul,
+    "warpfrag pack": warpfrag_pack,
+    "numpy gather": numpy_gather,
 }
 
 

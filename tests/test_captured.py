@@ -30,6 +30,8 @@ def test_every_code_equals_the_hardware(name: str):
     for arch, case in CASES[name]:
         options = {} if case.metadata is None else {"metadata": case.metadata, "selector": case.selector}
         found = wf.execute(name, case.a, case.b, case.c, arch=arch, **options)
+        alone = {} if case.metadata is None else {"metadata": case.metadata[0], "selector": case.selector}
+        assert np.array_equal(wf.execute(name, case.a[0], case.b[0], case.c[0], arch=arch, **alone), case.d[0])
         wrong = np.argwhere(found != case.d)
         assert wrong.size == 0, f"{case.operands} #{case.selector}: first of {len(wrong)} at {wrong[0]}"
 

@@ -58,6 +58,18 @@ def test_many_tiles_give_what_one_gives():
         assert np.array_equal(wf.execute(F16, **{role: array[tile] for role, array in words.items()}), together[tile])
 
 
+@pytest.mark.parametrize("name", [F16, S8, QUAD, WMMA, "mma.m8n8k4.f64.f64.f64.f64", "mma.m16n8k16.f16.f16.f16.f16"])
+def test_one_tile_is_a_batch_of_one(name: str):
+    words = random_words(name, (1,), seed=9)
+    together = wf.execute(name, **words)
+    alone = {role: array[0] for role, array in words.items()}
+    assert np.array_equal(wf.execute(name, **alone), together[0])
+    scattered = {role: np.asfortranarray(array) for role, array in alone.items()}
+    assert np.array_equal(wf.execute(name, **scattered), together[0])
+    alone.pop("c")
+    assert np.array_equal(wf.execute(name, **alone), wf.execute(name, words["a"], words["b"])[0])
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_do_not_matter(threads: int):
     words = random_words(F16, (300,), seed=8)

@@ -307,10 +307,11 @@ class _Output:
                     for index in range(0, len(products), unit.group)
                 ]
         code, common, total, kept = fused_step(products, start, unit)
+        start_name = {"c": "C", "zero": "0", "previous": "previous"}[step.onto or "c"]
         grid = Fraction(2) ** (common - unit.fraction_bits)
         terms = tuple(
             _term(name, number, part, grid)
-            for name, number, part in zip([*names, "C"], [*products, start], kept, strict=True)
+            for name, number, part in zip([*names, start_name], [*products, start], kept, strict=True)
         )
         self.steps.append(
             TraceStep(

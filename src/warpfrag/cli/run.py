@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -146,7 +147,17 @@ def _trace(instruction: Instruction, arch: str, codes: dict[str, Any], output: t
     if "scale_a" in codes:
         options |= {"scale_a": codes["scale_a"][row], "scale_b": codes["scale_b"][:, col]}
     steps = plan(instruction.form, arithmetic_arch(instruction.form, arch))
-    return trace(steps, a[row], b[:, col], int(c[row, col]), **options)
+    found = trace(steps, a[row], b[:, col], int(c[row, col]), **options)
+    return [_by_column(step, options["columns"]) for step in found] if "columns" in options else found
+
+
+def _by_column(step: Any, columns: Any) -> Any:  # noqa: ANN401 (a TraceStep, an array)
+    """A step of a sparse instruction, its terms named by logical column instead of stored element."""
+    terms = [
+        replace(term, name=f"k={columns[int(term.name[2:])]}") if term.name.startswith("k=") else term
+        for term in step.terms
+    ]
+    return replace(step, terms=tuple(terms))
 
 
 def _say_step(number: int, count: int, step: Any) -> None:  # noqa: ANN401 (a TraceStep)
