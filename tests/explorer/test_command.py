@@ -48,16 +48,23 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path):
 
 
 def test_the_page_is_served_until_interrupted():
-    code = "from warpfrag.cli.explore import command; command.main(['--serve'])"
+    # whoever runs the tests in the background has its children ignore Ctrl-C: here it must count
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from warpfrag.cli.explore import command; command.main(['--serve'])"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        line = process.stdout.readline().decode()
-        port = int(line.split(":")[2].split("/")[0])
-        connection = HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request("GET", "/")
-        content = connection.getresponse().read().decode()
-        connection.close()
-        process.send_signal(SIGINT)
-        process.wait(timeout=20)
+        try:
+            line = process.stdout.readline().decode()
+            port = int(line.split(":")[2].split("/")[0])
+            connection = HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", "/")
+            content = connection.getresponse().read().decode()
+            connection.close()
+            process.send_signal(SIGINT)
+            process.wait(timeout=20)
+        finally:
+            process.kill()
 
     assert line == f"http://127.0.0.1:{port}/ shows the explorer; Ctrl-C ends it\n"
     assert content == build_page()
