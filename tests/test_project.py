@@ -198,6 +198,40 @@ def test_no_module_imports_itself_in_a_circle():
     assert find_cycle(graph) == []
 
 
+def floors(graph: dict[str, set[str]]) -> dict[str, int]:
+    """How high each module stands: one above the highest that it imports."""
+    found: dict[str, int] = {}
+
+    def floor(name: str) -> int:
+        if name not in found:
+            found[name] = 1 + max((floor(other) for other in graph[name]), default=-1)
+        return found[name]
+
+    for name in graph:
+        floor(name)
+    return found
+
+
+def test_the_module_graph_is_a_house_whose_imports_point_down():
+    """Draws the house, one line a floor; the drawing is shown when the test fails."""
+    graph = import_graph(SOURCE)
+    height = floors(graph)
+    house: dict[int, list[str]] = {}
+    for name, floor in height.items():
+        house.setdefault(floor, []).append(name.removeprefix("warpfrag."))
+    drawing = "\n".join(f"{floor:>2}  {' '.join(sorted(house[floor]))}" for floor in sorted(house, reverse=True))
+    print(drawing)  # noqa: T201 (the drawing is the point)
+
+    assert all(height[name] > height[other] for name, others in graph.items() for other in others)
+    assert height["warpfrag.tables"] == height["warpfrag.errors"] == 0
+    assert (
+        height["warpfrag.layout"]
+        < height["warpfrag.operand"]
+        < height["warpfrag.execute"]
+        < height["warpfrag.registry"]
+    )
+
+
 @pytest.mark.parametrize(
     ("statement", "circular"),
     [
