@@ -1,7 +1,8 @@
-"""What all tests share: how hypothesis searches, and a word about what is tested."""
+"""What all tests share: how hypothesis searches, and a word about what is tested and counted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import settings
@@ -17,3 +18,12 @@ settings.load_profile("same")
 
 def pytest_report_header():
     return f"warpfrag {warpfrag.__version__}: {Path(warpfrag.__file__).parent}"
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say at the end of a run how many kernels went through the assembler."""
+    counts = Counter()
+    for report in terminalreporter.getreports("passed"):
+        counts.update({name: n for name, n in report.user_properties if name.startswith("assembler: ")})
+    for name, count in sorted(counts.items()):
+        terminalreporter.write_line(f"{name}: {count}")
