@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from fractions import Fraction
 
 import ml_dtypes
@@ -46,6 +47,15 @@ def some_codes(name: str) -> range:
 def test_every_format_of_the_design_has_a_row():
     assert set(NAMES) <= set(wf.FORMATS)
     assert all(row.source for row in wf.FORMATS.values())
+
+
+def test_a_format_equals_its_name_and_its_copies():
+    mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    assert mma.a.format == "f16"
+    assert mma.a.format != "bf16"
+    assert mma.a.format != 16
+    assert mma.d.format in {"f32", "f64"}
+    assert pickle.loads(pickle.dumps(mma.a.format)) == mma.b.format  # noqa: S301 (our own bytes)
 
 
 @pytest.mark.parametrize("name", SMALL)

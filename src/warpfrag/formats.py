@@ -28,9 +28,9 @@ Kind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Format:
-    """One row of the table of formats; the fields are explained at its top."""
+    """One row of the table of formats; the fields are explained at its top. A format equals its name."""
 
     name: str
     bits: int
@@ -57,6 +57,14 @@ class Format:
     def __str__(self) -> str:
         """The name, as PTX spells it."""
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        """Whether this is the same format, or its name: `mma.a.format == "f16"`."""
+        return str(other) == self.name if isinstance(other, Format | str) else NotImplemented
+
+    def __hash__(self) -> int:
+        """That of the name."""
+        return hash(self.name)
 
     @property
     def is_float(self) -> bool:
