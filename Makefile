@@ -38,12 +38,10 @@ types: $(INSTALLED)  ## mypy --strict over src
 	@$(BIN)/mypy
 
 bench: $(INSTALLED)  ## run the benchmarks
-	@if [ -f benchmarks/run.py ]; then $(BIN)/python benchmarks/run.py; \
-	else echo "make bench: there are no benchmarks yet (benchmarks/run.py is missing)"; fi
+	@$(BIN)/python benchmarks/run.py
 
 docs: $(INSTALLED)  ## build the documentation
-	@if [ -f docs/build.py ]; then $(BIN)/python docs/build.py; \
-	else echo "make docs: there is nothing to build yet (docs/build.py is missing)"; fi
+	@$(BIN)/python docs/build.py
 
 dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel made from it
 	@rm -rf dist

@@ -61,6 +61,18 @@ def test_nothing_found_is_said_and_can_be_cleared(explorer):
     assert len(names(explorer)) == len(wf.find())
 
 
+def test_the_list_answers_at_once(explorer):
+    """Whoever clicks right after typing must not hit a line of the list before."""
+    first = explorer.show().evaluate("""() => {
+        const query = document.querySelector("#query");
+        query.value = "ldmatrix x2 trans";
+        query.dispatchEvent(new Event("input", { bubbles: true }));
+        return document.querySelector("#results a").dataset.name;
+    }""")
+
+    assert first == "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"
+
+
 def test_a_click_shows_the_instruction(explorer):
     tab = explorer.show()
     tab.fill("#query", "ldmatrix x2 trans")

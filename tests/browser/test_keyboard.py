@@ -34,7 +34,6 @@ def test_from_the_search_into_the_list_and_to_the_instruction(explorer):
     tab = explorer.show()
     tab.keyboard.press("/")
     tab.keyboard.type("ldmatrix m8n8")
-    tab.wait_for_function("document.querySelectorAll('#results a').length === 6")
     tab.keyboard.press("ArrowDown")
     tab.keyboard.press("ArrowDown")
     name = focus(tab)["name"]

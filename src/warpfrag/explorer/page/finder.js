@@ -96,7 +96,10 @@ function listItem({ name, op, shapeText, rest }) {
   );
 }
 
-/** Write the list piece by piece, each after a frame: typing and drawing need not wait for hundreds of lines. */
+/**
+ * Write the list piece by piece, so that typing and drawing need not wait for hundreds of lines. What can be seen is
+ * written at once: whoever clicks or presses a key right after typing must meet the new list, not the one before it.
+ */
 function listFound(state) {
   const turn = ++listing;
   const results = byId("results");
@@ -113,7 +116,7 @@ function listFound(state) {
     else markCurrent(state, { scroll: true });
   };
   const later = (start) => requestAnimationFrame(() => setTimeout(write, 0, start));
-  later(0);
+  write(0);
 }
 
 /** Mark the instruction that is shown in the list. */
