@@ -65,7 +65,8 @@ def gemm(
         raise InvalidOperand(msg)
     steps = max(1, -(-a.shape[1] // form.shape.k))
     depth = steps * form.shape.k - a.shape[1]
-    a, b = np.pad(a, ((0, 0), (0, depth))), np.pad(b, ((0, depth), (0, 0)))
+    if depth:
+        a, b = np.pad(a, ((0, 0), (0, depth))), np.pad(b, ((0, depth), (0, 0)))
     extra: dict[str, Any] = {}
     if form.is_sparse:
         rule = operands["a"].pattern

@@ -179,7 +179,7 @@ def test_operands_that_do_not_fit_are_refused(steps, change, complaint):
         matmul(steps, **drawn)
 
 
-@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.add_products, scalar.fused_step])
+@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.add_products_8, scalar.fused_step])
 def test_compiled_code_is_tied_to_the_text_of_every_kernel(kernel):
     """numba looks at one file only; a kernel calls others."""
     assert compiled.KERNELS_DIGEST in kernel._cache._cache_file._source_stamp

@@ -90,6 +90,7 @@ def codes_near(draw, name, shape):
     )
     if row.signed:
         codes |= random.integers(0, 2, count, dtype=np.uint64) << np.uint64(row.bits - 1)
+    codes[random.random(count) < draw(st.sampled_from([0.0, 0.0, 0.9]))] = 0
     strewn = draw(st.sampled_from([0.0, 0.02, 0.3]))
     lot = random.random(count)
     codes = np.where(lot < strewn, notable, codes)
@@ -160,3 +161,43 @@ def _first_rows(drawn, count):
     """The same product with fewer rows."""
     rows = ("a", "c", "columns", "scale_a")
     return {operand: codes[:, :count] if operand in rows else codes for operand, codes in drawn.items()}
+
+
+def _largest_significands(random, row, shape):
+    """All of one sign and exponent, every fraction bit set: sums as large as they get."""
+    return np.full(shape, ((row.bias << row.fraction) | ((1 << row.fraction) - 1)) << row.unused)
+
+
+def _mostly_zeros(random, row, shape):
+    """Nine of ten are 0, so that most steps meet no product; the rest are small numbers of either sign."""
+    codes = (row.bias << row.fraction) + random.integers(0, 1 << row.fraction, shape)
+    codes = (codes << row.unused) | (random.integers(0, 2, shape) << (row.bits - 1))
+    return np.where(random.random(shape) < 0.9, 0, codes)
+
+
+def _far_apart(random, row, shape):
+    """Exponents from one end of the range to the other: products far below what their row and column allow."""
+    exponent = random.choice([1, 2, (1 << row.exponent) - 3, (1 << row.exponent) - 2], shape)
+    return ((exponent << row.fraction) | random.integers(0, 1 << row.fraction, shape)) << row.unused
+
+
+@pytest.mark.parametrize("kind", [_largest_significands, _mostly_zeros, _far_apart])
+@pytest.mark.parametrize(
+    ("asked", "arch"), [form for form in FORMS if FORMATS[form[0].a].is_float and form[0].a != "f64"]
+)
+def test_the_twins_agree_where_the_vector_loop_has_exceptions(asked, arch, kind):
+    steps = plan(asked, arch)
+    random = np.random.default_rng(3)
+    shapes = operand_shapes(steps, 3, 9, 2 if steps.c == steps.d else 1)
+    drawn = {
+        operand: random.integers(100, 140, shape).astype(np.uint8)
+        if operand.startswith("scale")
+        else kind(random, FORMATS[name], shape).astype(code_type(name))
+        for operand, (name, shape) in shapes.items()
+    }
+    drawn["c"][:, 1] = 0
+    if steps.is_sparse:
+        drawn["columns"] = stored_columns(steps, random.integers(0, 12, drawn["a"].shape))
+    expected = TWINS["reference"](steps, **drawn)
+    found = TWINS["fast"](steps, **drawn)
+    assert [f"{code:x}" for code in found.ravel()] == [f"{code:x}" for code in expected.ravel()]

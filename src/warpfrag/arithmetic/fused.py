@@ -6,13 +6,15 @@ either whole tiles or, for one large tile, operands prepared once and rows dealt
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.sharing import LARGE_TILE, count_threads, share
+from warpfrag.arithmetic.sharing import LARGE_TILE, count_threads, cut, run_all, share
 from warpfrag.formats import FORMATS, Format
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     Codes = NDArray[Any]
 
+LINE = 64
+"""Bytes: arrays start at a line of the cache."""
 _NO_COLUMNS = np.empty((0, 0, 0), np.int32)
 
 
@@ -176,53 +180,54 @@ def _share_fused_tile(
     order, b_order, group = orders
     height, width = out.shape
     blocks = -(-width // BLOCK)
-    a_values = np.empty((height, order.size), np.float32)
-    a_relatives = np.empty((height, order.size), np.int8)
-    a_largest = np.empty((height, order.size // int(numbers[at.PRODUCTS])), np.int32)
-    a_flags = np.empty(height, np.uint8)
-    b_values = np.empty(blocks * b_order.size * BLOCK, np.float32)
-    b_relatives = np.empty(blocks * b_order.size * BLOCK, np.int8)
-    b_largest = np.empty(blocks * (b_order.size // group) * BLOCK, np.int32)
-    b_flags = np.zeros(width, np.uint8)
-    sums = np.empty((height, width), np.float32)
+    steps = order.size // int(numbers[at.PRODUCTS])
+    a_values, a_relatives, a_largest, a_crowded, a_flags, b_values, b_relatives, b_largest, b_flags, sums = _carve(
+        ((height, order.size), np.float32),
+        ((height, order.size), np.int8),
+        ((height, steps), np.int32),
+        ((height, steps), np.uint8),
+        ((height,), np.uint8),
+        ((blocks * b_order.size * BLOCK,), np.float32),
+        ((blocks * b_order.size * BLOCK,), np.int8),
+        ((blocks * (b_order.size // group) * BLOCK,), np.int32),
+        ((width,), np.uint8),
+        ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
+    )
+    b_flags[:] = 0
     rows = fused.rows_met(columns, order) if columns.size else columns
 
     def prepare_rows(first: int, last: int) -> None:
-        prepare_a(a, order, scale_a, numbers, a_values, a_relatives, a_largest, a_flags, first, last)
-        fused.read_sums(c, numbers, sums, first, last)
+        prepare_a(a, order, scale_a, numbers, a_values, a_relatives, a_largest, a_crowded, a_flags, first, last)
 
     def prepare_blocks(first: int, last: int) -> None:
         prepare_b(b, b_order, group, scale_b, numbers, b_values, b_relatives, b_largest, b_flags, first, last)
 
-    def multiply(first_row: int, last_row: int, first_block: int, last_block: int) -> None:
-        fused.fused_rows(
-            a_values,
-            a_relatives,
-            a_largest,
-            b_values,
-            b_relatives,
-            b_largest,
-            a,
-            b,
-            order,
-            rows,
-            scale_a,
-            scale_b,
-            numbers,
-            sums,
-            first_row,
-            last_row,
-            first_block,
-            last_block,
-        )
+    def multiply(*part: int) -> None:
+        prepared = (a_values, a_relatives, a_largest, a_crowded, b_values, b_relatives, b_largest)
+        codes_and_scales = (order, rows, scale_a, scale_b, numbers)
+        fused.read_sums(c, numbers, sums, *part)
+        fused.fused_rows(*prepared, a, b, *codes_and_scales, sums, *part)
+        fused.write_codes(sums, a_flags, b_flags, a, b, c, *codes_and_scales, out, *part)
 
-    def finish(first: int, last: int) -> None:
-        fused.write_codes(sums, a_flags, b_flags, a, b, c, order, rows, scale_a, scale_b, numbers, out, first, last)
-
-    share(prepare_rows, height, threads)
-    share(prepare_blocks, blocks, threads)
+    pieces = 4 * threads
+    run_all([*cut(prepare_blocks, blocks, pieces), *cut(prepare_rows, height, pieces)], threads)
     if height >= blocks:
-        share(lambda first, last: multiply(first, last, 0, blocks), height, threads, 4)
+        at_least = -(-height // fused.ROWS_AT_ONCE)
+        run_all(cut(lambda *some: multiply(*some, 0, blocks), height, max(pieces, at_least)), threads)
     else:
-        share(lambda first, last: multiply(0, height, first, last), blocks, threads, 4)
-    share(finish, height, threads)
+        run_all(cut(lambda *some: multiply(0, height, *some), blocks, pieces), threads)
+
+
+def _carve(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[Any]]:
+    """Arrays cut from one block of memory.
+
+    The C library keeps one large block for the next product; many smaller ones it hands back to the system, and
+    getting their pages again took a tenth of the time of a product of 512 x 512 x 512.
+    """
+    sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
+    starts = [0, *accumulate(-(-size // LINE) * LINE for size in sizes)]
+    memory = np.empty(starts[-1], np.uint8)
+    return [
+        memory[start : start + size].view(kind).reshape(shape)
+        for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=False)
+    ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
+
+    Task = Callable[[], None]
 
 SMALL = 1 << 19
 """Multiply-adds below which a thread costs more than it saves."""
@@ -27,16 +31,38 @@ def count_threads(asked: int | None, work: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def run_all(tasks: Iterable[Task], threads: int) -> None:
+    """Run the tasks on that many threads, the calling one among them; each takes the next task when it is free."""
+    waiting = deque(tasks)
+
+    def work() -> None:
+        while True:
+            try:
+                task = waiting.popleft()
+            except IndexError:
+                return
+            task()
+
+    helpers = min(threads, len(waiting)) - 1
+    if helpers < 1:
+        work()
+        return
+    with ThreadPoolExecutor(helpers) as pool:
+        started = [pool.submit(work) for _ in range(helpers)]
+        work()
+        for helper in started:
+            helper.result()
+
+
+def cut(task: Callable[[int, int], None], count: int, pieces: int) -> list[Task]:
+    """Tasks task(first, last) that together cover range(count)."""
+    pieces = min(count, pieces)
+    return [partial(task, *pair) for pair in pairwise(count * piece // pieces for piece in range(pieces + 1))]
+
+
 def share(task: Callable[[int, int], None], count: int, threads: int, pieces_each: int = 1) -> None:
     """Run task(first, last) over range(count), cut into pieces for the threads."""
-    pieces = min(count, threads * pieces_each)
-    if threads <= 1 or pieces <= 1:
-        task(0, count)
-        return
-    bounds = [count * piece // pieces for piece in range(pieces + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(task, *pair) for pair in pairwise(bounds)]:
-            done.result()
+    run_all(cut(task, count, threads * pieces_each if threads > 1 else 1), threads)
 
 
 def share_tiles_or_rows(

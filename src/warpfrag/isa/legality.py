@@ -63,10 +63,11 @@ def _match(words: Words) -> Form:
     wanted = fields(words)
     left = list(_forms_of(wanted.pop("op")))
     for axis, choice in wanted.items():
-        allowed = list(dict.fromkeys(getattr(form, axis) for form in left))
-        left = [form for form in left if getattr(form, axis) == choice]
-        if not left:
+        kept = [form for form in left if getattr(form, axis) == choice]
+        if not kept:
+            allowed = list(dict.fromkeys(getattr(form, axis) for form in left))
             raise Misspelt(_blame(words.op, axis, choice, allowed, wanted))
+        left = kept
     if "scale_vec" not in wanted and left[0].scale_vec and not forms()[left[0]][0].scale_vec_optional:
         sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
         msg = f"kind::{left[0].kind} needs one of {sizes}"

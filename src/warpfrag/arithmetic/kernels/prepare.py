@@ -1,8 +1,8 @@
 """Operands made ready for the vector loop: each element as a float32 and a small exponent, relative to its group.
 
 A *group* is what shares one step: for A the elements of one row, for B those of one column. In a group with largest
-exponent E, an element of exponent e and significand s becomes the float s * 2**(e - E) and the int8 e - E. So a
-product of any two formats fits float32, and the largest exponent of a step is a maximum of int8 sums.
+exponent E, an element of exponent e and significand s becomes the float s * 2**(e - E) and an int8 that stands for
+e - E. So a product of any two formats fits float32, and the largest exponent of a step is a maximum of int8 sums.
 
 B is cut into blocks of BLOCK columns, stored one after the other: a constant distance between rows is what lets
 LLVM prove that the rows it reads are not the line it writes.
@@ -16,9 +16,13 @@ from warpfrag.arithmetic.kernels import parameters as at
 from warpfrag.arithmetic.kernels.casts import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner, woven
 
-BLOCK = 256
+BLOCK = 512
 ZERO = np.int32(-30000)  # exponent of an element, or of a whole group, that is 0
-REL_ZERO = -64  # relative exponent of an element that is 0 or too small to matter
+WEIGHT_BITS = 10  # fraction bits, rounded up, of the significands that `prepare_a` adds up
+# A relative exponent is stored as NEAREST + (e - E), at least 0; that of an element that is 0 as NOTHING. So the sum
+# of two fits int8, and is negative just where a product is 0.
+NEAREST = 63
+NOTHING = -64
 
 
 @inner
@@ -54,7 +58,8 @@ def relate(significand: Real, exponent: Whole, largest: Whole) -> tuple[Real, Wh
     """An element relative to the largest exponent of its group."""
     distance = max(np.int32(exponent - largest), np.int32(-100))
     power = f32_of_bits(np.int32(np.int32(distance + np.int32(127)) << np.int32(23)))
-    relative = np.int32(REL_ZERO) if exponent == ZERO else max(distance, np.int32(REL_ZERO))
+    relative = max(np.int32(distance + np.int32(NEAREST)), np.int32(0))
+    relative = np.int32(NOTHING) if exponent == ZERO else relative
     return significand * power, np.int8(relative)
 
 
@@ -67,11 +72,17 @@ def prepare_a(
     values: Array,
     relatives: Array,
     largest: Array,
+    crowded: Array,
     flags: Array,
     first_row: Whole,
     last_row: Whole,
 ) -> None:
-    """Rows of A in the order of adding; `largest[row, step]`, `flags[row]` set where the row holds a special."""
+    """Rows of A in the order of adding; `flags[row]` set where the row holds a special.
+
+    For each step its largest exponent, and whether it is crowded: whether the products and C, in units of the grid,
+    might reach 2**31. A significand of B is below 2, so twice the sum of A's significands bounds the products; C is
+    below 2 as well.
+    """
     fraction = np.int32(numbers[at.FORMAT_A + at.FRACTION])
     bias = np.int32(numbers[at.FORMAT_A + at.BIAS])
     unused = np.int32(numbers[at.FORMAT_A + at.UNUSED])
@@ -79,11 +90,15 @@ def prepare_a(
     special_from = np.int32(numbers[at.FORMAT_A + at.SPECIAL_FROM])
     length = np.uintp(numbers[at.PRODUCTS])
     stored = np.uintp(order.size)
+    row_codes = np.empty(order.size, np.uint32)
     exponents = np.empty(order.size, np.int32)
+    room = (np.int64(1) << (30 + WEIGHT_BITS - numbers[at.FRACTION_BITS])) - 2
     for row in range(first_row, last_row):
+        for index in range(stored):  # apart, for this is no vector code and what follows is
+            row_codes[index] = codes[row, order[index]]
         any_special = False
         for index in range(stored):
-            code = codes[row, order[index]]
+            code = row_codes[index]
             significand, exponent, special = decode(code, fraction, bias, unused, sign_place, special_from)
             values[row, index] = significand
             exponents[index] = exponent
@@ -91,8 +106,11 @@ def prepare_a(
         for step in range(largest.shape[1]):
             first = np.uintp(step) * length
             top = ZERO
+            weight = np.int32(1 << WEIGHT_BITS)
             for index in range(first, first + length):
                 top = max(top, exponents[index])
+                weight += np.int32(abs(values[row, index]) * np.float32(1 << WEIGHT_BITS)) + np.int32(1)
+            crowded[row, step] = weight > room
             for index in range(first, first + length):
                 value, relative = relate(values[row, index], exponents[index], top)
                 values[row, index] = value
@@ -129,7 +147,7 @@ def pad_lines(values: Array, relatives: Array, at_row: Whole, width: Whole, padd
     """Zeros past the last column that do not ask for anything special."""
     for column in range(width, padded):
         values[at_row + column] = np.float32(0.0)
-        relatives[at_row + column] = np.int8(0)
+        relatives[at_row + column] = np.int8(NEAREST)
 
 
 @entry
