@@ -64,6 +64,19 @@ def test_a_folder_of_ones_own_counts_as_evidence(tmp_path: Path, monkeypatch: py
     assert mma.evidence("sm_80")[:3] == ("hardware", "NVIDIA A100, driver 1.2, 3 cases", 3)
 
 
+def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(wf.WarpfragError, match="no index.json .*; `python -m warpfrag.captured.write_index"):
+        wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm_80")
+
+
+def test_evidence_of_an_unknown_architecture_is_refused():
+    with pytest.raises(wf.IllegalInstruction, match="unknown arch 'sm90'; expected one of sm_70"):
+        wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm90")
+
+
 def test_a_capture_without_entries_is_refused(tmp_path: Path):
     from warpfrag.captured.files import open_capture, write_capture
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -195,3 +197,33 @@ def test_wmma_needs_a_measured_layout_for_registers_but_not_for_matrices():
 def test_what_nobody_modelled_is_refused():
     with pytest.raises(wf.NotModelled):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP), selector=0, arch="sm_80")
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ({"byte_id": 0}, r"byte_id is a pair, that of A and that of B, such as \(0, 0\); got 0"),
+        ({"thread_id": (0, 1, 2)}, r"thread_id is a pair, .*; got \(0, 1, 2\)"),
+        ({"byte_id": (1, 0)}, r"has no scale factors: it takes no byte_id, got \(1, 0\)"),
+    ],
+)
+def test_ids_that_mean_nothing_are_refused(ids: dict, message: str):
+    a, b = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
+    with pytest.raises(wf.InvalidOperand, match=message):
+        wf.execute("mma.m16n8k16.f32.f16.f16.f32", a, b, **ids)
+
+
+def test_a_refusal_travels_to_other_processes():
+    with pytest.raises(wf.IllegalInstruction) as refusal:
+        wf.get("mma.m16n8k17.f32.f16.f16.f32")
+    copy = pickle.loads(pickle.dumps(refusal.value))  # noqa: S301 (our own bytes)
+    assert (str(copy), copy.nearest) == (str(refusal.value), refusal.value.nearest)
+    assert copy.nearest
+
+
+def test_a_refusal_does_not_deny_a_legal_instruction():
+    with pytest.raises(wf.IllegalInstruction) as refusal:
+        wf.get("mma.sp.m16n8k32.f32.f16.f16.f32", selector=7)
+    assert str(refusal.value) == (
+        "'mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32': selector 7 is out of range; legal selectors are 0, 1"
+    )

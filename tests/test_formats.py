@@ -167,6 +167,23 @@ def test_what_does_not_fit_is_refused_by_both_twins(name: str, value: float, mes
             row.encode(value)
 
 
+def test_a_rounding_that_there_is_not_is_refused_by_both_twins():
+    for encode in (
+        lambda: wf.FORMATS["f16"].encode(0.1, rounding="rz"),
+        lambda: to_codes(wf.FORMATS["f16"], [0.1], rounding="rz"),
+    ):
+        with pytest.raises(wf.InvalidOperand, match="rounding is \"rne\" or None, got 'rz'"):
+            encode()
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant <= 52, reason="here longdouble is float64")
+def test_a_longdouble_is_not_rounded_without_a_word():
+    near_one = np.array([1], np.longdouble) + np.longdouble(2) ** -60
+    with pytest.raises(wf.InvalidOperand, match="a longdouble is taken by value only where float64 holds it"):
+        to_codes(wf.FORMATS["f64"], near_one)
+    assert to_codes(wf.FORMATS["f16"], near_one.round())[0] == 0x3C00
+
+
 def test_a_refusal_names_the_first_wrong_element():
     matrix = np.zeros((3, 4))
     matrix[1, 2] = 300

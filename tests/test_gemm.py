@@ -90,6 +90,23 @@ def test_block_scaled_products_scale_each_block():
     A, B = np.ones((5, 64)), np.ones((64, 3))
     SA, SB = np.array([[1.0, 2.0]] * 5), np.ones((2, 3))
     assert np.array_equal(wf.gemm(A, B, instruction=name, scale_a=SA, scale_b=SB, arch="sm_120"), np.full((5, 3), 96))
+    with pytest.raises(wf.InvalidOperand, match=r"scale_a: expected shape \(5, 2\), got \(5, 1\)"):
+        wf.gemm(A, B, instruction=name, scale_a=SA[:, :1], scale_b=SB, arch="sm_120")
+    with pytest.raises(wf.InvalidOperand, match=r"scale_b: expected shape \(2, 3\), got \(3, 3\)"):
+        wf.gemm(A, B, instruction=name, scale_a=SA, scale_b=np.ones((3, 3)), arch="sm_120")
+
+
+def test_blocks_that_only_padding_reaches_need_no_scale():
+    """An instruction of K = 64 with two blocks of 32: a K of 32 reaches one of them, a K of 33 both."""
+    name = "mma.m16n8k64.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
+    A, B = np.ones((2, 32)), np.ones((32, 3))
+    found = wf.gemm(A, B, instruction=name, scale_a=np.full((2, 1), 2.0), scale_b=np.ones((1, 3)), arch="sm_120")
+    assert np.array_equal(found, np.full((2, 3), 64))
+    with pytest.raises(wf.InvalidOperand, match=r"scale_a: expected shape \(2, 2\), got \(2, 1\)"):
+        wf.gemm(
+            np.ones((2, 33)), np.ones((33, 3)), instruction=name,
+            scale_a=np.ones((2, 1)), scale_b=np.ones((2, 3)), arch="sm_120",
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+
+import numpy as np
 import pytest
 
 import warpfrag as wf
@@ -39,22 +42,23 @@ def test_copies_are_all_listed_lowest_first():
     [
         ({"reg": "c1 r4"}, "loses r8"),  # a basis said twice, another never
         ({"reg": "c1"}, "loses r8"),
-        ({"reg": "c1 r8 r16"}, "full rank"),  # points outside
+        ({"reg": "c1 r4"}, "repeats or oversteps with r4"),
+        ({"reg": "c1 r8 r16"}, "full rank: it repeats or oversteps with r16"),  # points outside
         ({"lane": "c2 c4 r1 r2 r3"}, "loses r4"),
     ],
 )
 def test_a_row_without_full_rank_is_refused_when_read(changes: dict[str, str], word: str):
-    with pytest.raises(ValueError, match=word):
+    with pytest.raises(wf.InvalidOperand, match=word):
         accumulator(**changes)
 
 
 def test_an_unknown_coordinate_is_refused_when_read():
-    with pytest.raises(ValueError, match="basis 'x8'"):
+    with pytest.raises(wf.InvalidOperand, match="basis 'x8'"):
         accumulator(reg="c1 x8")
 
 
 def test_extents_must_be_powers_of_two():
-    with pytest.raises(ValueError, match="full rank"):
+    with pytest.raises(wf.InvalidOperand, match="these extents are no powers of two: 24"):
         Layout.parse({"row": 8, "col": 24}, lane="c1 c2 c4 r1 r2", reg="r4 c8 c16")
 
 
@@ -67,6 +71,7 @@ def test_extents_must_be_powers_of_two():
         ({"lane": 0, "slot": 1}, "slot is 0..0, got 1"),
         ({"lane": "five"}, "lane is an integer 0..31, got 'five'"),
         ({"lane": 1.5}, "lane is an integer 0..31, got 1.5"),
+        ({"lane": np.arange(3)}, r"lane is an integer 0..31, got array\(\[0, 1, 2\]\)"),
     ],
 )
 def test_a_place_outside_is_refused(place: dict[str, int], message: str):
@@ -86,6 +91,12 @@ def test_a_place_outside_is_refused(place: dict[str, int], message: str):
 def test_an_element_outside_is_refused(coordinates: dict[str, int], message: str):
     with pytest.raises(wf.InvalidOperand, match=message):
         accumulator().where(**coordinates)
+
+
+def test_coordinates_travel_to_other_processes():
+    element = accumulator().at(lane=5, reg=3)
+    copy = pickle.loads(pickle.dumps(element))  # noqa: S301 (our own bytes)
+    assert (copy, copy.row, type(copy)) == (element, element.row, type(element))
 
 
 def test_text_is_what_a_table_row_says():

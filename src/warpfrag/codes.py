@@ -8,19 +8,19 @@ taken by value, and refused where a value is not exact, unless rounding is asked
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats import check_rounding
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from warpfrag.formats import Format
+    from warpfrag.formats import Format, Rounding
 
-Rounding = Literal["rne"] | None
 MOST_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to here
 
 
@@ -41,9 +41,7 @@ def to_codes(
     number_format: Format, array: ArrayLike, *, rounding: Rounding = None, what: str = "matrix"
 ) -> NDArray[Any]:
     """Codes of an array of numbers: by its bits if its dtype is the natural one, else by value."""
-    if rounding not in {None, "rne"}:
-        msg = f'rounding is "rne" or None, got {rounding!r}'
-        raise InvalidOperand(msg)
+    check_rounding(rounding)
     numbers = np.asarray(array)
     if numbers.dtype == natural_dtype(number_format):
         return _codes_of_bits(number_format, numbers, what)
@@ -59,8 +57,8 @@ def check_codes(number_format: Format, array: ArrayLike, *, what: str = "matrix"
     if codes.dtype.kind not in "biu":
         msg = f"{what}: raw codes of {number_format} are unsigned integers, got dtype {codes.dtype}"
         raise InvalidOperand(msg)
-    wide_enough = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
-    if not wide_enough and codes.size:
+    cannot_exceed = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
+    if not cannot_exceed and codes.size:
         wrong = codes >= number_format.codes if number_format.bits < 64 else np.zeros(codes.shape, bool)
         if codes.dtype.kind == "i":
             wrong |= codes < 0
@@ -95,8 +93,11 @@ def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rou
             what,
             "an integer is taken by value only up to 2**53",
         )
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+    with np.errstate(invalid="ignore", over="ignore"):  # a signalling NaN is a NaN like any other
         values = numbers if numbers.dtype.kind in "iub" else numbers.astype(np.float64)
+    if numbers.dtype.kind == "f" and numbers.dtype.itemsize > values.dtype.itemsize:
+        lost = (values != numbers) & ~np.isnan(numbers)
+        _refuse_first(lost, numbers, what, "a longdouble is taken by value only where float64 holds it")
     if not number_format.is_float:
         return _integer_codes(number_format, values, rounding, what)
     return _float_codes(number_format, values.astype(np.float64), rounding, what)

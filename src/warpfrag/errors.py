@@ -6,7 +6,8 @@ the same facts as attributes, so that a program can use them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,10 @@ class IllegalInstruction(WarpfragError):
 
     def __str__(self) -> str:
         """Say the reason, then what is near."""
-        near = self.nearest
+        near = [name for name in self.nearest if name != self.name]  # a bad selector: the name itself is legal
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        return f"{self.name!r} is not a legal instruction: {self.reason}{hint}"
+        return f"{self.name!r}: {self.reason}{hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Find what is near before the error goes to another process: the function that finds it cannot go."""
+        return IllegalInstruction, (self.name, self.reason, partial(tuple, self.nearest))

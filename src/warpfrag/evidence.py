@@ -6,10 +6,10 @@ from typing import Literal, NamedTuple
 
 from warpfrag.arithmetic import plan
 from warpfrag.captured.index import evidence_rows
-from warpfrag.errors import NotModelled
+from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import operands
-from warpfrag.isa.rows import Form, architectures, legal_targets, targets
+from warpfrag.isa.rows import Form, legal_targets, targets
 
 Level = Literal["specified", "hardware", "published", "not modelled"]
 
@@ -30,11 +30,12 @@ class Evidence(NamedTuple):
 
 def evidence(form: Form, arch: str) -> Evidence:
     """What is known of a form on an architecture or target."""
-    wanted = targets()[arch].arch if arch in targets() else arch
+    if arch not in targets():
+        raise IllegalInstruction(spell(form), f"unknown arch {arch!r}; expected one of {', '.join(targets())}")
+    wanted = targets()[arch].arch
     able = {targets()[target].arch for target in legal_targets(form)}
     if wanted not in able:
-        reason = f"not legal on {arch}" if wanted in architectures() else f"unknown arch {arch!r}"
-        return Evidence("not modelled", reason)
+        return Evidence("not modelled", f"not legal on {arch}")
     if not form.is_product:
         return _mover_evidence(form, wanted)
     try:

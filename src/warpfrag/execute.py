@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from warpfrag.operand import Operand, Rounding
+    from warpfrag.formats import Rounding
+    from warpfrag.operand import Operand
 
 FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
 
@@ -56,6 +57,8 @@ def execute(
     what that architecture computes.
     """
     runner = _runner(instruction, arch)
+    if byte_id != (0, 0) or thread_id != (0, 0):
+        _check_ids(runner.form, byte_id=byte_id, thread_id=thread_id)
     if selector is None and metadata is None and scale_a is None and scale_b is None and runner.is_quick(a, b, c):
         return runner.run_tile(a, b, c)
     given = [runner.a.check(a), runner.b.check(b)]
@@ -250,6 +253,17 @@ class Runner:
                 ids = {"byte_id": byte_id[side], "thread_id": thread_id[side]}
                 found[role] = _tiles(self.operands[role].unpack(chosen[role], **ids, raw=True), batch, 2)
         return found
+
+
+def _check_ids(form: Form, **ids: Any) -> None:  # noqa: ANN401 (whatever a user passes)
+    """Refuse ids that are no pairs, and ids where there are no scale factors to choose."""
+    for name, pair in ids.items():
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            msg = f"{name} is a pair, that of A and that of B, such as (0, 0); got {pair!r}"
+            raise InvalidOperand(msg)
+        if not form.block_scale and tuple(pair) != (0, 0):
+            msg = f"{spell(form)} has no scale factors: it takes no {name}, got {pair!r}"
+            raise InvalidOperand(msg)
 
 
 @cache

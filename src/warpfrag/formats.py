@@ -10,7 +10,7 @@ the row.
     >>> FORMATS["e4m3"].encode(448.0) == 0x7E
     True
 
-`decode` and `encode` here are the readable scalar pair. `warpfrag.fragment` has the array twins.
+`decode` and `encode` here are the readable scalar pair. `warpfrag.codes` has the array twins.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ from warpfrag.tables import read_table
 
 Kind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
+Rounding = Literal["rne"] | None
+"""What becomes of a value that no code holds: the nearest, ties to even, or a refusal."""
+
+
+def check_rounding(rounding: object) -> None:
+    """Refuse a rounding that there is not."""
+    if rounding not in {None, "rne"}:
+        msg = f'rounding is "rne" or None, got {rounding!r}'
+        raise InvalidOperand(msg)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,17 +149,18 @@ class Format:
             return sign * math.ldexp(fraction, self.emin - self.fraction)
         return sign * math.ldexp((1 << self.fraction) | fraction, exponent - self.bias - self.fraction)
 
-    def encode(self, value: float | Fraction, *, rounding: Literal["exact", "rne"] = "exact") -> int:
+    def encode(self, value: float | Fraction, *, rounding: Rounding = None) -> int:
         """The code of a value; refused where none is exact, unless `rounding="rne"` takes the nearest, ties to even.
 
         Too large a value becomes an infinity where the format has one and is refused where it has none.
         """
+        check_rounding(rounding)
         if isinstance(value, float) and not math.isfinite(value):
             return self._encode_special(value)
         exact = Fraction(value)
         if not self.is_float:
             code = round(exact)  # Python rounds half to even
-            if code != exact and rounding == "exact":
+            if code != exact and rounding is None:
                 raise InvalidOperand(self._refusal(value))
             if not self.min <= code <= self.max:
                 raise InvalidOperand(self._refusal(value))
@@ -161,7 +171,7 @@ class Format:
         magnitude = self._encode_magnitude(abs(exact), value, rounding)
         return magnitude | (self.sign_bit if negative else 0)
 
-    def _encode_magnitude(self, exact: Fraction, value: float | Fraction, rounding: str) -> int:
+    def _encode_magnitude(self, exact: Fraction, value: float | Fraction, rounding: Rounding) -> int:
         exponent = self.emin
         if exact:
             floor_log2 = exact.numerator.bit_length() - exact.denominator.bit_length()
@@ -170,7 +180,7 @@ class Format:
             exponent = max(floor_log2, self.emin if self.fraction else -self.bias)
         scaled = exact / Fraction(2) ** (exponent - self.fraction)
         units = round(scaled)
-        if (units != scaled and rounding == "exact") or (not self.fraction and units == 0):
+        if (units != scaled and rounding is None) or (not self.fraction and units == 0):
             raise InvalidOperand(self._refusal(value))
         if not self.fraction:
             code = exponent + self.bias + (units - 1)
@@ -181,7 +191,7 @@ class Format:
             code = ((exponent + self.bias - 1) << self.fraction) + units
         infinity = ((1 << self.exponent) - 1) << self.fraction
         if self.infinity and code >= infinity:
-            if rounding == "exact":
+            if rounding is None:
                 raise InvalidOperand(self._refusal(value))
             return infinity << self.unused
         last = (1 << (self.exponent + self.fraction)) - 1 - (self.nan == "ones")

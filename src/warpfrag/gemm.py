@@ -22,8 +22,9 @@ from warpfrag.sparsity import compress, logical_columns
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.formats import Rounding
     from warpfrag.isa.rows import Form, HasForm
-    from warpfrag.operand import Registers, Rounding
+    from warpfrag.operand import Registers
 
 
 def gemm(
@@ -63,17 +64,17 @@ def gemm(
     if c.shape != (rows, columns):
         msg = f"C is {c.shape[0]} x {c.shape[1]}, expected {rows} x {columns}"
         raise InvalidOperand(msg)
-    steps = max(1, -(-a.shape[1] // form.shape.k))
-    depth = steps * form.shape.k - a.shape[1]
-    if depth:
-        a, b = np.pad(a, ((0, 0), (0, depth))), np.pad(b, ((0, depth), (0, 0)))
+    depth = a.shape[1]
+    padding = max(1, -(-depth // form.shape.k)) * form.shape.k - depth
+    if padding:
+        a, b = np.pad(a, ((0, 0), (0, padding))), np.pad(b, ((0, padding), (0, 0)))
     extra: dict[str, Any] = {}
     if form.is_sparse:
         rule = operands["a"].pattern
         a, fields = compress(rule, a)
         extra["columns"] = logical_columns(rule, fields, ordered=True)[None]
     if form.block_scale or scale_a is not None or scale_b is not None:
-        extra |= _scales(form, scale_a, scale_b, (rows, steps, columns), raw=raw, rounding=rounding)
+        extra |= _scales(form, scale_a, scale_b, (rows, depth, columns), raw=raw, rounding=rounding)
     codes = matmul(plan(form, wanted), a[None], b[None], c[None], threads=threads, **extra)[0]
     return codes if raw else from_codes(operands["d"].format, codes)
 
@@ -106,8 +107,10 @@ def _scales(
         msg = f"{spell(form)} needs scale_a and scale_b"
         raise InvalidOperand(msg)
     operands = operands_of(form, "")
-    rows, steps, columns = extents
-    blocks = steps * operands["scale_a"].shape[1]
+    rows, depth, columns = extents
+    per_step = operands["scale_a"].shape[1]
+    blocks = max(1, -(-depth // form.shape.k)) * per_step
+    needed = -(-depth // (form.shape.k // per_step))  # the others are reached by padding only
     one = operands["scale_a"].format.encode(1.0)
     found = {}
     for axis, (operand, scales, what) in enumerate(
@@ -115,8 +118,8 @@ def _scales(
     ):
         codes = _codes(operand, scales, what, raw=raw, rounding=rounding)
         outer, given = (codes.shape[0], codes.shape[1]) if axis == 0 else (codes.shape[1], codes.shape[0])
-        if outer != (rows, columns)[axis] or given > blocks:
-            shape = (rows, blocks) if axis == 0 else (blocks, columns)
+        if outer != (rows, columns)[axis] or not needed <= given <= blocks:
+            shape = (rows, needed) if axis == 0 else (needed, columns)
             msg = f"{what}: expected shape {shape}, got {codes.shape}"
             raise InvalidOperand(msg)
         padding = ((0, 0), (0, blocks - given)) if axis == 0 else ((0, blocks - given), (0, 0))

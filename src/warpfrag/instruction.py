@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.evidence import Evidence
+    from warpfrag.formats import Rounding
     from warpfrag.layout import Layout
-    from warpfrag.operand import Rounding
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ class Instruction:
         rule = self._sparse_pattern()
         fields = np.asarray(metadata)
         if fields.shape[-2:] != self.metadata.shape:
-            msg = f"{self.name}: expected metadata codes of shape (..., {self.metadata.shape}), got {fields.shape}"
+            rows, chunks = self.metadata.shape
+            msg = f"{self.name}: expected metadata codes of shape (..., {rows}, {chunks}), got {fields.shape}"
             raise InvalidSparsity(msg)
         full = sparsity.expand(rule, self.a.codes(stored, raw=raw), fields, ordered=self.form.is_ordered)
         return full if raw else codes.from_codes(self.a.format, full)

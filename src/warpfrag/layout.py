@@ -41,6 +41,7 @@ swizzled shared memory would not fit; every fragment of every warp-level instruc
 
 from __future__ import annotations
 
+import operator
 from collections import namedtuple
 from dataclasses import dataclass
 from functools import cache
@@ -80,7 +81,14 @@ COPY = Basis("", 0)
 @cache
 def coordinate_type(dims: tuple[str, ...]) -> Any:  # noqa: ANN401 (a class made from data)
     """The named tuple whose fields are these coordinates."""
-    return namedtuple("Coordinate", dims)  # noqa: PYI024 (the fields are data)
+    fields: Any = namedtuple("Coordinate", dims)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
+    # pickle looks a class up by its name and would not find one that is made from data
+    travel = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (dims, tuple(self)))}
+    return type("Coordinate", (fields,), travel)
+
+
+def _coordinate(dims: tuple[str, ...], indices: tuple[int, ...]) -> Any:  # noqa: ANN401 (of a class made from data)
+    return coordinate_type(dims)._make(indices)
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ class Layout:
                 return COPY
             if word[0] not in by_letter or not word[1:].isdigit():
                 msg = f"basis {word!r}: expected 0, or one of {' '.join(by_letter)} and a number"
-                raise ValueError(msg)
+                raise InvalidOperand(msg)
             return Basis(by_letter[word[0]], int(word[1:]))
 
         bases = (tuple(read(word) for word in text.split()) for text in (lane, reg, slot))
@@ -115,10 +123,15 @@ class Layout:
             Basis(dim, 1 << bit) for dim, extent in self.extents.items() for bit in range(extent.bit_length() - 1)
         ]
         reached = [basis for basis in self.bases if basis.step]
-        if sorted(wanted) != sorted(reached) or any(extent & (extent - 1) for extent in self.shape):
-            lost = " ".join(str(basis) for basis in wanted if basis not in reached) or "nothing"
-            msg = f"layout {self} of shape {self.shape} has not full rank: it loses {lost}"
-            raise ValueError(msg)
+        faults: dict[str, list[Basis] | list[int]] = {
+            "it loses": [basis for basis in wanted if basis not in reached],
+            "it repeats or oversteps with": [basis for basis in reached if reached.count(basis) > wanted.count(basis)],
+            "these extents are no powers of two:": [extent for extent in self.shape if extent & (extent - 1)],
+        }
+        said = [f"{fault} {' '.join(dict.fromkeys(map(str, found)))}" for fault, found in faults.items() if found]
+        if said:
+            msg = f"layout {self} of shape {self.shape} has not full rank: {'; '.join(said)}"
+            raise InvalidOperand(msg)
 
     def __str__(self) -> str:
         """The bases, as a table row spells them."""
@@ -192,8 +205,8 @@ class Layout:
 def check_index(name: str, index: int, extent: int) -> None:
     """Refuse an index that is not an integer in 0..extent-1."""
     try:
-        index = index.__index__()
-    except AttributeError:
+        index = operator.index(index)
+    except TypeError:
         msg = f"{name} is an integer 0..{extent - 1}, got {index!r}"
         raise InvalidOperand(msg) from None
     if not 0 <= index < extent:

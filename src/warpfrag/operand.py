@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
 from warpfrag.isa.names import spell
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from warpfrag.formats import Format
+    from warpfrag.formats import Format, Rounding
     from warpfrag.isa.patterns import Pattern
     from warpfrag.isa.rows import Form
     from warpfrag.layout import Place
-
-Rounding = Literal["rne"] | None
 
 
 class Bits(NamedTuple):

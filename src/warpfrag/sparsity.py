@@ -81,7 +81,8 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any], *, ordered: bool) -> 
     """The logical column of every stored element, [..., rows, cols/2]; an illegal code is refused."""
     codes = np.asarray(metadata)
     if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < CODES):
-        msg = f"metadata codes are integers 0..{CODES - 1}"
+        came = f"{codes.min()}..{codes.max()}" if codes.dtype.kind in "iu" else f"dtype {codes.dtype}"
+        msg = f"metadata codes are integers 0..{CODES - 1}, got {came}"
         raise InvalidSparsity(msg)
     kept = _columns(rule.name, ordered=ordered)[codes]
     if (kept < 0).any():
@@ -105,7 +106,11 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any], *, ordered: bool) -> 
 def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any], *, ordered: bool) -> NDArray[Any]:
     """The full matrix of codes, zero where nothing is stored."""
     columns = logical_columns(rule, metadata, ordered=ordered)
-    batch = np.broadcast_shapes(stored.shape, columns.shape)
+    try:
+        batch = np.broadcast_shapes(stored.shape, columns.shape)
+    except ValueError:
+        msg = f"leading axes do not broadcast: stored elements {stored.shape}, metadata codes {metadata.shape}"
+        raise InvalidSparsity(msg) from None
     full = np.zeros((*batch[:-1], 2 * batch[-1]), stored.dtype)
     np.put_along_axis(full, np.broadcast_to(columns, batch), np.broadcast_to(stored, batch), axis=-1)
     return full

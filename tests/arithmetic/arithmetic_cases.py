@@ -1,15 +1,14 @@
-"""What the arithmetic tests share: a stand-in for an instruction, the twins, and codes worth trying."""
+"""What the arithmetic tests share: forms, the twins, and codes worth trying."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.arithmetic import fast, reference
 from warpfrag.formats import FORMATS
+from warpfrag.isa.rows import Form, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,46 +18,10 @@ if TYPE_CHECKING:
 TWINS: dict[str, Callable[..., Any]] = {"reference": reference.matmul, "fast": fast.matmul}
 
 
-@dataclass(frozen=True)
-class Shape:
-    """M, N and K."""
-
-    m: int
-    n: int
-    k: int
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """The least that `warpfrag.arithmetic.plan` asks of an instruction."""
-
-    op: str
-    shape: Shape
-    a: str
-    b: str
-    c: str
-    d: str
-    kind: str = ""
-    scale_vec: str = ""
-    scale_type: str = ""
-    satfinite: bool = False
-    bitop: str = ""
-    rounding: str = ""
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether A is stored compressed."""
-        return self.op.startswith("mma.sp")
-
-
-def instruction(op: str, shape: str, types: str, **qualifiers: Any) -> Instruction:
+def instruction(op: str, shape: str, types: str, **qualifiers: Any) -> Form:
     """`instruction("mma", "m16n8k16", "f32.f16.f16.f32")`: the types are D, A, B, C, as PTX writes them."""
-    sizes = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", shape)
-    if sizes is None:
-        msg = f"not a shape: {shape}"
-        raise ValueError(msg)
     d, a, b, c = types.split(".")
-    return Instruction(op, Shape(*(int(size) for size in sizes.groups())), a, b, c, d, **qualifiers)
+    return Form(op, Shape.parse(shape), d=d, a=a, b=b, c=c, **qualifiers)
 
 
 def code_type(name: str) -> type[np.unsignedinteger[Any]]:

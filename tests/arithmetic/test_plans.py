@@ -112,7 +112,7 @@ INTEGERS = [
 ]
 
 
-@pytest.mark.parametrize("arch", ["sm_72", "sm_75", *AMPERE, "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_121"])
+@pytest.mark.parametrize("arch", ["sm_75", *AMPERE, "sm_89", "sm_90", "sm_100", "sm_103", "sm_110", "sm_121"])
 @pytest.mark.parametrize("asked", INTEGERS)
 def test_integers_are_specified_everywhere(asked, arch):
     assert plan(asked, arch).level == "specified"
@@ -173,7 +173,8 @@ def test_every_row_has_a_source_and_a_level():
     assert len(rows) > 40
     for row in rows:
         assert row["source"]
-        assert row["level"] in ("specified", "published", "hardware")
+        level = row.get("level")
+        assert level in ("specified", "published", "hardware") or (level is None and row["unit"] and "steps" in row)
 
 
 def test_no_two_units_answer_the_same_question():
@@ -204,11 +205,9 @@ def test_a_broken_row_of_units_is_refused(change, complaint):
 def test_looking_up_a_plan_imports_neither_numpy_nor_numba():
     program = """
 import sys
-from types import SimpleNamespace
 from warpfrag.arithmetic import plan
-asked = SimpleNamespace(op="mma", shape=SimpleNamespace(m=16, n=8, k=16), a="f16", b="f16", c="f32", d="f32", kind="",
-    scale_vec="", scale_type="", satfinite=False, bitop="", rounding="", is_sparse=False)
-plan(asked, "sm_90")
+from warpfrag.isa.rows import Form, Shape
+plan(Form("mma", Shape(16, 8, 16), a="f16", b="f16", c="f32", d="f32"), "sm_90")
 heavy = sorted({"numpy", "numba", "llvmlite"} & set(sys.modules))
 sys.exit(", ".join(heavy) or None)
 """

@@ -247,7 +247,7 @@ def test_words_that_are_no_text_are_refused_quietly():
     )
 
     assert found.returncode == 2
-    assert "'mma\\udcff' is not a legal instruction" in found.stderr
+    assert "'mma\\udcff': " in found.stderr
 
 
 def test_tables_are_aligned():

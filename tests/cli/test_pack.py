@@ -173,6 +173,8 @@ def test_the_two_words_of_an_f64_register_may_be_given_as_one(run):
     ("operand", "stdin", "message"),
     [
         ("a", "1 2 x", "stdin, line 1: 'x' is not a number"),
+        ("a", "1 3c00", "stdin, line 1: '3c00' is not a number"),
+        ("a", "a b", "stdin, line 1: 'a' is not a number"),
         ("a", "", "stdin: expected 16\N{MULTIPLICATION SIGN}32 numbers, 512 in all, got 0"),
         ("a", "1 2 3", "stdin: expected 16\N{MULTIPLICATION SIGN}32 numbers, 512 in all, got 3"),
         ("b", "1 " * 32 + "\n" + "1 " * 224, "8 in each line, got 32 in line 1"),

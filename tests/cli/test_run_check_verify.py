@@ -44,6 +44,35 @@ def test_run_takes_matrices_and_registers_from_files(tmp_path, capsys: pytest.Ca
     assert found["registers"]["b"]["5"] == mma.b.pack(B)[5].tolist()
 
 
+def test_run_shows_registers_only_where_the_fragments_are_known(capsys: pytest.CaptureFixture[str]):
+    name = "wmma.mma.row.col.m16n16k16.f32.f32"
+    assert main(["run", name, "--arch", "sm_90", "--registers", "0"]) == 0
+    assert main(["run", name, "--arch", "sm_80"]) == 0
+    assert main(["run", name, "--arch", "sm_80", "--registers", "0"]) == 2
+    assert "nobody has measured the wmma fragments of sm_80" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([F16, "--registers", "7-5"], "lanes are numbers 0..31, such as 0,5-7, or all; got '7-5'"),
+        ([F16, "--trace", "0", "0", "--mma", "1"], "--mma goes with --trace, and with m8n8k4 of f16"),
+        (["mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "--mma", "1"], "--mma goes with --trace"),
+    ],
+)
+def test_run_refuses_what_it_would_ignore(words: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["run", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_run_refuses_the_registers_of_a_sparse_a(tmp_path, capsys: pytest.CaptureFixture[str]):
+    np.save(tmp_path / "A.npy", np.zeros((32, 4), np.uint32))
+    assert main(["run", "mma.sp.m16n8k32.f32.f16.f16.f32", "--a", str(tmp_path / "A.npy")]) == 2
+    assert "registers of a sparse A mean nothing without their metadata: give the full A, 16 x 32" in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("name", [
     F16, "mma.sp.m16n8k64.f32.e4m3.e4m3.f32", "mma.m16n8k32.s32.s8.s8.s32", "mma.m8n8k4.f64.f64.f64.f64",
     "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16", "wmma.mma.row.col.m16n16k16.f16.f32",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic.engines import Engine, engine_for
+from warpfrag.codes import code_dtype
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     Codes = NDArray[Any]
 
 _engine = lru_cache(maxsize=None)(engine_for)
-_CODE_TYPES = {1: np.uint8, 4: np.uint8, 6: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def matmul(
@@ -46,7 +46,7 @@ def matmul(
     the result does not depend on it.
     """
     _check(plan, a, b, c, columns, scale_a, scale_b)
-    code_type = _CODE_TYPES[FORMATS[plan.d].bits]
+    code_type = code_dtype(FORMATS[plan.d])
     if c.size == 0:
         return np.empty(c.shape, code_type)
     engine: Engine = _engine(plan)

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.arithmetic.units import Level, Unit, find_unit
 from warpfrag.errors import NotModelled
 from warpfrag.formats import FORMATS
+from warpfrag.isa.rows import architectures
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from warpfrag.isa.rows import Form
 
 Do = Literal[
     "read_c",
@@ -38,78 +42,7 @@ Do = Literal[
 Onto = Literal["c", "zero", "previous"]
 
 _CONDITIONS = ("op", "a", "shape", "kind", "bitop", "accumulators", "arch")
-
-
-class ShapeLike(Protocol):
-    """Rows, columns and depth of an instruction."""
-
-    @property
-    def m(self) -> int:
-        """Rows of A and D."""
-
-    @property
-    def n(self) -> int:
-        """Columns of B and D."""
-
-    @property
-    def k(self) -> int:
-        """Columns of A, rows of B."""
-
-
-class InstructionLike(Protocol):
-    """What the lowering needs to know of an instruction; formats are names such as "f16"."""
-
-    @property
-    def op(self) -> str:
-        """mma, mma.sp, mma.sp::ordered_metadata or wmma.mma."""
-
-    @property
-    def shape(self) -> ShapeLike:
-        """M, N and K."""
-
-    @property
-    def a(self) -> str:
-        """Format of A."""
-
-    @property
-    def b(self) -> str:
-        """Format of B."""
-
-    @property
-    def c(self) -> str:
-        """Format of C."""
-
-    @property
-    def d(self) -> str:
-        """Format of D."""
-
-    @property
-    def kind(self) -> str:
-        """The .kind qualifier, or ""."""
-
-    @property
-    def scale_vec(self) -> str:
-        """1X, 2X, 4X, or "" where there are no scale factors."""
-
-    @property
-    def scale_type(self) -> str:
-        """Format of the scale factors, or ""."""
-
-    @property
-    def satfinite(self) -> bool:
-        """Whether integers clamp instead of wrapping."""
-
-    @property
-    def bitop(self) -> str:
-        """xor, and, or "" where A and B are not bits."""
-
-    @property
-    def rounding(self) -> str:
-        """rn, rz, rm, rp, or "" for the default, which is rn."""
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether A is stored compressed."""
+_ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 
 @dataclass(frozen=True)
@@ -168,7 +101,7 @@ class Plan:
         return tuple(step for step in self.steps if step.do in ("fused", "scaled", "grouped"))
 
 
-def plan(instruction: InstructionLike, arch: str) -> Plan:
+def plan(instruction: Form, arch: str) -> Plan:
     """How `instruction` runs on `arch` (a trailing a or f, as in sm_90a, changes nothing).
 
     Raises NotModelled where nobody has published or measured it.
@@ -212,15 +145,20 @@ def plan(instruction: InstructionLike, arch: str) -> Plan:
         native=row["native"],
         machine=_spell_machine(row, instruction, base),
         source=source,
-        level=row["level"],
+        level=row["level"] if unit is None else unit.level,
     )
 
 
 @cache
 def _read_rows() -> tuple[dict[str, Any], ...]:
-    """The rows of the table; one that names an unknown condition or step is refused."""
+    """The rows of the table; one that names an unknown condition, architecture, step or format is refused."""
     rows = tuple(read_table("lowering")["lowering"])
     for row in rows:
+        named = [key.removeprefix("piece_") for key in row if key not in (*_CONDITIONS, *_ANSWERS)]
+        named = [name for name in (*named, *row.get("arch", ())) if name not in architectures()]
+        if named:
+            msg = f"lowering table: unknown keys or architectures {named}"
+            raise ValueError(msg)
         for written in row["steps"]:
             if written["do"] not in Do.__args__:  # type: ignore[attr-defined]
                 msg = f"lowering table: unknown step {written['do']!r}"
@@ -232,13 +170,12 @@ def _read_rows() -> tuple[dict[str, Any], ...]:
     return rows
 
 
-def _find_row(instruction: InstructionLike, arch: str) -> dict[str, Any] | None:
+def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
     """The first row whose every condition fits."""
-    shape = instruction.shape
     facts = {
         "op": instruction.op,
         "a": instruction.a,
-        "shape": f"m{shape.m}n{shape.n}k{shape.k}",
+        "shape": str(instruction.shape),
         "kind": instruction.kind,
         "bitop": instruction.bitop,
         "accumulators": f"{instruction.d}.{instruction.c}",
@@ -269,7 +206,7 @@ def _resolve_steps(written_steps: list[dict[str, Any]], unit: Unit | None, store
     return tuple(steps)
 
 
-def _spell_machine(row: dict[str, Any], instruction: InstructionLike, arch: str) -> str:
+def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
     """The machine instructions as text, with the shape and types filled in."""
     shape = instruction.shape
     piece = row.get(f"piece_{arch}", row.get("piece"))
@@ -299,13 +236,10 @@ def _spell_machine(row: dict[str, Any], instruction: InstructionLike, arch: str)
     )
 
 
-def _refusal(instruction: InstructionLike, arch: str) -> str:
+def _refusal(instruction: Form, arch: str) -> str:
     """One sentence on what is not known."""
-    shape = instruction.shape
-    name = (
-        f"{instruction.op} m{shape.m}n{shape.n}k{shape.k} "
-        f"{instruction.d}.{instruction.a}.{instruction.b}.{instruction.c}"
-    )
+    types = f"{instruction.d}.{instruction.a}.{instruction.b}.{instruction.c}"
+    name = f"{instruction.op} {instruction.shape} {types}"
     if instruction.kind:
         name += f" kind::{instruction.kind}"
     if instruction.is_sparse:

@@ -215,16 +215,16 @@ class _Output:
 
     def run(self, a: Sequence[int], b: Sequence[int], c: int, scale_a: Sequence[int], scale_b: Sequence[int]) -> int:
         """One instruction: codes of A's stored elements, of the B elements they meet, of C and of the scales."""
-        first = self.plan.steps[-1].do
-        if first == "integer":
+        last = self.plan.steps[-1].do  # the step that gives D; those before it may only convert
+        if last == "integer":
             return self._integer(a, b, c)
-        if first == "popcount":
+        if last == "popcount":
             result = count_bits(a, b, c, self.plan.bitop)
             self._record(f"C + popcount(A {self.plan.bitop} B)", (), result, "mod 2**32")
             return result
         numbers_a = [unpack(self.plan.operand_a, convert(code, self.plan.a, self.plan.operand_a)) for code in a]
         numbers_b = [unpack(self.plan.operand_b, convert(code, self.plan.b, self.plan.operand_b)) for code in b]
-        if first == "fma_f64":
+        if last == "fma_f64":
             return self._chain_f64(numbers_a, numbers_b, c)
         return self._steps(numbers_a, numbers_b, c, scale_a, scale_b)
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.captured.folders import folders
+from warpfrag.errors import WarpfragError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +28,14 @@ class EvidenceRow(NamedTuple):
 
 @cache
 def _rows(folder: Path) -> dict[tuple[str, str], list[EvidenceRow]]:
-    with (folder / INDEX).open(encoding="utf-8") as file:
-        captures = json.load(file)["captures"]
+    try:
+        text = (folder / INDEX).read_text(encoding="utf-8")
+    except OSError:
+        command = f"python -m warpfrag.captured.write_index {folder}"
+        msg = f"there is no {INDEX} among the captures in {str(folder)!r}; `{command}` writes it"
+        raise WarpfragError(msg) from None
     found: dict[tuple[str, str], list[EvidenceRow]] = {}
-    for capture in captures:
+    for capture in json.loads(text)["captures"]:
         for name, cases in capture["cases"].items():
             row = EvidenceRow(capture["device"], capture["driver"], cases)
             found.setdefault((name, capture["arch"]), []).append(row)

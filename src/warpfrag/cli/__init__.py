@@ -2,8 +2,9 @@
 
 To add a verb, add a line to `VERBS` and a module of that name whose `command` is made by `warpfrag.cli.command.verb`.
 
-Exit codes: 0, 1 for a question answered with no (`legal`, an empty `list`), 2 for bad input: one sentence on stderr
-and, with `--json`, an object `{"schema": 1, "error": {...}}` on stdout.
+Exit codes: 0; 1 for a question answered with no (`legal`, an empty `list`, a difference in `check` or `verify`, a
+mistake that `vectors --self-check` misses); 3 for `verify` without a GPU; 2 for bad input: one sentence on stderr and,
+with `--json`, an object `{"schema": 1, "error": {...}}` on stdout.
 
 A verb's module becomes an attribute of this one when it is loaded, so the builtin `list` must not be called here.
 """

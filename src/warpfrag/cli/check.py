@@ -15,7 +15,7 @@ from warpfrag.registry import get
 if TYPE_CHECKING:
     from warpfrag.captured import Case
 
-LABEL = 58
+LABEL_WIDTH = 58
 
 
 @verb("warpfrag check                    # all of it, one line per family", "warpfrag check --only mma.sp")
@@ -43,7 +43,7 @@ def command(only: str, *, as_json: bool) -> int:
                 total, differing = total + tiles, differing + wrong
                 lines.append({"family": label, "arch": about["arch"], "cases": tiles, "differing": wrong})
                 if not as_json:
-                    say(f"  {label:<{LABEL}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
+                    say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         msg = f"no captured instruction contains {only!r}"
         raise click.UsageError(msg)

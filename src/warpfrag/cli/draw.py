@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from warpfrag.cli.command import choice_options, target_option, verb
-from warpfrag.cli.output import WIDTH, say
+from warpfrag.cli.output import TERMINAL, say, writing
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from warpfrag.draw.drawing import Drawing
 
 RANGE = re.compile(r"(\d+)(?:(?:-|\.\.|:)(\d+))?")
-HEIGHT = 24  # of a terminal that does not say; only its width matters here
 
 
 def read_range(_context: click.Context, parameter: click.Parameter, text: str | None) -> Range | None:
@@ -68,13 +67,10 @@ def command(
     given = {option: choice for option, choice in options.items() if choice is not None}
     picture = _picture(name, operand, figure, theme, given)
     if output is None:
-        say(picture.to_text(shutil.get_terminal_size((WIDTH, HEIGHT)).columns).rstrip("\n"))
+        say(picture.to_text(shutil.get_terminal_size(TERMINAL).columns).rstrip("\n"))
         return
-    try:
+    with writing(output):
         picture.save(output)
-    except OSError as error:
-        msg = f"cannot write {output!r}: {error.strerror}"
-        raise click.ClickException(msg) from None
 
 
 def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, given: dict[str, Any]) -> Drawing:

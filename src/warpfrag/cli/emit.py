@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from warpfrag.cli.command import json_option, read_target, verb
-from warpfrag.cli.output import say, say_json
+from warpfrag.cli.output import say, say_json, writing
 from warpfrag.emit import TONGUES, emit
 from warpfrag.registry import get
 
@@ -33,7 +33,8 @@ def command(names: tuple[str, ...], lang: str, target: str | None, output: str |
     """
     text = emit(names, lang=lang, target=target)
     if output:
-        _write(output, text)
+        with writing(output):
+            Path(output).write_text(text, encoding="utf-8")
     if as_json:
         instructions = [get(name).name for name in names]
         answer = {"instructions": instructions, "lang": lang, "target": target, "file": output}
@@ -42,11 +43,3 @@ def command(names: tuple[str, ...], lang: str, target: str | None, output: str |
         say(f"{output}: {text.count(chr(10))} lines")
     else:
         say(text.rstrip("\n"))
-
-
-def _write(output: str, text: str) -> None:
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"cannot write {output}: {error.strerror}"
-        raise click.ClickException(msg) from None

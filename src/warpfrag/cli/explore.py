@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from warpfrag.cli.command import verb
-from warpfrag.cli.output import say
+from warpfrag.cli.output import say, writing
 
 
 @verb(
@@ -35,11 +35,8 @@ def _write(output: str) -> None:
     from warpfrag.explorer import build_page
 
     page = build_page()
-    try:
+    with writing(output):
         Path(output).write_text(page, encoding="utf-8", newline="\n")
-    except OSError as error:
-        msg = f"cannot write {output!r}: {error.strerror}"
-        raise click.ClickException(msg) from None
     say(f"{output}: {len(page.encode()) // 1024} KiB")
 
 

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.cli.output import WIDTH, table
+from warpfrag.cli.output import TERMINAL, table
 from warpfrag.layout import Basis
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from warpfrag.layout import Layout
 
 MOST_CELLS = 16  # along one side; beyond, slots share a cell
-HEIGHT = 24  # of a terminal that does not say; only its width matters here
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def _range(first: int, span: int) -> str:
 
 def text_lines(grid: Grid) -> Iterator[str]:
     """A grid as aligned text; one that is wider than the terminal is cut into blocks of columns."""
-    most = shutil.get_terminal_size((WIDTH, HEIGHT)).columns
+    most = shutil.get_terminal_size(TERMINAL).columns
     widths = [max(len(line[place]) for line in [grid.header, *grid.lines]) for place in range(len(grid.header))]
     fitting = max(1, (most - widths[0]) // (max(widths[1:]) + 1))
     per_block = 1 << (fitting.bit_length() - 1)  # a power of two, as the extents are: no block is left with one column

@@ -37,8 +37,8 @@ def command(*, name: str, target: str | None, as_json: bool) -> None:
     for layout in dict.fromkeys(shown.layout for shown in _views(instruction)):
         say()
         _say_formulas([shown for shown in _views(instruction) if shown.layout == layout])
-    unknown = {row.row.unknown for row in instruction.operands.values()} - {""}
-    for reason in unknown:
+    reasons = [operand.row.unknown for operand in instruction.operands.values() if operand.row.unknown]
+    for reason in dict.fromkeys(reasons):
         say("\n" + wrapped(f"layout not modelled: {reason}"))
     say()
     _say_rest(instruction)

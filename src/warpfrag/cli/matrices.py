@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warpfrag.cli.dumps import COMMENT
 from warpfrag.cli.output import shape_text, table
 from warpfrag.errors import InvalidOperand
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 NPY = b"\x93NUMPY"
 SEPARATORS = re.compile(r"[\s,;\[\](){}|]+")
-COMMENT = re.compile(r"(#|//).*")
 MOST_WHOLE = 1e15  # a whole number up to here is written without a point
 
 
@@ -116,7 +116,7 @@ def parse_matrix(text: str, shape: tuple[int, ...], *, what: str = "matrix") -> 
 
 def _number(word: str, what: str) -> int | float:
     """A number: decimal, 0x..., 0b..., inf, nan."""
-    for read in (int, lambda text: int(text, 0), float, float.fromhex):
+    for read in (int, lambda text: int(text, 0), float, _hex_float):
         try:
             return read(word)
         except ValueError:
@@ -125,6 +125,13 @@ def _number(word: str, what: str) -> int | float:
             break
     msg = f"{what}: {word!r} is not a number"
     raise InvalidOperand(msg)
+
+
+def _hex_float(word: str) -> float:
+    """0x1.8p3. Without its 0x, fromhex would take the words `3c00` and `a` for numbers too."""
+    if "0x" not in word.lower():
+        raise ValueError(word)
+    return float.fromhex(word)
 
 
 def code_text(code: int, number_format: Format) -> str:

@@ -71,6 +71,10 @@ def _read(instruction: Instruction, role: str, path: str) -> NDArray[Any]:
         msg = f"cannot read {path!r} as .npy: {error}"
         raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}") from None
     if array.dtype == np.uint32 and array.shape == (32, operand.words) and array.shape != operand.shape:
+        if role == "a" and instruction.pattern is not None:
+            full = f"{instruction.shape.m} x {instruction.shape.k}"
+            msg = f"registers of a sparse A mean nothing without their metadata: give the full A, {full}"
+            raise click.BadParameter(msg, param_hint="--a")
         found: NDArray[Any] = operand.unpack(array, raw=True)
         return found
     if role == "a" and instruction.pattern is not None:

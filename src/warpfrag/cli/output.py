@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SCHEMA = 1
 WIDTH = 100
+TERMINAL = (WIDTH, 24)  # the size of one that does not say; only its width matters
 TIMES = "\N{MULTIPLICATION SIGN}"
 ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
 
@@ -46,6 +50,16 @@ def say(text: str = "", *, stream: TextIO | None = None) -> None:
             stream.write(line)
     except BrokenPipeError:
         raise OutputClosed from None
+
+
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Turn a file that cannot be written into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"cannot write {str(path)!r}: {error.strerror or error}"
+        raise click.ClickException(msg) from None
 
 
 def heading(text: str) -> None:

@@ -19,13 +19,13 @@ from warpfrag.cli.matrices import read_matrix
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
 from warpfrag.errors import InvalidOperand
-from warpfrag.operand import Metadata, Operand, Scale
+from warpfrag.operand import Metadata, Scale
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.operand import Rounding
+    from warpfrag.formats import Rounding
 
 
 @verb(
@@ -76,11 +76,8 @@ def _pack(
     shown: View, file: str, choice: dict[str, int | None], *, raw: bool, rounding: Rounding, full: bool
 ) -> NDArray[Any]:
     """The words of every lane."""
-    registers, instruction = shown.registers, shown.instruction
+    registers, instruction = shown.matrix_registers, shown.instruction
     chosen = {dim: index or 0 for dim, index in choice.items() if dim in shown.choices}
-    if registers is None:
-        msg = f"addresses of {instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
-        raise InvalidOperand(msg)
     if full:
         if shown.name not in {"a", "metadata"}:
             msg = f"--full is for A and metadata of a sparse instruction, not for {shown.name}"
@@ -94,7 +91,4 @@ def _pack(
         return registers.pack(matrix, **chosen)
     if isinstance(registers, Scale):
         return registers.pack(matrix, raw=raw, rounding=rounding, **chosen)
-    if not isinstance(registers, Operand):
-        msg = f"{shown.name} of {instruction} cannot be packed"
-        raise InvalidOperand(msg)
     return registers.pack(matrix, raw=raw, rounding=rounding)

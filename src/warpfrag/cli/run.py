@@ -15,8 +15,6 @@ from warpfrag.registry import get
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
-ROLES = ("a", "b", "c", "scale_a", "scale_b")
-
 
 @verb(
     "warpfrag run mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown",
@@ -51,8 +49,15 @@ def command(
 ) -> None:
     """Execute one instruction bit for bit on an architecture: random operands, unless files are given."""
     from warpfrag.cli.operands import operands
+    from warpfrag.execute import arithmetic_arch
+    from warpfrag.instruction import instruction_of
 
     instruction = get(name)
+    if instruction.arch:  # wmma: the fragments of the GPU that runs it
+        instruction = instruction_of(instruction.form, arithmetic_arch(instruction.form, arch))
+    if mma is not None and not (trace and instruction.form.is_quad):
+        msg = "--mma goes with --trace, and with m8n8k4 of f16, which computes four products"
+        raise click.UsageError(msg)
     seed, codes = operands(instruction, files, seed, arch)
     scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
     result = instruction(codes["a"], codes["b"], codes["c"], **scales, arch=arch, raw=True)
@@ -88,7 +93,7 @@ def _lanes(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if ends is None or int(ends[2] or ends[1]) > 31:
+        if ends is None or not int(ends[1]) <= int(ends[2] or ends[1]) <= 31:
             msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {text!r}"
             raise click.BadParameter(msg, param_hint="--registers")
         found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)

@@ -19,8 +19,7 @@ from warpfrag.cli.dumps import parse_dump
 from warpfrag.cli.matrices import code_text, matrix_lines, read_text, short_text, value_text
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
-from warpfrag.errors import InvalidOperand
-from warpfrag.operand import Metadata, Operand, Scale
+from warpfrag.operand import Metadata, Scale
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -67,10 +66,7 @@ def command(
     """
     shown = view(get(name, target), operand)
     next(shown.chosen(choice))  # refuses an option that is not for this operand
-    registers = shown.registers
-    if registers is None:
-        msg = f"addresses of {shown.instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
-        raise InvalidOperand(msg)
+    registers = shown.matrix_registers
     rows = parse_dump(read_text(file), registers.words, wide=registers.row.register_bits > 32, by=by)
     is_codes = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
     matrix = _unpack(shown, rows, choice, raw=is_codes, strict=strict)
@@ -96,16 +92,13 @@ def _unpack(
     import numpy as np
 
     words = np.array(rows, np.uint32)
-    registers = shown.registers
+    registers = shown.matrix_registers
     chosen = {dim: index or 0 for dim, index in choice.items() if dim in shown.choices}
     if isinstance(registers, Metadata):
         return registers.unpack(words[:, 0], **chosen)
     if isinstance(registers, Scale):
         return registers.unpack(words[:, 0], raw=raw, **chosen)
-    if isinstance(registers, Operand):
-        return registers.unpack(words, raw=raw, strict=strict)
-    msg = f"{shown.name} of {shown.instruction} cannot be unpacked"
-    raise InvalidOperand(msg)
+    return registers.unpack(words, raw=raw, strict=strict)
 
 
 def _each(nested: Any, write: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (lists in lists)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from warpfrag.cli.command import instruction_argument, json_option, verb
-from warpfrag.cli.output import heading, say, say_json, wrapped
+from warpfrag.cli.output import heading, say, say_json, wrapped, writing
 
 
 @verb(
@@ -28,11 +28,8 @@ def command(name: str, arch: str, seed: int, output: str | None, *, check: bool,
 
     found = vectors(name, arch=arch, seed=seed)
     if output:
-        try:
+        with writing(output):
             found.save(output)
-        except OSError as error:
-            msg = f"cannot write {output}: {error.strerror}"
-            raise click.ClickException(msg) from None
     caught = found.self_check() if check else {}
     missed = [mistake for mistake, group in caught.items() if group is None]
     if as_json:

@@ -14,7 +14,7 @@ from warpfrag.cli.command import CHOICES
 from warpfrag.cli.output import shape_text
 from warpfrag.errors import InvalidOperand
 from warpfrag.layout import check_index
-from warpfrag.operand import Metadata, Scale, SparseOperand
+from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +49,14 @@ class View:
         if self.registers is None:
             return f"row addresses of {self.instruction}"
         return f"{self.name} of {self.instruction}: {shape_text(self.registers.shape)} {self.registers.format}"
+
+    @property
+    def matrix_registers(self) -> Metadata | Scale | Operand:
+        """The registers of an operand that is a matrix; addresses are refused."""
+        if not isinstance(self.registers, Metadata | Scale | Operand):
+            msg = f"addresses of {self.instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
+            raise InvalidOperand(msg)
+        return self.registers
 
     @property
     def choices(self) -> tuple[str, ...]:

@@ -44,11 +44,10 @@ class Misspelt(WarpfragError):
 
 @dataclass
 class Words:
-    """What a text says, word by word; None where it says nothing."""
+    """What a text says: its operation, and the words at each place of the grammar that it uses."""
 
     op: str
-    types: list[str] = field(default_factory=list)
-    said: dict[str, Any] = field(default_factory=dict)
+    said: dict[str, list[str]] = field(default_factory=dict)
 
 
 def _as_written(form: Form) -> dict[str, list[str]]:
@@ -155,8 +154,6 @@ def _note(words: Words, place: str, taken: list[str]) -> None:
         msg = f"{taken[0]!r} is said twice"
         raise Misspelt(msg)
     words.said[place] = taken
-    if place == "types":
-        words.types = taken
 
 
 def _describe(place: str, op: str) -> str:
@@ -245,7 +242,7 @@ def fields(words: Words) -> dict[str, Any]:
     kind = said.get("kind", [])
     wanted["kind"] = kind[0].removeprefix("kind::") if kind else ""
     wanted["block_scale"] = "block_scale" in kind
-    wanted |= _type_fields(op, words.types)
+    wanted |= _type_fields(op, words.said["types"])
     if "layouts" in said:
         wanted["layouts"] = tuple(said["layouts"])
     wanted["satfinite"] = "satfinite" in said
