@@ -151,9 +151,19 @@ def test_verify_without_a_gpu_says_so_and_exits_with_3(
         raise NoGpu(reason)
 
     monkeypatch.setattr(module, "Worker", no_gpu)
+    assert main(["verify", F16, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "NoGpu"
     assert main(["verify", F16]) == 3
     error = capsys.readouterr().err
     assert (
         error
         == "warpfrag: no NVIDIA GPU 0 can be used: none; `warpfrag check` compares with captured results instead\n"
     )
+
+
+def test_verify_refuses_a_file_it_could_not_write_before_it_asks_for_a_gpu(
+    tmp_path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "nowhere" / "report.md"
+    assert main(["verify", F16, "--report", str(path)]) == 2
+    assert f"cannot write '{path}': No such file or directory" in capsys.readouterr().err

@@ -12,8 +12,8 @@ from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, ge
 from warpfrag.emit import emit, ptx
 from warpfrag.emit.cuda.text import Variable
 from warpfrag.emit.ptx.module import needed_version
-from warpfrag.emit.ptx.raw import raw_kernel, raw_name
-from warpfrag.emit.statement import Choice, choices, identifier, immediates, registers, statement
+from warpfrag.emit.ptx.raw import raw_kernel
+from warpfrag.emit.statement import Choice, choices, identifier, immediates, raw_name, registers, statement
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -48,6 +48,15 @@ def test_a_unit_holds_each_instruction_once():
 
     assert once == emit(MMA)
     assert emit([MMA, SPARSE]).count("#ifndef WARPFRAG_ELEMENT") == 1
+
+
+@pytest.mark.parametrize("lang", ["cuda", "ptx"])
+def test_the_wmma_of_two_architectures_is_one_text(lang):
+    name = "wmma.mma.row.col.m16n16k16.f32.f16"
+    both = [get(name, target="sm_80"), get(name, target="sm_90")]
+
+    assert both[0] != both[1]
+    assert emit(both, lang=lang) == emit(name, lang=lang)
 
 
 @pytest.mark.parametrize(

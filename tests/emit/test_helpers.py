@@ -14,9 +14,9 @@ import pytest
 from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
 from warpfrag import find
-from warpfrag.emit.cuda.helpers import COMMON, load_function, store_function, strides
+from warpfrag.emit.cuda.helpers import COMMON, load_function, store_function
 from warpfrag.emit.cuda.text import Variable
-from warpfrag.emit.memory import dimensions, element_bits, extents
+from warpfrag.emit.memory import dimensions, element_bits, extents, stride_names
 from warpfrag.emit.ptx.helpers import function_name, move_function
 from warpfrag.emit.statement import registers
 
@@ -92,7 +92,7 @@ def host_library(tmp_path_factory):
     ]
     for number, (_, operand) in enumerate(OPERANDS):
         role, kind = operand.role, Variable(operand.role, operand, operand.role).c_type
-        names = strides(operand)
+        names = stride_names(operand)
         helper = store_function(operand) if role == "d" else load_function(operand)
         call = f"{kind} (&fragment)[{operand.regs}] = *static_cast<{kind} (*)[{operand.regs}]>(words);"
         arguments = f"memory, {', '.join(names)}"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +14,17 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.captured.files import open_capture
+from warpfrag.cli import main
 from warpfrag.codes import from_codes
+from warpfrag.emit import emit
+from warpfrag.emit.statement import choices, raw_name
 from warpfrag.hardware import verify as verify_module
+from warpfrag.hardware import worker as worker_module
 from warpfrag.hardware.device import NoGpu
 from warpfrag.hardware.operands import classes, random_codes, random_words
+from warpfrag.hardware.tiles import tiles
 from warpfrag.hardware.verify import verify
+from warpfrag.hardware.worker import Worker
 from warpfrag.vectors import vectors
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -88,8 +99,42 @@ def test_a_trap_is_recorded_and_the_rest_goes_on(gpu: type[Pretended]):
     report = verify([F16, S8], cases=8, progress=lambda number, total, line: seen.append((number, total, line.equal)))
     assert seen == [(1, 2, False), (2, 2, True)]
     assert "illegal instruction" in report.troubles[0].trouble
-    assert report.summary().endswith("every code equal; 1 kernels did not run")
+    assert report.summary().endswith("every code equal; kernels not compared in full: 1")
     assert not report.equal
+
+
+def test_where_every_kernel_traps_nothing_is_called_equal(gpu: type[Pretended]):
+    gpu.traps_on = F16
+    report = verify(F16, cases=8)
+    counted = "1 kernels, 0 cases on a pretended GPU (sm_90)"
+    assert report.summary() == f"{counted}: nothing was compared; kernels not compared in full: 1"
+
+
+def test_the_command_says_why_a_kernel_was_not_compared(gpu: type[Pretended], capsys: pytest.CaptureFixture[str]):
+    gpu.traps_on = F16
+    assert main(["verify", F16, S8, "--cases", "8"]) == 1
+    trouble, summary = capsys.readouterr().out.splitlines()
+    assert trouble == f"{F16}: 0 cases, CUDAError: an illegal instruction was encountered"
+    assert summary.startswith("2 kernels")
+
+
+def test_the_command_answers_in_json(gpu: type[Pretended], capsys: pytest.CaptureFixture[str]):
+    assert main(["verify", S8, "--cases", "2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["schema"], answer["query"], answer["lines"][0]["instruction"]) == (1, "verify", S8)
+
+
+def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], monkeypatch: pytest.MonkeyPatch):
+    def not_modelled(*_words, **_options):
+        reason = "nobody knows"
+        raise wf.NotModelled(reason)
+
+    monkeypatch.setattr(gpu, "run", lambda _self, name, _choice, words: np.zeros_like(words["c"]))
+    monkeypatch.setattr(sys.modules["warpfrag.execute"], "execute", not_modelled)
+    report = verify(F16, cases=8)
+    assert [line.trouble for line in report.lines] == ["not modelled: nobody knows"]
+    assert "nothing was compared" in report.summary()
+    assert "did not run" not in report.summary()
 
 
 def test_all_instructions_are_those_the_target_can_run(gpu: type[Pretended], monkeypatch: pytest.MonkeyPatch):
@@ -117,6 +162,50 @@ def test_a_capture_can_be_read_back_and_counts_as_evidence(gpu: type[Pretended],
 def test_no_case_is_refused():
     with pytest.raises(wf.InvalidOperand, match="cases is at least 1, got 0"):
         verify(F16, cases=0)
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(wf.InvalidOperand, match="^seed is at least 0, got -1$"):
+        verify(F16, seed=-1)
+
+
+@pytest.mark.parametrize("name", ["ldmatrix.m8n8.x4.b16", "wmma.load.a.row.m16n16k16.f16"])
+def test_a_mover_is_refused(name: str):
+    with pytest.raises(wf.InvalidOperand, match="computes nothing: verify runs mma, mma.sp and wmma.mma$"):
+        verify([F16, name])
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(f"import warpfrag\nwarpfrag.verify({F16!r}, cases=1)\n", encoding="utf-8")
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, check=False, text=True)
+    assert ended.stderr.splitlines()[-1].endswith(
+        "NoGpu: the process that owns the GPU ended with exit code 1; a script must call verify under "
+        '`if __name__ == "__main__":`'
+    )
+
+
+def test_a_process_that_ends_is_reported_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # a module that the new process can import: it says what it is, and ends when it is first asked for something
+    text = f"import sys\n\ndef serve(pipe, device):\n    pipe.send({ABOUT!r})\n    pipe.recv()\n    sys.exit(7)\n"
+    (tmp_path / "short_lived.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(worker_module, "_serve", importlib.import_module("short_lived").serve)
+    with Worker(0) as worker:
+        first = worker.process
+        answer = worker.run(F16, None, {})
+        assert answer == "the process that owns the GPU ended with exit code 7"
+        assert worker.process is not first
+        assert worker.about == ABOUT
+
+
+@pytest.mark.parametrize("name", [F16, SP, "mma.m16n8k16.f16.f16.f16.f16", "wmma.mma.row.col.m16n16k16.f32.f16"])
+def test_the_kernels_to_run_are_those_that_are_emitted(name: str):
+    instruction = wf.get(name, target="sm_90a")
+    entries = {tile.entry for tile in tiles(instruction, ("sm_90a",))}
+    entries |= {raw_name(instruction, choice) for choice in choices(instruction)}
+    emitted = re.findall(r"\.entry (\w+)", emit(instruction, lang="ptx", target="sm_90a"))
+    assert entries == set(emitted)
 
 
 def test_without_a_gpu_there_is_a_clear_message(monkeypatch: pytest.MonkeyPatch):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from warpfrag.cli.command import json_option, verb
-from warpfrag.cli.output import say, say_json
+from warpfrag.cli.output import refuse, say, say_json, writing
 from warpfrag.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -42,11 +41,13 @@ def command(
 ) -> int:
     """Run instructions on the GPU of this machine and compare every code with what warpfrag predicts.
 
-    Exit code 0 if every code is equal, 1 if one differs or a kernel did not run, 3 if there is no GPU.
+    Exit code 0 if every code is equal, 1 if one differs or was not compared, 3 if there is no GPU.
     """
     from warpfrag.hardware.device import NoGpu
     from warpfrag.hardware.verify import verify
 
+    for path in filter(None, (capture, report)):
+        _check_writable(path)  # before the GPU has worked for it
     try:
         with progress("verifying", lines=True) as show:
             found = verify(
@@ -58,7 +59,7 @@ def command(
                 progress=lambda done, total, line: show(done, total, _line(line)),
             )
     except NoGpu as error:
-        say(f"warpfrag: {error}; `warpfrag check` compares with captured results instead", stream=sys.stderr)
+        refuse(error, f"{error}; `warpfrag check` compares with captured results instead", as_json=as_json)
         return NO_GPU
     if report:
         report.write_text(found.markdown(), encoding="utf-8")
@@ -67,13 +68,27 @@ def command(
     else:
         for line in found.lines:
             for mismatch in line.mismatches:
-                say(f"{line.instruction}: {mismatch}")
+                say(f"{_kernel(line)}: {mismatch}")
+        for line in found.troubles:
+            say(_line(line))
         say(found.summary())
     return 0 if found.equal else 1
 
 
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written; none is left behind."""
+    existed = path.exists()
+    with writing(path), path.open("ab"):
+        pass
+    if not existed:
+        path.unlink()
+
+
+def _kernel(line: Line) -> str:
+    return line.instruction if line.selector is None else f"{line.instruction} #{line.selector}"
+
+
 def _line(line: Line) -> str:
-    """One kernel, for the log."""
-    selector = "" if line.selector is None else f" #{line.selector}"
+    """What became of one kernel."""
     state = line.trouble or ("equal" if not line.differing else f"{line.differing} DIFFER")
-    return f"{line.instruction}{selector}: {line.cases} cases, {state}"
+    return f"{_kernel(line)}: {line.cases} cases, {state}"

@@ -36,7 +36,8 @@ def emit(
         msg = f"lang is one of {', '.join(TONGUES)}, got {lang!r}"
         raise WarpfragError(msg)
     several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
-    found = list(dict.fromkeys(get(instruction, target) for instruction in several))
+    # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
+    found = list({one.name: one for one in (get(instruction, target) for instruction in several)}.values())
     if not found:
         msg = "expected at least one instruction to emit, got none"
         raise WarpfragError(msg)

@@ -34,6 +34,23 @@ def formulas(operand: Registers) -> dict[str, str]:
     return {dim: every[dim] for dim in dimensions(operand)}
 
 
+def stride_names(operand: Registers, prefix: str = "") -> list[str]:
+    """What the strides of an operand are called, one for each coordinate."""
+    return [f"{prefix}{dim}_stride" for dim in dimensions(operand)]
+
+
+def index_formula(operand: Registers) -> str:
+    """The number of an element in memory, from its coordinates and the strides."""
+    return " + ".join(
+        f"{dim} * {stride}" for dim, stride in zip(dimensions(operand), stride_names(operand), strict=True)
+    )
+
+
+def described_index(operand: Registers) -> str:
+    """The same, for a comment."""
+    return f"Element ({', '.join(dimensions(operand))}) is number {index_formula(operand)} of memory"
+
+
 def element_bits(operand: Registers) -> int:
     """Bits from one element to the next in memory."""
     return operand.format.bits if operand.role in "abcd" else 8

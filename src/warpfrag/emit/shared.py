@@ -18,13 +18,14 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from warpfrag.emit.statement import ROLES
 from warpfrag.expressions import Move, formula
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout import COPY, Basis
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from warpfrag.instruction import Instruction
     from warpfrag.isa.operands import OperandRow
@@ -163,6 +164,16 @@ def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict
         {role: found[min(number, len(found) - 1)] for role, found in ways.items() if found}
         for number in range(max(len(ways["a"]), len(ways["b"])))
     ]
+
+
+def memory_orders(chosen: Mapping[str, SharedCopy]) -> dict[str, str]:
+    """How each matrix of a kernel lies in memory: as its copy wants it, row major where it has none."""
+    return {role: chosen[role].order if role in chosen else "row" for role in ROLES}
+
+
+def described_orders(orders: Mapping[str, str]) -> str:
+    """How A, B, C and D lie in memory, for a comment."""
+    return ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What every tongue says alike: the name of an instruction's kernels, its immediates, and its one PTX statement."""
+"""What every tongue says alike: the names of an instruction's kernels, its immediates, and its one PTX statement."""
 
 from __future__ import annotations
 
@@ -48,6 +48,22 @@ class Choice:
 
 
 FIRST_CHOICE = Choice()
+
+
+def raw_name(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> str:
+    """The kernel from registers to registers, with these immediates."""
+    return f"{identifier(instruction)}{choice.suffix(instruction)}_raw"
+
+
+def tile_name(instruction: Instruction, choice: Choice = FIRST_CHOICE, order: str = "") -> str:
+    """The kernel of one tile from memory to memory; wmma has one for each memory order of C and D."""
+    ending = f"_{order}" if order else ""
+    return f"{identifier(instruction)}{choice.suffix(instruction)}_tile{ending}"
+
+
+def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> str:
+    """The kernel of one tile through shared memory; the words say how A and B lie in memory."""
+    return f"{identifier(instruction)}_shared_{orders['a']}_{orders['b']}"
 
 
 def check_choice(instruction: Instruction, choice: Choice) -> None:

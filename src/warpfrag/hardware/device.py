@@ -38,7 +38,6 @@ class Gpu:
     target: str
     driver: str
     assembler: str
-    device: Any = field(repr=False)
     stream: Any = field(repr=False)
     memory: Any = field(repr=False)
 
@@ -96,7 +95,7 @@ class Gpu:
         words: list[Any] = []
         for argument in arguments:
             if isinstance(argument, np.ndarray):
-                buffers.append(self._buffer(argument.size, argument))
+                buffers.append(Pinned(self.memory.allocate(argument.nbytes, stream=self.stream), argument))
                 words.append(np.uint64(int(buffers[-1].buffer.handle)))
             else:
                 words.append(np.uint64(0) if argument is None else argument)
@@ -107,19 +106,15 @@ class Gpu:
             buffer.close()
         return found
 
-    def _buffer(self, size: int, array: NDArray[np.uint32] | None = None) -> Pinned:
-        return Pinned(self.memory.allocate(4 * size, stream=self.stream), array)
-
 
 class Pinned:
     """Pinned memory, and a view of it as words."""
 
-    def __init__(self, buffer: Any, array: NDArray[np.uint32] | None) -> None:  # noqa: ANN401 (a Buffer)
-        """View the buffer, and fill it if an array is given."""
+    def __init__(self, buffer: Any, words: NDArray[np.uint32]) -> None:  # noqa: ANN401 (a Buffer)
+        """View the buffer, and fill it."""
         self.buffer = buffer
         self.array: NDArray[np.uint32] = np.from_dlpack(buffer).view(np.uint32)
-        if array is not None:
-            self.array[:] = array.ravel()
+        self.array[:] = words.ravel()
 
     def close(self) -> None:
         """Give the memory back."""
@@ -148,7 +143,7 @@ def open_gpu(number: int = 0) -> Gpu:
         raise NoGpu(msg)
     driver, cuda = _versions()
     assembler = f"the driver's, CUDA {cuda}"
-    return Gpu(device.name, known[0], driver, assembler, device, stream, LegacyPinnedMemoryResource())
+    return Gpu(device.name, known[0], driver, assembler, stream, LegacyPinnedMemoryResource())
 
 
 def _versions() -> tuple[str, str]:

@@ -35,15 +35,19 @@ def classes(instruction: Instruction) -> tuple[str, ...]:
 
 
 def random_words(
-    instruction: Instruction, operands: str, cases: int, random: np.random.Generator, selector: int = 0
+    instruction: Instruction, kind: str, cases: int, random: np.random.Generator, selector: int = 0
 ) -> dict[str, NDArray[np.uint32]]:
     """Registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
 
-    Registers are drawn place by place, so copies of one element differ, and padding bits are random too.
+    `kind` is one of the classes. Registers are drawn place by place, so copies of one element differ, and padding bits
+    are random too.
     """
-    words = {role: _words(getattr(instruction, role), operands, cases, random) for role in "abc"}
+    words = {role: _words(getattr(instruction, role), kind, cases, random) for role in "abc"}
     if instruction.pattern is not None:
-        ordered = instruction.form.is_ordered or operands not in {"finite", "extreme"}
+        # Rising codes are what the plain and the ordered form both take, so in most classes both get the same words.
+        # Descending codes, for the plain form alone, come in one class of floats and one of integers: enough to see
+        # them, and a difference in that class only points at them.
+        ordered = instruction.form.is_ordered or kind not in {"finite", "extreme"}
         legal = list(instruction.pattern.columns(ordered=ordered))
         codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
         unread = random.integers(0, 1 << 32, (cases, 32), dtype=np.uint32)
@@ -53,17 +57,17 @@ def random_words(
         operand = getattr(instruction, role)
         if operand is not None:
             near_one = operand.format.encode(1.0) + random.integers(-6, 7, (cases, 32, 4))
-            drawn = random.integers(0, operand.format.codes, (cases, 32, 4)) if operands == "bits" else near_one
+            drawn = random.integers(0, operand.format.codes, (cases, 32, 4)) if kind == "bits" else near_one
             words[role] = np.ascontiguousarray(drawn.astype(np.uint8)).view(np.uint32)[..., 0]
     return words
 
 
-def _words(operand: Any, operands: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:  # noqa: ANN401
+def _words(operand: Any, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:  # noqa: ANN401
     """Registers whose every slot holds a code of the class."""
     row = operand.row
-    if operands == "bits":
+    if kind == "bits":
         return random.integers(0, 1 << 32, (cases, 32, operand.words), dtype=np.uint32)
-    codes = random_codes(row.format, operands, (cases, 32, operand.regs, operand.slots), random)
+    codes = random_codes(row.format, kind, (cases, 32, operand.regs, operand.slots), random)
     registers = np.zeros(codes.shape[:-1], np.uint64)
     for slot in range(operand.slots):
         registers |= codes[..., slot] << np.uint64(slot * row.container + row.low)
@@ -73,56 +77,54 @@ def _words(operand: Any, operands: str, cases: int, random: np.random.Generator)
     return wide.astype(np.uint32)
 
 
-def random_codes(row: Format, operands: str, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint64]:
-    """Codes of one class."""
-    if not row.is_float:
-        return _integers(row, operands, shape, random)
-    if operands == "bits":
-        return random.integers(0, row.codes - 1, shape, dtype=np.uint64, endpoint=True)
-    top = (1 << row.exponent) - 1  # the exponent of infinities, or of the largest values
-    last = top - 1 if row.nan == "ieee" else top
+def random_codes(
+    number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
+) -> NDArray[np.uint64]:
+    """Codes of one class other than `bits`, which is drawn as whole words; integers are always `extreme`."""
+    if not number_format.is_float:
+        return _extreme_integers(number_format, shape, random)
+    top = (1 << number_format.exponent) - 1  # the exponent of infinities, or of the largest values
+    last = top - 1 if number_format.nan == "ieee" else top
     ranges: Mapping[str, tuple[int, int]] = {
         "finite": (0, last),
-        "narrow": (row.bias - 2, row.bias + 2),
-        "wide": (row.bias - 20, row.bias + 20),
-        "special": (row.bias - 2, row.bias + 2),
+        "narrow": (number_format.bias - 2, number_format.bias + 2),
+        "wide": (number_format.bias - 20, number_format.bias + 20),
+        "special": (number_format.bias - 2, number_format.bias + 2),
         "tiny": (0, 2),
     }
-    low, high = ranges[operands]
+    low, high = ranges[kind]
     exponent = random.integers(max(low, 0), min(high, last), shape, dtype=np.uint64, endpoint=True)
-    fraction = random.integers(0, 1 << row.fraction, shape, dtype=np.uint64)
-    magnitude = (exponent << np.uint64(row.fraction)) | fraction
-    if row.nan == "ones":  # the all-ones code is the NaN
-        magnitude = np.minimum(magnitude, np.uint64((1 << (row.exponent + row.fraction)) - 2))
-    if operands == "special":
-        chosen = random.choice(_specials(row), shape)
+    fraction = random.integers(0, 1 << number_format.fraction, shape, dtype=np.uint64)
+    magnitude = (exponent << np.uint64(number_format.fraction)) | fraction
+    if number_format.nan == "ones":  # the all-ones code is the NaN
+        magnitude = np.minimum(magnitude, np.uint64((1 << (number_format.exponent + number_format.fraction)) - 2))
+    if kind == "special":
+        chosen = random.choice(_specials(number_format), shape)
         magnitude = np.where(random.random(shape) < 0.2, chosen, magnitude)
-    codes = magnitude << np.uint64(row.unused)
-    if row.unused:  # bits that carry no value must not matter
-        codes |= random.integers(0, 1 << row.unused, shape, dtype=np.uint64)
-    if row.signed:
-        codes |= random.integers(0, 2, shape, dtype=np.uint64) << np.uint64(row.bits - 1)
+    codes = magnitude << np.uint64(number_format.unused)
+    if number_format.unused:  # bits that carry no value must not matter
+        codes |= random.integers(0, 1 << number_format.unused, shape, dtype=np.uint64)
+    if number_format.signed:
+        codes |= random.integers(0, 2, shape, dtype=np.uint64) << np.uint64(number_format.bits - 1)
     return codes
 
 
-def _specials(row: Format) -> NDArray[np.uint64]:
+def _specials(number_format: Format) -> NDArray[np.uint64]:
     """Magnitudes, without unused bits: zero, subnormals, the largest value, infinity, NaNs."""
-    infinity = ((1 << row.exponent) - 1) << row.fraction
-    largest = row.encode(float(row.max)) >> row.unused
-    found = [0, 1, (1 << row.fraction) - 1, 1 << row.fraction, largest]
-    if row.infinity:
-        found += [infinity, infinity | 1, infinity | (1 << max(0, row.fraction - 1))]
-    elif row.nan_code is not None:
-        found.append(row.nan_code)
+    infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
+    largest = number_format.encode(float(number_format.max)) >> number_format.unused
+    found = [0, 1, (1 << number_format.fraction) - 1, 1 << number_format.fraction, largest]
+    if number_format.infinity:
+        found += [infinity, infinity | 1, infinity | (1 << max(0, number_format.fraction - 1))]
+    elif number_format.nan_code is not None:
+        found.append(number_format.nan_code)
     return np.array(found, np.uint64)
 
 
-def _integers(row: Format, operands: str, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint64]:
-    codes = random.integers(0, row.codes, shape, dtype=np.uint64)
-    if operands != "extreme":
-        return codes
-    ends = np.array([int(row.min) % row.codes, int(row.max)], np.uint64)
+def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint64]:
+    codes = random.integers(0, number_format.codes, shape, dtype=np.uint64)
+    ends = np.array([int(number_format.min) % number_format.codes, int(number_format.max)], np.uint64)
     near = random.choice(ends, shape)
-    if row.bits >= 32:  # C: within a few thousand of the ends, so that sums overflow
-        near = (near + random.integers(-4096, 4097, shape).astype(np.uint64)) & np.uint64(row.codes - 1)
+    if number_format.bits >= 32:  # C: within a few thousand of the ends, so that sums overflow
+        near = (near + random.integers(-4096, 4097, shape).astype(np.uint64)) & np.uint64(number_format.codes - 1)
     return np.where(random.random(shape) < 0.8, near, codes)

@@ -36,11 +36,11 @@ class Line:
     cases: int
     differing: int
     mismatches: tuple[Mismatch, ...] = ()
-    trouble: str = ""  # a trap, a refusal of the assembler, or nothing
+    trouble: str = ""  # why it was not compared in full (a trap, a refusal of the assembler, no model), or nothing
 
     @property
     def equal(self) -> bool:
-        """Whether it ran and every code was equal."""
+        """Whether it was compared in full and every code was equal."""
         return not self.trouble and not self.differing
 
 
@@ -57,7 +57,7 @@ class Report:
 
     @property
     def cases(self) -> int:
-        """How many cases ran."""
+        """How many cases were compared."""
         return sum(line.cases for line in self.lines)
 
     @property
@@ -67,23 +67,26 @@ class Report:
 
     @property
     def troubles(self) -> tuple[Line, ...]:
-        """The kernels that did not run."""
+        """The kernels that were not compared in full."""
         return tuple(line for line in self.lines if line.trouble)
 
     @property
     def equal(self) -> bool:
-        """Whether everything ran and every code was equal."""
+        """Whether everything was compared and every code was equal."""
         return bool(self.lines) and all(line.equal for line in self.lines)
 
     def summary(self) -> str:
         """One sentence."""
-        result = "every code equal" if not self.differing else f"{self.differing} cases differ"
-        trouble = f"; {len(self.troubles)} kernels did not run" if self.troubles else ""
+        if not self.cases:
+            result = "nothing was compared"
+        else:
+            result = f"{self.differing} cases differ" if self.differing else "every code equal"
+        trouble = f"; kernels not compared in full: {len(self.troubles)}" if self.troubles else ""
         return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{trouble}"
 
     def json(self) -> dict[str, Any]:
         """Everything, as plain data."""
-        return {"schema": 1, **asdict(self)}
+        return asdict(self)
 
     def markdown(self) -> str:
         """A page to keep: the machine, the sum, one row per kernel."""

@@ -22,8 +22,8 @@ import numpy as np
 
 from warpfrag.emit import emit
 from warpfrag.emit.memory import contiguous_strides, element_bits
-from warpfrag.emit.shared import kernel_copies
-from warpfrag.emit.statement import FIRST_CHOICE, Choice, choices, identifier, registers
+from warpfrag.emit.shared import kernel_copies, memory_orders
+from warpfrag.emit.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.execute import execute
 from warpfrag.hardware.device import open_gpu
 from warpfrag.hardware.operands import random_codes, random_words
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.emit.statement import Choice
     from warpfrag.hardware.device import Gpu
     from warpfrag.instruction import Instruction
 
@@ -43,35 +44,29 @@ GAP = 5  # elements between lines: a leading dimension that is not the tile's
 
 @dataclass(frozen=True)
 class Tile:
-    """One kernel that multiplies a tile: its entry, the choice it was made for, and how each matrix lies in memory."""
+    """One kernel that multiplies a tile: its entry, and how each matrix lies in memory."""
 
     entry: str
-    choice: Choice
     strides: dict[str, tuple[int, ...]]
     takes_strides: bool
 
 
 def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
     """Every tile kernel that is emitted for a product."""
-    name = identifier(instruction)
     if instruction.form.is_wmma:
         for order in ("row", "col"):
             orders = {"a": instruction.layouts[0], "b": instruction.layouts[1], "c": order, "d": order}
             strides = {role: _gapped(instruction, role, orders[role], 16) for role in "dabc"}
-            yield Tile(f"{name}_tile_{order}", FIRST_CHOICE, strides, takes_strides=True)
+            yield Tile(tile_name(instruction, order=order), strides, takes_strides=True)
         return
     for choice in choices(instruction):
         for order in ("row", "col"):
             strides = {role: _gapped(instruction, role, order, GAP) for role in registers(instruction)}
-            yield Tile(f"{name}{choice.suffix(instruction)}_tile", choice, strides, takes_strides=True)
+            yield Tile(tile_name(instruction, choice), strides, takes_strides=True)
     for copies in kernel_copies(instruction, targets):
-        orders_of = {role: copies[role].order if role in copies else "row" for role in "dabc"}
-        strides = {
-            role: contiguous_strides(operand, orders_of.get(role, "row"))
-            for role, operand in registers(instruction).items()
-        }
-        entry = f"{name}_shared_{orders_of['a']}_{orders_of['b']}"
-        yield Tile(entry, FIRST_CHOICE, strides, takes_strides=False)
+        orders = memory_orders(copies)
+        strides = {role: contiguous_strides(operand, orders[role]) for role, operand in registers(instruction).items()}
+        yield Tile(shared_kernel_name(instruction, orders), strides, takes_strides=False)
 
 
 def _gapped(instruction: Instruction, role: str, order: str, gap: int) -> tuple[int, ...]:
@@ -141,8 +136,7 @@ def run_raw(gpu: Gpu, module: Any, instruction: Instruction, choice: Choice) -> 
     words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
     selector = choice.selector if instruction.form.is_sparse else None
     expected = execute(instruction, **words, selector=selector, arch=gpu.target)  # type: ignore[arg-type]
-    entry = f"{identifier(instruction)}{choice.suffix(instruction)}_raw"
-    return np.array_equal(gpu.run(module, entry, words, instruction.d.words), expected)
+    return np.array_equal(gpu.run(module, raw_name(instruction, choice), words, instruction.d.words), expected)
 
 
 def compile_cuda(text: str, target: str, number: int, folder: Path) -> bytes:

@@ -1,35 +1,29 @@
-"""Verify: run instructions on the GPU and compare every code with what `wf.execute` predicts.
-
-Kernels run in a worker process, because an instruction that traps takes its CUDA context with it: the trap is recorded,
-a new worker starts, and the rest goes on.
-"""
+"""Verify: run instructions on the GPU and compare every code with what `wf.execute` predicts."""
 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.captured.files import write_capture
-from warpfrag.emit.statement import Choice, choices
+from warpfrag.emit.statement import choices
 from warpfrag.errors import InvalidOperand, NotModelled
-from warpfrag.hardware.device import NoGpu
 from warpfrag.hardware.operands import classes, random_words
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
+from warpfrag.hardware.worker import Worker
 from warpfrag.instruction import Instruction
 from warpfrag.registry import find, get
-from warpfrag.vectors import vectors
+from warpfrag.vectors import check_product, check_seed, vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from multiprocessing.connection import Connection
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from warpfrag.hardware.device import Gpu
+    from warpfrag.emit.statement import Choice
 
 
 def verify(
@@ -44,12 +38,14 @@ def verify(
     """Compare instructions (all that the GPU can run, unless some are named) with the GPU, code by code.
 
     `cases` are spread over the classes of operands that make sense for each instruction, for each selector; its test
-    vectors come on top. With `capture`, operands and results are written there in the format of `warpfrag.captured`.
-    NoGpu if there is none.
+    vectors come on top, but for those with byte or thread ids other than 0: block-scaled instructions run with ids 0
+    only. With `capture`, operands and results are written there in the format of `warpfrag.captured`. NoGpu if there is
+    none. A script calls this under `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
     if cases < 1:
         msg = f"cases is at least 1, got {cases}"
         raise InvalidOperand(msg)
+    check_seed(seed)
     named = _named(instructions)  # a misspelt name is refused before the GPU is opened
     with Worker(device) as worker:
         about = worker.about
@@ -67,11 +63,14 @@ def verify(
 
 
 def _named(instructions: Iterable[str | Instruction] | str | Instruction | None) -> list[Instruction] | None:
-    """The instructions that were named, or None for all."""
+    """The instructions that were named, or None for all; what computes nothing is refused."""
     if instructions is None:
         return None
     several = [instructions] if isinstance(instructions, str | Instruction) else instructions
-    return [get(instruction) for instruction in several]
+    found = [get(instruction) for instruction in several]
+    for instruction in found:
+        check_product(instruction, "verify runs")
+    return found
 
 
 def _jobs(named: list[Instruction] | None, target: str) -> list[tuple[Instruction, Choice]]:
@@ -123,7 +122,7 @@ def _compare(
 def _operand_sets(
     instruction: Instruction, choice: Choice, cases: int, seed: int, target: str
 ) -> Iterator[tuple[str, dict[str, NDArray[np.uint32]]]]:
-    """Operands to run: `cases` of the random classes together, then the test vectors."""
+    """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
     kinds = classes(instruction)
     share = -(-cases // len(kinds))
     for number, kind in enumerate(kinds):
@@ -169,92 +168,3 @@ class Recorder:
     def write(self, path: Path, about: dict[str, str]) -> None:
         """Write the capture file."""
         write_capture(path, {**about, "entries": list(self.entries.values())}, self.arrays)
-
-
-class Worker:
-    """A process that owns the GPU. It is started again when a kernel has taken its context down."""
-
-    def __init__(self, device: int) -> None:
-        """Open the GPU in a process of its own; NoGpu if there is none."""
-        self.device = device
-        self.about: dict[str, str] = {}
-        self._start()
-
-    def __enter__(self) -> Self:
-        """Use it in a with statement."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the process."""
-        self._stop()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, self.device), daemon=True)
-        self.process.start()
-        other.close()
-        answer = self._receive()
-        if isinstance(answer, str):
-            raise NoGpu(answer)
-        self.about = answer
-
-    def _receive(self) -> Any:  # noqa: ANN401 (what the worker says)
-        try:
-            return self.pipe.recv()
-        except EOFError:
-            return "the process that owned the GPU ended"
-
-    def _stop(self) -> None:
-        self.pipe.close()
-        self.process.join(timeout=10)
-        if self.process.is_alive():
-            self.process.kill()
-
-    def run(self, name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]) -> NDArray[np.uint32] | str:
-        """D's registers, or what went wrong."""
-        self.pipe.send((name, choice, words))
-        answer: NDArray[np.uint32] | str = self._receive()
-        if isinstance(answer, str):
-            self._stop()
-            self._start()
-        return answer
-
-
-def _serve(pipe: Connection, device: int) -> None:
-    """The worker: say what the GPU is, then run kernels until nobody asks any more."""
-    from warpfrag.hardware.device import open_gpu
-
-    try:
-        gpu = open_gpu(device)
-    except NoGpu as error:
-        pipe.send(str(error))
-        return
-    pipe.send(
-        {"device": gpu.name, "arch": gpu.arch, "target": gpu.target, "driver": gpu.driver, "assembler": gpu.assembler}
-    )
-    modules: dict[tuple[str, Any], Any] = {}
-    while True:
-        try:
-            name, choice, words = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send(_run(gpu, modules, name, choice, words))
-        except Exception as error:  # noqa: BLE001 (a trap can surface as any error of the driver)
-            pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
-            return
-
-
-def _run(
-    gpu: Gpu, modules: dict[tuple[str, Any], Any], name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]
-) -> NDArray[np.uint32]:
-    from warpfrag.emit.ptx import raw_unit
-    from warpfrag.emit.ptx.raw import raw_name
-
-    instruction = get(name, target=gpu.target)
-    key = (name, choice)
-    if key not in modules:
-        modules.clear()  # one at a time: kernels come in order
-        modules[key] = gpu.load(raw_unit([(instruction, choice)], gpu.target))
-    return gpu.run(modules[key], raw_name(instruction, choice), words, instruction.d.words)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import IllegalInstruction
+from warpfrag.errors import InvalidOperand
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -26,15 +26,30 @@ if TYPE_CHECKING:
 def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 1) -> VectorSet:
     """The test vectors of a product, with the arithmetic of an architecture; the same seed gives the same ones.
 
-    IllegalInstruction for what computes nothing or does not run there, NotModelled where nobody knows what comes out.
+    InvalidOperand for what computes nothing, IllegalInstruction for what does not run there, NotModelled where nobody
+    knows what comes out.
     """
     from warpfrag.vectors.groups import groups
     from warpfrag.vectors.material import Material
     from warpfrag.vectors.sets import VectorSet
 
+    check_seed(seed)
     found = get(instruction)
-    if not found.form.is_product:
-        raise IllegalInstruction(found.name, "it moves registers and computes nothing: vectors are made for products")
+    check_product(found, "vectors are made for")
     if found.form.is_wmma:
         found = get(found, target=arch)
     return VectorSet(found, arch, tuple(groups(Material(found, arch, seed))))
+
+
+def check_product(instruction: Instruction, purpose: str) -> None:
+    """Refuse an instruction that only moves; `purpose` begins the sentence about those that do not."""
+    if not instruction.form.is_product:
+        msg = f"{instruction.name} moves registers and computes nothing: {purpose} mma, mma.sp and wmma.mma"
+        raise InvalidOperand(msg)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a negative seed: numpy takes none."""
+    if seed < 0:
+        msg = f"seed is at least 0, got {seed}"
+        raise InvalidOperand(msg)

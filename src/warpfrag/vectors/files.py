@@ -11,7 +11,7 @@ import numpy as np
 from warpfrag.emit.statement import Choice, identifier
 from warpfrag.errors import WarpfragError
 from warpfrag.registry import get
-from warpfrag.vectors.model import Group
+from warpfrag.vectors.cases import Group
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -33,8 +33,10 @@ def save(vectors: VectorSet, path: str | PathLike[str]) -> None:
         msg = f"{place.name}: the ending names the format and is one of {', '.join(ENDINGS)}"
         raise WarpfragError(msg)
     if place.suffix == ".npz":
-        arrays = {f"{group.name}/{role}": words for group in vectors.groups for role, words in _arrays(group).items()}
-        np.savez_compressed(place, allow_pickle=False, about=np.array(json.dumps(_about(vectors))), **arrays)
+        arrays: dict[str, Any] = {"about": np.array(json.dumps(_about(vectors)))}
+        for group in vectors.groups:
+            arrays |= {f"{group.name}/{role}": words for role, words in _arrays(group).items()}
+        np.savez_compressed(place, **arrays)
     else:
         text = as_json(vectors) if place.suffix == ".json" else as_header(vectors)
         place.write_text(text, encoding="utf-8")
@@ -45,10 +47,10 @@ def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[Group, ...]
     place = Path(path)
     if place.suffix == ".npz":
         with np.load(place, allow_pickle=False) as archive:
-            about = json.loads(str(archive["about"]))
+            about = _checked(place, str(archive["about"]) if "about" in archive else "")
             arrays = {name: archive[name] for name in archive.files if name != "about"}
     elif place.suffix == ".json":
-        about = json.loads(place.read_text(encoding="utf-8"))
+        about = _checked(place, place.read_text(encoding="utf-8"))
         arrays = {
             f"{group['name']}/{role}": _from_hex(role, group[role])
             for group in about["groups"]
@@ -58,15 +60,29 @@ def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[Group, ...]
     else:
         msg = f"{place.name}: npz and json can be read back, got {place.suffix or 'no ending'}"
         raise WarpfragError(msg)
-    if about.get("schema") != SCHEMA:
-        msg = f"{place.name}: expected schema {SCHEMA}, got {about.get('schema')!r}"
-        raise WarpfragError(msg)
     groups = []
     for row in about["groups"]:
         words = {role: arrays[f"{row['name']}/{role}"] for role in ROLES if f"{row['name']}/{role}" in arrays}
         choice = Choice(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
         groups.append(Group(row["name"], row["catches"], words, words.pop("d"), choice))
     return get(about["instruction"], about["fragments"]), about["arch"], tuple(groups)
+
+
+def _checked(place: Path, text: str) -> dict[str, Any]:
+    """What a file says about itself; refused where `save` does not write such a file."""
+    try:
+        about = json.loads(text)
+    except json.JSONDecodeError:
+        about = None
+    schema = about.get("schema") if isinstance(about, dict) else None
+    if not isinstance(about, dict) or schema != SCHEMA:
+        found = "none" if schema is None else repr(schema)
+        msg = f"{place.name}: expected test vectors of schema {SCHEMA}, got {found}"
+        raise WarpfragError(msg)
+    if "fragments" not in about:  # answers of the command line have a schema 1 too, but never this key
+        msg = f"{place.name}: expected test vectors as `save` writes them, got another JSON object"
+        raise WarpfragError(msg)
+    return about
 
 
 def _about(vectors: VectorSet) -> dict[str, Any]:
@@ -91,7 +107,7 @@ def _about(vectors: VectorSet) -> dict[str, Any]:
 
 
 def _arrays(group: Group) -> dict[str, NDArray[np.uint32]]:
-    return {role: words for role, words in {**group.words, "d": group.d}.items() if role in ROLES}
+    return {**group.words, "d": group.d}
 
 
 def as_json(vectors: VectorSet) -> str:

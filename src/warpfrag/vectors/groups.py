@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.formats import Format
+    from warpfrag.vectors.cases import Group
     from warpfrag.vectors.material import Material
-    from warpfrag.vectors.model import Group
 
 RANDOM_CASES = 8
 INT_MAX = 2**31 - 1
@@ -55,9 +55,9 @@ def positions(material: Material) -> Group:
     c = np.zeros((2, *instruction.c.shape))
     c[1] = 1 + np.arange(c[1].size).reshape(c[1].shape)
     codes = {
-        "a": material.full("a", np.concatenate([a, 0 * a])),
-        "b": material.full("b", np.concatenate([b, 0 * b])),
-        "c": material.full("c", c),
+        "a": material.exact("a", np.concatenate([a, 0 * a])),
+        "b": material.exact("b", np.concatenate([b, 0 * b])),
+        "c": material.exact("c", c),
     }
     catches = "outputs in the wrong lane, register or slot: every output differs from every other; the same for C"
     return material.group("positions", catches, codes, FIRST_CHOICE)
@@ -143,7 +143,7 @@ def one_hot(material: Material) -> Iterator[Group]:
             index[line], index[along] = lines, (start + lines) % k
             hot[tuple(index)] = 1
         codes = {other: material.finite(other, k), "c": material.zeros("c", k)}
-        codes[role] = material.full(role, hot)
+        codes[role] = material.exact(role, hot)
         if role == "b" and instruction.form.is_sparse:
             codes["metadata"] = material.fields(k)
         catches = (
@@ -230,7 +230,7 @@ def saturation(material: Material) -> Group:
     shape = (RANDOM_CASES, *material.instruction.c.shape)
     reach = 1 << (material.instruction.a.format.bits + material.instruction.b.format.bits)
     near = INT_MAX - material.random.integers(0, reach, shape)
-    codes["c"] = material.full("c", np.where(material.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
+    codes["c"] = material.exact("c", np.where(material.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
     if material.instruction.form.is_sparse:
         codes["metadata"] = material.fields(RANDOM_CASES)
     rule = "clamp" if material.instruction.form.satfinite else "wrap around"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.codes import code_dtype, to_codes
-from warpfrag.vectors.model import Group, run
+from warpfrag.vectors.cases import Group, run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +37,8 @@ class Material:
         operand = self.instruction.operands[role]
         return np.zeros((cases, *operand.shape), code_dtype(operand.format))
 
-    def full(self, role: str, values: NDArray[Any]) -> NDArray[Any]:
-        """Codes of values, all exact; of a sparse A, the full matrix."""
+    def exact(self, role: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Codes of values that the format holds exactly; of a sparse A the values are the full matrix."""
         return to_codes(self.instruction.operands[role].format, values)
 
     def finite(self, role: str, cases: int) -> NDArray[Any]:
@@ -57,7 +57,7 @@ class Material:
         operand = self.instruction.operands["c"]
         shape = (cases, *operand.shape)
         if not operand.format.is_float:
-            return self.full("c", self.random.integers(-(1 << high), 1 << high, shape).astype(np.int32))
+            return self.exact("c", self.random.integers(-(1 << high), 1 << high, shape).astype(np.int32))
         exponent = self.random.integers(low, high + 1, shape)
         values = np.ldexp(self.random.uniform(1, 2, shape), exponent) * self.random.choice([-1.0, 1.0], shape)
         codes: NDArray[Any] = operand.codes(values, rounding="rne")

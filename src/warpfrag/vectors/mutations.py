@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.emit.statement import choices
-from warpfrag.vectors.model import run
+from warpfrag.vectors.cases import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warpfrag.emit.statement import Choice
     from warpfrag.instruction import Instruction
     from warpfrag.operand import Operand
-    from warpfrag.vectors.model import Group
+    from warpfrag.vectors.cases import Group
     from warpfrag.vectors.sets import VectorSet
 
     Change = Callable[[NDArray[np.uint32]], NDArray[np.uint32]]
@@ -66,10 +66,9 @@ def mutations(instruction: Instruction) -> Iterator[Mutation]:
 def self_check(vectors: VectorSet) -> dict[str, str | None]:
     """For each mistake the first group that shows it; None where none does."""
     caught: dict[str, str | None] = {}
-    for mutation in mutations(vectors.instruction):
-        caught[mutation.name] = None
     by_role: dict[str, list[Mutation]] = {}
     for mutation in mutations(vectors.instruction):
+        caught[mutation.name] = None
         by_role.setdefault(mutation.role, []).append(mutation)
     for group in vectors.groups:
         for role, every in by_role.items():
@@ -99,7 +98,7 @@ def _wrong_choices(vectors: VectorSet, group: Group) -> dict[str, str | None]:
     """Whether another selector or id than the group's changes D."""
     found: dict[str, str | None] = {}
     for choice in choices(vectors.instruction, ids=True):
-        if choice == group.choice or not _one_mistake(choice, group.choice):
+        if not _one_mistake(choice, group.choice):
             continue
         d = run(vectors.instruction, group.words, choice, vectors.arch)
         name = f"{group.name}: run as {_described(choice, vectors.instruction)}"

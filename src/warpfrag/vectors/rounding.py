@@ -15,7 +15,7 @@ import numpy as np
 from warpfrag.codes import from_codes, to_codes
 from warpfrag.emit.statement import FIRST_CHOICE
 from warpfrag.sparsity import logical_columns
-from warpfrag.vectors.model import Group, run
+from warpfrag.vectors.cases import Group, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

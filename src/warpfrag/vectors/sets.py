@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warpfrag.errors import InvalidOperand
 from warpfrag.vectors import files, mutations
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from warpfrag.instruction import Instruction
-    from warpfrag.vectors.model import Group
+    from warpfrag.vectors.cases import Group
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,11 @@ class VectorSet:
 
     def __getitem__(self, name: str) -> Group:
         """The group of a name."""
-        return next(group for group in self.groups if group.name == name)
+        found = {group.name: group for group in self.groups}
+        if name not in found:
+            msg = f"group is one of {', '.join(found)}; got {name!r}"
+            raise InvalidOperand(msg)
+        return found[name]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write npz, json or a C++ header, by the ending of the path."""

@@ -154,8 +154,8 @@ class Tile:
     def _check_ldm(self, what: str) -> None:
         unit = LEADING_BITS // self.bits
         if self.ldm % unit:
-            below = self.ldm // unit * unit
-            near = ", ".join(str(ldm) for ldm in (below, below + unit) if ldm >= self.extent)
+            below, least = self.ldm // unit * unit, -(-self.extent // unit) * unit
+            near = ", ".join(str(ldm) for ldm in sorted({max(below, least), max(below + unit, least)}))
             msg = f"{what}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
             raise InvalidOperand(msg)
         if self.ldm < self.extent:

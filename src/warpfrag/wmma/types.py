@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from warpfrag.codes import natural_dtype
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS, Format
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Use(Enum):
@@ -84,10 +84,6 @@ class ElementType:
     @property
     def dtype(self) -> np.dtype[Any]:
         """What numpy calls one entry of `x`."""
-        import numpy as np
-
-        from warpfrag.codes import natural_dtype
-
         if self.storage:
             return self.storage.dtype
         return natural_dtype(self.format) if self.format_name else np.dtype(np.uint32)

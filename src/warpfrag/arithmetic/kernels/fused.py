@@ -339,7 +339,8 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                 for step in range(first_step, last_step):
                     instruction = step // steps
                     if add_last and step == instruction * steps:
-                        line[:] = np.float32(0.0)
+                        for j in range(width):
+                            line[j] = np.float32(0.0)
                     first = step * length
                     last = first + length
                     exponent = a_largest[i, step]
@@ -381,7 +382,8 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                         else:
                             round_line_f32(line, lines, fraction, width)
                         if crowded:
-                            aside[:] = 0.0
+                            for j in range(width):
+                                aside[j] = 0.0
                         if far or odd:
                             redo_odd_outputs(
                                 line,
@@ -450,7 +452,9 @@ def write_codes(
     for block in range(first_block, last_block):
         start = block * BLOCK
         stop = min(start + BLOCK, out.shape[1])
-        any_column = b_flags[start:stop].any()
+        any_column = False
+        for j in range(start, stop):
+            any_column |= b_flags[j] != 0
         for i in range(first_row, last_row):
             for j in range(stop - start):
                 out[i, start + j] = write_accumulator(sums[block, i, j], numbers[at.D_FORMAT])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.emit.cuda.text import DEVICE, LANE, Extra, Variable, assembly, function, loop
-from warpfrag.emit.memory import described, dimensions, element_bits, formulas
+from warpfrag.emit.memory import described, described_index, element_bits, formulas, index_formula, stride_names
 from warpfrag.emit.shared import moved
 
 if TYPE_CHECKING:
@@ -58,28 +58,24 @@ __device__ __forceinline__ void copy_words(void* to, const void* from, int words
 """
 
 
-def strides(operand: Registers, prefix: str = "") -> list[str]:
-    """The names of the strides of an operand."""
-    return [f"{prefix}{dim}_stride" for dim in dimensions(operand)]
-
-
 def _index(operand: Registers) -> list[str]:
     """The coordinates of element i, and its place in memory."""
     coordinates = [f"const int {dim} = {text};" for dim, text in formulas(operand).items()]
-    place = " + ".join(f"{dim} * {dim}_stride" for dim in dimensions(operand))
-    return [*coordinates, f"const int index = {place};"]
+    return [*coordinates, f"const int index = {index_formula(operand)};"]
 
 
 def _comment(operand: Registers) -> str:
-    dims = dimensions(operand)
-    place = " + ".join(f"{dim} * {dim}_stride" for dim in dims)
-    return f"// {described(operand)}. Element ({', '.join(dims)}) is number {place} of memory."
+    return f"// {described(operand)}. {described_index(operand)}."
 
 
 def load_function(operand: Registers) -> list[str]:
     """`load_a` and its like: memory to registers."""
     variable = Variable(operand.role, operand, operand.role)
-    parameters = [variable.parameter(const=False), "const void* memory", *(f"int {name}" for name in strides(operand))]
+    parameters = [
+        variable.parameter(const=False),
+        "const void* memory",
+        *(f"int {name}" for name in stride_names(operand)),
+    ]
     if operand.slots == 1:
         body = loop(
             operand.regs,
@@ -99,7 +95,7 @@ def load_function(operand: Registers) -> list[str]:
 def store_function(operand: Registers) -> list[str]:
     """`store_d`: registers to memory."""
     variable = Variable(operand.role, operand, operand.role)
-    parameters = ["void* memory", *(f"int {name}" for name in strides(operand)), variable.parameter()]
+    parameters = ["void* memory", *(f"int {name}" for name in stride_names(operand)), variable.parameter()]
     if operand.slots == 1:
         store = f"static_cast<{variable.c_type}*>(memory)[index] = {operand.role}[i];"
     else:

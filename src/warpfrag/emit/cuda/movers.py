@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.emit.cuda.text import DEVICE, Extra, Variable, assembly, function, kernel, loop
-from warpfrag.emit.statement import identifier, registers
+from warpfrag.emit.statement import raw_name, registers
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
@@ -61,4 +61,4 @@ def _kernel(instruction: Instruction, every: dict[str, Variable]) -> list[str]:
         "movmatrix": "a and d: registers, uint32[32].",
     }
     parameters = ["uint32_t* d", "const uint32_t* a"]
-    return [f"// {moves[instruction.op]} Launch one warp.", *kernel(f"{identifier(instruction)}_raw", parameters, body)]
+    return [f"// {moves[instruction.op]} Launch one warp.", *kernel(raw_name(instruction), parameters, body)]

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit.cuda.helpers import load_function, shared_function, shared_name, store_function, strides
+from warpfrag.emit.cuda.helpers import load_function, shared_function, shared_name, store_function
 from warpfrag.emit.cuda.text import DEVICE, Extra, Variable, assembly, function, kernel, loop
-from warpfrag.emit.memory import contiguous_strides, extents
-from warpfrag.emit.shared import kernel_copies, operand_copies
-from warpfrag.emit.statement import FIRST_CHOICE, ROLES, choices, identifier, registers
+from warpfrag.emit.memory import contiguous_strides, extents, stride_names
+from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders, operand_copies
+from warpfrag.emit.statement import (
+    FIRST_CHOICE,
+    ROLES,
+    choices,
+    immediates,
+    raw_name,
+    registers,
+    shared_kernel_name,
+    tile_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +51,8 @@ def wrapper(instruction: Instruction) -> list[str]:
 
 def call(instruction: Instruction, choice: Choice) -> str:
     """A call of the wrapper with these immediates."""
-    numbers = [choice.selector] if instruction.form.is_sparse else []
-    if instruction.form.block_scale:
-        numbers += [choice.byte_id[0], choice.thread_id[0], choice.byte_id[1], choice.thread_id[1]]
-    template = f"<{', '.join(map(str, numbers))}>" if any(numbers) else ""
+    # the template parameters of the wrapper are 0 by default, as in the first choice
+    template = "" if choice == FIRST_CHOICE else f"<{', '.join(immediates(instruction, choice))}>"
     return f"mma{template}({', '.join(f'fragment_{role}' for role in registers(instruction))});"
 
 
@@ -56,8 +63,8 @@ def declarations(instruction: Instruction) -> list[str]:
     ]
 
 
-def raw_kernel(instruction: Instruction, choice: Choice, statement: str) -> list[str]:
-    """Registers in, registers out: what `verify` runs. Every raw kernel takes the same parameters."""
+def raw_kernel(instruction: Instruction, choice: Choice) -> list[str]:
+    """Registers in, registers out, with the parameters that the raw kernels in PTX take."""
     every = variables(instruction)
     pointers = [f"{'' if role == 'd' else 'const '}uint32_t* {role}" for role in ROLES]
     body = [
@@ -70,14 +77,13 @@ def raw_kernel(instruction: Instruction, choice: Choice, statement: str) -> list
         source = role if variable.c_type == "uint32_t" else f"reinterpret_cast<const {variable.c_type}*>({role})"
         if role != "d":
             body += loop(variable.count, [f"fragment_{role}[i] = {source}{at};"])
-    body.append(statement)
+    body.append(call(instruction, choice))
     d = every["d"]
     target = "d" if d.c_type == "uint32_t" else f"reinterpret_cast<{d.c_type}*>(d)"
     body += loop(d.count, [f"{target}[thread * {d.count} + i] = fragment_d[i];"])
-    name = f"{identifier(instruction)}{choice.suffix(instruction)}_raw"
     return [
         "// Registers in, registers out: each operand is uint32[cases][32][words]; one case per warp.",
-        *kernel(name, [*pointers, "int cases"], body),
+        *kernel(raw_name(instruction, choice), [*pointers, "int cases"], body),
     ]
 
 
@@ -86,26 +92,25 @@ def tile_kernel(instruction: Instruction, choice: Choice) -> list[str]:
     operands = registers(instruction)
     parameters = []
     for role, operand in operands.items():
-        steps = [f"int {name}" for name in strides(operand, f"{role}_")]
+        steps = [f"int {name}" for name in stride_names(operand, f"{role}_")]
         parameters.append(", ".join([f"{'' if role == 'd' else 'const '}void* {role}", *steps]))
     body = declarations(instruction)
     for role, operand in operands.items():
         if role != "d":
-            body.append(f"load_{role}(fragment_{role}, {role}, {', '.join(strides(operand, f'{role}_'))});")
-    body += [call(instruction, choice), f"store_d(d, {', '.join(strides(operands['d'], 'd_'))}, fragment_d);"]
-    name = f"{identifier(instruction)}{choice.suffix(instruction)}_tile"
+            body.append(f"load_{role}(fragment_{role}, {role}, {', '.join(stride_names(operand, f'{role}_'))});")
+    body += [call(instruction, choice), f"store_d(d, {', '.join(stride_names(operands['d'], 'd_'))}, fragment_d);"]
     return [
         "// One tile from memory to memory, with one warp.",
-        *kernel(name, parameters, body),
+        *kernel(tile_name(instruction, choice), parameters, body),
     ]
 
 
 def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> list[str]:
     """One tile through shared memory; in memory, without gaps, in the orders that the copies name."""
-    orders = {role: chosen[role].order if role in chosen else "row" for role in "dabc"}
+    orders = memory_orders(chosen)
     before, after = declarations(instruction), []
     for role, operand in registers(instruction).items():
-        steps = contiguous_strides(operand, orders.get(role, "row"))
+        steps = contiguous_strides(operand, orders[role])
         if role not in chosen:
             place = ", ".join(map(str, steps))
             if role == "d":
@@ -124,12 +129,11 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
         else:
             before.append(f"copy_words(shared_{role}, {role}, {words});")
             before.append(f"{helper}(fragment_{role}, shared_{role}, {max(steps)});")
-    name = f"{identifier(instruction)}_shared_{orders['a']}_{orders['b']}"
     parameters = [f"{'' if role == 'd' else 'const '}void* {role}" for role in registers(instruction)]
-    order = ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")
+    body = [*before, call(instruction, FIRST_CHOICE), *after]
     return [
-        f"// One tile through shared memory. In memory, without gaps: {order}.",
-        *kernel(name, parameters, [*before, call(instruction, FIRST_CHOICE), *after]),
+        f"// One tile through shared memory. In memory, without gaps: {described_orders(orders)}.",
+        *kernel(shared_kernel_name(instruction, orders), parameters, body),
     ]
 
 
@@ -143,7 +147,7 @@ def product(instruction: Instruction, targets: Sequence[str]) -> list[str]:
             lines += shared_function(operand, copy)
     for choice in choices(instruction):
         lines += tile_kernel(instruction, choice)
-        lines += raw_kernel(instruction, choice, call(instruction, choice))
+        lines += raw_kernel(instruction, choice)
     for chosen in kernel_copies(instruction, targets):
         lines += shared_kernel(instruction, chosen)
     return lines

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit.cuda.products import declarations, raw_kernel, wrapper
+from warpfrag.emit.cuda.products import call, declarations, raw_kernel, wrapper
 from warpfrag.emit.cuda.text import DEVICE, Extra, Variable, assembly, function, kernel, loop
-from warpfrag.emit.statement import FIRST_CHOICE, identifier, memory_instruction
+from warpfrag.emit.statement import FIRST_CHOICE, memory_instruction, raw_name, tile_name
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
@@ -47,16 +47,14 @@ def product(instruction: Instruction) -> list[str]:
             "load_a(fragment_a, a, a_stride);",
             "load_b(fragment_b, b, b_stride);",
             f"load_c_{layout}(fragment_c, c, c_stride);",
-            "mma(fragment_d, fragment_a, fragment_b, fragment_c);",
+            call(instruction, FIRST_CHOICE),
             f"store_d_{layout}(d, d_stride, fragment_d);",
         ]
-        name = f"{identifier(instruction)}_tile_{layout}"
         lines += [
             f"// One tile from memory to memory, with one warp; C and D {layout} major.",
-            *kernel(name, parameters, body),
+            *kernel(tile_name(instruction, order=layout), parameters, body),
         ]
-    statement = "mma(fragment_d, fragment_a, fragment_b, fragment_c);"
-    return lines + raw_kernel(instruction, FIRST_CHOICE, statement)
+    return lines + raw_kernel(instruction, FIRST_CHOICE)
 
 
 def move(instruction: Instruction) -> list[str]:
@@ -75,5 +73,5 @@ def move(instruction: Instruction) -> list[str]:
     return [
         *move_function(instruction, "store" if stores else "load"),
         "// Registers are one word (f64: double) after another for each of 32 lanes; launch one warp.",
-        *kernel(f"{identifier(instruction)}_raw", [registers, memory, "int stride"], body),
+        *kernel(raw_name(instruction), [registers, memory, "int stride"], body),
     ]

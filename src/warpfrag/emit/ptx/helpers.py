@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit.memory import described, dimensions, element_bits, formulas
+from warpfrag.emit.memory import described, described_index, element_bits, formulas, stride_names
 from warpfrag.emit.ptx.text import Body, register_type, width
 from warpfrag.emit.statement import identifier
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
     from warpfrag.operand import Registers
-
-
-def strides(operand: Registers, prefix: str = "") -> list[str]:
-    """The names of the strides of an operand."""
-    return [f"{prefix}{dim}_stride" for dim in dimensions(operand)]
 
 
 def function_name(instruction: Instruction, operand: Registers) -> str:
@@ -27,7 +22,7 @@ def move_function(instruction: Instruction, operand: Registers) -> list[str]:
     """One register of an operand: loaded from memory, or stored there if it is D."""
     stores = operand.role == "d"
     kind = register_type(operand)
-    inputs = ["%memory", *(f"%{name}" for name in strides(operand)), "%reg"]
+    inputs = ["%memory", *(f"%{name}" for name in stride_names(operand)), "%reg"]
     parameters = [f".reg {'.b64' if name == '%memory' else '.b32'} {name}" for name in inputs]
     body = Body()
     lane = body.compute("lane", "mov.u32", "%laneid")
@@ -37,11 +32,9 @@ def move_function(instruction: Instruction, operand: Registers) -> list[str]:
         body.do(f"st{bits} [{address}], %value" if stores else f"ld{bits} %value, [{address}]")
     else:
         _loop(body, operand, lane, stores=stores)
-    dims = dimensions(operand)
-    place = " + ".join(f"{dim} * {dim}_stride" for dim in dims)
     comment = [
         f"// Register reg of {described(operand)}.",
-        f"// Element ({', '.join(dims)}) is number {place} of memory; strides (ld, 1) are row major.",
+        f"// {described_index(operand)}; strides (ld, 1) are row major.",
     ]
     name = function_name(instruction, operand)
     if stores:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit.ptx.raw import move_registers, raw_name
+from warpfrag.emit.ptx.raw import move_registers
 from warpfrag.emit.ptx.text import Body, entry, load_parameter
-from warpfrag.emit.statement import registers, statement
+from warpfrag.emit.statement import raw_name, registers, statement
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction

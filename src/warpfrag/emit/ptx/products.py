@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit.memory import contiguous_strides, extents
-from warpfrag.emit.ptx.helpers import function_name, move_function, strides
+from warpfrag.emit.memory import contiguous_strides, extents, stride_names
+from warpfrag.emit.ptx.helpers import function_name, move_function
 from warpfrag.emit.ptx.raw import raw_kernel
 from warpfrag.emit.ptx.text import Body, entry, load_parameter
-from warpfrag.emit.shared import kernel_copies, moved
-from warpfrag.emit.statement import FIRST_CHOICE, choices, identifier, immediates, registers, statement
+from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders, moved
+from warpfrag.emit.statement import (
+    FIRST_CHOICE,
+    choices,
+    immediates,
+    registers,
+    shared_kernel_name,
+    statement,
+    tile_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +57,7 @@ def tile_kernel(instruction: Instruction, choice: Choice) -> list[str]:
     body, names, places = Body(), {}, {}
     parameters: dict[str, str] = {}
     for role, operand in registers(instruction).items():
-        own = {role: ".u64", **dict.fromkeys(strides(operand, f"{role}_"), ".u32")}
+        own = {role: ".u64", **dict.fromkeys(stride_names(operand, f"{role}_"), ".u32")}
         parameters |= own
         places[role] = [load_parameter(body, name, kind) for name, kind in own.items()]
         names[role] = body.vector(f"{role}_", operand)
@@ -57,14 +65,14 @@ def tile_kernel(instruction: Instruction, choice: Choice) -> list[str]:
             _call(body, instruction, operand, names[role], places[role])
     body.do(statement(instruction, names, immediates(instruction, choice)).rstrip(";"))
     _call(body, instruction, instruction.operands["d"], names["d"], places["d"])
-    name = f"{identifier(instruction)}{choice.suffix(instruction)}_tile"
-    return [f"// {instruction.name}: one tile from memory to memory, with one warp", *entry(name, parameters, body)]
+    comment = f"// {instruction.name}: one tile from memory to memory, with one warp"
+    return [comment, *entry(tile_name(instruction, choice), parameters, body)]
 
 
 def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> list[str]:
     """One tile through shared memory; in memory, without gaps, in the orders that the copies name."""
     body, names = Body(), {}
-    orders = {role: chosen[role].order if role in chosen else "row" for role in "dabc"}
+    orders = memory_orders(chosen)
     lane = body.compute("lane", "mov.u32", "%laneid")
     pointers = {role: load_parameter(body, role, ".u64") for role in registers(instruction)}
     for role, operand in registers(instruction).items():
@@ -75,7 +83,7 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
         if role == "d":
             continue
         if role not in chosen:
-            steps = map(str, contiguous_strides(operand, orders.get(role, "row")))
+            steps = map(str, contiguous_strides(operand, orders[role]))
             _call(body, instruction, operand, names[role], [pointers[role], *steps])
             continue
         copy = chosen[role]
@@ -93,10 +101,9 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
     else:
         steps = map(str, contiguous_strides(operand))
         _call(body, instruction, operand, names["d"], [pointers["d"], *steps])
-    name = f"{identifier(instruction)}_shared_{orders['a']}_{orders['b']}"
-    order = ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")
+    order = described_orders(orders)
     comment = f"// {instruction.name}: one tile through shared memory; in memory, without gaps: {order}"
-    return [comment, *entry(name, dict.fromkeys(pointers, ".u64"), body)]
+    return [comment, *entry(shared_kernel_name(instruction, orders), dict.fromkeys(pointers, ".u64"), body)]
 
 
 def _bytes(operand: Registers, copy: SharedCopy) -> int:

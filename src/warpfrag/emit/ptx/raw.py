@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.emit.ptx.text import Body, entry, load_parameter, register_type, width
-from warpfrag.emit.statement import FIRST_CHOICE, ROLES, check_choice, identifier, immediates, registers, statement
+from warpfrag.emit.statement import FIRST_CHOICE, ROLES, check_choice, immediates, raw_name, registers, statement
 
 if TYPE_CHECKING:
     from warpfrag.emit.statement import Choice
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from warpfrag.operand import Registers
 
 PARAMETERS = {**dict.fromkeys(ROLES, ".u64"), "cases": ".u32"}
-
-
-def raw_name(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> str:
-    """The entry of the raw kernel of an instruction with these immediates."""
-    return f"{identifier(instruction)}{choice.suffix(instruction)}_raw"
 
 
 def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> list[str]:

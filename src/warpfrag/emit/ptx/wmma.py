@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit.ptx.raw import move_registers, raw_kernel, raw_name
+from warpfrag.emit.ptx.raw import move_registers, raw_kernel
 from warpfrag.emit.ptx.text import Body, entry, load_parameter
-from warpfrag.emit.statement import identifier, memory_instruction, statement
+from warpfrag.emit.statement import memory_instruction, raw_name, statement, tile_name
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
@@ -35,7 +35,7 @@ def tile_kernel(instruction: Instruction, layout: str) -> list[str]:
     body.do(statement(instruction, names).rstrip(";"))
     move("d")
     comment = f"// {instruction.name}: one tile from memory to memory, C and D {layout} major"
-    return [comment, *entry(f"{identifier(instruction)}_tile_{layout}", kinds, body)]
+    return [comment, *entry(tile_name(instruction, order=layout), kinds, body)]
 
 
 def move(instruction: Instruction) -> list[str]:
