@@ -23,12 +23,15 @@ SWITCHES = [
 ]
 # What the page must never do, collected where the page cannot reach it.
 WATCH = "addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective));"
-# Following a link inside the page: done once the page has answered.
-FOLLOW = """(hash) => new Promise((done) => {
-  addEventListener("hashchange", () => requestAnimationFrame(done), { once: true });
-  if (location.hash === hash) location.hash = "#";
-  location.hash = hash;
-})"""
+# Following a link inside the page: done once the page has answered. A link to where it is already goes by way of none.
+FOLLOW = """async (hash) => {
+  const follow = (next) => new Promise((done) => {
+    addEventListener("hashchange", () => requestAnimationFrame(done), { once: true });
+    location.hash = next;
+  });
+  if (location.hash === hash) await follow("");
+  await follow(hash);
+}"""
 
 
 def missing(reason):

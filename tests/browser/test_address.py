@@ -6,6 +6,7 @@ import pytest
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+LOAD = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16"
 CONTENT = "() => [...document.querySelectorAll('#view, #details, #registers, #name')].map((part) => part.innerHTML)"
 
 
@@ -52,6 +53,24 @@ def test_back_returns_to_the_instruction_before(explorer):
     tab.wait_for_function("(name) => document.querySelector('#name').innerText === name", arg=START)
 
     assert tab.locator('[data-grid="b.0"]').count() == 1
+
+
+@pytest.mark.parametrize("mover", ["stmatrix.sync.aligned.m8n8.x1.shared.b16", LOAD])
+def test_an_instruction_without_a_corner_does_not_change_what_the_corner_shows(explorer, mover):
+    tab = explorer.show(i=START)
+    for name in [mover, START]:
+        tab.fill("#query", name)
+        tab.press("#query", "Enter")
+    tab.fill("#query", "")
+
+    assert explorer.state() == {"i": START}
+    assert tab.locator('[data-grid="d.0"]').count() == 1
+    tab.locator('[data-set="corner"][data-value="c"]').click()
+    for name in [mover, START]:
+        tab.fill("#query", name)
+        tab.press("#query", "Enter")
+    assert explorer.state()["corner"] == "c"
+    assert tab.locator('[data-grid="c.0"]').count() == 1
 
 
 def test_a_link_to_no_instruction_says_so(explorer):

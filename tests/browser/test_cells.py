@@ -34,6 +34,8 @@ MOVERS = [
     "stmatrix.sync.aligned.m16n8.x4.trans.shared.b8",
     "movmatrix.sync.aligned.m8n8.trans.b16",
 ]
+SCALES_1X = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
+SCALES_2X = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
 NAMES = DENSE + SPARSE + NARROW + QUAD + WMMA + MOVERS
 
 
@@ -189,6 +191,16 @@ def test_a_cell_lights_its_lane_its_register_and_itself(links):
     }
 
 
+def test_another_instruction_puts_every_light_out(explorer):
+    tab = explorer.show(i=DENSE[0], at="d.9.3")
+    assert tab.locator("#lanes .is-lane").count() == 1
+    tab.fill("#query", DENSE[1])
+    tab.press("#query", "Enter")
+
+    assert tab.locator("#name").inner_text() == DENSE[1]
+    assert tab.locator(".is-lane, .is-reg, .is-here, .is-term").count() == 0
+
+
 def test_a_register_lights_its_cells(links):
     operand = wf.get(DENSE[3]).a
     tab = links.show(i=DENSE[3], at="a.1.2")
@@ -245,9 +257,8 @@ def test_stepping_the_selector_moves_the_metadata(links):
 
 
 def test_the_ids_of_scales_move_the_scales(links):
-    name = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
-    scale = wf.get(name).scale_b
-    tab = links.show(i=name)
+    scale = wf.get(SCALES_1X).scale_b
+    tab = links.show(i=SCALES_1X)
     tab.locator('[data-set="thread_b"][data-value="3"]').click()
     tab.locator('[data-set="byte_b"][data-value="2"]').click()
     links.cell("scale_b", 0, 5).hover()
@@ -255,6 +266,47 @@ def test_the_ids_of_scales_move_the_scales(links):
     place = scale.where(scale=0, col=5, byte_id=2, thread_id=3)
     assert links.field("lane") == str(place.lane)
     assert links.field("bits") == f"{8 * place.byte + 7}:{8 * place.byte}"
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "lane", "facts"),
+    [
+        (SCALES_1X, "scale_a", 6, [("7:0", 0, 0), ("15:8", 1, 0), ("23:16", 2, 0), ("31:24", 3, 0)]),
+        (SCALES_2X, "scale_b", 5, [("7:0", 0, 0), ("15:8", 0, 1), ("23:16", 2, 0), ("31:24", 2, 1)]),
+    ],
+)
+def test_a_register_of_scales_says_which_id_reads_which_byte(links, name, role, lane, facts):
+    scale = wf.get(name).operands[role]
+    tab = links.show(i=name, lane=lane)
+    line = tab.locator(f'#registers [data-register="{role}.{lane}.0"]')
+    text = line.inner_text()
+    line.focus()
+
+    thread_id, _, *plane = scale.layout.at(lane=lane)
+    for bits, byte_id, number in facts:
+        place = scale.where(
+            **dict(zip(scale.layout.dims[2:], plane, strict=True)) | {"scale": number},
+            byte_id=byte_id,
+            thread_id=thread_id,
+        )
+        assert (place.lane, f"{8 * place.byte + 7}:{8 * place.byte}") == (lane, bits)
+    ids = list(dict.fromkeys(str(byte_id) for _, byte_id, _ in facts))
+    read = f", read with thread-id {thread_id} and byte-id {' or '.join([', '.join(ids[:-1]), ids[-1]])}"
+    assert text.count("[") == 2
+    assert text.endswith(read)
+    assert tab.locator("#details-facts dt").all_inner_texts() == [
+        f"bits {bits}, byte-id {byte_id}" for bits, byte_id, _ in facts
+    ]
+    assert tab.locator("#details-where").inner_text().endswith(f"ue8m0 in .b32 · thread-id {thread_id}")
+
+
+def test_a_register_without_a_choice_says_no_id(links):
+    tab = links.show(i=NARROW[1], lane=0)
+    line = tab.locator('#registers [data-register="scale_a.0.0"]')
+    line.focus()
+
+    assert "byte-id" not in tab.locator("#details").inner_text()
+    assert line.inner_text().endswith("SA[0][0\N{EN DASH}3], read with thread-id 0")
 
 
 def test_movers_name_the_lanes_that_give_addresses(links):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from io import StringIO
 from xml.etree import ElementTree as ET
 
@@ -73,6 +74,20 @@ def test_the_figure_is_svg_with_a_cell_per_element(explorer, view):
     assert cells > 0
     assert sum("lane" in title and "[" in title for title in titles) == cells
     assert {text.text for text in drawing.iter(f"{SVG}text")} >= {"T0", "T31"}
+
+
+@pytest.mark.parametrize("view", ["matrix", "warp", "table"])
+def test_the_figure_has_colours_that_every_reader_of_svg_knows(explorer, view):
+    """The small cells of s8 are see-through, which a browser computes as a colour that SVG 1.1 does not know."""
+    explorer.show(i=NAME, view=view, at="a.9.3")
+    drawing = ET.fromstring(copied(explorer, "svg"))  # noqa: S314 (our own text)
+    attributes = [element.attrib for element in drawing.iter()]
+    colours = [found[name] for found in attributes for name in ("fill", "stroke") if name in found]
+    clear = [float(found["fill-opacity"]) for found in attributes if "fill-opacity" in found]
+
+    assert len(colours) > 100
+    assert [colour for colour in colours if not re.fullmatch(r"none|rgb\(\d{1,3}, \d{1,3}, \d{1,3}\)", colour)] == []
+    assert set(clear) == ({0.35} if view == "matrix" else set())
 
 
 def test_without_a_clipboard_copying_still_works(explorer):

@@ -73,6 +73,44 @@ def test_the_list_answers_at_once(explorer):
     assert first == "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"
 
 
+def test_the_list_stands_at_the_instruction_at_once(explorer):
+    """Also far down a list that is written piece by piece: Tab leads to it, and it can be seen."""
+    name = wf.find()[400].name
+    explorer.show(i=name, q="mma m16n8k16 bf16")
+    current, written, box, around = explorer.tab.evaluate("""() => {
+        const query = document.querySelector("#query");
+        query.value = "";
+        query.dispatchEvent(new Event("input", { bubbles: true }));
+        const results = document.querySelector("#results");
+        const current = results.querySelector('[aria-current][tabindex="0"]');
+        const edges = (element) => [element.getBoundingClientRect().top, element.getBoundingClientRect().bottom];
+        return [current?.dataset.name, results.children.length, current && edges(current), edges(results)];
+    }""")
+
+    assert current == name
+    assert written < len(wf.find())
+    assert around[0] <= box[0] < box[1] <= around[1]
+    assert names(explorer) == [instruction.name for instruction in wf.find()]
+    assert explorer.tab.locator("#results [aria-current]").count() == 1
+
+
+def test_what_is_chosen_while_the_list_is_written_is_marked(explorer):
+    last = wf.find()[-1].name
+    explorer.show()
+    explorer.tab.evaluate(
+        """(name) => {
+            const query = document.querySelector("#query");
+            for (const value of ["movmatrix", ""]) {
+                query.value = value;
+                query.dispatchEvent(new Event("input", { bubbles: true }));
+            }
+            location.hash = "#i=" + name;
+        }""",
+        last,
+    )
+    explorer.tab.locator(f'#results [aria-current][data-name="{last}"][tabindex="0"]').wait_for(state="attached")
+
+
 def test_a_click_shows_the_instruction(explorer):
     tab = explorer.show()
     tab.fill("#query", "ldmatrix x2 trans")

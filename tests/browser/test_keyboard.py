@@ -84,7 +84,6 @@ def test_enter_picks_and_escape_lets_go(explorer):
 def test_tab_goes_from_region_to_region(explorer):
     """Each grid, the list and the lanes are one stop each, so that Tab does not walk over thousands of cells."""
     tab = explorer.show()
-    tab.wait_for_function("document.querySelectorAll('#results a').length > 600")
     tab.locator("#query").focus()
     stops = []
     for _ in range(60):
@@ -127,6 +126,16 @@ def test_lanes_and_registers_are_walked_with_arrows(explorer):
     tab.keyboard.press("ArrowDown")
     assert focus(tab)["register"] == "a.9.1"
     assert tab.locator("#details-title").inner_text() == "A register 1 of lane 9"
+
+
+def test_a_lane_that_is_chosen_stays_lit(explorer):
+    tab = explorer.show(i=START, at="d.9.3")
+    tab.locator('#lanes [data-lane="18"]').focus()
+    tab.keyboard.press("Enter")
+
+    assert explorer.state() == {"i": START, "lane": "18"}
+    assert tab.locator("#lanes .is-lane").all_inner_texts() == ["T18"]
+    assert tab.locator('#view [data-lane="18"]').count() == tab.locator("#view .is-lane").count() > 0
 
 
 @pytest.mark.parametrize("view", ["matrix", "warp", "table"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from draw.contrast import READABLE, contrast
+
 NAMES = {
     "f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
     "b1": "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
@@ -37,25 +39,14 @@ TEXTS = """() => {
 }"""
 
 
-def luminance(colour):
-    """How much light a colour gives off, as WCAG defines it."""
-    parts = [part / 255 for part in colour[:3]]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one, other):
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["f16", "sparse"])
 def test_every_text_stands_out(explorer, scheme, kind):
     explorer.tab.emulate_media(color_scheme=scheme)
     tab = explorer.show(i=NAMES[kind], at="d.9.3", target="sm_70")
     texts = tab.evaluate(TEXTS)
-    faint = {text: round(contrast(ink, paper), 2) for text, ink, paper in texts if contrast(ink, paper) < 4.5}
+    contrasts = [(text, contrast(ink, paper)) for text, ink, paper in texts]
+    faint = {text: round(found, 2) for text, found in contrasts if found < READABLE}
 
     assert len(texts) > 500
     assert faint == {}
@@ -100,6 +91,31 @@ def test_a_phone_opens_the_finder_when_it_is_used(phone):
 
     assert tab.locator("#name").inner_text().startswith("movmatrix")
     assert not tab.locator("#results").is_visible()
+
+
+def test_a_phone_closes_the_finder_on_enter_and_opens_it_for_more_typing(phone):
+    tab = phone.show()
+    tab.locator("#query").tap()
+    tab.keyboard.type("movmatrix")
+    tab.keyboard.press("Enter")
+    assert tab.locator("#name").inner_text().startswith("movmatrix")
+    assert not tab.locator("#results").is_visible()
+    tab.keyboard.press("ArrowDown")
+    assert tab.locator("#results a").first.evaluate("(link) => link === document.activeElement")
+    tab.locator("#query").focus()
+    tab.keyboard.press("Enter")
+    assert not tab.locator("#results").is_visible()
+    tab.keyboard.type(" b16")
+
+    assert tab.locator("#results").is_visible()
+
+
+def test_a_large_screen_keeps_the_finder_open(explorer):
+    tab = explorer.show()
+    tab.fill("#query", "movmatrix")
+    tab.press("#query", "Enter")
+
+    assert tab.locator("#results").is_visible()
 
 
 def test_a_large_screen_does_not_scroll_as_a_whole(explorer):

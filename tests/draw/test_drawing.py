@@ -193,7 +193,7 @@ def test_products_and_matrices_are_parts():
     [
         ((MMA, "e"), rf"the operand of {MMA} is one of a, b, c, d; got 'e'"),
         ((MMA, "a", "round"), "the view of a figure is one of matrix, warp, logical, whole; got 'round'"),
-        ((MMA, "a", "logical"), "is dense: the logical view is for the A of mma.sp"),
+        ((MMA, "a", "logical"), "is dense: the logical view is for the A of mma.sp; use matrix or warp$"),
         ((MMA, "a", "whole"), "the whole view shows A, B and D of a product; for operand a use matrix or warp"),
         (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of a product; for movmatrix"),
         ((SPARSE, "metadata", "logical"), "has the views matrix and warp, not logical"),
@@ -210,10 +210,11 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
         ({"operand": "a", "rows": (3, 99)}, r"rows is \(first, last\) with 0 <= first <= last <= 15, got \(3, 99\)"),
         ({"operand": "a", "cols": (5, 4)}, r"cols is \(first, last\) .* got \(5, 4\)"),
         ({"operand": "a", "parts": (0, 1)}, r"parts is \(first, last\) with 0 <= first <= last <= 0, got \(0, 1\)"),
-        ({"rows": (0, 1)}, "the whole view cannot be cut, but rows came"),
+        ({"rows": (0, 1)}, "the whole view cannot be cut, got rows; name one operand and its matrix or logical view"),
+        ({"view": "matrix", "parts": (0, 1)}, "a figure of all operands cannot be cut, got parts; name one operand"),
         (
             {"operand": "a", "view": "warp", "rows": (0, 1), "cols": (0, 1)},
-            "the warp view cannot be cut, but rows and cols",
+            "the warp view cannot be cut, got rows and cols; name one operand and its matrix or logical view",
         ),
         ({"operand": "metadata", "selector": 2}, "selector is 0..1, got 2"),
         ({"theme": "pink"}, "the theme of a figure is one of auto, light, dark; got 'pink'"),

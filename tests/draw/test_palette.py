@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from warpfrag.draw.palette import DARK, LIGHT, contrast, luminance, oklch
+from draw.contrast import READABLE, contrast, luminance
+from warpfrag.draw.palette import DARK, LIGHT, oklch
 from warpfrag.draw.stylesheet import stylesheet
 
-READABLE = 4.5
 PALETTES = pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
 
 

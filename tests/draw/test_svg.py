@@ -41,7 +41,6 @@ def test_attributes_keep_their_order_and_empty_ones_are_left_out():
     assert (
         svg.rect(x=1, width=2, height=3, classes="", data_lane=5) == '<rect data-lane="5" x="1" width="2" height="3"/>'
     )
-    assert svg.line(x1=0, y1=1, x2=2, y2=3, classes="rule") == '<line class="rule" x1="0" y1="1" x2="2" y2="3"/>'
 
 
 def test_alike_shapes_are_one_path():

@@ -1,6 +1,5 @@
 """Figures: see a fragment, in a terminal, a notebook, a paper or a browser.
 
-    >>> import warpfrag as wf
     >>> from warpfrag.draw import draw
     >>> picture = draw("mma.m8n8k4.f64.f64.f64.f64", "c")
     >>> print(picture.to_text(width=80))
@@ -39,9 +38,8 @@ from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.draw.cut import Range
-    from warpfrag.draw.views import View
+    from warpfrag.draw.views import AnyOperand, View
     from warpfrag.instruction import Instruction
-    from warpfrag.operand import Registers
 
 __all__ = ["Drawing", "draw", "draw_figure"]
 
@@ -90,13 +88,13 @@ def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
     return draw(row.instruction, **row.options, theme=theme, title=row.title)
 
 
-def _operand(instruction: Instruction, role: str | None) -> Registers | None:
+def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
     """The operand that a role names, in any case; without a role the only one, or none of many."""
     if role is None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
     name = _one_of("operand", role.lower(), tuple(instruction.operands), what=instruction.name)
-    found: Registers = instruction.operands[name]
+    found: AnyOperand = instruction.operands[name]
     return found
 
 
@@ -108,7 +106,7 @@ def _one_of(name: str, choice: Any, choices: tuple[Any, ...], what: str = "a fig
     raise InvalidOperand(msg)
 
 
-def _title(instruction: Instruction, operand: Registers | None, view: View) -> str:
+def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> str:
     shape = str(instruction.shape)
     what = {"whole": "A, B and D", "matrix": "All operands", "warp": "Registers", "logical": "All operands"}[view]
     if operand is not None:

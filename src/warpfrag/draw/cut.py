@@ -30,7 +30,7 @@ class Cut(NamedTuple):
         """Refuse a cut where there is nothing to cut."""
         given = [name for name, found in self._asdict().items() if found is not None]
         if given:
-            msg = f"{what} cannot be cut, but {' and '.join(given)} came; rows, cols and parts cut one matrix view"
+            msg = f"{what} cannot be cut, got {' and '.join(given)}; name one operand and its matrix or logical view"
             raise InvalidOperand(msg)
 
 

@@ -58,7 +58,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """One picture: cells, blocks, headings from the outside in, and a dashed rule every `ruled` columns."""
+    """One picture: cells, blocks, and headings from the outside in; strokes in every row mark each `ruled` columns."""
 
     operand: str
     title: str

@@ -26,15 +26,15 @@ STACKED_LIMIT = 1160  # with stacked ones at most this wide: else only blocks ca
 TALLEST, TALLEST_COMPACT = 32, 16  # rows; taller grids with upright blocks carry words on blocks only
 BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # what a grid of small cells aims at
 
-NARROW = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}
-USUAL = 0.64
+WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # of letters, for a font of size 1
+USUAL_WIDTH = 0.64
 
 Mode = Literal["line", "stack", "block"]
 
 
 def width_of(words: str, size: int = FONT) -> int:
     """About how many pixels words take at most."""
-    return ceil(size * sum(NARROW.get(letter, USUAL) for letter in words))
+    return ceil(size * sum(WIDTHS.get(letter, USUAL_WIDTH) for letter in words))
 
 
 class CellSize(NamedTuple):

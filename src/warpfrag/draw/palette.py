@@ -77,16 +77,3 @@ def _gamma(channel: float) -> float:
     """Linear light to an sRGB channel, cut to 0..1."""
     channel = min(1.0, max(0.0, channel))
     return 12.92 * channel if channel <= 0.0031308 else 1.055 * channel ** (1 / 2.4) - 0.055
-
-
-def luminance(colour: str) -> float:
-    """How much light a colour gives off, 0..1, as WCAG defines it; in grey print this is all that is left."""
-    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours, 1..21, as WCAG defines it."""
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)

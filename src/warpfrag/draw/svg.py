@@ -65,11 +65,6 @@ def rect(
     return element("rect", _names(attributes) | box, tooltip(title))
 
 
-def line(*, x1: Number, y1: Number, x2: Number, y2: Number, classes: str = "") -> str:
-    """A straight line."""
-    return element("line", {"class": classes, "x1": x1, "y1": y1, "x2": x2, "y2": y2})
-
-
 def strokes(upright: Iterable[tuple[Number, Number, Number]], *, classes: str) -> str:
     """Upright lines (x, y, length) that look alike, as one path."""
     steps = ("M{} {}v{}".format(*map(number, stroke)) for stroke in upright)

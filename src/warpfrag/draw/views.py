@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from warpfrag.draw.cut import EVERYTHING, Cut
 from warpfrag.draw.matrix import matrix_grids
 from warpfrag.draw.sparse import logical_grid
 from warpfrag.draw.warp import warp_grid
@@ -13,32 +12,34 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
+    from warpfrag.draw.cut import Cut
     from warpfrag.draw.grid import Grid
     from warpfrag.draw.page import Scene
     from warpfrag.instruction import Instruction
-    from warpfrag.operand import Registers
 
 View = Literal["matrix", "warp", "logical", "whole"]
-VIEWS: tuple[View, ...] = ("matrix", "warp", "logical", "whole")
+VIEWS: tuple[View, ...] = get_args(View)
+
+AnyOperand = Operand | Metadata | Scale
 
 
 class Request(NamedTuple):
     """What the reader asks for, beside instruction and operand."""
 
-    selector: int = 0
-    byte_id: int = 0
-    thread_id: int = 0
-    cut: Cut = EVERYTHING
+    selector: int
+    byte_id: int
+    thread_id: int
+    cut: Cut
 
 
-def default_view(instruction: Instruction, operand: Registers | None) -> View:
+def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
     """Products are shown whole, a sparse A as the matrix it stands for, everything else as a matrix."""
     if operand is None:
         return "whole" if instruction.form.is_product else "matrix"
     return "logical" if isinstance(operand, SparseOperand) else "matrix"
 
 
-def scenes(instruction: Instruction, operand: Registers | None, view: View, request: Request) -> tuple[Scene, ...]:
+def scenes(instruction: Instruction, operand: AnyOperand | None, view: View, request: Request) -> tuple[Scene, ...]:
     """The grids of a figure, in scenes: see page.py."""
     if view == "whole":
         return _whole(instruction, operand, request)
@@ -48,7 +49,7 @@ def scenes(instruction: Instruction, operand: Registers | None, view: View, requ
     return tuple((grid,) for one in chosen for grid in _grids(instruction, one, view, request))
 
 
-def _grids(instruction: Instruction, operand: Registers, view: View, request: Request) -> list[Grid]:
+def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: Request) -> list[Grid]:
     """One operand, in one view."""
     if view == "warp":
         request.cut.refuse("the warp view")
@@ -56,15 +57,12 @@ def _grids(instruction: Instruction, operand: Registers, view: View, request: Re
         request.cut.within("parts", 1)
     if isinstance(operand, Metadata | Scale):
         return [_words_grid(instruction, operand, view, request)]
-    if not isinstance(operand, Operand):
-        msg = f"{operand.described} has no picture"
-        raise InvalidOperand(msg)
     if view == "warp":
         return [warp_grid(operand)]
     if view == "logical":
         if isinstance(operand, SparseOperand):
             return [logical_grid(operand, request.cut)]
-        msg = f"{operand.described} is dense: the logical view is for the A of mma.sp; views are matrix, warp, whole"
+        msg = f"{operand.described} is dense: the logical view is for the A of mma.sp; use matrix or warp"
         raise InvalidOperand(msg)
     return matrix_grids(operand, request.cut, instruction.addresses)
 
@@ -88,7 +86,7 @@ def _choice(operand: Metadata | Scale, request: Request) -> Choice:
     return scale_choice(operand, request.byte_id, request.thread_id)
 
 
-def _whole(instruction: Instruction, operand: Registers | None, request: Request) -> tuple[Scene, ...]:
+def _whole(instruction: Instruction, operand: AnyOperand | None, request: Request) -> tuple[Scene, ...]:
     """A, B, D, metadata and scale factors, a scene for each product."""
     if operand is not None or not instruction.form.is_product:
         what = f"operand {operand.role}" if operand else instruction.name

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.draw.cut import EVERYTHING, Cut
 from warpfrag.draw.grid import Block, Cell, Grid, Level, Mark, ticks
 from warpfrag.draw.matrix import bit_words, lane_name
 from warpfrag.draw.warp import lane_level, register_levels
 
 if TYPE_CHECKING:
+    from warpfrag.draw.cut import Cut
     from warpfrag.isa.patterns import Pattern
     from warpfrag.operand import Metadata, Registers, Scale
 
@@ -38,7 +38,7 @@ def scale_choice(operand: Scale, byte_id: int, thread_id: int) -> Choice:
     return Choice((thread_id, byte_id // operand.byte_ids.step), f"byte_id {byte_id}, thread_id {thread_id}")
 
 
-def metadata_grid(operand: Metadata, choice: Choice, pattern: Pattern, cut: Cut = EVERYTHING) -> Grid:
+def metadata_grid(operand: Metadata, choice: Choice, pattern: Pattern, cut: Cut) -> Grid:
     """Rows by chunks of A; columns are cut by the columns of A, in whole chunks."""
     rows, chunks = operand.shape
     first, last = (column // pattern.chunk for column in cut.within("cols", chunks * pattern.chunk))
@@ -59,7 +59,7 @@ def metadata_grid(operand: Metadata, choice: Choice, pattern: Pattern, cut: Cut 
     )
 
 
-def scale_grid(operand: Scale, choice: Choice, cut: Cut = EVERYTHING) -> Grid:
+def scale_grid(operand: Scale, choice: Choice, cut: Cut) -> Grid:
     """Rows by scales for A, scales by columns for B."""
     row_name, col_name = operand.layout.dims[2:]
     rows, cols = (cut.within(name, extent) for name, extent in zip(("rows", "cols"), operand.shape, strict=True))

@@ -1,7 +1,7 @@
 """Building the page: data, script and style in one file that asks nothing of any network.
 
 The content security policy names the one script and the one style sheet by their hash and allows nothing else: no
-request, no form, no inline handler or style. A page that was changed on its way does not run.
+request, no form, no inline handler or style. So nothing that gets in through the data or the address can run.
 """
 
 from __future__ import annotations

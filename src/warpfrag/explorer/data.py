@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from warpfrag.layout import Layout
     from warpfrag.operand import Registers
 
-SCHEMA = 1
-
 
 class Listed:
-    """A list without repetitions: `place` says where an entry stands, and adds it if it is new."""
+    """A list without repetitions: `place` says where an entry stands, and adds it if none is written like it."""
 
     def __init__(self, write: Callable[[Any], Any]) -> None:
         """Start empty; `write` turns an entry into what JSON can hold."""
@@ -37,8 +35,10 @@ class Listed:
     def place(self, entry: Hashable) -> int:
         """The place of an entry."""
         if entry not in self._places:
-            self._places[entry] = len(self.entries)
-            self.entries.append(self._write(entry))
+            written = self._write(entry)
+            if written not in self.entries:
+                self.entries.append(written)
+            self._places[entry] = self.entries.index(written)
         return self._places[entry]
 
 
@@ -55,21 +55,19 @@ class Writer:
         )
         self.evidence_sets = Listed(list)
         self.operands = Listed(self._operand)
-        self.formats: dict[str, dict[str, Any]] = {}
+        self.format_bits: dict[str, int] = {}
         self.patterns: dict[str, dict[str, Any]] = {}
 
     def _operand(self, row: Any) -> dict[str, Any]:  # noqa: ANN401 (an OperandRow; see Listed)
         number_format = row.format
-        self.formats[number_format.name] = {"bits": number_format.bits, "kind": number_format.kind}
+        self.format_bits[number_format.name] = number_format.bits
         written = {
             "role": row.role,
             "format": number_format.name,
             "layout": self.layouts.place(row.layout),
             "container": row.container,
             "low": row.low,
-            "register_bits": row.register_bits,
             "ptx_type": number_format.register,
-            "source": self.texts.place(row.source),
         }
         return written | ({"unknown": row.unknown} if row.unknown else {})
 
@@ -132,7 +130,6 @@ def _layout(layout: Layout) -> dict[str, Any]:
         "dims": list(layout.dims),
         "shape": list(layout.shape),
         **bases,
-        "text": str(layout),
         "element_formulas": element_formulas(layout),
         "place_formulas": place_formulas(layout),
     }
@@ -143,10 +140,9 @@ def page_data() -> dict[str, Any]:
     writer = Writer()
     instructions = [writer.instruction(instruction) for instruction in find()]
     return {
-        "schema": SCHEMA,
         "version": __version__,
-        "targets": {target.name: target.arch for target in targets().values()},
-        "formats": writer.formats,
+        "targets": list(targets()),
+        "format_bits": writer.format_bits,
         "patterns": writer.patterns,
         "texts": writer.texts.entries,
         "layouts": writer.layouts.entries,

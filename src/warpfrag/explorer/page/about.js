@@ -30,7 +30,7 @@ function badges(instruction) {
 
 function legality(instruction, state) {
   const legal = new Set(instruction.targets);
-  const chips = Object.keys(TARGETS).map((target) => {
+  const chips = TARGETS.map((target) => {
     const yes = legal.has(target);
     return (
       `<li class="${yes ? "yes" : "no"}">` +
@@ -58,48 +58,41 @@ function operandRow(operand) {
   return `<tr><th scope="row">${operand.letter}</th>${cells.map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
 }
 
-/** The index formulas of an operand, as text. */
-export function formulaLines(operand) {
-  const write = (formulas) => Object.entries(formulas).map(([name, formula]) => `${name} = ${formula}`);
-  return { elements: write(operand.layout.element_formulas), places: write(operand.layout.place_formulas) };
+/** Formulas as text, a line for each. */
+function formulaLines(formulas) {
+  return Object.entries(formulas).map(([name, formula]) => `${name} = ${formula}`);
 }
 
 /** The index formulas of operands, to be copied. */
 export function formulaText(operands) {
   return operands
-    .map((operand) => {
-      const { elements, places } = formulaLines(operand);
-      return [
-        `// ${operand.letter}: element i of a lane`,
-        ...elements,
-        `// ${operand.letter}: where an element is`,
-        ...places,
+    .map(({ letter, layout }) =>
+      [
+        `// ${letter}: element i of a lane`,
+        ...formulaLines(layout.element_formulas),
+        `// ${letter}: where an element is`,
+        ...formulaLines(layout.place_formulas),
         "",
-      ].join("\n");
-    })
+      ].join("\n"),
+    )
     .join("\n");
 }
 
-function formulas(operand) {
-  if (operand.unknown) return `<p>${escapeText(operand.unknown)}.</p>`;
-  const { elements, places } = formulaLines(operand);
+function formulaBlock(formulas) {
+  return `<pre><code>${escapeText(formulaLines(formulas).join("\n"))}</code></pre>`;
+}
+
+function formulas({ unknown, letter, role, layout }) {
+  if (unknown) return `<p>${escapeText(unknown)}.</p>`;
   return (
-    `<div class="formula"><h4>${operand.letter} ` +
-    `<button type="button" data-copy="formula" data-role="${operand.role}">Copy</button></h4>` +
-    `<pre><code>${escapeText(elements.join("\n"))}</code></pre><pre><code>${escapeText(places.join("\n"))}</code>` +
-    `</pre></div>`
+    `<div><h4>${letter} <button type="button" data-copy="formula" data-role="${role}">Copy</button></h4>` +
+    `${formulaBlock(layout.element_formulas)}${formulaBlock(layout.place_formulas)}</div>`
   );
 }
 
 function addressFormula({ addresses }) {
   if (!addresses) return "";
-  const lines = Object.entries(addresses.element_formulas).map(
-    ([name, formula]) => `${name} = ${formula.replace(/\bi\b/g, "0")}`,
-  );
-  return (
-    `<div class="formula"><h4>Addresses: what each lane points to</h4><pre>` +
-    `<code>${escapeText(lines.join("\n"))}</code></pre></div>`
-  );
+  return `<div><h4>Addresses: what each lane points to</h4>${formulaBlock(addresses.element_formulas)}</div>`;
 }
 
 function known({ evidence, sources }) {

@@ -2,16 +2,29 @@
 
 import { byId, escapeText, listStep, listed, moveTabStop, roving } from "./html.js";
 import { elementAt, slotRun } from "./layout.js";
-import { bitsText, currentCode, elementName, elementText, holders, partWord } from "./model.js";
+import {
+  COORDINATE_WORDS,
+  addressOf,
+  bitsText,
+  chosenDims,
+  chosenId,
+  currentCode,
+  elementName,
+  elementText,
+  holders,
+  idWord,
+  partWord,
+} from "./model.js";
 import { laneClass } from "./grid.js";
 import { termsOf } from "./products.js";
+import { pickText } from "./state.js";
 
-const ROW_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale" };
+const SLOTS_SHOWN = 8; // of a register with more, the others are told as ranges only
 
 let shownLane = "";
 
 function dimWord(operand, place) {
-  return ROW_WORDS[operand.layout.dims[operand.plane + place]];
+  return COORDINATE_WORDS[operand.layout.dims[operand.plane + place]];
 }
 
 function whereText(operand, part, row, col) {
@@ -57,11 +70,11 @@ export function showElement(instruction, element, state, { pinned }) {
   byId("details-products").innerHTML =
     pinned && isOutput(role, instruction) ? productTable(instruction, element, state) : "";
   say(sentence);
-  showLane(instruction, lane, state);
+  showLane(instruction, lane);
 }
 
 /** What a screen reader is told. */
-export function say(text) {
+function say(text) {
   byId("spoken").textContent = text;
 }
 
@@ -111,14 +124,7 @@ function notesOf(instruction, operand, { part, row, col, role }, state) {
     const what = role === "scale_a" ? `row ${row} of A` : `column ${col} of B`;
     notes.push(`Scales ${what}, k from ${number * width} to ${(number + 1) * width - 1}.`);
   }
-  if (addresses) {
-    const line = addresses.dims[1] === "row" ? row : col;
-    for (let lane = 0; lane < 1 << addresses.lane.length; lane++) {
-      const [matrix, found] = elementAt(addresses, lane, 0, 0);
-      if (matrix === part && found === line)
-        notes.push(`Lane ${lane} gives the address of this ${ROW_WORDS[addresses.dims[1]]}.`);
-    }
-  }
+  if (addresses) notes.push(addressOf(addresses, part, addresses.dims[1] === "row" ? row : col).sentence);
   if (operand.bits < operand.container)
     notes.push(
       `${operand.format} takes ${operand.bits} of the ${operand.container} bits of its place; the others are padding.`,
@@ -127,8 +133,7 @@ function notesOf(instruction, operand, { part, row, col, role }, state) {
 }
 
 function pinHint(state, operand, part, row, col) {
-  const pinned = state.at === [operand.role, ...(operand.parts > 1 ? [part] : []), row, col].join(".");
-  return pinned ? "" : "Click to list the products.";
+  return state.at === pickText(operand, part, row, col) ? "" : "Click to list the products.";
 }
 
 /** The terms of an output, one per line. */
@@ -164,20 +169,27 @@ function productTable(instruction, { part, row, col }, state) {
 }
 
 /** What to say about one register. */
-export function showRegister(instruction, role, lane, reg, state) {
+export function showRegister(instruction, role, lane, reg) {
   const operand = instruction.operands[role];
+  const slots = slotsOf(operand);
+  const ofAll = choiceWords(operand, lane, reg, slots);
+  const ofEach = slots.map((slot) => choiceWords(operand, lane, reg, [slot]));
+  const shared = ofAll.filter((words) => ofEach[0].includes(words));
   mark(true);
   byId("details-title").textContent = `${operand.letter} register ${reg} of lane ${lane}`;
-  byId("details-where").textContent = `${operand.slots} × ${operand.format} in ${operand.ptx_type}`;
-  const facts = Array.from({ length: Math.min(operand.slots, 8) }, (_, slot) => {
+  const size = `${operand.slots} × ${operand.format} in ${operand.ptx_type}`;
+  byId("details-where").textContent = [size, ...shared].join(" · ");
+  const facts = slots.slice(0, SLOTS_SHOWN).map((slot) => {
     const coordinates = elementAt(operand.layout, lane, reg, slot);
     const [row, col] = coordinates.slice(operand.plane);
     const part = operand.parts > 1 ? coordinates[0] : 0;
-    return `<div><dt>bits ${bitsText(operand, slot)}</dt><dd>${elementText(operand, part, row, col)}</dd></div>`;
+    const own = ofEach[slot].filter((words) => !shared.includes(words));
+    const label = [`bits ${bitsText(operand, slot)}`, ...own].join(", ");
+    return `<div><dt>${label}</dt><dd>${elementText(operand, part, row, col)}</dd></div>`;
   });
   byId("details-facts").innerHTML = facts.join("");
-  const more = operand.slots > facts.length ? [`All of it: ${contents(operand, lane, reg)}.`] : [];
-  byId("details-notes").innerHTML = more.map((note) => `<p>${note}</p>`).join("");
+  const isWhole = facts.length === slots.length;
+  byId("details-notes").innerHTML = isWhole ? "" : `<p>All of it: ${contents(operand, lane, reg)}.</p>`;
   byId("details-products").innerHTML = "";
   say(`${operand.letter} register ${reg} of lane ${lane}: ${contents(operand, lane, reg)}`);
 }
@@ -195,32 +207,43 @@ export function showNothing(instruction, state) {
   byId("details-where").textContent = "Point at a cell, a lane or a register.";
   for (const part of ["details-facts", "details-notes", "details-products"]) byId(part).innerHTML = "";
   say("");
-  showLane(instruction, state.lane, state);
+  showLane(instruction, state.lane);
 }
 
-/** What a register holds, as ranges: A[1][2–3]. */
+function slotsOf(operand) {
+  return Array.from({ length: operand.slots }, (_, slot) => slot);
+}
+
+/** What the programmer must choose for an instruction to read some slots of a register: selector 1, byte-id 0 or 2. */
+function choiceWords(operand, lane, reg, slots) {
+  const elements = slots.map((slot) => elementAt(operand.layout, lane, reg, slot));
+  return chosenDims(operand).map((dim) => {
+    const place = operand.layout.dims.indexOf(dim);
+    const ids = new Set(elements.map((coordinates) => chosenId(operand, dim, coordinates[place])));
+    return `${idWord(dim)} ${listed([...ids], "or")}`;
+  });
+}
+
+/** What a register holds, as ranges, and when that is read: A[1][2–3], or SA[1][0], read with byte-id 0 or 2. */
 function contents(operand, lane, reg) {
-  const run = slotRun(operand.layout).length;
-  const texts = [];
+  const { dim, length } = slotRun(operand.layout);
+  const run = dim < operand.plane ? 1 : length; // bytes that differ in their id alone are no range of elements
+  const texts = new Set();
   for (let slot = 0; slot < operand.slots; slot += run) {
     const first = elementAt(operand.layout, lane, reg, slot);
     const last = elementAt(operand.layout, lane, reg, slot + run - 1);
     const [rows, cols] = [operand.plane, operand.plane + 1].map((dim) =>
       first[dim] === last[dim] ? first[dim] : `${first[dim]}–${last[dim]}`,
     );
-    texts.push(`${operand.letter}${operand.parts > 1 ? first[0] : ""}[${rows}][${cols}]`);
+    texts.add(`${operand.letter}${operand.parts > 1 ? first[0] : ""}[${rows}][${cols}]`);
   }
-  const choice = operand.layout.dims[0];
-  const chosen =
-    operand.prefix || operand.layout.shape[0] === 1
-      ? ""
-      : `, ${choice.replace("_", "-")} ${elementAt(operand.layout, lane, reg, 0)[0]}`;
-  return listed(texts) + chosen;
+  const choice = choiceWords(operand, lane, reg, slotsOf(operand));
+  return listed([...texts]) + (choice.length ? `, read with ${listed(choice)}` : "");
 }
 
 /** The registers of one lane, for every operand. */
-export function showLane(instruction, lane, state) {
-  const key = `${instruction.name} ${lane} ${state.selector}`;
+export function showLane(instruction, lane) {
+  const key = `${instruction.name} ${lane}`;
   if (key === shownLane) return;
   shownLane = key;
   byId("lane-title").textContent = `Registers of lane ${lane}`;
@@ -258,9 +281,4 @@ export function startLanes() {
   byId("registers").addEventListener("focusin", ({ target }) => {
     moveTabStop(byId("registers").querySelector('li[tabindex="0"]'), target);
   });
-}
-
-/** Say that the registers must be written anew. */
-export function forgetLane() {
-  shownLane = "";
 }

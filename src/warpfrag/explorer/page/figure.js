@@ -2,8 +2,9 @@
 
 import { byId, choices, escapeText, listed } from "./html.js";
 import { elementAt } from "./layout.js";
-import { currentCode, legalCodes, partWord } from "./model.js";
+import { chosenId, currentCode, idWord, legalCodes } from "./model.js";
 import { foldOf, laneClass, operandGrid } from "./grid.js";
+import { CORNERS } from "./state.js";
 
 const GROUPS = [0, 1, 2, 3, 4, 5, 6, 7];
 
@@ -16,8 +17,7 @@ export function drawFigure(instruction, state) {
 /** Which colour stands for which lanes. */
 function legend(text) {
   const groups = GROUPS.map(
-    (group) =>
-      `<span class="key ${laneClass(4 * group + 1)}" data-lanes="${group}">T${4 * group}–${4 * group + 3}</span>`,
+    (group) => `<span class="key ${laneClass(4 * group + 1)}">T${4 * group}–${4 * group + 3}</span>`,
   );
   return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p></div>`;
 }
@@ -66,14 +66,14 @@ function oneProduct(instruction, state, part, note) {
   const swap = choices(
     "accumulator shown",
     "corner",
-    ["c", "d"].map((role) => [role, role.toUpperCase()]),
+    CORNERS.map((role) => [role, role.toUpperCase()]),
     state.corner,
   );
   const title =
     a.parts > 1 ? `<h3 class="product-title">Product ${part} <span>lanes ${lanesOf(a, part)}</span></h3>` : "";
   return (
     `<div class="product-block">${title}<div class="product"><div class="at-corner">${note}</div>` +
-    `<div class="at-b">${operandGrid(b, part, state, { height: foldOf(b).size })}</div>` +
+    `<div class="at-b">${operandGrid(b, part, state)}</div>` +
     `<div class="at-a">${operandGrid(a, part, state, { pattern: instruction.pattern })}</div>` +
     `<div class="at-d">${operandGrid(corner, part, state, { ...fit, controls: swap })}</div></div></div>`
   );
@@ -113,14 +113,14 @@ export function selectorControls(instruction, state) {
 function scaleControls(scale, state) {
   const side = scale.role.at(-1);
   const [threads, groups] = scale.layout.shape;
-  const step = scale.slots / groups;
-  const control = (word, field, count, factor) => {
-    const options = Array.from({ length: count }, (_, place) => [place, String(place * factor)]);
+  const control = (dim, field, count) => {
+    const word = idWord(dim);
+    const options = Array.from({ length: count }, (_, place) => [place, String(chosenId(scale, dim, place))]);
     return `<span>${word} ${choices(`${word} of ${scale.letter}`, field, options, state[field])}</span>`;
   };
   return (
-    `<span class="controls">${control("thread-id", `thread_${side}`, threads, 1)}` +
-    `${control("byte-id", `byte_${side}`, groups, step)}</span>`
+    `<span class="controls">${control("thread_id", `thread_${side}`, threads)}` +
+    `${control("byte_id", `byte_${side}`, groups)}</span>`
   );
 }
 
@@ -151,5 +151,5 @@ function moverCaption(instruction, operand, part) {
   }
   if (!instruction.addresses)
     return `<h3>${operand.letter}</h3> <span>${shape} · ${operand.regs} × ${operand.ptx_type}</span>`;
-  return `<h3>${partWord(operand) === "matrix" ? "Matrix" : "Product"} ${part}</h3> <span>${shape}</span>`;
+  return `<h3>Matrix ${part}</h3> <span>${shape}</span>`;
 }

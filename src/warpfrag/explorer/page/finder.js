@@ -2,7 +2,7 @@
 
 import { breakable, byId, escapeText, listStep, moveTabStop, roving } from "./html.js";
 import { allValues, search } from "./search.js";
-import { FACET_NAMES } from "./state.js";
+import { FACETS } from "./state.js";
 
 const LABELS = { target: "Target", op: "Operation", shape: "Shape", a: "A", b: "B", c: "C", d: "D", kind: "Kind" };
 const WIDE = matchMedia("(min-width: 1080px)");
@@ -15,21 +15,29 @@ let asked = "";
 
 /** Build the choices once, and wire the finder; `choose` is called with what the user changes. */
 export function startFinder(choose) {
-  byId("facets").innerHTML = FACET_NAMES.map(
+  byId("facets").innerHTML = FACETS.map(
     (facet) =>
-      `<label class="facet-${facet}"><span>${LABELS[facet]}</span><select data-facet="${facet}">` +
+      `<label><span>${LABELS[facet]}</span><select data-facet="${facet}">` +
       `<option value="">any</option>` +
       `${allValues(facet)
         .map((value) => `<option>${escapeText(value)}</option>`)
         .join("")}</select></label>`,
   ).join("");
   byId("facets").addEventListener("change", ({ target }) => choose({ [target.dataset.facet]: target.value }));
-  byId("query").addEventListener("input", ({ target }) => choose({ q: target.value }));
+  const take = (name) => {
+    choose({ i: name });
+    openFinder(WIDE.matches);
+  };
+  byId("query").addEventListener("input", ({ target }) => {
+    openFinder(true); // Enter may have closed it, and left the focus here
+    choose({ q: target.value });
+  });
   byId("query").addEventListener("focus", () => openFinder(true));
   byId("query").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && found.length) choose({ i: found[0].name });
+    if (event.key === "Enter" && found.length) take(found[0].name);
     if (event.key === "ArrowDown" && found.length) {
       event.preventDefault();
+      openFinder(true);
       byId("results").querySelector("a").focus();
     }
   });
@@ -37,8 +45,7 @@ export function startFinder(choose) {
     const link = event.target.closest("a");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    choose({ i: link.dataset.name });
-    if (!WIDE.matches) openFinder(false);
+    take(link.dataset.name);
   });
   byId("results").addEventListener("focusin", ({ target }) => {
     moveTabStop(byId("results").querySelector('a[tabindex="0"]'), target);
@@ -55,13 +62,13 @@ export function startFinder(choose) {
 }
 
 /** On a narrow screen the finder opens when it is used and closes when something was found. */
-export function openFinder(open) {
+function openFinder(open) {
   byId("finder").open = open;
 }
 
 /** A question that every instruction answers. */
 export function emptyQuestion() {
-  return { q: "", ...Object.fromEntries(FACET_NAMES.map((facet) => [facet, ""])) };
+  return { q: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) };
 }
 
 /** Show what the state asks for, unless it is shown already. */
@@ -81,7 +88,7 @@ export function showFound(state) {
     }
     select.value = state[facet];
   }
-  byId("clear").hidden = !(FACET_NAMES.some((facet) => state[facet]) || state.q);
+  byId("clear").hidden = !(FACETS.some((facet) => state[facet]) || state.q);
   byId("count").textContent = found.length
     ? `${found.length} instruction${found.length > 1 ? "s" : ""}`
     : "Nothing has all of these words. Try fewer, or clear the choices.";
@@ -98,25 +105,28 @@ function listItem({ name, op, shapeText, rest }) {
 
 /**
  * Write the list piece by piece, so that typing and drawing need not wait for hundreds of lines. What can be seen is
- * written at once: whoever clicks or presses a key right after typing must meet the new list, not the one before it.
+ * written at once, down to the instruction that is shown and a piece beyond it: whoever clicks or presses a key right
+ * after typing must meet the new list, in its place, not the one before it.
  */
 function listFound(state) {
   const turn = ++listing;
   const results = byId("results");
   const wanted = found;
+  const place = wanted.findIndex(({ name }) => name === state.i);
+  const visible = place + 1 + PIECE;
   const write = (start) => {
     if (turn !== listing) return; // something else was asked meanwhile
-    const piece = wanted
-      .slice(start, start + PIECE)
-      .map(listItem)
-      .join("");
-    if (start) results.insertAdjacentHTML("beforeend", piece);
-    else results.innerHTML = piece;
-    if (start + PIECE < wanted.length) later(start + PIECE);
-    else markCurrent(state, { scroll: true });
+    const piece = wanted.slice(start, start + PIECE);
+    results.insertAdjacentHTML("beforeend", piece.map(listItem).join(""));
+    if (piece.some(({ name }) => name === state.i)) markCurrent(state); // it was chosen meanwhile
+    later(start + PIECE);
   };
-  const later = (start) => requestAnimationFrame(() => setTimeout(write, 0, start));
-  write(0);
+  const later = (start) => {
+    if (start < wanted.length) requestAnimationFrame(() => setTimeout(write, 0, start));
+  };
+  results.innerHTML = wanted.slice(0, visible).map(listItem).join("");
+  markCurrent(state, { scroll: true });
+  later(visible);
 }
 
 /** Mark the instruction that is shown in the list. */

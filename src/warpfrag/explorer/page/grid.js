@@ -1,7 +1,7 @@
 // One operand as a grid of cells. Everything is written as one text, so that thousands of cells appear at once.
 
 import { elementAt, slotRun } from "./layout.js";
-import { bitsText, elementName, elementText, leading, partWord } from "./model.js";
+import { addressOf, bitsText, elementName, elementText, leading, partWord } from "./model.js";
 import { escapeText } from "./html.js";
 
 const FOLD = 4; // registers with a run of at least so many neighbours become boxes
@@ -22,7 +22,7 @@ export function laneClass(lane) {
 }
 
 /** For each element of a grid, by row and column, every place that holds it, in order. */
-export function ownersOf(operand, part, state) {
+function ownersOf(operand, part, state) {
   const owners = Array.from({ length: operand.rows * operand.cols }, () => []);
   const first = leading(operand, part, state);
   for (let lane = 0; lane < operand.lanes; lane++) {
@@ -81,29 +81,23 @@ function head(kind, text, extra = "") {
 
 /** The lane that gives the address of a line of a mover's matrix. */
 function addressHead(addresses, part, line, kind) {
-  for (let lane = 0; lane < 1 << addresses.lane.length; lane++) {
-    const [matrix, found] = elementAt(addresses, lane, 0, 0);
-    if (matrix === part && found === line) {
-      const words = `lane ${lane} gives the address of this ${addresses.dims[1] === "row" ? "row" : "column"}`;
-      return head(
-        `${kind} address ${laneClass(lane)}`,
-        `T${lane}`,
-        ` data-address="${lane}" title="${words}" aria-label="${words}"`,
-      );
-    }
-  }
-  return "";
+  const { lane, sentence } = addressOf(addresses, part, line);
+  return head(
+    `${kind} address ${laneClass(lane)}`,
+    `T${lane}`,
+    ` data-address="${lane}" title="${sentence}" aria-label="${sentence}"`,
+  );
 }
 
 function rangeText(first, length) {
   return length === 1 ? `${first}` : `${first}–${first + length - 1}`;
 }
 
-/** The heads above the columns; a sparse A and its metadata name the logical columns that they stand for. */
+/** The heads above the columns; a sparse A and its metadata have a pattern, and name the logical columns behind it. */
 function columnHeads(operand, fold, pattern) {
   const heads = [];
   const step = fold.along === "h" ? fold.length : 1;
-  if (pattern && (operand.role === "a" || operand.role === "metadata")) {
+  if (pattern) {
     const kept = operand.role === "a" ? pattern.kept : 1;
     const span = Math.max(step, kept);
     const width = (span / kept) * pattern.chunk;
@@ -123,7 +117,8 @@ function columnHeads(operand, fold, pattern) {
 }
 
 /** The grid of one operand (or of one of its products or matrices), under a caption. */
-export function operandGrid(operand, part, state, { width, height, pattern, addresses, controls = "", caption }) {
+export function operandGrid(operand, part, state, options = {}) {
+  const { width, height, pattern, addresses, controls = "", caption } = options;
   const fold = foldOf(operand);
   const owners = ownersOf(operand, part, state);
   const down = fold.along === "v" ? fold.length : 1;
@@ -134,7 +129,7 @@ export function operandGrid(operand, part, state, { width, height, pattern, addr
     const lines = Array.from({ length: operand.cols }, (_, col) => addressHead(addresses, part, col, "col-head"));
     rows.push(`<div class="line" role="row">${head("row-head", "")}${lines.join("")}</div>`);
   }
-  const corner = head("row-head", pattern && operand.role !== "b" ? "k" : "") + (byRow ? head("row-head", "adr") : "");
+  const corner = head("row-head", pattern ? "k" : "") + (byRow ? head("row-head", "adr") : "");
   rows.push(`<div class="line" role="row">${corner}${columnHeads(operand, fold, pattern)}</div>`);
   for (let top = 0; top < operand.rows; top += down) {
     const cells = [];
@@ -167,7 +162,7 @@ export function operandGrid(operand, part, state, { width, height, pattern, addr
 }
 
 /** Name, shape and registers of an operand in one line. */
-export function operandCaption(operand, part) {
+function operandCaption(operand, part) {
   const which = operand.parts > 1 ? `<sub>${part}</sub>` : "";
   const meaning = operand.meaning ? ` ${operand.meaning}` : "";
   return (

@@ -29,10 +29,10 @@ export function choices(label, field, options, current) {
   return `<span class="choices" role="group" aria-label="${escapeText(label)}">${buttons.join("")}</span>`;
 }
 
-/** Numbers as a person lists them: 0, 2 and 3. */
-export function listed(numbers) {
-  const last = numbers.length - 1;
-  return last < 1 ? `${numbers[0] ?? "none"}` : `${numbers.slice(0, last).join(", ")} and ${numbers[last]}`;
+/** Things as a person lists them: 0, 2 and 3. */
+export function listed(things, word = "and") {
+  const last = things.length - 1;
+  return last < 1 ? `${things[0] ?? "none"}` : `${things.slice(0, last).join(", ")} ${word} ${things[last]}`;
 }
 
 /** Lets the arrow keys walk over items, of which one is reachable with Tab. */

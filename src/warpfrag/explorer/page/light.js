@@ -5,10 +5,10 @@ import { byId } from "./html.js";
 let index = null;
 let lit = [];
 
-/** Forget the cells of the last view. */
+/** Forget the cells of the last view; what is lit outside of it stays on the page, so its light goes out. */
 export function forgetCells() {
+  lightsOut();
   index = null;
-  lit = [];
 }
 
 function push(map, key, cell) {
@@ -41,7 +41,7 @@ function cellIndex() {
   return index;
 }
 
-/** Is this an element that the view shows? */
+/** The cells of the view that show an element. */
 export function cellsOf({ role, part, row, col }) {
   return cellIndex().element.get(`${role}.${part}.${row}.${col}`) ?? [];
 }

@@ -8,7 +8,7 @@ import { drawFigure } from "./figure.js";
 import { drawWarp } from "./warp.js";
 import { csvText, drawTable } from "./table.js";
 import { cellsOf, forgetCells, lightsOut, lightUp } from "./light.js";
-import { forgetLane, showElement, showLane, showNothing, showRegister, startLanes } from "./details.js";
+import { showElement, showLane, showNothing, showRegister, startLanes } from "./details.js";
 import { formulaText, showAbout } from "./about.js";
 import { related } from "./products.js";
 import { svgText } from "./svg.js";
@@ -39,12 +39,10 @@ function draw() {
   const instruction = shown();
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
-  forgetLane();
   VIEW_WRITERS[state.view](instruction, state);
   for (const button of document.querySelectorAll("#views [data-set]")) {
     button.setAttribute("aria-pressed", String(button.dataset.value === state.view));
   }
-  byId("view").dataset.view = state.view;
   showAbout(instruction, state);
   markCurrent(state);
   showPicked();
@@ -111,15 +109,15 @@ function follow({ target }) {
   const register = target.closest("[data-register]");
   if (register) {
     const [role, lane, reg] = register.dataset.register.split(".");
-    showRegister(shown(), role, Number(lane), Number(reg), state);
-    showLane(shown(), Number(lane), state);
+    showRegister(shown(), role, Number(lane), Number(reg));
+    showLane(shown(), Number(lane));
     lightUp({ lanes: [Number(lane)], registers: [register.dataset.register] });
     return;
   }
   const lane = target.closest("[data-address], #lanes [data-lane]");
   if (lane) {
     const number = Number(lane.dataset.address ?? lane.dataset.lane);
-    showLane(shown(), number, state);
+    showLane(shown(), number);
     lightUp({ lanes: [number] });
   }
 }
@@ -197,7 +195,9 @@ function start() {
   });
   byId("unpick").addEventListener("click", clear);
   byId("lanes").addEventListener("click", ({ target }) => {
-    if (target.dataset.lane) set({ lane: Number(target.dataset.lane), at: "" });
+    if (!target.dataset.lane) return;
+    set({ lane: Number(target.dataset.lane), at: "" });
+    follow({ target }); // nothing is picked now, so the light went out: this lane is lit again
   });
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault(); // the part of the address behind # is the state

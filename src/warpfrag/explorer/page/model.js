@@ -7,6 +7,7 @@ const LETTERS = { a: "A", b: "B", c: "C", d: "D", metadata: "E", scale_a: "SA", 
 const MEANINGS = { metadata: "metadata", scale_a: "scales of A", scale_b: "scales of B" };
 const CHOSEN_DIMS = new Set(["selector", "thread_id", "byte_id"]);
 
+export const COORDINATE_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale" };
 export const TARGETS = DATA.targets;
 export const VERSION = DATA.version;
 
@@ -17,8 +18,7 @@ function operandOf(row) {
   return {
     ...row,
     layout,
-    source: DATA.texts[row.source],
-    bits: DATA.formats[row.format].bits,
+    bits: DATA.format_bits[row.format],
     lanes: extentOf(layout, "lane"),
     regs: extentOf(layout, "reg"),
     slots: extentOf(layout, "slot"),
@@ -99,6 +99,22 @@ export function leading(operand, part, state) {
     .map((dim, place) => Math.min(CHOSEN_DIMS.has(dim) ? chosen[dim] : part, operand.layout.shape[place] - 1));
 }
 
+/** The word for a coordinate that the programmer chooses: the byte-id. */
+export function idWord(dim) {
+  return dim.replace("_", "-");
+}
+
+/** Such a coordinate as the programmer writes it: a byte-id is the first byte that is read, and may read several. */
+export function chosenId(operand, dim, coordinate) {
+  const { dims, shape } = operand.layout;
+  return dim === "byte_id" ? (coordinate * operand.slots) / shape[dims.indexOf(dim)] : coordinate;
+}
+
+/** The coordinates of an operand by which the programmer chooses what is read, where there is a choice. */
+export function chosenDims({ layout }) {
+  return layout.dims.filter((dim, place) => CHOSEN_DIMS.has(dim) && layout.shape[place] > 1);
+}
+
 /** The places of one element of a grid. */
 export function holders(operand, part, row, col, state) {
   return placesOf(operand.layout, [...leading(operand, part, state), row, col]);
@@ -112,6 +128,12 @@ export function elementText(operand, part, row, col) {
 /** What the third coordinate counts: products of m8n8k4, matrices of a mover. */
 export function partWord(operand) {
   return operand.layout.dims[0] === "mma" ? "product" : "matrix";
+}
+
+/** The lane that gives the address of a row or column of a mover's matrix, and a sentence that says so. */
+export function addressOf(addresses, part, line) {
+  const [[lane]] = placesOf(addresses, [part, line]);
+  return { lane, sentence: `Lane ${lane} gives the address of this ${COORDINATE_WORDS[addresses.dims[1]]}.` };
 }
 
 /** Each legal metadata code, as text, with the columns inside a chunk that it keeps, in the order of storage. */

@@ -1,7 +1,7 @@
 // Finding instructions: by words of the name, and by choosing.
 
 import { INSTRUCTIONS } from "./model.js";
-import { FACET_NAMES } from "./state.js";
+import { FACETS } from "./state.js";
 
 const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, instruction.name.toLowerCase()]));
 
@@ -13,7 +13,7 @@ function facetValues(instruction, facet) {
 }
 
 function answers(instruction, chosen, but = "") {
-  return FACET_NAMES.every(
+  return FACETS.every(
     (facet) => facet === but || !chosen[facet] || facetValues(instruction, facet).includes(chosen[facet]),
   );
 }
@@ -42,7 +42,7 @@ function named(query) {
 export function search(chosen) {
   const candidates = named(chosen.q);
   const open = Object.fromEntries(
-    FACET_NAMES.map((facet) => {
+    FACETS.map((facet) => {
       const values = candidates
         .filter((instruction) => answers(instruction, chosen, facet))
         .flatMap((instruction) => facetValues(instruction, facet));

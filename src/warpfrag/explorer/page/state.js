@@ -4,7 +4,7 @@ import { BY_NAME } from "./model.js";
 
 const START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
 const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane"];
-const FACETS = ["target", "op", "shape", "a", "b", "c", "d", "kind"];
+export const FACETS = ["target", "op", "shape", "a", "b", "c", "d", "kind"];
 const DEFAULTS = {
   i: START,
   view: "matrix",
@@ -18,7 +18,7 @@ const DEFAULTS = {
 };
 const VIEWS = ["matrix", "warp", "table"];
 
-export const FACET_NAMES = FACETS;
+export const CORNERS = ["c", "d"]; // the operands that the corner of a product can show
 export const state = { ...DEFAULTS };
 
 /** Read the address into the state; gives a sentence where the address names something that does not exist. */
@@ -86,7 +86,7 @@ function tidy() {
   const instruction = shown();
   const operands = instruction.operands;
   if (!Object.hasOwn(operands, state.operand)) state.operand = firstOperand();
-  if (!Object.hasOwn(operands, state.corner)) state.corner = "d" in operands ? "d" : "c";
+  if (!CORNERS.includes(state.corner)) state.corner = DEFAULTS.corner; // kept also where there is no corner to show
   if (!instruction.selectors.includes(state.selector)) state.selector = 0;
   state.lane = Math.min(state.lane, 31);
   for (const side of ["a", "b"]) {

@@ -4,6 +4,7 @@ import { escapeText } from "./html.js";
 
 const MARGIN = 8;
 const BASELINE = 0.8; // of the height of a line of text
+const NUMBER = /[\d.]+(?:e-?\d+)?/g;
 const LEFT_OUT = ".controls, .choices, .view-bar, .hint, .hidden";
 
 /** The view as an SVG text. */
@@ -32,30 +33,39 @@ export function svgText(view) {
   return (
     `<svg xmlns="http://www.w3.org/2000/svg" width="${size[0]}" height="${size[1]}" ` +
     `viewBox="0 0 ${size.join(" ")}" font-family="sans-serif">\n` +
-    `<rect width="100%" height="100%" fill="${paper}"/>\n${parts.filter(Boolean).join("\n")}\n</svg>\n`
+    `<rect width="100%" height="100%" ${painted("fill", paper)}/>\n${parts.filter(Boolean).join("\n")}\n</svg>\n`
   );
 }
 
+/** A computed colour as attributes of SVG 1.1, which knows neither color(srgb 1 1 1 / 0.35) nor rgba(). */
+function painted(attribute, colour) {
+  const [red, green, blue, opacity = 1] = colour.match(NUMBER).map(Number);
+  if (!opacity) return `${attribute}="none"`;
+  const whole = colour.startsWith("color(") ? 255 : 1;
+  const channels = [red, green, blue].map((channel) => Math.round(channel * whole));
+  return `${attribute}="rgb(${channels.join(", ")})"${opacity < 1 ? ` ${attribute}-opacity="${opacity}"` : ""}`;
+}
+
 function rectangle(element, style, { x, y, width, height }) {
-  const filled = style.backgroundColor !== "rgba(0, 0, 0, 0)";
+  const fill = painted("fill", style.backgroundColor);
   const line = lineOf(element, style);
-  if (!filled && !line) return "";
+  if (fill === 'fill="none"' && !line) return "";
   const label = element.getAttribute("aria-label");
   const title = label ? `<title>${escapeText(label)}</title>` : "";
   const box = [x, y, width, height].map((value) => value.toFixed(1));
   return (
     `<rect x="${box[0]}" y="${box[1]}" width="${box[2]}" height="${box[3]}" ` +
-    `fill="${filled ? style.backgroundColor : "none"}"${line}>${title}</rect>`
+    `${fill}${line}>${title}</rect>`
   );
 }
 
 /** The line around a cell: the ring of what is lit, or the border. */
 function lineOf(element, style) {
   if (element.matches(".is-lane, .is-here")) {
-    return ` stroke="${getComputedStyle(document.body).color}" stroke-width="2"`;
+    return ` ${painted("stroke", getComputedStyle(document.body).color)} stroke-width="2"`;
   }
   const bordered = ["Top", "Right"].some((side) => parseFloat(style[`border${side}Width`]) > 0);
-  return bordered ? ` stroke="${style.borderRightColor}"` : "";
+  return bordered ? ` ${painted("stroke", style.borderRightColor)}` : "";
 }
 
 /** The text of a node, line by line as the page broke it. */
@@ -77,7 +87,7 @@ function lines(node, style, left, top) {
     const weight = Number(style.fontWeight) > 500 ? ' font-weight="bold"' : "";
     return (
       `<text x="${x}" y="${y}" font-size="${parseFloat(style.fontSize)}" ` +
-      `fill="${style.color}"${weight}>${escapeText(text.trimEnd())}</text>`
+      `${painted("fill", style.color)}${weight}>${escapeText(text.trimEnd())}</text>`
     );
   });
 }

@@ -1,7 +1,7 @@
 // The warp view: every lane, its registers, their bits, and what they hold.
 
 import { byId, choices, escapeText } from "./html.js";
-import { elementAt, slotRun } from "./layout.js";
+import { elementAt } from "./layout.js";
 import { bitsText, elementName, elementText, leading } from "./model.js";
 import { cellData, laneClass } from "./grid.js";
 import { selectorControls } from "./figure.js";
@@ -19,13 +19,10 @@ export function drawWarp(instruction, state) {
     byId("view").innerHTML = `<p class="empty">${escapeText(operand.unknown)}.</p>`;
     return;
   }
-  const run = slotRun(operand.layout).length;
-  const packed = operand.prefix !== "" && operand.slots >= 8; // too many to name each: a register names its run once
+  const packed = operand.prefix !== "" && operand.slots >= 8; // too many to name each: a register names its range
   const heads = Array.from({ length: operand.regs }, (_, reg) => registerHead(operand, reg, packed));
   const lines = Array.from({ length: operand.lanes }, (_, lane) => {
-    const registers = Array.from({ length: operand.regs }, (_, reg) =>
-      register(operand, state, lane, reg, packed && run),
-    );
+    const registers = Array.from({ length: operand.regs }, (_, reg) => register(operand, state, lane, reg, packed));
     return (
       `<div class="line" role="row">` +
       `<div class="head row-head lane-head ${laneClass(lane)}" role="rowheader" data-address="${lane}">` +
@@ -63,9 +60,8 @@ function partOf(operand, coordinates, state) {
   return wanted.every((value, dim) => value === coordinates[dim]) ? 0 : null;
 }
 
-function register(operand, state, lane, reg, run) {
+function register(operand, state, lane, reg, packed) {
   const cells = [];
-  let label = "";
   for (let slot = 0; slot < operand.slots; slot++) {
     const coordinates = elementAt(operand.layout, lane, reg, slot);
     const [row, col] = coordinates.slice(operand.plane);
@@ -75,28 +71,28 @@ function register(operand, state, lane, reg, run) {
       `${elementText(operand, part ?? 0, row, col)}: lane ${lane}, register ${reg}, ` +
       `bits ${bitsText(operand, slot)}`;
     const idle = part === null;
-    if (run && slot % run === 0) label = runText(operand, lane, reg, slot, run);
     cells.push(
-      `<div class="${run ? "micro" : `cell ${laneClass(lane)}`}${idle ? " idle" : ""}" ` +
+      `<div class="${packed ? "micro" : `cell ${laneClass(lane)}`}${idle ? " idle" : ""}" ` +
         `aria-label="${words}${idle ? ", not read" : ""}"` +
         ` ${cellData(operand, part ?? 0, row, col, [lane, reg, slot])}${idle ? " data-idle" : ""}>` +
-        `${run ? "" : text}</div>`,
+        `${packed ? "" : text}</div>`,
     );
   }
-  const inside = run
-    ? `<div class="box-label" data-register="${operand.role}.${lane}.${reg}"><b>${label}</b></div>` +
+  const inside = packed
+    ? `<div class="box-label" data-register="${operand.role}.${lane}.${reg}">` +
+      `<b>${rangeOf(operand, lane, reg)}</b></div>` +
       `<div class="micros" role="presentation">${cells.join("")}</div>`
     : cells.join("");
   return (
-    `<div class="register ${run ? `box ${laneClass(lane)}` : ""}" role="presentation" ` +
+    `<div class="register ${packed ? `box ${laneClass(lane)}` : ""}" role="presentation" ` +
     `data-register="${operand.role}.${lane}.${reg}">${inside}</div>`
   );
 }
 
-/** What a whole run of a register holds: 5,64–95. */
-function runText(operand, lane, reg, slot, run) {
-  const first = elementAt(operand.layout, lane, reg, slot).slice(operand.plane);
-  const last = elementAt(operand.layout, lane, reg, slot + run - 1).slice(operand.plane);
-  const name = elementName(operand, reg, slot);
+/** What a packed register holds, all of it neighbours: 5,64–95. */
+function rangeOf(operand, lane, reg) {
+  const first = elementAt(operand.layout, lane, reg, 0).slice(operand.plane);
+  const last = elementAt(operand.layout, lane, reg, operand.slots - 1).slice(operand.plane);
+  const name = elementName(operand, reg, 0);
   return `${name}: ` + first.map((start, dim) => (start === last[dim] ? start : `${start}–${last[dim]}`)).join(",");
 }
