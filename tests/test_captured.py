@@ -61,7 +61,8 @@ def test_a_folder_of_ones_own_counts_as_evidence(tmp_path: Path, monkeypatch: py
     write_capture(tmp_path / "a100.npz", about, arrays)
     write(tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert mma.evidence("sm_80")[:3] == ("hardware", "NVIDIA A100, driver 1.2, 3 cases", 3)
+    level, detail, cases = mma.evidence("sm_80")
+    assert (level, detail, cases) == ("hardware", "NVIDIA A100, driver 1.2, 3 cases", 3)
 
 
 def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(

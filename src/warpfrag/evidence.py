@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.arithmetic import plan
 from warpfrag.captured.index import evidence_rows
@@ -11,14 +12,18 @@ from warpfrag.isa.names import spell
 from warpfrag.isa.operands import operands
 from warpfrag.isa.rows import Form, legal_targets, targets
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 Level = Literal["specified", "hardware", "published", "not modelled"]
 
 
-class Evidence(NamedTuple):
+@dataclass(frozen=True)
+class Evidence:
     """How an answer is known: by the ISA, by comparison with a GPU, by a published model, or not at all.
 
     `cases` counts the captured tiles that were compared with a GPU. `machine` is what the instruction becomes there,
-    `native` whether that is one machine instruction.
+    `native` whether that is one machine instruction. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
     """
 
     level: Level
@@ -26,6 +31,10 @@ class Evidence(NamedTuple):
     cases: int = 0
     machine: str = ""
     native: bool = False
+
+    def __iter__(self) -> Iterator[Any]:
+        """Level, detail and cases."""
+        return iter((self.level, self.detail, self.cases))
 
 
 def evidence(form: Form, arch: str) -> Evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_info_shows_how_the_answer_is_known_on_each_architecture(run):
     evidence = run("info", NAME, "--json").json["evidence"]
 
     assert evidence.keys() == {arch.rstrip("af") for arch in wf.get(NAME).targets}
-    assert all(known == wf.get(NAME).evidence(arch)._asdict() for arch, known in evidence.items())
+    assert all(known == asdict(wf.get(NAME).evidence(arch)) for arch, known in evidence.items())
     assert f"\nevidence  {evidence['sm_80']['level']} on sm_80" in run("info", NAME).out
 
 

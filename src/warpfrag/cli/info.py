@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ def _say_rest(instruction: Instruction) -> None:
 def evidence(instruction: Instruction) -> dict[str, dict[str, Any]]:
     """How it is known what the instruction does on each architecture that has it."""
     able = dict.fromkeys(targets()[target].arch for target in instruction.targets)
-    return {arch: instruction.evidence(arch)._asdict() for arch in able}
+    return {arch: asdict(instruction.evidence(arch)) for arch in able}
 
 
 def _evidence_lines(instruction: Instruction) -> list[str]:

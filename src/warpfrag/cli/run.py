@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,7 +67,7 @@ def command(
     steps = _trace(instruction, arch, codes, trace, mma or 0) if trace else []
     if as_json:
         answer = {
-            "instruction": instruction.name, "arch": arch, "seed": seed, "evidence": known._asdict(),
+            "instruction": instruction.name, "arch": arch, "seed": seed, "evidence": asdict(known),
             "operands": {role: matrix.tolist() for role, matrix in codes.items()}, "d": result.tolist(),
             "registers": {role: {lane: array[lane].tolist() for lane in lanes} for role, array in words.items()},
             "trace": [_step_json(step) for step in steps],

@@ -51,7 +51,7 @@ class Writer:
         self.layouts = Listed(_layout)
         self.target_sets = Listed(list)
         self.evidence = Listed(
-            lambda evidence: [*map(self.texts.place, evidence[:2]), self.texts.place(evidence.machine)]
+            lambda evidence: [*map(self.texts.place, (evidence.level, evidence.detail, evidence.machine))]
         )
         self.evidence_sets = Listed(list)
         self.operands = Listed(self._operand)
