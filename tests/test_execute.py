@@ -227,3 +227,35 @@ def test_a_refusal_does_not_deny_a_legal_instruction():
     assert str(refusal.value) == (
         "'mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32': selector 7 is out of range; legal selectors are 0, 1"
     )
+
+
+def test_a_batch_may_be_empty():
+    mma = wf.get(F16)
+    assert mma.a.pack(np.zeros((0, 16, 16))).shape == (0, 32, 4)
+    assert mma.a.unpack(np.zeros((0, 32, 4), np.uint32)).shape == (0, 16, 16)
+    assert wf.execute(mma, np.zeros((0, 32, 4), np.uint32), np.zeros((32, 2), np.uint32)).shape == (0, 32, 4)
+    assert wf.get(SP).metadata.pack(np.full((0, 16, 8), 4, np.uint8), selector=0).shape == (0, 32)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: wf.execute([F16], 0, 0), "expected PTX text, got a list"),
+        (lambda: wf.gemm([[1]], [[1]], instruction=3), "expected PTX text, got a int"),
+        (lambda: wf.gemm([[1, 2], [3]], [[1]], instruction=F16), "A: expected an array of numbers, got rows of unlike"),
+        (
+            lambda: wf.get(F16).a.pack([[1], [1, 2]]),
+            "operand a of .*: expected an array of numbers, got rows of unlike",
+        ),
+        (
+            lambda: wf.get(F16).a.unpack([[1], [1, 2]]),
+            "operand a of .*: expected an array of numbers, got rows of unlike",
+        ),
+        (lambda: wf.gemm([[1]], [[1]], instruction=F16, threads=0), "threads is an integer from 1 on, .*; got 0"),
+        (lambda: wf.gemm([[1]], [[1]], instruction=F16, threads="x"), "threads is an integer from 1 on, .*; got 'x'"),
+        (lambda: wf.vectors(F16, seed=1.5), "seed is an integer, at least 0, got 1.5"),
+    ],
+)
+def test_what_is_no_instruction_no_array_or_no_number_is_refused(ask, message: str):
+    with pytest.raises(wf.WarpfragError, match=message):
+        ask()

@@ -167,6 +167,19 @@ def test_what_does_not_fit_is_refused_by_both_twins(name: str, value: float, mes
             row.encode(value)
 
 
+@pytest.mark.parametrize("name", ["f16", "bf16", "tf32", "f32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "ue4m3"])
+def test_just_above_the_largest_value_is_refused_by_both_twins(name: str):
+    """Nearer to the largest value than to the next one: it must not be taken for it unless rounding is asked for."""
+    row = wf.FORMATS[name]
+    ulp = 2.0 ** (math.frexp(row.max)[1] - 1 - row.fraction)
+    for value in (row.max + ulp / 8, math.nextafter(row.max, math.inf)):
+        with pytest.raises(wf.InvalidOperand, match=name):
+            to_codes(row, np.array([value]))
+        with pytest.raises(wf.InvalidOperand, match=name):
+            row.encode(value)
+        assert to_codes(row, np.array([value]), rounding="rne")[0] == row.encode(row.max)
+
+
 def test_a_rounding_that_there_is_not_is_refused_by_both_twins():
     for encode in (
         lambda: wf.FORMATS["f16"].encode(0.1, rounding="rz"),

@@ -37,12 +37,21 @@ def code_dtype(number_format: Format) -> np.dtype[Any]:
     return np.dtype(f"uint{8 * natural_dtype(number_format).itemsize}")
 
 
+def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
+    """An array of what a user gave; rows of unlike lengths are refused."""
+    try:
+        return np.asarray(array)
+    except ValueError as error:
+        msg = f"{what}: expected an array of numbers, got rows of unlike lengths ({error})"
+        raise InvalidOperand(msg) from None
+
+
 def to_codes(
     number_format: Format, array: ArrayLike, *, rounding: Rounding = None, what: str = "matrix"
 ) -> NDArray[Any]:
     """Codes of an array of numbers: by its bits if its dtype is the natural one, else by value."""
     check_rounding(rounding)
-    numbers = np.asarray(array)
+    numbers = as_array(array, what)
     if numbers.dtype == natural_dtype(number_format):
         return _codes_of_bits(number_format, numbers, what)
     if numbers.dtype.kind not in "biuf" and not hasattr(ml_dtypes, numbers.dtype.name):
@@ -53,7 +62,7 @@ def to_codes(
 
 def check_codes(number_format: Format, array: ArrayLike, *, what: str = "matrix") -> NDArray[Any]:
     """An array of raw codes, each below 2 to the power of the format's bits."""
-    codes = np.asarray(array)
+    codes = as_array(array, what)
     if codes.dtype.kind not in "biu":
         msg = f"{what}: raw codes of {number_format} are unsigned integers, got dtype {codes.dtype}"
         raise InvalidOperand(msg)
@@ -128,9 +137,12 @@ def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding
     if not number_format.signed:
         _refuse_first(values < 0, values, what, expected)
     if rounding is None:
-        inexact = (units != scaled) & (magnitude <= number_format.max)
+        _refuse_first(~special & (magnitude > number_format.max), values, what, expected)
         _refuse_first(
-            inexact, values, what, f'that is not exact in {number_format}; rounding="rne" takes the nearest value'
+            units != scaled,
+            values,
+            what,
+            f'that is not exact in {number_format}; rounding="rne" takes the nearest value',
         )
     if fraction:
         whole = units.astype(np.int64)

@@ -16,9 +16,9 @@ import numpy as np
 from warpfrag import fragment
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.engines import engine_for
-from warpfrag.codes import code_dtype, from_codes
+from warpfrag.codes import as_array, code_dtype, from_codes
 from warpfrag.errors import IllegalInstruction, InvalidOperand
-from warpfrag.isa.legality import check_selector, resolve
+from warpfrag.isa.legality import check_selector, form_of
 from warpfrag.isa.names import spell
 from warpfrag.isa.rows import Form, HasForm, legal_targets, targets
 from warpfrag.operand import operands_of
@@ -56,7 +56,11 @@ def execute(
     the ids that choose their bytes and lanes. IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows
     what that architecture computes.
     """
-    runner = _runner(instruction, arch)
+    try:
+        runner = _runner(instruction, arch)
+    except TypeError:  # not hashable: let form_of say what is wrong with it
+        form_of(instruction)
+        raise
     if byte_id != (0, 0) or thread_id != (0, 0):
         _check_ids(runner.form, byte_id=byte_id, thread_id=thread_id)
     if selector is None and metadata is None and scale_a is None and scale_b is None and runner.is_quick(a, b, c):
@@ -170,7 +174,7 @@ class Port:
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
         """Registers as an array, or the operand's refusal."""
-        found = np.asarray(words)
+        found = as_array(words, self.operand.described)
         if found.dtype == np.uint32 and found.shape[-2:] == self.words:
             return found
         return self.operand.check_words(found)
@@ -179,7 +183,7 @@ class Port:
         """Codes [tiles, rows, cols] of registers."""
         tiles = _tiles(words, batch, 2)
         if self.fills_bytes and len(tiles) <= FEW_TILES:
-            codes = tiles.reshape(len(tiles), -1).view(self.container)
+            codes = tiles.reshape(len(tiles), prod(self.words)).view(self.container)
             return codes.take(self.first_places, axis=1).reshape(-1, *self.shape)
         return fragment.unpack(self.operand.row, tiles).reshape(-1, *self.shape)
 
@@ -268,7 +272,7 @@ def _check_ids(form: Form, **ids: Any) -> None:  # noqa: ANN401 (whatever a user
 
 @cache
 def _runner(instruction: str | HasForm, arch: str) -> Runner:
-    form = resolve(instruction) if isinstance(instruction, str) else instruction.form
+    form = form_of(instruction)
     return Runner(form, arithmetic_arch(form, arch))
 
 

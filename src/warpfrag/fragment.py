@@ -114,7 +114,7 @@ def _place(matrix: NDArray[Any], batch: tuple[int, ...], moves: Permutation) -> 
     tiles = math.prod(batch)
     cut = matrix.reshape(tiles, *moves.split).transpose(0, *(axis + 1 for axis in moves.order))
     spread = np.broadcast_to(cut.reshape(tiles, *moves.spread), (tiles, *moves.full))
-    return np.array(spread, order="C").reshape(tiles, -1)  # a copy, even where nothing moves
+    return np.array(spread, order="C").reshape(tiles, math.prod(moves.full))  # a copy, even where nothing moves
 
 
 def _collect(places: NDArray[Any], batch: tuple[int, ...], moves: Permutation, *, strict: bool) -> NDArray[Any]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic import matmul, plan
-from warpfrag.codes import check_codes, code_dtype, from_codes, to_codes
+from warpfrag.codes import as_array, check_codes, code_dtype, from_codes, to_codes
 from warpfrag.errors import IllegalInstruction, InvalidOperand
 from warpfrag.execute import arithmetic_arch
-from warpfrag.isa.legality import resolve
+from warpfrag.isa.legality import form_of
 from warpfrag.isa.names import spell
 from warpfrag.operand import operands_of
 from warpfrag.sparsity import compress, logical_columns
@@ -46,7 +46,7 @@ def gemm(
     block-scaled one takes scale factors (M, blocks) and (blocks, N), one block for each run of K that shares a scale.
     Refused where C and D have different formats: such an instruction cannot be chained.
     """
-    form = resolve(instruction) if isinstance(instruction, str) else instruction.form
+    form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
     if form.c != form.d:
         raise IllegalInstruction(spell(form), f"it cannot be chained along k: D is {form.d} but C is {form.c}")
@@ -81,7 +81,7 @@ def gemm(
 
 def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
     """Codes of a matrix of any extents."""
-    matrix = np.asarray(array)
+    matrix = as_array(array, what)
     if matrix.ndim != 2:
         msg = f"{what}: expected a matrix, got an array of shape {matrix.shape}"
         raise InvalidOperand(msg)

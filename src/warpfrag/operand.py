@@ -139,7 +139,9 @@ class Registers:
         """Register words whose last axes are as expected."""
         import numpy as np
 
-        found = np.asarray(words)
+        from warpfrag.codes import as_array
+
+        found = as_array(words, self.described)
         expected = f"uint32[..., {', '.join(map(str, axes))}]"
         if found.dtype != np.uint32:
             msg = f"{self.described}: expected registers {expected}, got dtype {found.dtype}"
@@ -151,11 +153,9 @@ class Registers:
 
     def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
         """The unsigned codes of a matrix, refused unless its last axes have this operand's shape."""
-        import numpy as np
+        from warpfrag.codes import as_array, check_codes, to_codes
 
-        from warpfrag.codes import check_codes, to_codes
-
-        found = np.asarray(matrix)
+        found = as_array(matrix, self.described)
         if found.shape[max(0, found.ndim - len(self.shape)) :] != self.shape:
             expected = ", ".join(map(str, self.shape))
             msg = f"{self.described}: expected an array of shape (..., {expected}), got {found.shape}"
@@ -214,11 +214,9 @@ class SparseOperand(Operand):
 
     def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
         """The unsigned codes of a full A, of twice the stored columns."""
-        import numpy as np
+        from warpfrag.codes import as_array, check_codes, to_codes
 
-        from warpfrag.codes import check_codes, to_codes
-
-        full = np.asarray(matrix)
+        full = as_array(matrix, self.described)
         rows, stored = self.shape
         if full.shape[-2:] != (rows, 2 * stored):
             msg = f"{self.described}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
@@ -231,12 +229,13 @@ class SparseOperand(Operand):
         """Every place that holds a logical element under these metadata codes; none where it is not stored."""
         import numpy as np
 
+        from warpfrag.codes import as_array
         from warpfrag.sparsity import logical_columns
 
         rows, stored = self.shape
         check_index("row", row, rows)
         check_index("col", col, 2 * stored)
-        fields = np.asarray(codes)
+        fields = as_array(codes, self.described)
         expected = (rows, stored // self.pattern.kept)
         if fields.shape != expected:
             msg = f"{self.described}: expected metadata codes of shape {expected}, got {fields.shape}"

@@ -134,3 +134,13 @@ def test_a_list_without_answers_is_empty_and_exit_code_1(run):
 )
 def test_a_word_that_no_instruction_has_is_refused(refused, words, message):
     assert refused("list", *words).startswith(message)
+
+
+def test_what_is_near_a_dense_instruction_is_dense(run):
+    dense = run("legal", "mma.m16n8k32.f32.e4m3.e4m3.f32", "--target", "sm_86", "--json").json["nearest"]
+    sparse = run("legal", "mma.sp.m16n8k64.f32.e4m3.e4m3.f32", "--target", "sm_86", "--json").json["nearest"]
+
+    assert dense
+    assert not [name for name in dense if name.startswith("mma.sp")]
+    assert sparse
+    assert all(name.startswith("mma.sp") for name in sparse)

@@ -226,3 +226,8 @@ def test_unequal_copies_are_refused_if_asked(run, refused):
 
     assert run("unpack", name, "a", stdin=dump(words)).code == 0
     assert "copies of one element differ" in refused("unpack", name, "a", "--strict", stdin=dump(words))
+
+
+def test_minus_zero_keeps_its_sign(run):
+    assert words_of(run("pack", NAME, "a", stdin="-0 " + "0 " * 255))[0, 0] == 0x8000
+    assert words_of(run("pack", BYTES, "a", stdin="-0 " + "0 " * 511))[0, 0] == 0

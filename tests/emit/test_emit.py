@@ -189,3 +189,9 @@ def test_emitting_needs_no_numpy():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
 
     assert run.stdout.strip() == "[]"
+
+
+def test_a_unit_says_how_nvcc_must_be_called_where_only_targets_with_a_suffix_will_do():
+    scaled = emit("mma.m16n8k32.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0")
+    assert "// Compile with -gencode arch=compute_120a,code=sm_120a;" in scaled
+    assert "// Compile with" not in emit("mma.m16n8k16.f32.f16.f16.f32")

@@ -165,7 +165,7 @@ def test_no_case_is_refused():
 
 
 def test_a_negative_seed_is_refused():
-    with pytest.raises(wf.InvalidOperand, match="^seed is at least 0, got -1$"):
+    with pytest.raises(wf.InvalidOperand, match="^seed is an integer, at least 0, got -1$"):
         verify(F16, seed=-1)
 
 

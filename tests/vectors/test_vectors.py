@@ -166,7 +166,7 @@ def test_refusals(tmp_path):
         InvalidOperand, match=r"^ldmatrix\.\S+ moves registers and computes nothing: vectors are made for mma"
     ):
         vectors("ldmatrix.m8n8.x4.b16")
-    with pytest.raises(InvalidOperand, match="^seed is at least 0, got -1$"):
+    with pytest.raises(InvalidOperand, match="^seed is an integer, at least 0, got -1$"):
         vectors(MMA, seed=-1)
     with pytest.raises(IllegalInstruction, match="cannot run it"):
         vectors(SCALED, arch="sm_90")

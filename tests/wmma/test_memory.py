@@ -251,6 +251,8 @@ def test_values_that_do_not_fit_are_refused():
     with pytest.raises(wf.InvalidOperand, match=r"expected one value for all elements, got an array of shape \(2,\)"):
         wmma.fill_fragment(fragment, np.zeros(2))
     halves = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.half)
+    with pytest.raises(wf.InvalidOperand, match="fill_fragment: expected a number for half, got None"):
+        wmma.fill_fragment(halves, None)
     with pytest.raises(wf.InvalidOperand, match="fill_fragment: expected a number for half, got 'one'"):
         wmma.fill_fragment(halves, "one")
     with pytest.raises(wf.InvalidOperand, match="fill_fragment: expected a fragment as a, got ndarray"):

@@ -9,6 +9,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from warpfrag.errors import InvalidOperand
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -24,6 +26,9 @@ LARGE_TILE = 1 << 21
 
 def count_threads(asked: int | None, work: int) -> int:
     """How many threads to use for `work` multiply-adds: one where it is small, else those asked for, or every core."""
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
+        msg = f"threads is an integer from 1 on, or None for every core; got {asked!r}"
+        raise InvalidOperand(msg)
     if work < SMALL:
         return 1
     if asked is not None:

@@ -107,11 +107,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     try:
         status: Any = commands.main(words, prog_name="warpfrag", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (OutputClosed, BrokenPipeError):
-        # Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return BROKEN_PIPE
+    except OSError as error:
+        _forget_output()
+        refuse(error, f"cannot write the answer: {error.strerror or error}", as_json=False)
+        return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.UsageError as error:
@@ -122,3 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         refuse(error, str(error), as_json=as_json)
         return BAD_INPUT
     return status if isinstance(status, int) else 0
+
+
+def _forget_output() -> None:
+    """Let what is still to be written go nowhere: Python would complain once more when it flushes at exit."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

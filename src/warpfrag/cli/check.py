@@ -9,6 +9,8 @@ import click
 from warpfrag.cli.command import json_option, verb
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.progress import progress
+from warpfrag.errors import WarpfragError
+from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, forms
 from warpfrag.registry import get
 
@@ -19,7 +21,7 @@ LABEL_WIDTH = 58
 
 
 @verb("warpfrag check                    # all of it, one line per family", "warpfrag check --only mma.sp")
-@click.option("--only", metavar="TEXT", default="", help="Only instructions whose name contains this.")
+@click.option("--only", metavar="TEXT", default="", help="Only instructions of this name, or whose name contains this.")
 @json_option
 def command(only: str, *, as_json: bool) -> int:
     """Run every captured case and compare every code with what the GPU gave; exit code 1 if one differs."""
@@ -30,8 +32,10 @@ def command(only: str, *, as_json: bool) -> int:
     for capture in captures():
         about = capture.about
         grouped: dict[str, list[Case]] = {}
-        for case in capture.cases():
-            if only in case.instruction:
+        captured = [*capture.cases()]
+        named = _named(only, {case.instruction for case in captured})
+        for case in captured:
+            if case.instruction in named:
                 grouped.setdefault(_label(forms()[get(case.instruction).form][0]), []).append(case)
         if grouped and not as_json:
             say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
@@ -45,13 +49,29 @@ def command(only: str, *, as_json: bool) -> int:
                 if not as_json:
                     say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
-        msg = f"no captured instruction contains {only!r}"
+        near = "; ".join(nearest(only))
+        msg = f"no captured instruction contains {only!r}" + (f"; legal names near it: {near}" if near else "")
         raise click.UsageError(msg)
     if as_json:
         say_json("check", {"families": lines, "cases": total, "differing": differing})
     else:
         say(f"{total} cases, {'every code equal' if not differing else f'{differing} cases differ'}")
     return 1 if differing else 0
+
+
+def _named(text: str, names: set[str]) -> set[str]:
+    """The names that a text means: that of one instruction, else those that contain it, else its words in order."""
+    try:
+        meant = get(text).form
+    except WarpfragError:
+        containing = {name for name in names if text in name}
+        return containing or {name for name in names if _in_order(text.split("."), name.split("."))}
+    return {name for name in names if get(name).form == meant}
+
+
+def _in_order(words: list[str], others: list[str]) -> bool:
+    left = iter(others)
+    return all(word in left for word in words)
 
 
 def _label(family: Family) -> str:

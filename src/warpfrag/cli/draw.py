@@ -13,10 +13,12 @@ from warpfrag.cli.output import TERMINAL, say, writing
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS
+from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.draw.cut import Range
     from warpfrag.draw.drawing import Drawing
+    from warpfrag.instruction import Instruction
 
 RANGE = re.compile(r"(\d+)(?:(?:-|\.\.|:)(\d+))?")
 
@@ -79,9 +81,21 @@ def _picture(name: str | None, operand: str | None, figure: str | None, theme: T
         if name is None:
             msg = "expected an instruction, or --figure and a number"
             raise click.UsageError(msg)
+        _check_options(get(name), operand, given)
         return draw(name, operand, theme=theme, **given)
     other = [word for word in (name, operand) if word] + [f"--{option.replace('_', '-')}" for option in given]
     if other:
         msg = f"--figure says everything about a figure but its colours; leave out {', '.join(other)}"
         raise click.UsageError(msg)
     return draw_figure(figure, theme=theme)
+
+
+def _check_options(instruction: Instruction, operand: str | None, given: dict[str, Any]) -> None:
+    """Refuse an option that would change nothing: only metadata have selectors, only scale factors have ids."""
+    shown = [operand] if operand else [*instruction.operands]
+    chosen = {"selector": {"metadata"}, "byte_id": {"scale_a", "scale_b"}, "thread_id": {"scale_a", "scale_b"}}
+    for option, roles in chosen.items():
+        if option in given and not roles & {*shown} & {*instruction.operands}:
+            what = f"{operand} of {instruction}" if operand else f"{instruction}"
+            msg = f"--{option.replace('_', '-')} is not for {what}: it chooses within {' and '.join(sorted(roles))}"
+            raise click.UsageError(msg)

@@ -118,7 +118,8 @@ def _number(word: str, what: str) -> int | float:
     """A number: decimal, 0x..., 0b..., inf, nan."""
     for read in (int, lambda text: int(text, 0), float, _hex_float):
         try:
-            return read(word)
+            number = read(word)
+            return -0.0 if number == 0 and word.startswith("-") else number
         except ValueError:
             continue
         except OverflowError:

@@ -44,6 +44,8 @@ class OutputClosed(Exception):
 def say(text: str = "", *, stream: TextIO | None = None) -> None:
     """Print a text."""
     stream = stream or sys.stdout
+    if stream is None:  # closed before Python started
+        raise OutputClosed
     try:
         # Line by line: where Python does not buffer, one long write that breaks off halfway goes unnoticed.
         for line in (encodable(text, stream.encoding) + "\n").splitlines(keepends=True):

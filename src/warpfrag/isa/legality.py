@@ -8,7 +8,7 @@ from typing import Any
 
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.names import Misspelt, Words, fields, read, spell, tokens
-from warpfrag.isa.rows import SHAPE, Form, forms, legal_targets, targets
+from warpfrag.isa.rows import SHAPE, Form, HasForm, forms, legal_targets, targets
 
 NEAREST = 3
 LABELS = {
@@ -45,6 +45,13 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
     if selector is not None:
         check_selector(form, selector)
     return form
+
+
+def form_of(instruction: str | HasForm) -> Form:
+    """The form of an instruction, or of its name."""
+    if isinstance(instruction, str) or not hasattr(instruction, "form"):
+        return resolve(instruction)  # type: ignore[arg-type] # which says what is wrong with what is neither
+    return instruction.form
 
 
 def _short(text: str) -> str:
@@ -137,10 +144,12 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     """The legal spellings that share most words with a text, on a target if one is given; none if no word is shared."""
     wanted = _pieces(tokens(text))
     scored = []
+    is_sparse = any(word == "sp" or word.startswith("sp::") for word in tokens(text))
     for order, (form, pieces) in enumerate(_form_pieces().items()):
         shared = sum((wanted & pieces).values())
         if shared and (target is None or target in legal_targets(form)):
-            scored.append((-shared, sum(pieces.values()) - shared, order, form))
+            # a dense kernel has no use for a sparse instruction, however many words they share
+            scored.append((form.is_sparse != is_sparse, -shared, sum(pieces.values()) - shared, order, form))
     best = sorted(scored)[:NEAREST]
     return tuple(spell(form) for *_, form in best)
 

@@ -49,7 +49,7 @@ def check_product(instruction: Instruction, purpose: str) -> None:
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a negative seed: numpy takes none."""
-    if seed < 0:
-        msg = f"seed is at least 0, got {seed}"
+    """Refuse a seed that numpy does not take."""
+    if not isinstance(seed, int) or seed < 0:
+        msg = f"seed is an integer, at least 0, got {seed!r}"
         raise InvalidOperand(msg)

@@ -22,8 +22,9 @@ ROLES = {"d": Use.accumulator, "a": Use.matrix_a, "b": Use.matrix_b, "c": Use.ac
 def load_matrix_sync(a: Fragment, pointer: object, ldm: int, layout: MemoryLayout | None = None) -> None:
     """Fill a fragment from memory whose rows (or columns) start `ldm` elements apart.
 
-    `pointer` is an array, a buffer or a `ptr`, read-only or not; sub-byte types lie packed in it, low bits first. An
-    accumulator needs a layout, mem_row_major or mem_col_major; the others have theirs.
+    `pointer` is an array, a buffer or a `ptr`, read-only or not; sub-byte types lie packed in it, low bits first. To
+    move it by elements write `ptr(array) + 16`: `array + 16` adds to every value. An accumulator needs a layout,
+    mem_row_major or mem_col_major; the others have theirs.
 
         >>> import numpy as np
         >>> from warpfrag import wmma
@@ -61,6 +62,9 @@ def fill_fragment(a: Fragment, v: float) -> None:
         msg = f"fill_fragment: expected one value for all elements, got an array of shape {np.shape(v)}"
         raise InvalidOperand(msg)
     if kind.format.is_float:
+        if np.asarray(v).dtype.kind in "OSUcmM":  # of these numpy would make a number of its own
+            msg = f"fill_fragment: expected a number for {kind.name}, got {v!r}"
+            raise InvalidOperand(msg)
         try:
             with np.errstate(over="ignore"):  # a value too large becomes an infinity, as a conversion in C++ does
                 a.x[...] = np.asarray(v).astype(kind.dtype)

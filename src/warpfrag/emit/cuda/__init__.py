@@ -23,6 +23,7 @@ def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
         lines = [
             f"// {instruction.name}",
             f"// Legal on {', '.join(instruction.targets)}.",
+            *_how_to_compile(instruction),
             f"#ifndef {guard}",
             f"#define {guard}",
             "",
@@ -34,6 +35,14 @@ def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
         ]
         blocks.append("\n".join(lines) + "\n")
     return "\n".join(blocks)
+
+
+def _how_to_compile(instruction: Instruction) -> list[str]:
+    """What nvcc must be told where no target without a suffix will do: -arch alone also builds for that one."""
+    first = instruction.targets[0].removeprefix("sm_")
+    if any(target[-1].isdigit() for target in instruction.targets):
+        return []
+    return [f"// Compile with -gencode arch=compute_{first},code=sm_{first}; -arch=sm_{first} builds for less, too."]
 
 
 def _body(instruction: Instruction, targets: Sequence[str]) -> list[str]:
