@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from arithmetic_cases import instruction
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +72,40 @@ def test_integers_and_bits_have_a_trace_too():
     (step,) = trace(steps, [0xFF] * 16, [2] * 16, 5)
     assert (step.rounding, step.result) == ("clamped once", (5 - 32) % 2**32)
     steps = plan(instruction("mma", "m8n8k128", "s32.b1.b1.s32", bitop="and"), "sm_80")
-    assert trace(steps, [1] * 128, [1, 0] * 64, 1)[-1].result == 65
+    (step,) = trace(steps, [1] * 128, [1, 0] * 64, 1)
+    assert ([(term.name, term.value) for term in step.terms], step.result) == ([("popcount", 64), ("C", 1)], 65)
+
+
+@pytest.mark.parametrize(
+    ("a", "c", "special", "result"),
+    [
+        ([0x3C00], 0x7FC00000, "C is NaN", 0x7FFFFFFF),
+        ([0x7C00], 0, "k=0 is infinite", 0x7F800000),
+        ([0x7E00, 0x7C00, 0x7E00], 0, "k=0, k=2 are NaN", 0x7FFFFFFF),
+        ([0x7C00, 0xFC00], 0, "infinities of both signs", 0x7FFFFFFF),
+        ([0xFC00, 0xFC00], 0, "k=0, k=1 are infinite", 0xFF800000),
+    ],
+)
+def test_a_step_with_an_infinity_or_nan_aligns_nothing(a, c, special, result):
+    (step,) = trace(F16, a + [0] * (16 - len(a)), [0x3C00] * 16, c)
+    assert (step.common_exponent, step.fraction_bits, step.total, step.exact_sum, step.nearest) == (None,) * 5
+    assert (step.special, step.result) == (special, result)
+
+
+@pytest.mark.parametrize(
+    ("small", "c", "nearest", "ulps"),
+    [
+        (0x0E00, 0x3F800000, 0x3F800001, -1),  # 1 and 3/4 of an ulp is cut to 1
+        (0x8E00, 0xBF800000, 0xBF800001, 1),
+        (0x0800, 0x3F800000, 0x3F800000, 0),
+        (0x8001, 0, 0xAC800000, 0),  # -2**-38 is exact
+    ],
+)
+def test_the_result_is_compared_with_the_nearest_value(small, c, nearest, ulps):
+    b = 0x0C00 if c else 0x0400  # 2**-12 or 2**-14
+    (step,) = trace(F16, [small] + [0] * 15, [b] + [0] * 15, c)
+    assert (step.nearest, step.ulps_above_nearest) == (nearest, ulps)
+    assert step.special is None
 
 
 @given(st.floats(width=32), st.sampled_from(["f16", "bf16", "tf32", "e5m2"]))

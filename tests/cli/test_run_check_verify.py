@@ -44,6 +44,78 @@ def test_run_takes_matrices_and_registers_from_files(tmp_path, capsys: pytest.Ca
     assert found["registers"]["b"]["5"] == mma.b.pack(B)[5].tolist()
 
 
+def test_without_a_file_every_operand_is_random(capsys: pytest.CaptureFixture[str]):
+    assert answer(capsys, "run", F16, "--seed", "7")["sources"] == dict.fromkeys("abc", "random")
+    assert main(["run", F16, "--seed", "7"]) == 0
+    assert "operands: a, b, c random, seed 7\n" in capsys.readouterr().out
+
+
+def test_beside_files_c_is_zero_and_the_rest_random(tmp_path, capsys: pytest.CaptureFixture[str]):
+    np.save(tmp_path / "A.npy", np.eye(16))
+    np.save(tmp_path / "B.npy", np.ones((16, 8)))
+    a, b = (["--a", str(tmp_path / "A.npy")], ["--b", str(tmp_path / "B.npy")])
+    found = answer(capsys, "run", F16, *a, *b, "--seed", "7")
+    assert (found["seed"], found["sources"]) == (None, {"a": "file", "b": "file", "c": "zero"})
+    assert np.array(found["d"], np.uint32).view(np.float32).tolist() == np.ones((16, 8)).tolist()
+    found = answer(capsys, "run", F16, *a, "--seed", "7")
+    assert (found["seed"], found["sources"]) == (7, {"a": "file", "b": "random", "c": "zero"})
+    assert found["operands"]["b"] == answer(capsys, "run", F16, "--seed", "7")["operands"]["b"]
+    assert main(["run", F16, *a, *b]) == main(["run", F16, *a, "--seed", "7"]) == 0
+    text = capsys.readouterr().out
+    assert "operands: a, b from files; c zero\n" in text
+    assert "operands: a from files; b random, seed 7; c zero\n" in text
+
+
+def test_run_reads_text_as_pack_does(tmp_path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "A.txt"
+    path.write_text("0.1 " * 256, encoding="utf-8")
+    assert main(["run", F16, "--a", str(path)]) == 2
+    assert "not exact in f16" in capsys.readouterr().err
+    found = answer(capsys, "run", F16, "--a", str(path), "--rounding", "rne")
+    assert found["operands"]["a"] == [[0x2E66] * 16] * 16
+
+
+def test_run_reads_the_registers_of_scales(tmp_path, capsys: pytest.CaptureFixture[str]):
+    name = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+    scale = wf.get(name).scale_a
+    codes = np.arange(120, 120 + np.prod(scale.shape)).reshape(scale.shape).astype(np.uint8)
+    np.save(tmp_path / "scale.npy", scale.pack(codes, raw=True)[:, None])
+    found = answer(capsys, "run", name, "--arch", "sm_120a", "--scale-a", str(tmp_path / "scale.npy"))
+    assert found["operands"]["scale_a"] == codes.tolist()
+
+
+@pytest.mark.parametrize(("array", "message"), [
+    (np.zeros((2, 16, 16)), "expected a matrix of shape (16, 16) or registers, uint32 of shape (32, 4), got float64"),
+    (np.zeros((32, 4), np.int32), "registers, of shape (32, 4), are uint32, got int32; a matrix has shape (16, 16)"),
+])  # fmt: skip
+def test_run_refuses_an_array_of_another_shape(array, message: str, tmp_path, capsys: pytest.CaptureFixture[str]):
+    np.save(tmp_path / "A.npy", array)
+    assert main(["run", F16, "--a", str(tmp_path / "A.npy")]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "is empty"),
+    (b"PK\x03\x04", "is an archive (.npz): save each matrix as .npy"),
+    (b"\x93NUMPY\x01\x00", "is not an array of numbers"),
+    (b"\xff\xfe", "is neither text in UTF-8 nor .npy"),
+])  # fmt: skip
+def test_run_refuses_a_file_that_is_no_array(
+    content: bytes, message: str, tmp_path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "A.npy").write_bytes(content)
+    assert main(["run", F16, "--a", str(tmp_path / "A.npy")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["run", "vectors"])
+@pytest.mark.parametrize("arch", ["sm90", "SM_90", "90"])
+def test_an_architecture_is_spelled_as_a_target_may_be(verb: str, arch: str, capsys: pytest.CaptureFixture[str]):
+    assert answer(capsys, verb, F16, "--arch", arch)["arch"] == "sm_90"
+
+
 def test_run_shows_registers_only_where_the_fragments_are_known(capsys: pytest.CaptureFixture[str]):
     name = "wmma.mma.row.col.m16n16k16.f32.f32"
     assert main(["run", name, "--arch", "sm_90", "--registers", "0"]) == 0
@@ -100,14 +172,64 @@ def test_a_trace_shows_what_was_cut_off(tmp_path, capsys: pytest.CaptureFixture[
     assert step["fraction_bits"] == 25
     assert [term["kept"] for term in step["terms"][:3]] == [1 << 25, -(1 << 25), 0]
     assert step["terms"][2]["lost"] == "1/67108864"
-    assert step["result"] == 0
+    assert (step["result"], step["exact_sum"], step["nearest"]) == (0, "1/67108864", 0x32800000)
+    assert main(["run", F16, *files, "--trace", "0", "0"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "cut toward zero to f32 -> f32 0x00000000 = 0\n"
+        "exact sum 1.4901161193847656e-08; nearest f32 0x32800000: this is 847249408 ulp below it\n"
+    )
+
+
+def test_values_are_shown_with_the_digits_that_tell_them_apart(tmp_path, capsys: pytest.CaptureFixture[str]):
+    C = np.full((16, 8), np.float32(1))
+    C[0] = np.nextafter(C[0], np.float32(2))
+    C[1] = np.finfo(np.float32).max
+    np.save(tmp_path / "A.npy", np.zeros((16, 16)))
+    np.save(tmp_path / "C.npy", C)
+    files = ["--a", str(tmp_path / "A.npy"), "--c", str(tmp_path / "C.npy")]
+    assert main(["run", F16, *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = lines.index("D") + 1
+    assert [line.split()[0] for line in lines[first : first + 3]] == ["1.0000001", "3.4028235e+38", "1"]
+
+
+def test_a_trace_says_which_term_is_not_finite(tmp_path, capsys: pytest.CaptureFixture[str]):
+    A = np.zeros((16, 16))
+    A[0, 3] = -np.inf
+    np.save(tmp_path / "A.npy", A)
+    np.save(tmp_path / "B.npy", np.ones((16, 8)))
+    files = ["--a", str(tmp_path / "A.npy"), "--b", str(tmp_path / "B.npy")]
+    (step,) = answer(capsys, "run", F16, *files, "--trace", "0", "0")["trace"]
+    assert [step[name] for name in ("common_exponent", "fraction_bits", "total", "exact_sum", "nearest")] == [None] * 5
+    assert (step["terms"][3]["value"], step["special"]) == ("-inf", "k=3 is infinite")
+    assert main(["run", F16, *files, "--trace", "0", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "term  value\n" in text
+    assert "k=3   -inf\n" in text
+    assert text.endswith("C     0\nk=3 is infinite -> f32 0xff800000 = -inf\n")
+
+
+def test_a_trace_shows_products_that_no_float_holds(tmp_path, capsys: pytest.CaptureFixture[str]):
+    name = "mma.m8n8k4.f64.f64.f64.f64"
+    np.save(tmp_path / "A.npy", np.full((8, 4), 2.0**600))
+    np.save(tmp_path / "B.npy", np.array([[2.0**600], [-(2.0**-1074)], [2.0**-600], [0]]) * np.ones((1, 8)))
+    assert main(["run", name, "--a", str(tmp_path / "A.npy"), "--b", str(tmp_path / "B.npy"), "--trace", "0", "0"]) == 0
+    assert "k=0   1.7218479456385751e+361\n" in capsys.readouterr().out
+
+
+def test_a_trace_of_bits_has_two_terms(capsys: pytest.CaptureFixture[str]):
+    (step,) = answer(capsys, "run", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "--seed", "3", "--trace", "2", "1")["trace"]
+    assert [term["name"] for term in step["terms"]] == ["popcount", "C"]
+    assert sum(int(term["value"]) for term in step["terms"]) % 2**32 == step["result"]
 
 
 @pytest.mark.parametrize(("words", "message"), [
     (["run", F16, "--arch", "sm_75"], "arch 'sm_75' cannot run it"),
     (["run", F16, "--registers", "32"], "lanes are numbers 0..31, such as 0,5-7, or all; got '32'"),
     (["run", F16, "--trace", "16", "0"], "ROW is 0..15, got 16"),
-    (["run", F16, "--a", "missing.npy"], "cannot read 'missing.npy' as .npy"),
+    (["run", F16, "--a", "missing.npy"], "cannot read 'missing.npy': no such file or directory"),
+    (["run", F16, "--seed", "-1"], "-1 is not in the range x>=0"),
+    (["run", F16, "--arch", "sm_1"], "unknown target 'sm_1'"),
     (["run", F16, "--scale-a", "x.npy"], "takes no scale_a"),
     (["run", "ldmatrix.m8n8.x4.b16"], "it moves registers and computes nothing"),
     (["check", "--only", "no such thing"], "no captured instruction contains 'no such thing'"),

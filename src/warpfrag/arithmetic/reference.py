@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -77,18 +78,21 @@ def round_sum(total: int, exponent: int, rounding: Rounding) -> int:
     return 0 if code == FORMATS["f32"].sign_bit else code
 
 
-def fused_step(products: Sequence[Number], c: Number, unit: Unit) -> tuple[int, int, int, tuple[int, ...]]:
+def fused_step(
+    products: Sequence[Number], c: Number, unit: Unit
+) -> tuple[int, int | None, int | None, tuple[int, ...]]:
     """Truncated fused dot-product-add: products and C in one cut sum, rounded once.
 
     Any NaN, infinity times zero, or infinities of both signs give the one NaN code. Returns the result's code, the
-    common exponent, the sum and what was kept of each term (C last).
+    common exponent, the sum and what was kept of each term (C last); with an infinity or NaN nothing is aligned, and
+    exponent and sum are None.
     """
     terms = [*products, c]
     special = special_sum(terms)
     if special is not None:
         negative = special.negative
         code = unit.nan if special.is_nan else infinity_code(unit.accumulator, negative=negative)
-        return code, unit.zero_exponent, 0, (0,) * len(terms)
+        return code, None, None, (0,) * len(terms)
     common, total, kept = truncated_sum(terms, unit)
     return round_sum(total, common - unit.fraction_bits, unit.rounding), common, total, kept
 
@@ -199,10 +203,9 @@ def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
     return total & 0xFFFFFFFF
 
 
-def count_bits(a: Sequence[int], b: Sequence[int], c: int, bitop: str) -> int:
-    """C plus the number of ones of A xor B, or of A and B, wrapped to 32 bits."""
-    ones = sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
-    return (c + ones) & 0xFFFFFFFF
+def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
+    """The number of ones of A xor B, or of A and B."""
+    return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
 
 
 class _Output:
@@ -219,8 +222,10 @@ class _Output:
         if last == "integer":
             return self._integer(a, b, c)
         if last == "popcount":
-            result = count_bits(a, b, c, self.plan.bitop)
-            self._record(f"C + popcount(A {self.plan.bitop} B)", (), result, "mod 2**32")
+            ones, start = count_bits(a, b, self.plan.bitop), int(FORMATS["s32"].decode(c))
+            result = add_integers([ones], start, satfinite=False)
+            terms = (_integer_term("popcount", ones), _integer_term("C", start))
+            self._record(f"C + popcount(A {self.plan.bitop} B)", terms, result, "mod 2**32")
             return result
         numbers_a = [unpack(self.plan.operand_a, convert(code, self.plan.a, self.plan.operand_a)) for code in a]
         numbers_b = [unpack(self.plan.operand_b, convert(code, self.plan.b, self.plan.operand_b)) for code in b]
@@ -308,7 +313,7 @@ class _Output:
                 ]
         code, common, total, kept = fused_step(products, start, unit)
         start_name = {"c": "C", "zero": "0", "previous": "previous"}[step.onto or "c"]
-        grid = Fraction(2) ** (common - unit.fraction_bits)
+        grid = None if common is None else Fraction(2) ** (common - unit.fraction_bits)
         terms = tuple(
             _term(name, number, part, grid)
             for name, number, part in zip([*names, start_name], [*products, start], kept, strict=True)
@@ -318,7 +323,7 @@ class _Output:
                 rule=f"{step.do} step of {len(step.places)} products onto {step.onto}",
                 terms=terms,
                 common_exponent=common,
-                fraction_bits=unit.fraction_bits,
+                fraction_bits=None if common is None else unit.fraction_bits,
                 total=total,
                 rounding=unit.rounding,
                 result_format=unit.accumulator,
@@ -344,9 +349,9 @@ class _Output:
         ]
         start = int(FORMATS["s32"].decode(c))
         result = add_integers(products, start, satfinite=self.plan.satfinite)
-        terms = tuple(
-            Term(name, Fraction(value), None, value, Fraction(0))
-            for name, value in [*((f"k={place}", value) for place, value in enumerate(products)), ("C", start)]
+        terms = (
+            *(_integer_term(f"k={place}", value) for place, value in enumerate(products)),
+            _integer_term("C", start),
         )
         self._record("exact sum", terms, result, "clamped once" if self.plan.satfinite else "mod 2**32")
         return result
@@ -378,10 +383,17 @@ def convert(code: int, source: str, target: str) -> int:
 
 def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> Term:
     """A term of the trace; without a grid nothing is cut."""
-    value = number.value if number.is_finite else None
-    exponent = number.exponent if number.aligns and number.is_finite else None
-    lost = Fraction(0) if value is None or grid is None else value - kept * grid
-    return Term(name, value, exponent, kept, lost)
+    if not number.is_finite:
+        infinity = -math.inf if number.negative else math.inf
+        return Term(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))
+    exponent = number.exponent if number.aligns else None
+    lost = Fraction(0) if grid is None else number.value - kept * grid
+    return Term(name, number.value, exponent, kept, lost)
+
+
+def _integer_term(name: str, value: int) -> Term:
+    """A term of an exact sum of integers."""
+    return Term(name, Fraction(value), None, value, Fraction(0))
 
 
 def _products(a: Sequence[Number], b: Sequence[Number]) -> tuple[Term, ...]:

@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import choice_options, instruction_argument, json_option, verb
+from warpfrag.cli.command import choice_options, instruction_argument, json_option, read_target, verb
+from warpfrag.cli.matrices import code_text, short_text, value_text
 from warpfrag.cli.output import heading, say, say_json, say_table, wrapped
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from warpfrag.arithmetic.tracing import TraceStep
+    from warpfrag.formats import Format, Rounding
     from warpfrag.instruction import Instruction
+
+ROUNDINGS = {
+    "RZ-FP32": "cut toward zero to f32",
+    "RZ-E8M13": "cut toward zero to 13 fraction bits",
+    "RNE-FP16": "rounded to nearest f16",
+}
 
 
 @verb(
@@ -24,30 +36,42 @@ if TYPE_CHECKING:
 )
 @instruction_argument
 @click.option(
-    "--a", metavar="FILE", help="A as .npy: a matrix (sparse: full and thinned), or registers uint32 (32, words)."
+    "--a",
+    metavar="FILE",
+    help="A: a matrix (sparse: full and thinned) as text or .npy, or registers as .npy, uint32 (32, words).",
 )
 @click.option("--b", metavar="FILE", help="B, likewise.")
-@click.option("--c", metavar="FILE", help="C, likewise.")
-@click.option("--scale-a", metavar="FILE", help="Scale factors of A as .npy.")
-@click.option("--scale-b", metavar="FILE", help="Scale factors of B as .npy.")
-@click.option("--arch", default="sm_90", show_default=True, help="Whose arithmetic.")
-@click.option("--seed", type=int, help="Seed of the operands that are not given.")
+@click.option("--c", metavar="FILE", help="C, likewise; zero if only other files are given.")
+@click.option("--scale-a", metavar="FILE", help="Scale factors of A, likewise.")
+@click.option("--scale-b", metavar="FILE", help="Scale factors of B, likewise.")
+@click.option(
+    "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
+)
+@click.option(
+    "--arch", metavar="SM", default="sm_90", show_default=True, callback=read_target, help="Whose arithmetic."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the operands that are random.")
 @click.option("--registers", metavar="LANES", help="Show the register words of lanes, such as 0,5-7 or all.")
 @click.option("--trace", nargs=2, type=int, metavar="ROW COL", help="Show each step of one output.")
 @choice_options("mma")
 @json_option
 def command(
+    *,
     name: str,
+    rounding: Rounding,
     arch: str,
     seed: int | None,
     registers: str | None,
     trace: tuple[int, int] | None,
     mma: int | None,
-    *,
     as_json: bool,
     **files: str | None,
 ) -> None:
-    """Execute one instruction bit for bit on an architecture: random operands, unless files are given."""
+    """Execute one instruction bit for bit on an architecture: random operands, unless files are given.
+
+    A file of text has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
+    operand, unless --rounding.
+    """
     from warpfrag.cli.operands import operands
     from warpfrag.execute import arithmetic_arch
     from warpfrag.instruction import instruction_of
@@ -58,7 +82,8 @@ def command(
     if mma is not None and not (trace and instruction.form.is_quad):
         msg = "--mma goes with --trace, and with m8n8k4 of f16, which computes four products"
         raise click.UsageError(msg)
-    seed, codes = operands(instruction, files, seed, arch)
+    given = operands(instruction, files, seed, arch, rounding=rounding)
+    codes = given.codes
     scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
     result = instruction(codes["a"], codes["b"], codes["c"], **scales, arch=arch, raw=True)
     known = instruction.evidence(arch)
@@ -67,7 +92,8 @@ def command(
     steps = _trace(instruction, arch, codes, trace, mma or 0) if trace else []
     if as_json:
         answer = {
-            "instruction": instruction.name, "arch": arch, "seed": seed, "evidence": asdict(known),
+            "instruction": instruction.name, "arch": arch, "seed": given.seed, "sources": given.sources,
+            "evidence": asdict(known),
             "operands": {role: matrix.tolist() for role, matrix in codes.items()}, "d": result.tolist(),
             "registers": {role: {lane: array[lane].tolist() for lane in lanes} for role, array in words.items()},
             "trace": [_step_json(step) for step in steps],
@@ -75,7 +101,7 @@ def command(
         say_json("run", answer)
         return
     heading(f"{instruction.name} on {arch}")
-    say(f"operands: {'from files' if seed is None else f'seed {seed}'}")
+    say(f"operands: {given.described}")
     say(wrapped(f"evidence: {known.level} ({known.detail}); {known.machine}", indent=10))
     _say_result(instruction, result)
     for role, array in words.items():
@@ -117,21 +143,48 @@ def _words(instruction: Instruction, codes: dict[str, Any], result: Any) -> dict
 
 def _say_result(instruction: Instruction, result: Any) -> None:  # noqa: ANN401 (an array of codes)
     """D as values, one line per row."""
-    decode = instruction.d.format.decode
+    write = _writer(instruction.d.format)
     tiles = result if result.ndim > 2 else result[None]
     for number, tile in enumerate(tiles):
         say("\nD" if len(tiles) == 1 else f"\nD of product {number}")
-        cells = [[_number(decode(int(code))) for code in row] for row in tile]
+        cells = [[write(int(code)) for code in row] for row in tile]
         width = max(len(cell) for row in cells for cell in row)
         for row in cells:
             say("  " + " ".join(cell.rjust(width) for cell in row))
 
 
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.7g}"
+def _writer(number_format: Format) -> Callable[[int], str]:
+    """A writer of codes as values, with the fewest digits that tell the values of the format apart."""
+    import numpy as np
+
+    from warpfrag.codes import natural_dtype
+
+    shortest = short_text(natural_dtype(number_format))
+
+    def write(code: int) -> str:
+        with np.errstate(over="ignore"):  # a few digits of a large value may lie beyond the largest one
+            return shortest(number_format.decode(code))
+
+    return write
 
 
-def _trace(instruction: Instruction, arch: str, codes: dict[str, Any], output: tuple[int, int], mma: int) -> list[Any]:
+def _exact_text(value: Fraction | float) -> str:
+    """An exact value with the digits of a float64, also where none holds it: a product of f64 can be that large."""
+    from decimal import Decimal
+
+    try:
+        number = float(value)
+    except OverflowError:
+        number = 0.0
+    if number or not value:
+        return value_text(number)
+    numerator, denominator = value.as_integer_ratio()
+    return f"{Decimal(numerator) / Decimal(denominator):.17g}"
+
+
+def _trace(
+    instruction: Instruction, arch: str, codes: dict[str, Any], output: tuple[int, int], mma: int
+) -> list[TraceStep]:
     """The steps of one output."""
     from warpfrag.arithmetic import plan, trace
     from warpfrag.execute import arithmetic_arch
@@ -156,7 +209,7 @@ def _trace(instruction: Instruction, arch: str, codes: dict[str, Any], output: t
     return [_by_column(step, options["columns"]) for step in found] if "columns" in options else found
 
 
-def _by_column(step: Any, columns: Any) -> Any:  # noqa: ANN401 (a TraceStep, an array)
+def _by_column(step: TraceStep, columns: Any) -> TraceStep:  # noqa: ANN401 (an array)
     """A step of a sparse instruction, its terms named by logical column instead of stored element."""
     terms = [
         replace(term, name=f"k={columns[int(term.name[2:])]}") if term.name.startswith("k=") else term
@@ -165,7 +218,7 @@ def _by_column(step: Any, columns: Any) -> Any:  # noqa: ANN401 (a TraceStep, an
     return replace(step, terms=tuple(terms))
 
 
-def _say_step(number: int, count: int, step: Any) -> None:  # noqa: ANN401 (a TraceStep)
+def _say_step(number: int, count: int, step: TraceStep) -> None:
     """One step: what went in, what was cut off, what came out."""
     from warpfrag.formats import FORMATS
 
@@ -173,28 +226,41 @@ def _say_step(number: int, count: int, step: Any) -> None:  # noqa: ANN401 (a Tr
     heading(f"step {number + 1} of {count}: {step.rule}")
     aligned = step.common_exponent is not None
     header = ["term", "value", *(["exponent", "kept", "cut off"] if aligned else [])]
-    rows = []
+    rows: list[list[object]] = []
     for term in step.terms:
-        value = "special" if term.value is None else _number(float(term.value))
         exponent = "-" if term.exponent is None else str(term.exponent)
-        rows.append([term.name, value, *([exponent, term.kept, _number(float(term.lost))] if aligned else [])])
-    say_table(header, rows)
-    if aligned:
+        cut = [exponent, term.kept, _exact_text(term.lost)] if aligned else []
+        rows.append([term.name, _exact_text(term.value), *cut])
+    if rows:
+        say_table(header, rows)
+    if step.common_exponent is not None and step.fraction_bits is not None:
         say(f"common exponent {step.common_exponent}; kept in units of 2^{step.common_exponent - step.fraction_bits}")
         say(f"sum {step.total}")
-    result = FORMATS[step.result_format].decode(step.result)
-    digits = -(-FORMATS[step.result_format].bits // 4)
-    say(f"{step.rounding or 'exact'} -> {step.result_format} {step.result:#0{digits + 2}x} = {_number(result)}")
+    row = FORMATS[step.result_format]
+    how = step.special or ROUNDINGS.get(step.rounding, step.rounding)
+    say(f"{how} -> {row} {code_text(step.result, row)} = {_writer(row)(step.result)}")
+    if step.exact_sum is not None and step.nearest is not None:
+        distance = step.ulps_above_nearest or 0
+        side = "above" if distance > 0 else "below"
+        verdict = f"this is {abs(distance)} ulp {side} it" if distance else "the same"
+        about = (
+            "" if float(step.exact_sum) == step.exact_sum else "about "
+        )  # it may need more digits than a float64 has
+        say(f"exact sum {about}{_exact_text(step.exact_sum)}; nearest {row} {code_text(step.nearest, row)}: {verdict}")
 
 
-def _step_json(step: Any) -> dict[str, Any]:  # noqa: ANN401 (a TraceStep)
+def _step_json(step: TraceStep) -> dict[str, Any]:
     """A step with its fractions as text."""
     terms = [
         {
-            "name": term.name, "value": None if term.value is None else str(term.value), "exponent": term.exponent,
-            "kept": term.kept, "lost": str(term.lost),
+            "name": term.name, "value": str(term.value), "exponent": term.exponent, "kept": term.kept,
+            "lost": str(term.lost),
         }
         for term in step.terms
     ]  # fmt: skip
-    names = ("rule", "common_exponent", "fraction_bits", "total", "rounding", "result_format", "result")
-    return {"terms": terms, **{name: getattr(step, name) for name in names}}
+    names = (
+        "rule", "common_exponent", "fraction_bits", "total", "rounding", "result_format", "result", "nearest",
+        "special",
+    )  # fmt: skip
+    exact_sum = None if step.exact_sum is None else str(step.exact_sum)
+    return {"terms": terms, **{name: getattr(step, name) for name in names}, "exact_sum": exact_sum}

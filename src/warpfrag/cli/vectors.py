@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import instruction_argument, json_option, verb
+from warpfrag.cli.command import instruction_argument, json_option, read_target, verb
 from warpfrag.cli.output import heading, say, say_json, wrapped, writing
 
 
@@ -14,7 +14,9 @@ from warpfrag.cli.output import heading, say, say_json, wrapped, writing
     "warpfrag vectors mma.m16n8k32.s32.s8.s8.s32 --self-check",
 )
 @instruction_argument
-@click.option("--arch", default="sm_90", show_default=True, help="Whose arithmetic.")
+@click.option(
+    "--arch", metavar="SM", default="sm_90", show_default=True, callback=read_target, help="Whose arithmetic."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the operands.")
 @click.option("-o", "--output", metavar="FILE", help="Write them: .npz, .json, or a C++ header .h, .hpp, .cuh.")
 @click.option("--self-check", "check", is_flag=True, help="Make every simple mistake and see that it is caught.")
