@@ -16,6 +16,7 @@ import numpy as np
 from warpfrag import fragment
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.engines import engine_for
+from warpfrag.arithmetic.operands import Operands
 from warpfrag.codes import as_array, code_dtype, from_codes
 from warpfrag.errors import IllegalInstruction, InvalidOperand
 from warpfrag.isa.legality import check_selector, form_of
@@ -222,7 +223,7 @@ class Runner:
     def run_tile(self, a: Any, b: Any, c: Any) -> NDArray[np.uint32]:  # noqa: ANN401 (what is_quick has seen)
         """One tile, with as little around it as possible."""
         codes_c = self.no_c if c is None else self.c.read_tile(c)
-        codes = self.engine.run(self.a.read_tile(a), self.b.read_tile(b), codes_c, None, None, None, 1)
+        codes = self.engine.run(Operands(self.a.read_tile(a), self.b.read_tile(b), codes_c), 1)
         return self.d.write_tile(codes)
 
     def check_chosen(self, **given: ArrayLike | None) -> dict[str, NDArray[np.uint32]]:

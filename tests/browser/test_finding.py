@@ -110,6 +110,8 @@ def test_what_is_chosen_while_the_list_is_written_is_marked(explorer):
     )
     explorer.tab.locator(f'#results [aria-current][data-name="{last}"][tabindex="0"]').wait_for(state="attached")
 
+    assert explorer.tab.locator("#results [aria-current]").count() == 1
+
 
 def test_a_click_shows_the_instruction(explorer):
     tab = explorer.show()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.lowering import Plan
+    from warpfrag.arithmetic.operands import Operands
 
     Codes = NDArray[Any]
 
@@ -28,16 +29,7 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """What runs a plan."""
 
-    def run(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        columns: Codes | None,
-        scale_a: Codes | None,
-        scale_b: Codes | None,
-        threads: int | None,
-    ) -> Codes:
+    def run(self, operands: Operands, threads: int | None) -> Codes:
         """D's codes [T, M, N], of any unsigned type."""
 
 
@@ -49,19 +41,11 @@ class Chain:
         self.c_format = at.IS_F16 if plan.c == "f16" else at.IS_F32
         self.d_format = at.IS_F16 if plan.d == "f16" else at.IS_F32
 
-    def run(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        columns: Codes | None,  # noqa: ARG002 - never sparse
-        scale_a: Codes | None,  # noqa: ARG002 - never scaled
-        scale_b: Codes | None,  # noqa: ARG002
-        threads: int | None,
-    ) -> Codes:
+    def run(self, operands: Operands, threads: int | None) -> Codes:
         """Tiles whole, or rows where there is one."""
         from warpfrag.arithmetic.kernels.chain import chain_tiles
 
+        a, b, c, *_ = operands
         wide = [np.ascontiguousarray(codes, np.uint32) for codes in (a, b, c)]
         out = np.empty(c.shape, np.uint32)
 
@@ -83,19 +67,11 @@ class Integer:
             for name in (plan.a, plan.b)
         ]
 
-    def run(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        columns: Codes | None,
-        scale_a: Codes | None,  # noqa: ARG002 - integers have no scales
-        scale_b: Codes | None,  # noqa: ARG002
-        threads: int | None,
-    ) -> Codes:
+    def run(self, operands: Operands, threads: int | None) -> Codes:
         """Tiles whole, or the rows of each large tile, on the threads."""
         from warpfrag.arithmetic.kernels.integer import integer_product, integer_tiles
 
+        a, b, c, columns, *_ = operands
         plan = self.plan
         values_a = self.tables[0].take(a)
         values_b = self.tables[1].take(b)
@@ -144,19 +120,11 @@ class Bits:
         """Remember the operation."""
         self.is_xor = plan.bitop == "xor"
 
-    def run(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        columns: Codes | None,  # noqa: ARG002 - never sparse
-        scale_a: Codes | None,  # noqa: ARG002 - never scaled
-        scale_b: Codes | None,  # noqa: ARG002
-        threads: int | None,
-    ) -> Codes:
+    def run(self, operands: Operands, threads: int | None) -> Codes:
         """Pack 64 bits a word, then tiles whole or rows."""
         from warpfrag.arithmetic.kernels.bits import bit_product, bit_tiles
 
+        a, b, c, *_ = operands
         words_a = np.packbits(a, axis=2, bitorder="little").view(np.uint64)
         tiles, depth, width = b.shape
         bytes_b = np.packbits(b, axis=1, bitorder="little").reshape(tiles, depth // 64, 8, width)
@@ -187,19 +155,11 @@ class Double:
         """Remember the rounding."""
         self.rounding = ("rn", "rz", "rm", "rp").index(plan.rounding)
 
-    def run(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        columns: Codes | None,  # noqa: ARG002 - never sparse
-        scale_a: Codes | None,  # noqa: ARG002 - never scaled
-        scale_b: Codes | None,  # noqa: ARG002
-        threads: int | None,
-    ) -> Codes:
+    def run(self, operands: Operands, threads: int | None) -> Codes:
         """Tiles whole, or the rows of each large tile, on the threads."""
         from warpfrag.arithmetic.kernels.double import double_product, double_tiles
 
+        a, b, c, *_ = operands
         codes_a, codes_b, codes_c = (np.ascontiguousarray(codes, np.uint64).view(np.int64) for codes in (a, b, c))
         values_b = codes_b.view(np.float64)
         out = np.empty(c.shape, np.int64)
@@ -209,8 +169,8 @@ class Double:
             for tile in range(len(out)):
 
                 def part(first: int, last: int, tile: int = tile) -> None:
-                    operands = (codes_a[tile], codes_b[tile], values_b[tile], codes_c[tile])
-                    double_product(*operands, self.rounding, out[tile], first, last)
+                    matrices = (codes_a[tile], codes_b[tile], values_b[tile], codes_c[tile])
+                    double_product(*matrices, self.rounding, out[tile], first, last)
 
                 share(part, c.shape[1], threads)
         else:
@@ -243,20 +203,12 @@ class Grouped:
             [at.NAN_SCALE if scale.is_nan else scale.exponent for scale in scales], np.int32
         )
 
-    def run(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        columns: Codes | None,  # noqa: ARG002 - never sparse
-        scale_a: Codes | None,
-        scale_b: Codes | None,
-        threads: int | None,
-    ) -> Codes:
+    def run(self, operands: Operands, threads: int | None) -> Codes:
         """Tiles whole, or rows where there is one."""
         from warpfrag.arithmetic.kernels.grouped import grouped_tiles
 
-        operands = (
+        a, b, c, _, scale_a, scale_b = operands
+        decoded = (
             self.doubled.take(a),
             self.doubled.take(b),
             np.ascontiguousarray(c, np.uint32),
@@ -270,7 +222,7 @@ class Grouped:
         rule = (self.plan.k, unit.group, self.plan.scales, unit.fraction_bits, unit.zero_exponent)
 
         def part(first_tile: int, last_tile: int, first_row: int, last_row: int) -> None:
-            grouped_tiles(*operands, *rule, out, first_tile, last_tile, first_row, last_row)
+            grouped_tiles(*decoded, *rule, out, first_tile, last_tile, first_row, last_row)
 
         share_tiles_or_rows(part, c, b.shape[1], threads)
         return out

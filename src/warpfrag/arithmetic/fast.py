@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic.engines import Engine, engine_for
+from warpfrag.arithmetic.operands import Operands
 from warpfrag.codes import code_dtype
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
@@ -45,24 +46,18 @@ def matmul(
     block-scaled plan takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
     the result does not depend on it.
     """
-    _check(plan, a, b, c, columns, scale_a, scale_b)
+    operands = Operands(a, b, c, columns, scale_a, scale_b)
+    _check(plan, operands)
     code_type = code_dtype(FORMATS[plan.d])
     if c.size == 0:
         return np.empty(c.shape, code_type)
     engine: Engine = _engine(plan)
-    return engine.run(a, b, c, columns, scale_a, scale_b, threads).astype(code_type, copy=False)
+    return engine.run(operands, threads).astype(code_type, copy=False)
 
 
-def _check(
-    plan: Plan,
-    a: Codes,
-    b: Codes,
-    c: Codes,
-    columns: Codes | None,
-    scale_a: Codes | None,
-    scale_b: Codes | None,
-) -> None:
+def _check(plan: Plan, operands: Operands) -> None:
     """Refuse operands that do not fit together; the elements themselves are taken as they are."""
+    a, b, c, columns, scale_a, scale_b = operands
     for name, codes in (("a", a), ("b", b), ("c", c)):
         if codes.ndim != 3 or codes.dtype.kind != "u":
             msg = f"{name} must be unsigned codes [tile, row, column], got {codes.dtype} of shape {codes.shape}"

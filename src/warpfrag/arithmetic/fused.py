@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.lowering import Plan
+    from warpfrag.arithmetic.operands import Operands
 
     Codes = NDArray[Any]
 
@@ -65,17 +66,9 @@ class Fused:
             found = self.orders[depth] = (a_order, b_order, group)
         return found
 
-    def run(
-        self,
-        a: Codes,
-        b: Codes,
-        c: Codes,
-        columns: Codes | None,
-        scale_a: Codes | None,
-        scale_b: Codes | None,
-        threads: int | None,
-    ) -> Codes:
+    def run(self, operands: Operands, threads: int | None) -> Codes:
         """Tiles whole, or the rows of each large tile, on the threads."""
+        a, b, c, columns, scale_a, scale_b = operands
         if self.plan.a != self.plan.operand_a:
             table_a, table_b = self.widened
             a, b = table_a[a], table_b[b]
@@ -105,11 +98,11 @@ class Fused:
                 )
             return out
 
-        operands = (wide_a, wide_b, wide_c, met, exponents_a, exponents_b, order, b_order, group, self.numbers, out)
+        prepared = (wide_a, wide_b, wide_c, met, exponents_a, exponents_b, order, b_order, group, self.numbers, out)
         if threads == 1:
-            self.tiles(*operands, 0, len(out))
+            self.tiles(*prepared, 0, len(out))
         else:
-            share(lambda first, last: self.tiles(*operands, first, last), len(out), threads, 4)
+            share(lambda first, last: self.tiles(*prepared, first, last), len(out), threads, 4)
         return out
 
 
