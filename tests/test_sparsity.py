@@ -171,3 +171,25 @@ def test_natural_dtypes_survive():
     stored, codes = sp.compress(full)
     assert stored.dtype == np.float16
     assert np.array_equal(sp.expand(stored, codes).view(np.uint16), full.view(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("stored", "codes", "message"),
+    [
+        (
+            (2, 16, 16),
+            (3, 16, 8),
+            r"leading axes do not broadcast: stored elements \(2, 16, 16\), metadata codes \(3, ",
+        ),
+        ((16, 16), (16, 7), r"expected metadata codes of shape \(\.\.\., 16, 8\), got \(16, 7\)"),
+    ],
+)
+def test_elements_and_codes_that_do_not_go_together_are_refused(stored, codes, message):
+    with pytest.raises(wf.InvalidSparsity, match=message):
+        wf.get(BY_PATTERN["2:4"]).expand(np.zeros(stored), np.full(codes, 4, np.uint8))
+
+
+@pytest.mark.parametrize(("code", "came"), [(np.uint8(16), "got 16..16"), (4.0, "got dtype float64")])
+def test_codes_that_are_no_codes_are_refused_with_what_came(code, came):
+    with pytest.raises(wf.InvalidSparsity, match=f"metadata codes are integers 0..15, {came}"):
+        wf.get(BY_PATTERN["2:4"]).expand(np.zeros((16, 16)), np.full((16, 8), code))

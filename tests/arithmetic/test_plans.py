@@ -8,7 +8,7 @@ import sys
 import pytest
 from arithmetic_cases import instruction
 
-from warpfrag.arithmetic import plan
+from warpfrag.arithmetic import lowering, plan
 from warpfrag.arithmetic.units import Unit, find_unit, read_units
 from warpfrag.errors import NotModelled
 from warpfrag.tables import read_table
@@ -205,7 +205,7 @@ def test_a_broken_row_of_units_is_refused(change, complaint):
 def test_looking_up_a_plan_imports_neither_numpy_nor_numba():
     program = """
 import sys
-from warpfrag.arithmetic import plan
+from warpfrag.arithmetic import lowering, plan
 from warpfrag.isa.rows import Form, Shape
 plan(Form("mma", Shape(16, 8, 16), a="f16", b="f16", c="f32", d="f32"), "sm_90")
 heavy = sorted({"numpy", "numba", "llvmlite"} & set(sys.modules))
@@ -215,3 +215,12 @@ sys.exit(", ".join(heavy) or None)
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, encoding="utf-8"
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("slip", [{"shpae": ["m16n8k16"]}, {"arch": ["sm_72"]}, {"piece_sm_72": [8, 8, 16]}])
+def test_a_row_with_a_key_or_an_architecture_that_there_is_not_is_refused(slip, monkeypatch):
+    """A missing key fits everything: a misspelt one would, too."""
+    row = {**read_table("lowering")["lowering"][0], **slip}
+    monkeypatch.setattr(lowering, "read_table", lambda _name: {"lowering": [row]})
+    with pytest.raises(ValueError, match="unknown keys or architectures"):
+        lowering._read_rows.__wrapped__()
