@@ -179,7 +179,16 @@ def test_operands_that_do_not_fit_are_refused(steps, change, complaint):
         matmul(steps, **drawn)
 
 
-@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.add_products_8, scalar.fused_step])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_rounding_mode_is_as_it_was(threads):
+    """The kernels of the fused rule round towards zero; a tenth, to nearest, is rounded away from it."""
+    steps = plan(*FORMS[0])
+    matmul(steps, **draw(steps, 70, 530, 8), threads=threads)
+    tenths = np.array([1.0, -1.0]) / np.array([10.0, 10.0])
+    assert [tenth.hex() for tenth in tenths.tolist()] == ["0x1.999999999999ap-4", "-0x1.999999999999ap-4"]
+
+
+@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.add_products, scalar.fused_step])
 def test_compiled_code_is_tied_to_the_text_of_every_kernel(kernel):
     """numba looks at one file only; a kernel calls others."""
     assert compiled.KERNELS_DIGEST in kernel._cache._cache_file._source_stamp

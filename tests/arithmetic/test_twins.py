@@ -181,7 +181,17 @@ def _far_apart(random, row, shape):
     return ((exponent << row.fraction) | random.integers(0, 1 << row.fraction, shape)) << row.unused
 
 
-@pytest.mark.parametrize("kind", [_largest_significands, _mostly_zeros, _far_apart])
+def _around_the_grid(random, row, shape):
+    """Both signs, significands with one bit or with all: products on the grid, just off it, and far below it."""
+    middle = 1 << (row.exponent - 1)
+    spread = min(13, middle - 2)
+    exponent = random.integers(middle - spread, middle + spread + 1, shape)
+    fraction = random.choice([0, 1, (1 << row.fraction) - 1], shape) % (1 << row.fraction)
+    sign = random.integers(0, 2, shape) << (row.bits - 1)
+    return (((exponent << row.fraction) | fraction) << row.unused) | sign
+
+
+@pytest.mark.parametrize("kind", [_largest_significands, _mostly_zeros, _far_apart, _around_the_grid])
 @pytest.mark.parametrize(
     ("asked", "arch"), [form for form in FORMS if FORMATS[form[0].a].is_float and form[0].a != "f64"]
 )

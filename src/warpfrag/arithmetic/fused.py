@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.operands import Operands
 
     Codes = NDArray[Any]
+    Order = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
 LINE = 64
 """Bytes: arrays start at a line of the cache."""
@@ -40,7 +41,7 @@ class Fused:
         self.plan = plan
         self.tiles = fused_tiles
         self.numbers = fused_numbers(plan)
-        self.orders: dict[int, tuple[NDArray[np.int32], NDArray[np.int32], int]] = {}
+        self.orders: dict[int, Order] = {}
 
     @cached_property
     def widened(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -53,17 +54,17 @@ class Fused:
             tables.append(np.array(codes, np.uint32))
         return tables[0], tables[1]
 
-    def order(self, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
-        """For a whole K: A's elements in the order of adding, B's rows as stored, rows per group of B."""
+    def order(self, depth: int) -> Order:
+        """For a whole K: in which order A's elements are added, how B's rows are stored, where each row of B is."""
         found = self.orders.get(depth)
         if found is None:
             plan = self.plan
             once = np.array([place for step in plan.fused_steps for place in step.places], np.int32)
             starts = np.arange(depth // plan.k, dtype=np.int32)[:, None]
             a_order = np.ascontiguousarray((once + starts * np.int32(plan.stored)).reshape(-1))
-            b_order = np.arange(depth, dtype=np.int32) if plan.is_sparse else a_order
-            group = plan.k if plan.is_sparse else int(self.numbers[at.PRODUCTS])
-            found = self.orders[depth] = (a_order, b_order, group)
+            # Stored elements of a sparse A meet one of twice as many rows, pairs of elements those of both.
+            b_order = (2 * a_order[:, None] + np.arange(2, dtype=np.int32)).reshape(-1) if plan.is_sparse else a_order
+            found = self.orders[depth] = (a_order, b_order, np.argsort(b_order).astype(np.int32))
         return found
 
     def run(self, operands: Operands, threads: int | None) -> Codes:
@@ -78,7 +79,7 @@ class Fused:
         met = _NO_COLUMNS if columns is None else np.ascontiguousarray(columns, np.int32)
         exponents_a = _NO_COLUMNS if scale_a is None else _powers_of_two(scale_a)
         exponents_b = _NO_COLUMNS if scale_b is None else _powers_of_two(scale_b)
-        order, b_order, group = self.order(b.shape[1])
+        order = self.order(b.shape[1])
         out = np.empty(c.shape, np.uint32)
         work = wide_a.size * b.shape[2]
         threads = count_threads(threads, work)
@@ -91,14 +92,14 @@ class Fused:
                     met[tile] if columns is not None else met.reshape(0, 0),
                     exponents_a[tile] if scale_a is not None else exponents_a.reshape(0, 0),
                     exponents_b[tile] if scale_b is not None else exponents_b.reshape(0, 0),
-                    (order, b_order, group),
+                    order,
                     self.numbers,
                     out[tile],
                     threads,
                 )
             return out
 
-        prepared = (wide_a, wide_b, wide_c, met, exponents_a, exponents_b, order, b_order, group, self.numbers, out)
+        prepared = (wide_a, wide_b, wide_c, met, exponents_a, exponents_b, *order, self.numbers, out)
         if threads == 1:
             self.tiles(*prepared, 0, len(out))
         else:
@@ -161,54 +162,57 @@ def _share_fused_tile(
     columns: Codes,
     scale_a: Codes,
     scale_b: Codes,
-    orders: tuple[NDArray[np.int32], NDArray[np.int32], int],
+    orders: Order,
     numbers: NDArray[np.int64],
     out: Codes,
     threads: int,
 ) -> None:
     """One large tile: operands prepared once, then rows and column blocks dealt out."""
-    from warpfrag.arithmetic.kernels import fused
-    from warpfrag.arithmetic.kernels.prepare import BLOCK, prepare_a, prepare_b
+    from warpfrag.arithmetic.kernels.fused import ROWS_AT_ONCE, Source, fused_rows, read_c, rows_met, write_codes
+    from warpfrag.arithmetic.kernels.prepare import BLOCK, Ready, prepare_a, prepare_b
+    from warpfrag.arithmetic.kernels.strip import STRIP
 
-    order, b_order, group = orders
+    order, b_order, b_places = orders
     height, width = out.shape
-    blocks = -(-width // BLOCK)
+    strips, blocks = -(-height // STRIP), -(-width // BLOCK)
     steps = order.size // int(numbers[at.PRODUCTS])
-    a_values, a_relatives, a_largest, a_crowded, a_flags, b_values, b_relatives, b_largest, b_flags, sums = _carve(
-        ((height, order.size), np.float32),
-        ((height, order.size), np.int8),
-        ((height, steps), np.int32),
-        ((height, steps), np.uint8),
+    kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32, np.uint32]  # of the fields of Ready
+    shapes_a = [(strips * STRIP, order.size)] * 2 + [(height, steps)] * 2
+    shapes_b = [(blocks * b_order.size * BLOCK,)] * 2 + [(blocks * steps * BLOCK,)] * 2
+    *fields, a_met, a_flags, b_flags, accumulators = _carve(
+        *zip(shapes_a, kinds, strict=True),
+        *zip(shapes_b, kinds, strict=True),
+        ((height, steps), np.uint32),
         ((height,), np.uint8),
-        ((blocks * b_order.size * BLOCK,), np.float32),
-        ((blocks * b_order.size * BLOCK,), np.int8),
-        ((blocks * (b_order.size // group) * BLOCK,), np.int32),
         ((width,), np.uint8),
         ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
     )
+    ready_a, ready_b = Ready(*fields[:4]), Ready(*fields[4:])
+    ready_a.values[height:] = 0.0
+    ready_a.relatives[height:] = 0
     b_flags[:] = 0
-    rows = fused.rows_met(columns, order) if columns.size else columns
+    rows = rows_met(columns, order) if columns.size else columns
+    source = Source(a, b, order, rows, scale_a, scale_b, numbers)
 
     def prepare_rows(first: int, last: int) -> None:
-        prepare_a(a, order, scale_a, numbers, a_values, a_relatives, a_largest, a_crowded, a_flags, first, last)
+        prepare_a(a, order, rows, b_places, scale_a, numbers, ready_a, a_met, a_flags, first, last)
 
     def prepare_blocks(first: int, last: int) -> None:
-        prepare_b(b, b_order, group, scale_b, numbers, b_values, b_relatives, b_largest, b_flags, first, last)
+        prepare_b(b, b_order, steps, scale_b, numbers, ready_b, b_flags, first, last)
 
-    def multiply(*part: int) -> None:
-        prepared = (a_values, a_relatives, a_largest, a_crowded, b_values, b_relatives, b_largest)
-        codes_and_scales = (order, rows, scale_a, scale_b, numbers)
-        fused.read_sums(c, numbers, sums, *part)
-        fused.fused_rows(*prepared, a, b, *codes_and_scales, sums, *part)
-        fused.write_codes(sums, a_flags, b_flags, a, b, c, *codes_and_scales, out, *part)
+    def multiply(first_strip: int, last_strip: int, *some_blocks: int) -> None:
+        part = (first_strip * STRIP, min(last_strip * STRIP, height), *some_blocks)
+        read_c(c, numbers, accumulators, *part)
+        fused_rows(ready_a, a_met, ready_b, b_places, source, accumulators, *part)
+        write_codes(accumulators, a_flags, b_flags, source, c, out, *part)
 
     pieces = 4 * threads
     run_all([*cut(prepare_blocks, blocks, pieces), *cut(prepare_rows, height, pieces)], threads)
-    if height >= blocks:
-        at_least = -(-height // fused.ROWS_AT_ONCE)
-        run_all(cut(lambda *some: multiply(*some, 0, blocks), height, max(pieces, at_least)), threads)
+    if strips >= blocks:
+        at_least = -(-height // ROWS_AT_ONCE)
+        run_all(cut(lambda *some: multiply(*some, 0, blocks), strips, max(pieces, at_least)), threads)
     else:
-        run_all(cut(lambda *some: multiply(0, height, *some), blocks, pieces), threads)
+        run_all(cut(lambda *some: multiply(0, strips, *some), blocks, pieces), threads)
 
 
 def _carve(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[Any]]:

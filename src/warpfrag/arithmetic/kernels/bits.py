@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.casts import count_ones
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Whole, entry
+from warpfrag.arithmetic.kernels.llvm import count_ones
 
 
 @entry

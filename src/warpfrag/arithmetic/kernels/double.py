@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.casts import bits_of_f64, f64_of_bits, fused_multiply_add
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Whole, entry, inner, woven
+from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits, fused_multiply_add
 
 NEAREST = 0
 TO_ZERO = 1

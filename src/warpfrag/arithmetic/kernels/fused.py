@@ -1,226 +1,59 @@
-"""The truncated fused dot-product-add on whole matrices.
+"""The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
-For each row of A, block of columns and step:
-
-1. the largest exponent of the products: a maximum over int8 sums (`largest_sums`);
-2. with C's exponent, the power of two that puts every product on the common grid (`common_grid`);
-3. each product scaled and converted to int32: the conversion *is* the truncation (`add_four`);
-4. the exact sum, rounded once (`round_line_f32`, `round_line_f16`).
-
-No int32 overflows. Where C and all products might together reach 2**31, the step is *crowded* (`prepare_a` tells by
-A's significands) and keeps part of its sum in a line of float64. Eight products always fit: the largest, those of
-f16, are at most (2 - 2**-10)**2 * 2**25 each.
-
-A step whose products lie further than 62 binades below what its groups allow, whose common exponent is near the ends
-of f32's range, or whose C is infinite or NaN, is done output by output in `scalar.fused_step`. Rows of A and columns
-of B with infinities or NaNs are done again from the start in `scalar.fused_output`.
+`strip` does a step for many outputs at once. What it does not cover is done here from codes, by the scalar rule: an
+output whose products lie further than 62 binades below what their groups allow, whose common exponent is near the
+ends of f32's range, or whose C is infinite or NaN; and from the start, whole rows of A and columns of B with
+infinities or NaNs.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.kernels.casts import bits_of_f32, bits_of_f64, f32_of_bits, f64_of_bits
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner
-from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, ZERO, prepare_a, prepare_b
+from warpfrag.arithmetic.kernels.llvm import TO_NEAREST, TOWARDS_ZERO, bits_of_f32, f32_of_bits, set_rounding
+from warpfrag.arithmetic.kernels.prepare import BLOCK, Ready, prepare_a, prepare_b
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
 from warpfrag.arithmetic.kernels.scalar import fused_output, fused_step
+from warpfrag.arithmetic.kernels.strip import (
+    FAR,
+    LEAST_COMMON,
+    MOST_COMMON,
+    STRIP,
+    TOP,
+    WIDE,
+    add_c,
+    add_products,
+    add_sparse_products,
+    find_far,
+    largest_sparse_sums,
+    largest_sums,
+    round_to_f16,
+    round_to_f32,
+    start_sums,
+)
 
 PANEL = 16  # rows of a block of B that stay in the first cache while many rows of A pass
-ROWS_AT_ONCE = 256  # rows of A whose sums stay in the second cache while all panels of B pass
-TOP = 2 * NEAREST  # the sum of two relative exponents that are the largest of their groups
-FAR = np.int8(TOP - NEAREST)  # sums up to here may be too large: one of the two may have been raised to 0
-LEAST_COMMON = np.int32(-100)  # a grid 2**(-100 - 25) is still a normal f32
-COMMON_RANGE = np.uint32(227)  # up to exponent 127
-
-# The lines of one step share one int32 buffer (floats by their bits): LLVM checks at run time that what it writes does
-# not overlap what it reads, and gives up where there are too many arrays to check. Indices are unsigned because a
-# signed one might count from the end, which is no vector code.
-WIDE = np.uintp(BLOCK)
-WIDE2 = np.uintp(2 * BLOCK)
-WIDE3 = np.uintp(3 * BLOCK)
-WIDE4 = np.uintp(4 * BLOCK)
-UP = np.uintp(0)  # factor from products to units of the grid
-DOWN = np.uintp(BLOCK)  # the grid
-TOTAL = np.uintp(2 * BLOCK)  # the sum in units of the grid
-LINES = 3 * BLOCK
+ROWS_AT_ONCE = 256  # rows of A whose accumulators stay in the second cache while all panels of B pass
 
 
-@inner
-def largest_sums(
-    top: Array,
-    a_relatives: Array,
-    i: Whole,
-    first: Whole,
-    last: Whole,
-    b_relatives: Array,
-    base: Whole,
-    width: Whole,
-) -> Flag:
-    """top[j] = max over k of a[i, k] + b[k, j]; B's line for k = first is at `base`. k counts in fours.
+class Source(NamedTuple):
+    """A product as it came: codes, which elements meet in which order, scale factors, and the numbers of its plan.
 
-    Returns whether any of them cannot be relied on, or says that there is no product but 0.
+    `order` lists A's elements in the order of adding. `rows` is empty for a dense A; else rows[i, p] is the row of B
+    that element `order[p]` of A's row i meets. Scale factors are exponents, and empty where there are none.
     """
-    for j in range(width):
-        top[j] = np.int8(-128)
-    for k in range(first, last, 4):
-        a0, a1 = a_relatives[i, k], a_relatives[i, k + 1]
-        a2, a3 = a_relatives[i, k + 2], a_relatives[i, k + 3]
-        for j in range(width):
-            at_j = base + j
-            low = max(np.int8(a0 + b_relatives[at_j]), np.int8(a1 + b_relatives[at_j + WIDE]))
-            high = max(np.int8(a2 + b_relatives[at_j + WIDE2]), np.int8(a3 + b_relatives[at_j + WIDE3]))
-            top[j] = max(top[j], low, high)
-        base += WIDE4
-    deepest = np.int8(TOP)
-    for j in range(width):
-        deepest = min(deepest, top[j])
-    return deepest <= FAR
 
-
-@inner
-def common_grid(
-    line: Array,
-    top: Array,
-    b_largest: Array,
-    base: Whole,
-    a_largest: Whole,
-    least: Whole,
-    floor: Whole,
-    keep: Whole,
-    lines: Array,
-    width: Whole,
-) -> Flag:
-    """For each output the factor that scales products to the grid, the grid itself, and C on it.
-
-    Returns whether any output has a common exponent outside -100 ... 127, which C's infinities and NaNs are, too.
-    """
-    narrow = least > -127 or floor > LEAST_COMMON  # a floor further down is never reached here
-    lowest = np.int32(least + 127)
-    zero_exponent = np.int32(floor + 127)
-    pair_offset = np.int32(a_largest + 127 - TOP)  # exponents are biased as in f32 from here on
-    up_offset = np.int32(keep + 127 + TOP)
-    down = np.int32(np.int32(-keep) << np.int32(23))
-    inverse = np.int32(np.int32(254 + keep) << np.int32(23))
-    first = np.int32(LEAST_COMMON + np.int32(127))
-    odd = np.uint32(0)
-    for j in range(width):
-        value = line[j]
-        exponent_c = np.int32(np.int32(bits_of_f32(value) >> np.int32(23)) & np.int32(255))
-        if narrow:
-            exponent_c = max(exponent_c, lowest) if exponent_c > np.int32(0) else exponent_c
-            exponent_c = max(exponent_c, zero_exponent)
-        pair = np.int32(b_largest[base + j] + pair_offset)
-        common = max(np.int32(pair + np.int32(top[j])), exponent_c)
-        odd = max(odd, np.uint32(np.int32(common - first)))
-        shift = max(np.int32(np.int32(pair - common) + up_offset), np.int32(27))
-        grid = np.int32(common << np.int32(23))
-        lines[UP + j] = np.int32(shift << np.int32(23))
-        lines[DOWN + j] = np.int32(grid + down)
-        lines[TOTAL + j] = np.int32(value * f32_of_bits(np.int32(inverse - grid)))
-    return odd > COMMON_RANGE
-
-
-@inner
-def add_four(
-    total: Whole, factor: Real, b_values: Array, place: Whole, a0: Real, a1: Real, a2: Real, a3: Real
-) -> Whole:
-    """total + four products of one column, each cut to the grid."""
-    total = np.int32(total + np.int32((a0 * b_values[place]) * factor))
-    total = np.int32(total + np.int32((a1 * b_values[place + WIDE]) * factor))
-    total = np.int32(total + np.int32((a2 * b_values[place + WIDE2]) * factor))
-    return np.int32(total + np.int32((a3 * b_values[place + WIDE3]) * factor))
-
-
-@inner
-def add_products_4(
-    lines: Array, a_values: Array, i: Whole, k: Whole, b_values: Array, base: Whole, width: Whole
-) -> None:
-    """lines[TOTAL + j] += the products a[i, k] * b[k, j] of four k, each cut to the grid; B's first is at `base`."""
-    a0, a1, a2, a3 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
-    for j in range(width):
-        factor = f32_of_bits(lines[UP + j])
-        lines[TOTAL + j] = add_four(lines[TOTAL + j], factor, b_values, base + j, a0, a1, a2, a3)
-
-
-@inner
-def add_products_8(
-    lines: Array, a_values: Array, i: Whole, k: Whole, b_values: Array, base: Whole, width: Whole
-) -> None:
-    """The same for eight k: sums and factors are read and written half as often."""
-    a0, a1, a2, a3 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
-    a4, a5, a6, a7 = a_values[i, k + 4], a_values[i, k + 5], a_values[i, k + 6], a_values[i, k + 7]
-    for j in range(width):
-        factor = f32_of_bits(lines[UP + j])
-        total = add_four(lines[TOTAL + j], factor, b_values, base + j, a0, a1, a2, a3)
-        lines[TOTAL + j] = add_four(total, factor, b_values, base + j + WIDE4, a4, a5, a6, a7)
-
-
-@inner
-def set_aside(lines: Array, aside: Array, width: Whole) -> None:
-    """Make room for the next chunk of products: what is summed so far goes aside."""
-    for j in range(width):
-        aside[j] += np.float64(lines[TOTAL + j])
-        lines[TOTAL + j] = np.int32(0)
-
-
-@inner
-def gather(
-    source: Array,
-    target: Array,
-    base: Whole,
-    rows: Array,
-    i: Whole,
-    first: Whole,
-    last: Whole,
-    width: Whole,
-) -> None:
-    """The lines of B that the elements first ... last of row i of a sparse A meet, one after the other."""
-    for index in range(first, last):
-        source_at = base + np.uintp(rows[i, index]) * WIDE
-        target_at = np.uintp(index - first) * WIDE
-        for j in range(width):
-            target[target_at + j] = source[source_at + j]
-
-
-@inner
-def round_line_f32(line: Array, lines: Array, fraction: Whole, width: Whole) -> None:
-    """Cut the sum to `fraction` bits after the leading one, towards zero, then put it back in place.
-
-    The conversion to float32 rounds to nearest: where it went up, the float below is the one.
-    """
-    mask = np.int32(-(1 << (23 - fraction)))
-    for j in range(width):
-        total = lines[TOTAL + j]
-        nearest = np.float32(total)
-        went_up = np.int32(abs(np.int32(nearest))) > np.int32(abs(total))
-        bits = bits_of_f32(nearest)
-        bits = np.int32(bits - np.int32(1)) if went_up else bits
-        line[j] = f32_of_bits(np.int32(bits & mask)) * f32_of_bits(lines[DOWN + j])
-
-
-@inner
-def round_wide_line_f32(line: Array, lines: Array, aside: Array, fraction: Whole, width: Whole) -> None:
-    """The same for a sum of which a part was set aside."""
-    mask = np.int64(-(1 << (52 - fraction)))
-    for j in range(width):
-        exact = np.float64(lines[TOTAL + j]) + aside[j]
-        line[j] = np.float32(f64_of_bits(bits_of_f64(exact) & mask)) * f32_of_bits(lines[DOWN + j])
-
-
-@inner
-def round_line_f16(line: Array, lines: Array, aside: Array, width: Whole) -> None:
-    """Round the sum to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
-    for j in range(width):
-        exact = np.float64(lines[TOTAL + j]) + aside[j]
-        exact *= np.float64(f32_of_bits(lines[DOWN + j]))
-        exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
-        shift = f64_of_bits(np.int64((exponent + 42) << 52) | np.int64(1 << 51))
-        rounded = (exact + shift) - shift
-        rounded = np.inf if rounded >= 65536.0 else rounded
-        rounded = -np.inf if rounded <= -65536.0 else rounded
-        line[j] = np.float32(rounded)
+    a: Array
+    b: Array
+    order: Array
+    rows: Array
+    scale_a: Array
+    scale_b: Array
+    numbers: Array
 
 
 @inner
@@ -233,81 +66,79 @@ def cut_c(value: Real, fraction_bits: Whole) -> Real:
 
 @inner
 def redo_odd_outputs(
-    line: Array,
+    held: Array,
+    at_line: Whole,
     before: Array,
-    top: Array,
-    b_largest: Array,
-    base: Whole,
+    tops: Array,
+    own: Whole,
     a_largest: Whole,
-    a_codes: Array,
-    b_codes: Array,
+    b_largest: Array,
+    at_group: Whole,
+    source: Source,
+    i: Whole,
+    step: Whole,
     start: Whole,
     width: Whole,
-    places: Array,
-    rows: Array,
-    scale_a: Array,
-    scale_b: Array,
-    i: Whole,
-    instruction: Whole,
-    numbers: Array,
 ) -> None:
-    """The step again, by the scalar rule, for the outputs that the vector rule does not cover."""
+    """The step again, by the scalar rule, for the outputs of row i that the vector rule does not cover.
+
+    `before` is what the row held, `start` the column of its first output.
+    """
+    numbers = source.numbers
     for j in range(width):
-        if top[j] < 0:
-            line[j] = cut_c(before[j], numbers[at.FRACTION_BITS])
+        if tops[own + j] < 0:
+            held[at_line + j] = cut_c(before[own + j], numbers[at.FRACTION_BITS])
+    first = step * numbers[at.PRODUCTS]
+    last = first + numbers[at.PRODUCTS]
+    instruction = step // numbers[at.STEPS]
+    places = source.order[first:last]
+    rows = source.rows[i, first:last] if source.rows.shape[0] > 0 else places
     for j in range(width):
-        value = before[j]
+        value = before[own + j]
+        top = np.int64(tops[own + j])
         exponent_c = ((bits_of_f32(value) >> 23) & 255) - 127
-        reach = max(a_largest + b_largest[base + j] + top[j] - TOP, exponent_c)
-        if top[j] >= 0 and (top[j] <= FAR or reach < LEAST_COMMON or reach > 127):
+        reach = max(a_largest + b_largest[at_group + j] + top - TOP, exponent_c)
+        if top >= 0 and (top <= FAR or reach < LEAST_COMMON or reach > MOST_COMMON):
             column = start + np.int64(j)
             scale = np.int64(0)
-            if scale_a.size > 0:
-                scale = np.int64(scale_a[i, instruction]) + np.int64(scale_b[instruction, column])
+            if source.scale_a.size > 0:
+                scale = np.int64(source.scale_a[i, instruction]) + np.int64(source.scale_b[instruction, column])
             least = numbers[at.C_EMIN]
-            exact = fused_step(np.float64(value), least, a_codes, b_codes, column, places, rows, scale, numbers)
-            line[j] = np.float32(exact)
+            exact = fused_step(np.float64(value), least, source.a[i], source.b, column, places, rows, scale, numbers)
+            held[at_line + j] = np.float32(exact)
 
 
 @inner
-def finish_with_c(line: Array, out: Array, to_f16: Flag, width: Whole) -> None:
-    """out = C + line, rounded to nearest in the accumulator's format; `out` holds C."""
+def finish_with_c(accumulators: Array, at_line: Whole, made: Array, own: Whole, to_f16: Flag, width: Whole) -> None:
+    """Add to C what the steps have made of 0, rounded to nearest in the accumulator's format."""
     if to_f16:
         for j in range(width):
-            out[j] = np.float32(round_f16(np.float64(out[j]) + np.float64(line[j])))
+            total = np.float64(accumulators[at_line + j]) + np.float64(made[own + j])
+            accumulators[at_line + j] = np.float32(round_f16(total))
     else:
         for j in range(width):
-            out[j] = out[j] + line[j]
+            accumulators[at_line + j] += made[own + j]
 
 
 @entry
 def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts would count every array in and out)
-    a_values: Array,
-    a_relatives: Array,
-    a_largest: Array,
-    a_crowded: Array,
-    b_values: Array,
-    b_relatives: Array,
-    b_largest: Array,
-    a_codes: Array,
-    b_codes: Array,
-    order: Array,
-    rows: Array,
-    scale_a: Array,
-    scale_b: Array,
-    numbers: Array,
-    sums: Array,
+    a: Ready,
+    a_met: Array,
+    b: Ready,
+    b_places: Array,
+    source: Source,
+    accumulators: Array,
     first_row: Whole,
     last_row: Whole,
     first_block: Whole,
     last_block: Whole,
 ) -> None:
-    """Run all steps for some rows and column blocks on `sums`, which holds C on entry and D on return.
+    """Run all steps for some rows and column blocks on `accumulators`: C on entry, D on return.
 
-    `order` lists A's elements in the order of adding. `rows` is empty for a dense A; else rows[i, p] is the row of B
-    that element `order[p]` of A's row i meets. B's lines are flat, block after block (see `prepare_b`); `sums` is
-    [block, M, columns of a block], a multiple of 8 of them (see `read_sums`).
+    b_places[row] is where a row of B lies among the lines of b. `accumulators` is [block, M, columns of a block], a
+    multiple of 8 of them (see `read_c`). `first_row` starts a strip, and `a` has elements for whole strips.
     """
+    numbers, rows = source.numbers, source.rows
     sparse = rows.shape[0] > 0
     length, steps = numbers[at.PRODUCTS], numbers[at.STEPS]
     keep, floor = numbers[at.FRACTION_BITS], numbers[at.ZERO_EXPONENT]
@@ -316,132 +147,139 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
     add_last = numbers[at.ADD_C_LAST] != 0
     to_f16 = numbers[at.D_FORMAT] == at.IS_F16
     least = numbers[at.C_EMIN] if numbers[at.C_FORMAT] == at.IS_F16 and numbers[at.C_EMIN] > -126 else -127
-    all_steps = a_largest.shape[1]
+    all_steps = a.largest.shape[1]
     at_once = max(1, PANEL // (length * steps)) * steps
-    blocks = sums.shape[0]
-    groups = b_largest.size // (blocks * BLOCK)
-    own_line = np.empty(BLOCK, np.float32)
-    before = np.empty(BLOCK, np.float32)
-    top = np.empty(BLOCK, np.int8)
-    lines = np.empty(LINES, np.int32)
-    aside = np.zeros(BLOCK, np.float64)  # all 0 between steps
-    step_values = np.empty(length * BLOCK if sparse else 1, np.float32)
-    step_relatives = np.empty(length * BLOCK if sparse else 1, np.int8)
+    blocks, height, stride = accumulators.shape
+    flat = accumulators.reshape(-1)
+    from_zero = np.empty(STRIP * BLOCK, np.float32)
+    held = from_zero if add_last else flat  # what the steps add to
+    next_line = WIDE if add_last else np.uintp(stride)
+    before = np.empty(STRIP * BLOCK, np.float32)
+    tops = np.empty(STRIP * BLOCK, np.int8)
+    odd = np.empty(STRIP, np.bool_)
+    lines = np.empty(STRIP * length, np.uintp)
+    words = np.zeros(2 * STRIP * BLOCK, np.int32)
+    sums = words.view(np.float64)
     for block in range(first_block, last_block):
         start = block * BLOCK
-        base = np.uintp(block * (b_values.size // blocks))
-        width = np.uintp(min(BLOCK, (b_codes.shape[1] - start + 7) & -8))
+        base = np.uintp(block * (b.values.size // blocks))
+        width = np.uintp(min(BLOCK, (source.b.shape[1] - start + 7) & -8))
         for first_step in range(0, all_steps, at_once):
             last_step = min(all_steps, first_step + at_once)
-            for i in range(first_row, last_row):
-                out = sums[block, i]
-                line = own_line if add_last else out
+            for strip in range(first_row, last_row, STRIP):
+                strip_rows = min(STRIP, last_row - strip)
+                at_c = np.uintp((block * height + strip) * stride)
+                at_line = np.uintp(0) if add_last else at_c
                 for step in range(first_step, last_step):
-                    instruction = step // steps
-                    if add_last and step == instruction * steps:
-                        for j in range(width):
-                            line[j] = np.float32(0.0)
                     first = step * length
                     last = first + length
-                    exponent = a_largest[i, step]
-                    if exponent == ZERO:
-                        for j in range(width):
-                            line[j] = cut_c(line[j], keep)
+                    at_first = base + np.uintp(first) * WIDE
+                    at_group = np.uintp((block * all_steps + step) * BLOCK)
+                    if add_last and step % steps == 0:
+                        from_zero[:] = np.float32(0.0)
+                    tops[:] = np.int8(-128)
+                    if sparse:
+                        for row in range(strip_rows):
+                            for k in range(length):
+                                place = b_places[rows[strip + row, first + k]]
+                                lines[row * length + k] = base + np.uintp(place) * WIDE
+                        largest_sparse_sums(
+                            tops, strip_rows, a.relatives, strip, first, last, b.relatives, lines, width
+                        )
                     else:
-                        group = instruction if sparse else step
-                        at_group = np.uintp((block * groups + group) * BLOCK)
-                        at_first = np.uintp(0) if sparse else base + np.uintp(first) * WIDE
-                        if sparse:
-                            gather(b_values, step_values, base, rows, i, first, last, width)
-                            gather(b_relatives, step_relatives, base, rows, i, first, last, width)
-                            far = largest_sums(top, a_relatives, i, first, last, step_relatives, at_first, width)
-                        else:
-                            far = largest_sums(top, a_relatives, i, first, last, b_relatives, at_first, width)
-                        odd = common_grid(line, top, b_largest, at_group, exponent, least, floor, keep, lines, width)
-                        if far or odd:
+                        largest_sums(tops, a.relatives, strip, first, last, b.relatives, at_first, width)
+                    find_far(odd, strip_rows, tops, width)
+                    start_sums(
+                        words,
+                        odd,
+                        strip_rows,
+                        a,
+                        a_met,
+                        strip,
+                        step,
+                        b,
+                        at_group,
+                        tops,
+                        held,
+                        at_line,
+                        next_line,
+                        least,
+                        floor,
+                        keep,
+                        width,
+                    )
+                    for row in range(strip_rows):
+                        if odd[row]:
+                            at_row = at_line + np.uintp(row) * next_line
                             for j in range(width):
-                                before[j] = line[j]
-                        crowded = a_crowded[i, step] != 0
-                        for k in range(first, last, 8):
-                            at_k = at_first + np.uintp(k - first) * WIDE
-                            if crowded:
-                                set_aside(lines, aside, width)
-                            # Four plain calls: going through one function more cost a twentieth of the speed.
-                            if length == 4 and sparse:
-                                add_products_4(lines, a_values, i, k, step_values, at_k, width)
-                            elif length == 4:
-                                add_products_4(lines, a_values, i, k, b_values, at_k, width)
-                            elif sparse:
-                                add_products_8(lines, a_values, i, k, step_values, at_k, width)
-                            else:
-                                add_products_8(lines, a_values, i, k, b_values, at_k, width)
-                        if rounding == at.TO_F16_RN:
-                            round_line_f16(line, lines, aside, width)
-                        elif crowded:
-                            round_wide_line_f32(line, lines, aside, fraction, width)
-                        else:
-                            round_line_f32(line, lines, fraction, width)
-                        if crowded:
-                            for j in range(width):
-                                aside[j] = 0.0
-                        if far or odd:
+                                before[np.uintp(row) * WIDE + j] = held[at_row + j]
+                    set_rounding(TOWARDS_ZERO)
+                    if sparse:
+                        add_sparse_products(sums, strip_rows, a.values, strip, first, last, b.values, lines, width)
+                    else:
+                        add_products(sums, a.values, strip, first, last, b.values, at_first, width)
+                    if rounding == at.TO_F16_RN:
+                        add_c(held, at_line, next_line, sums, strip_rows, width)
+                    else:
+                        round_to_f32(held, at_line, next_line, sums, strip_rows, fraction, width)
+                    set_rounding(TO_NEAREST)
+                    if rounding == at.TO_F16_RN:
+                        round_to_f16(held, at_line, next_line, sums, strip_rows, width)
+                    for row in range(strip_rows):
+                        own = np.uintp(row) * WIDE
+                        if odd[row]:
                             redo_odd_outputs(
-                                line,
+                                held,
+                                at_line + np.uintp(row) * next_line,
                                 before,
-                                top,
-                                b_largest,
+                                tops,
+                                own,
+                                a.largest[strip + row, step],
+                                b.largest,
                                 at_group,
-                                exponent,
-                                a_codes[i],
-                                b_codes,
+                                source,
+                                strip + row,
+                                step,
                                 start,
-                                min(np.int64(width), b_codes.shape[1] - start),
-                                order[first:last],
-                                rows[i, first:last] if sparse else order[first:last],
-                                scale_a,
-                                scale_b,
-                                i,
-                                instruction,
-                                numbers,
+                                min(np.int64(width), source.b.shape[1] - start),
                             )
-                    if add_last and step == instruction * steps + steps - 1:
-                        finish_with_c(line, out, to_f16, width)
+                        if add_last and step % steps == steps - 1:
+                            finish_with_c(flat, at_c + np.uintp(row * stride), from_zero, own, to_f16, width)
 
 
 @entry
-def read_sums(
+def read_c(
     codes: Array,
     numbers: Array,
-    sums: Array,
+    accumulators: Array,
     first_row: Whole,
     last_row: Whole,
     first_block: Whole,
     last_block: Whole,
 ) -> None:
-    """C as float32, block after block; columns past N hold 1, which asks for nothing special."""
+    """C as float32, block after block; columns past N hold 1, which asks for nothing special.
+
+    A step makes +0 of -0; where it is a step that C enters, that is done here.
+    """
+    add_last = numbers[at.ADD_C_LAST] != 0
     for block in range(first_block, last_block):
         start = block * BLOCK
         width = min(BLOCK, codes.shape[1] - start)
         for i in range(first_row, last_row):
             for j in range(width):
-                sums[block, i, j] = read_accumulator(codes[i, start + j], numbers[at.C_FORMAT])
-            for j in range(width, sums.shape[2]):
-                sums[block, i, j] = np.float32(1.0)
+                value = read_accumulator(codes[i, start + j], numbers[at.C_FORMAT])
+                accumulators[block, i, j] = value if add_last else value + np.float32(0.0)
+            for j in range(width, accumulators.shape[2]):
+                accumulators[block, i, j] = np.float32(1.0)
 
 
 @entry
 def write_codes(
-    sums: Array,
+    accumulators: Array,
     a_flags: Array,
     b_flags: Array,
-    a_codes: Array,
-    b_codes: Array,
-    c_codes: Array,
-    order: Array,
-    rows: Array,
-    scale_a: Array,
-    scale_b: Array,
-    numbers: Array,
+    source: Source,
+    c: Array,
     out: Array,
     first_row: Whole,
     last_row: Whole,
@@ -449,6 +287,7 @@ def write_codes(
     last_block: Whole,
 ) -> None:
     """Codes of D; outputs that meet an infinity or NaN of A or B are computed again, from codes."""
+    numbers = source.numbers
     for block in range(first_block, last_block):
         start = block * BLOCK
         stop = min(start + BLOCK, out.shape[1])
@@ -457,20 +296,20 @@ def write_codes(
             any_column |= b_flags[j] != 0
         for i in range(first_row, last_row):
             for j in range(stop - start):
-                out[i, start + j] = write_accumulator(sums[block, i, j], numbers[at.D_FORMAT])
+                out[i, start + j] = write_accumulator(accumulators[block, i, j], numbers[at.D_FORMAT])
             if not (a_flags[i] or any_column):
                 continue
             for j in range(start, stop):
                 if a_flags[i] or b_flags[j]:
                     out[i, j] = fused_output(
-                        a_codes[i],
-                        b_codes,
-                        c_codes[i, j],
+                        source.a[i],
+                        source.b,
+                        c[i, j],
                         j,
-                        order,
-                        rows[i] if rows.shape[0] > 0 else order,
-                        scale_a,
-                        scale_b,
+                        source.order,
+                        source.rows[i] if source.rows.shape[0] > 0 else source.order,
+                        source.scale_a,
+                        source.scale_b,
                         i,
                         numbers,
                     )
@@ -496,77 +335,51 @@ def fused_tiles(
     scale_b: Array,
     order: Array,
     b_order: Array,
-    group: Whole,
+    b_places: Array,
     numbers: Array,
     out: Array,
     first_tile: Whole,
     last_tile: Whole,
 ) -> None:
     """Whole tiles one after the other; everything prepared here, for tiles too small to share among threads."""
-    height = a.shape[1]
-    width = b.shape[2]
+    height, width = out.shape[1:]
+    whole_strips = (height + STRIP - 1) // STRIP * STRIP
     blocks = (width + BLOCK - 1) // BLOCK
     steps = order.size // numbers[at.PRODUCTS]
-    a_values = np.empty((height, order.size), np.float32)
-    a_relatives = np.empty((height, order.size), np.int8)
-    a_largest = np.empty((height, steps), np.int32)
-    a_crowded = np.empty((height, steps), np.uint8)
+    ready_a = Ready(
+        np.zeros((whole_strips, order.size), np.float64),
+        np.zeros((whole_strips, order.size), np.int8),
+        np.empty((height, steps), np.int32),
+        np.empty((height, steps), np.uint32),
+    )
+    ready_b = Ready(
+        np.empty(blocks * b_order.size * BLOCK, np.float64),
+        np.empty(blocks * b_order.size * BLOCK, np.int8),
+        np.empty(blocks * steps * BLOCK, np.int32),
+        np.empty(blocks * steps * BLOCK, np.uint32),
+    )
+    a_met = np.empty((height, steps), np.uint32)
     a_flags = np.empty(height, np.uint8)
-    b_values = np.empty(blocks * b_order.size * BLOCK, np.float32)
-    b_relatives = np.empty(blocks * b_order.size * BLOCK, np.int8)
-    b_largest = np.empty(blocks * (b_order.size // group) * BLOCK, np.int32)
     b_flags = np.empty(width, np.uint8)
-    sums = np.empty((blocks, height, min(BLOCK, (width + 7) & -8)), np.float32)
+    accumulators = np.empty((blocks, height, min(BLOCK, (width + 7) & -8)), np.float32)
     zero = np.int64(0)  # a bare 0 would be a type of its own and compile everything twice
     for tile in range(first_tile, last_tile):
-        rows = rows_met(columns[tile], order) if columns.shape[0] > 0 else np.empty((0, 0), np.int32)
-        tile_scale_a = scale_a[tile] if scale_a.shape[0] > 0 else np.empty((0, 0), np.int32)
-        tile_scale_b = scale_b[tile] if scale_b.shape[0] > 0 else np.empty((0, 0), np.int32)
-        b_flags[:] = 0
-        prepare_a(
-            a[tile], order, tile_scale_a, numbers, a_values, a_relatives, a_largest, a_crowded, a_flags, zero, height
-        )
-        prepare_b(
-            b[tile], b_order, group, tile_scale_b, numbers, b_values, b_relatives, b_largest, b_flags, zero, blocks
-        )
-        read_sums(c[tile], numbers, sums, zero, height, zero, blocks)
-        for first_row in range(zero, height, ROWS_AT_ONCE):
-            fused_rows(
-                a_values,
-                a_relatives,
-                a_largest,
-                a_crowded,
-                b_values,
-                b_relatives,
-                b_largest,
-                a[tile],
-                b[tile],
-                order,
-                rows,
-                tile_scale_a,
-                tile_scale_b,
-                numbers,
-                sums,
-                first_row,
-                min(first_row + ROWS_AT_ONCE, height),
-                zero,
-                blocks,
-            )
-        write_codes(
-            sums,
-            a_flags,
-            b_flags,
+        source = Source(
             a[tile],
             b[tile],
-            c[tile],
             order,
-            rows,
-            tile_scale_a,
-            tile_scale_b,
+            rows_met(columns[tile], order) if columns.shape[0] > 0 else np.empty((0, 0), np.int32),
+            scale_a[tile] if scale_a.shape[0] > 0 else np.empty((0, 0), np.int32),
+            scale_b[tile] if scale_b.shape[0] > 0 else np.empty((0, 0), np.int32),
             numbers,
-            out[tile],
-            zero,
-            height,
-            zero,
-            blocks,
         )
+        b_flags[:] = 0
+        prepare_a(
+            source.a, order, source.rows, b_places, source.scale_a, numbers, ready_a, a_met, a_flags, zero, height
+        )
+        prepare_b(source.b, b_order, steps, source.scale_b, numbers, ready_b, b_flags, zero, blocks)
+        read_c(c[tile], numbers, accumulators, zero, height, zero, blocks)
+        for first_row in range(zero, height, ROWS_AT_ONCE):
+            last_row = min(first_row + ROWS_AT_ONCE, height)
+            fused_rows(ready_a, a_met, ready_b, b_places, source, accumulators, first_row, last_row, zero, blocks)
+        write_codes(accumulators, a_flags, b_flags, source, c[tile], out[tile], zero, height, zero, blocks)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.kernels.casts import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner
+from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.rounding import NAN_F32, truncate_f32
 from warpfrag.arithmetic.kernels.scalar import exponent_of, power_of_two, shifted
 

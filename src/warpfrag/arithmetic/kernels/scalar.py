@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.kernels.casts import bits_of_f64, f64_of_bits
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, inner
+from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, round_step, write_accumulator
 
 FINITE = 0

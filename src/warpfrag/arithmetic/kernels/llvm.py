@@ -1,12 +1,10 @@
-"""The bits of a float as an integer and back, inside compiled code.
-
-numba has no scalar reinterpretation that LLVM can turn into vector code, hence these four.
-"""
+"""What LLVM can do and numba has no word for: bits of floats, counting bits, fused multiply-add, rounding modes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
@@ -35,7 +33,7 @@ def _reinterpret(source: Any, target: Any, llvm_target: ir.Type) -> Any:  # noqa
 
 @_typed
 def fused_multiply_add(_typing_context: Any, _x: Any, _y: Any, _z: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
-    """x * y + z in float64, rounded once to nearest."""
+    """x * y + z in float64, rounded once."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.fma(*arguments)
@@ -44,13 +42,33 @@ def fused_multiply_add(_typing_context: Any, _x: Any, _y: Any, _z: Any) -> tuple
 
 
 @_typed
-def count_ones(_typing_context: Any, _word: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
-    """How many bits of a uint64 are set."""
+def count_ones(_typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
+    """How many bits of an unsigned integer are set."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return builder.ctpop(arguments[0])
 
-    return types.uint64(types.uint64), generate
+    return word(word), generate
+
+
+TOWARDS_ZERO = np.int32(0)
+TO_NEAREST = np.int32(1)
+
+
+@_typed
+def set_rounding(_typing_context: Any, _mode: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
+    """Make float operations of this thread round as told, from here on.
+
+    LLVM takes float operations to be the same everywhere, so it may move one that is alone across this; it does not
+    move a loop. Only loops that store what they compute belong between two of these.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        signature = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
+        builder.call(builder.module.declare_intrinsic("llvm.set.rounding", (), signature), arguments)
+        return context.get_dummy_value()
+
+    return types.void(types.int32), generate
 
 
 bits_of_f32 = _reinterpret(types.float32, types.int32, ir.IntType(32))

@@ -1,0 +1,285 @@
+"""One step of the truncated fused dot-product-add, for a strip of rows of A and a block of columns of B.
+
+1. The largest exponent of the products: a maximum over int8 sums (`largest_sums`).
+2. With C's exponent, the common grid, and a float64 whose last place is that grid (`start_sums`).
+3. Products added to it, then C, with the rounding mode towards zero (`add_products`, `whole_sum`).
+4. The exact sum, rounded once (`round_to_f32`, `round_to_f16`).
+
+Why a float64 sum cuts each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53 of
+them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards zero
+for a product above zero. For one below zero it is one grid too far, except where the product lies on the grid. There
+is no exception once every element of B is larger by 2**-30 of itself (`prepare.NUDGE`): a product has at most 22 bits
+and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not has still
+not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids higher:
+`start_sums` counts them by their signs.
+
+A row is *odd* if it has an output that all this does not cover; `fused` does those again.
+
+Rows of the strip lie BLOCK apart in `tops` and `sums`. Indices are unsigned because a signed one might count from the
+end, which is no vector code.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels.compiled import Array, Real, Whole, inner
+from warpfrag.arithmetic.kernels.llvm import (
+    bits_of_f32,
+    bits_of_f64,
+    count_ones,
+    f32_of_bits,
+    f64_of_bits,
+    fused_multiply_add,
+)
+from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, NUDGE, Ready
+
+STRIP = 4  # rows of A that pass together: an element of B once loaded meets them all
+TOP = 2 * NEAREST  # the sum of two relative exponents that are the largest of their groups
+FAR = np.int8(TOP - NEAREST)  # sums up to here may be too large: one of the two may have been raised to 0
+LEAST_COMMON = np.int32(-100)  # every sum is then 0 or a normal f32
+MOST_COMMON = np.int32(120)  # 32 products and C are then below 2**128
+EXPONENT = np.int64(2047 << 52)
+HALF = np.int32(1 << 19)  # in the upper word of a float64: one half after the leading one
+
+WIDE = np.uintp(BLOCK)
+WIDE2 = np.uintp(2 * BLOCK)
+WIDE3 = np.uintp(3 * BLOCK)
+WIDE4 = np.uintp(4 * BLOCK)
+
+
+@inner
+def largest_of_four(
+    top: Whole, a0: Whole, a1: Whole, a2: Whole, a3: Whole, b0: Whole, b1: Whole, b2: Whole, b3: Whole
+) -> Whole:
+    """The largest of `top` and four sums."""
+    return max(top, np.int8(a0 + b0), np.int8(a1 + b1), np.int8(a2 + b2), np.int8(a3 + b3))
+
+
+@inner
+def largest_sums(
+    tops: Array,
+    a_relatives: Array,
+    strip: Whole,
+    first: Whole,
+    last: Whole,
+    b_relatives: Array,
+    base: Whole,
+    width: Whole,
+) -> None:
+    """For each row tops[j] = max over k of a[k] + b[k, j]; B's line for k = first is at `base`. k counts in fours."""
+    for k in range(first, last, 4):
+        i = strip
+        a00, a01, a02, a03 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
+        i = strip + 1
+        a10, a11, a12, a13 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
+        i = strip + 2
+        a20, a21, a22, a23 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
+        i = strip + 3
+        a30, a31, a32, a33 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
+        for j in range(width):
+            b0, b1 = b_relatives[base + j], b_relatives[base + j + WIDE]
+            b2, b3 = b_relatives[base + j + WIDE2], b_relatives[base + j + WIDE3]
+            tops[j] = largest_of_four(tops[j], a00, a01, a02, a03, b0, b1, b2, b3)
+            tops[j + WIDE] = largest_of_four(tops[j + WIDE], a10, a11, a12, a13, b0, b1, b2, b3)
+            tops[j + WIDE2] = largest_of_four(tops[j + WIDE2], a20, a21, a22, a23, b0, b1, b2, b3)
+            tops[j + WIDE3] = largest_of_four(tops[j + WIDE3], a30, a31, a32, a33, b0, b1, b2, b3)
+        base += WIDE4
+
+
+@inner
+def largest_sparse_sums(
+    tops: Array,
+    rows: Whole,
+    a_relatives: Array,
+    strip: Whole,
+    first: Whole,
+    last: Whole,
+    b_relatives: Array,
+    lines: Array,
+    width: Whole,
+) -> None:
+    """The same for a sparse A, each of whose elements meets a line of B of its own."""
+    for row in range(rows):
+        i = strip + row
+        own = np.uintp(row) * WIDE
+        for k in range(first, last, 4):
+            a0, a1, a2, a3 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
+            at_k = row * (last - first) + k - first
+            line0, line1, line2, line3 = lines[at_k], lines[at_k + 1], lines[at_k + 2], lines[at_k + 3]
+            for j in range(width):
+                b0, b1 = b_relatives[line0 + j], b_relatives[line1 + j]
+                b2, b3 = b_relatives[line2 + j], b_relatives[line3 + j]
+                tops[own + j] = largest_of_four(tops[own + j], a0, a1, a2, a3, b0, b1, b2, b3)
+
+
+@inner
+def find_far(odd: Array, rows: Whole, tops: Array, width: Whole) -> None:
+    """A row is odd if any largest sum cannot be relied on, or says that there is no product but 0."""
+    for row in range(rows):
+        own = np.uintp(row) * WIDE
+        deepest = np.int8(TOP)
+        for j in range(width):
+            deepest = min(deepest, tops[own + j])
+        odd[row] = deepest <= FAR
+
+
+@inner
+def start_sums(
+    words: Array,
+    odd: Array,
+    rows: Whole,
+    a: Ready,
+    a_met: Array,
+    strip: Whole,
+    step: Whole,
+    b: Ready,
+    at_group: Whole,
+    tops: Array,
+    held: Array,
+    at_line: Whole,
+    next_line: Whole,
+    least: Whole,
+    floor: Whole,
+    keep: Whole,
+    width: Whole,
+) -> None:
+    """For each output the float64 that its sum starts from, as two words, the lower one first. C is never -0.
+
+    A row is odd if any output has a common exponent out of range, which C's infinities and NaNs are, too.
+    """
+    narrow = least > -127 or floor > LEAST_COMMON  # a floor further down is never reached here
+    lowest = np.int32(least + 127)
+    zero_exponent = np.int32(floor + 127)
+    to_upper = np.int32(np.int32(np.int32(1023 - 127 + 52) - np.int32(keep)) << np.int32(20)) | HALF
+    first = np.int32(LEAST_COMMON + np.int32(127))
+    for row in range(rows):
+        i = strip + row
+        own = np.uintp(row) * WIDE
+        at_row = at_line + np.uintp(row) * next_line
+        pair_offset = np.int32(a.largest[i, step] + 127 - TOP)  # exponents are biased as in f32 from here on
+        negative, met = a.negative[i, step], a_met[i, step]
+        reach = np.uint32(0)
+        for j in range(width):
+            value = held[at_row + j]
+            exponent_c = np.int32(np.int32(bits_of_f32(value) >> np.int32(23)) & np.int32(255))
+            if narrow:
+                exponent_c = max(exponent_c, lowest) if exponent_c > np.int32(0) else exponent_c
+                exponent_c = max(exponent_c, zero_exponent)
+            pair = np.int32(b.largest[at_group + j] + pair_offset)
+            common = max(np.int32(pair + np.int32(tops[own + j])), exponent_c)
+            reach = max(reach, np.uint32(np.int32(common - first)))
+            below = count_ones((negative ^ b.negative[at_group + j]) & met)
+            below += np.uint32(bits_of_f32(value)) >> np.uint32(31)
+            lower = own + own + j + j
+            words[lower] = np.int32(below)
+            words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
+        odd[row] |= reach > np.uint32(MOST_COMMON - LEAST_COMMON)
+
+
+@inner
+def add_four(total: Real, a0: Real, a1: Real, a2: Real, a3: Real, b0: Real, b1: Real, b2: Real, b3: Real) -> Real:
+    """total + four products."""
+    total = fused_multiply_add(a0, b0, total)
+    total = fused_multiply_add(a1, b1, total)
+    total = fused_multiply_add(a2, b2, total)
+    return fused_multiply_add(a3, b3, total)
+
+
+@inner
+def add_products(
+    sums: Array, a_values: Array, strip: Whole, first: Whole, last: Whole, b_values: Array, base: Whole, width: Whole
+) -> None:
+    """Add the products of the strip; B's line for k = first is at `base`. k counts in fours."""
+    for k in range(first, last, 4):
+        i = strip
+        a00, a01, a02, a03 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
+        i = strip + 1
+        a10, a11, a12, a13 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
+        i = strip + 2
+        a20, a21, a22, a23 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
+        i = strip + 3
+        a30, a31, a32, a33 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
+        for j in range(width):
+            b0, b1 = b_values[base + j], b_values[base + j + WIDE]
+            b2, b3 = b_values[base + j + WIDE2], b_values[base + j + WIDE3]
+            sums[j] = add_four(sums[j], a00, a01, a02, a03, b0, b1, b2, b3)
+            sums[j + WIDE] = add_four(sums[j + WIDE], a10, a11, a12, a13, b0, b1, b2, b3)
+            sums[j + WIDE2] = add_four(sums[j + WIDE2], a20, a21, a22, a23, b0, b1, b2, b3)
+            sums[j + WIDE3] = add_four(sums[j + WIDE3], a30, a31, a32, a33, b0, b1, b2, b3)
+        base += WIDE4
+
+
+@inner
+def add_sparse_products(
+    sums: Array,
+    rows: Whole,
+    a_values: Array,
+    strip: Whole,
+    first: Whole,
+    last: Whole,
+    b_values: Array,
+    lines: Array,
+    width: Whole,
+) -> None:
+    """The same for a sparse A, each of whose elements meets a line of B of its own."""
+    for row in range(rows):
+        i = strip + row
+        own = np.uintp(row) * WIDE
+        for k in range(first, last, 4):
+            a0, a1, a2, a3 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
+            at_k = row * (last - first) + k - first
+            line0, line1, line2, line3 = lines[at_k], lines[at_k + 1], lines[at_k + 2], lines[at_k + 3]
+            for j in range(width):
+                b0, b1 = b_values[line0 + j], b_values[line1 + j]
+                b2, b3 = b_values[line2 + j], b_values[line3 + j]
+                sums[own + j] = add_four(sums[own + j], a0, a1, a2, a3, b0, b1, b2, b3)
+
+
+@inner
+def whole_sum(c: Real, total: Real) -> Real:
+    """The sum with C added, and without what it started from."""
+    total = fused_multiply_add(np.float64(c), NUDGE, total)
+    return fused_multiply_add(-1.5, f64_of_bits(bits_of_f64(total) & EXPONENT), total)
+
+
+@inner
+def round_to_f32(
+    held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, fraction: Whole, width: Whole
+) -> None:
+    """Add C, then cut the sum to `fraction` bits after the leading one. The rounding mode is towards zero."""
+    for row in range(rows):
+        own = np.uintp(row) * WIDE
+        at_row = at_line + np.uintp(row) * next_line
+        for j in range(width):
+            held[at_row + j] = np.float32(whole_sum(held[at_row + j], sums[own + j]))
+        if fraction < 23:
+            mask = np.int32(-(1 << (23 - fraction)))
+            for j in range(width):
+                held[at_row + j] = f32_of_bits(np.int32(bits_of_f32(held[at_row + j]) & mask))
+
+
+@inner
+def add_c(held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, width: Whole) -> None:
+    """Make whole sums of `sums`. The rounding mode is towards zero."""
+    for row in range(rows):
+        own = np.uintp(row) * WIDE
+        at_row = at_line + np.uintp(row) * next_line
+        for j in range(width):
+            sums[own + j] = whole_sum(held[at_row + j], sums[own + j])
+
+
+@inner
+def round_to_f16(held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, width: Whole) -> None:
+    """Round whole sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
+    for row in range(rows):
+        own = np.uintp(row) * WIDE
+        at_row = at_line + np.uintp(row) * next_line
+        for j in range(width):
+            exact = sums[own + j]
+            exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
+            shift = f64_of_bits(np.int64((exponent + 42) << 52) | np.int64(1 << 51))
+            rounded = (exact + shift) - shift
+            rounded = np.inf if rounded >= 65536.0 else rounded
+            rounded = -np.inf if rounded <= -65536.0 else rounded
+            held[at_row + j] = np.float32(rounded)
