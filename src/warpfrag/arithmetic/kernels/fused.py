@@ -157,7 +157,7 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
     before = np.empty(STRIP * BLOCK, np.float32)
     tops = np.empty(STRIP * BLOCK, np.int8)
     odd = np.empty(STRIP, np.bool_)
-    lines = np.empty(STRIP * length, np.uintp)
+    lines = np.empty((STRIP, length), np.uintp)
     words = np.zeros(2 * STRIP * BLOCK, np.int32)
     sums = words.view(np.float64)
     for block in range(first_block, last_block):
@@ -182,7 +182,7 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                         for row in range(strip_rows):
                             for k in range(length):
                                 place = b_places[rows[strip + row, first + k]]
-                                lines[row * length + k] = base + np.uintp(place) * WIDE
+                                lines[row, k] = base + np.uintp(place) * WIDE
                         largest_sparse_sums(
                             tops, strip_rows, a.relatives, strip, first, last, b.relatives, lines, width
                         )

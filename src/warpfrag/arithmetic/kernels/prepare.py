@@ -1,8 +1,8 @@
-"""Operands made ready for the vector loop: each element as a float64, a small exponent, and two bits for its sign.
+"""Operands made ready for the vector loop: each element as a float64, a small exponent, and a bit for its sign.
 
 A *group* is what shares one step: for A the elements of one row, for B those of one column. In a group with largest
 exponent E, an int8 stands for e - E of each element, so that the largest exponent of a step is a maximum of int8
-sums. The signs of a group are two words with one bit per element: whether it is negative, whether it is positive.
+sums. The signs of a group are one word, a bit for each element below zero.
 
 B is cut into blocks of BLOCK columns, stored one after the other: a constant distance between rows is what lets
 LLVM prove that the rows it reads are not the line it writes.
@@ -25,8 +25,8 @@ ZERO = np.int32(-30000)  # exponent of an element, or of a whole group, that is 
 # of two fits int8, and is negative just where a product is 0.
 NEAREST = 63
 NOTHING = -64
-NUDGE = 1.0 + 2.0**-30  # `fused` says what for
-TINY = 2.0**-500  # a 0 of B: far below any grid
+NUDGE = 1.0 + 2.0**-30  # factor on the elements of B: `strip` says what for
+TINY = 2.0**-500  # stands for a 0 of B: far below any grid, but above 0 as its sign bit says
 
 
 class Ready(NamedTuple):

@@ -21,6 +21,8 @@ end, which is no vector code.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from warpfrag.arithmetic.kernels.compiled import Array, Real, Whole, inner
@@ -49,6 +51,12 @@ WIDE4 = np.uintp(4 * BLOCK)
 
 
 @inner
+def four_of(matrix: Array, row: Whole, column: Whole) -> tuple[Any, Any, Any, Any]:
+    """Four neighbours."""
+    return matrix[row, column], matrix[row, column + 1], matrix[row, column + 2], matrix[row, column + 3]
+
+
+@inner
 def largest_of_four(
     top: Whole, a0: Whole, a1: Whole, a2: Whole, a3: Whole, b0: Whole, b1: Whole, b2: Whole, b3: Whole
 ) -> Whole:
@@ -69,14 +77,10 @@ def largest_sums(
 ) -> None:
     """For each row tops[j] = max over k of a[k] + b[k, j]; B's line for k = first is at `base`. k counts in fours."""
     for k in range(first, last, 4):
-        i = strip
-        a00, a01, a02, a03 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
-        i = strip + 1
-        a10, a11, a12, a13 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
-        i = strip + 2
-        a20, a21, a22, a23 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
-        i = strip + 3
-        a30, a31, a32, a33 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
+        a00, a01, a02, a03 = four_of(a_relatives, strip, k)
+        a10, a11, a12, a13 = four_of(a_relatives, strip + 1, k)
+        a20, a21, a22, a23 = four_of(a_relatives, strip + 2, k)
+        a30, a31, a32, a33 = four_of(a_relatives, strip + 3, k)
         for j in range(width):
             b0, b1 = b_relatives[base + j], b_relatives[base + j + WIDE]
             b2, b3 = b_relatives[base + j + WIDE2], b_relatives[base + j + WIDE3]
@@ -101,12 +105,10 @@ def largest_sparse_sums(
 ) -> None:
     """The same for a sparse A, each of whose elements meets a line of B of its own."""
     for row in range(rows):
-        i = strip + row
         own = np.uintp(row) * WIDE
         for k in range(first, last, 4):
-            a0, a1, a2, a3 = a_relatives[i, k], a_relatives[i, k + 1], a_relatives[i, k + 2], a_relatives[i, k + 3]
-            at_k = row * (last - first) + k - first
-            line0, line1, line2, line3 = lines[at_k], lines[at_k + 1], lines[at_k + 2], lines[at_k + 3]
+            a0, a1, a2, a3 = four_of(a_relatives, strip + row, k)
+            line0, line1, line2, line3 = four_of(lines, row, k - first)
             for j in range(width):
                 b0, b1 = b_relatives[line0 + j], b_relatives[line1 + j]
                 b2, b3 = b_relatives[line2 + j], b_relatives[line3 + j]
@@ -152,7 +154,7 @@ def start_sums(
     lowest = np.int32(least + 127)
     zero_exponent = np.int32(floor + 127)
     to_upper = np.int32(np.int32(np.int32(1023 - 127 + 52) - np.int32(keep)) << np.int32(20)) | HALF
-    first = np.int32(LEAST_COMMON + np.int32(127))
+    origin = np.int32(LEAST_COMMON + np.int32(127))
     for row in range(rows):
         i = strip + row
         own = np.uintp(row) * WIDE
@@ -168,7 +170,7 @@ def start_sums(
                 exponent_c = max(exponent_c, zero_exponent)
             pair = np.int32(b.largest[at_group + j] + pair_offset)
             common = max(np.int32(pair + np.int32(tops[own + j])), exponent_c)
-            reach = max(reach, np.uint32(np.int32(common - first)))
+            reach = max(reach, np.uint32(np.int32(common - origin)))
             below = count_ones((negative ^ b.negative[at_group + j]) & met)
             below += np.uint32(bits_of_f32(value)) >> np.uint32(31)
             lower = own + own + j + j
@@ -192,14 +194,10 @@ def add_products(
 ) -> None:
     """Add the products of the strip; B's line for k = first is at `base`. k counts in fours."""
     for k in range(first, last, 4):
-        i = strip
-        a00, a01, a02, a03 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
-        i = strip + 1
-        a10, a11, a12, a13 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
-        i = strip + 2
-        a20, a21, a22, a23 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
-        i = strip + 3
-        a30, a31, a32, a33 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
+        a00, a01, a02, a03 = four_of(a_values, strip, k)
+        a10, a11, a12, a13 = four_of(a_values, strip + 1, k)
+        a20, a21, a22, a23 = four_of(a_values, strip + 2, k)
+        a30, a31, a32, a33 = four_of(a_values, strip + 3, k)
         for j in range(width):
             b0, b1 = b_values[base + j], b_values[base + j + WIDE]
             b2, b3 = b_values[base + j + WIDE2], b_values[base + j + WIDE3]
@@ -224,12 +222,10 @@ def add_sparse_products(
 ) -> None:
     """The same for a sparse A, each of whose elements meets a line of B of its own."""
     for row in range(rows):
-        i = strip + row
         own = np.uintp(row) * WIDE
         for k in range(first, last, 4):
-            a0, a1, a2, a3 = a_values[i, k], a_values[i, k + 1], a_values[i, k + 2], a_values[i, k + 3]
-            at_k = row * (last - first) + k - first
-            line0, line1, line2, line3 = lines[at_k], lines[at_k + 1], lines[at_k + 2], lines[at_k + 3]
+            a0, a1, a2, a3 = four_of(a_values, strip + row, k)
+            line0, line1, line2, line3 = four_of(lines, row, k - first)
             for j in range(width):
                 b0, b1 = b_values[line0 + j], b_values[line1 + j]
                 b2, b3 = b_values[line2 + j], b_values[line3 + j]
