@@ -158,7 +158,7 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
     tops = np.empty(STRIP * BLOCK, np.int8)
     odd = np.empty(STRIP, np.bool_)
     lines = np.empty((STRIP, length), np.uintp)
-    words = np.zeros(2 * STRIP * BLOCK, np.int32)
+    words = np.empty(2 * STRIP * BLOCK, np.int32)  # rows past the last one add to whatever is there
     sums = words.view(np.float64)
     for block in range(first_block, last_block):
         start = block * BLOCK
@@ -177,7 +177,9 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                     at_group = np.uintp((block * all_steps + step) * BLOCK)
                     if add_last and step % steps == 0:
                         from_zero[:] = np.float32(0.0)
-                    tops[:] = np.int8(-128)
+                    for row in range(STRIP):
+                        for j in range(width):
+                            tops[np.uintp(row) * WIDE + j] = np.int8(-128)
                     if sparse:
                         for row in range(strip_rows):
                             for k in range(length):
