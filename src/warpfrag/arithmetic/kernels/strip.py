@@ -21,7 +21,7 @@ end, which is no vector code.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from warpfrag.arithmetic.kernels.llvm import (
     fused_multiply_add,
 )
 from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, NUDGE, Ready
+
+Four: TypeAlias = "tuple[Real, Real, Real, Real]"
 
 STRIP = 4  # rows of A that pass together: an element of B once loaded meets them all
 TOP = 2 * NEAREST  # the sum of two relative exponents that are the largest of their groups
@@ -51,17 +53,27 @@ WIDE4 = np.uintp(4 * BLOCK)
 
 
 @inner
-def four_of(matrix: Array, row: Whole, column: Whole) -> tuple[Any, Any, Any, Any]:
-    """Four neighbours."""
+def four_of(matrix: Array, row: Whole, column: Whole) -> Four:
+    """Four neighbours in a row."""
     return matrix[row, column], matrix[row, column + 1], matrix[row, column + 2], matrix[row, column + 3]
 
 
 @inner
-def largest_of_four(
-    top: Whole, a0: Whole, a1: Whole, a2: Whole, a3: Whole, b0: Whole, b1: Whole, b2: Whole, b3: Whole
-) -> Whole:
+def four_below(lines: Array, place: Whole) -> Four:
+    """Four neighbours in a column of B."""
+    return lines[place], lines[place + WIDE], lines[place + WIDE2], lines[place + WIDE3]
+
+
+@inner
+def four_at(lines: Array, starts: Four, j: Whole) -> Four:
+    """Element j of four lines of B."""
+    return lines[starts[0] + j], lines[starts[1] + j], lines[starts[2] + j], lines[starts[3] + j]
+
+
+@inner
+def largest_of_four(top: Whole, a: Four, b: Four) -> Whole:
     """The largest of `top` and four sums."""
-    return max(top, np.int8(a0 + b0), np.int8(a1 + b1), np.int8(a2 + b2), np.int8(a3 + b3))
+    return max(top, np.int8(a[0] + b[0]), np.int8(a[1] + b[1]), np.int8(a[2] + b[2]), np.int8(a[3] + b[3]))
 
 
 @inner
@@ -77,17 +89,14 @@ def largest_sums(
 ) -> None:
     """For each row tops[j] = max over k of a[k] + b[k, j]; B's line for k = first is at `base`. k counts in fours."""
     for k in range(first, last, 4):
-        a00, a01, a02, a03 = four_of(a_relatives, strip, k)
-        a10, a11, a12, a13 = four_of(a_relatives, strip + 1, k)
-        a20, a21, a22, a23 = four_of(a_relatives, strip + 2, k)
-        a30, a31, a32, a33 = four_of(a_relatives, strip + 3, k)
+        a0, a1 = four_of(a_relatives, strip, k), four_of(a_relatives, strip + 1, k)
+        a2, a3 = four_of(a_relatives, strip + 2, k), four_of(a_relatives, strip + 3, k)
         for j in range(width):
-            b0, b1 = b_relatives[base + j], b_relatives[base + j + WIDE]
-            b2, b3 = b_relatives[base + j + WIDE2], b_relatives[base + j + WIDE3]
-            tops[j] = largest_of_four(tops[j], a00, a01, a02, a03, b0, b1, b2, b3)
-            tops[j + WIDE] = largest_of_four(tops[j + WIDE], a10, a11, a12, a13, b0, b1, b2, b3)
-            tops[j + WIDE2] = largest_of_four(tops[j + WIDE2], a20, a21, a22, a23, b0, b1, b2, b3)
-            tops[j + WIDE3] = largest_of_four(tops[j + WIDE3], a30, a31, a32, a33, b0, b1, b2, b3)
+            b = four_below(b_relatives, base + j)
+            tops[j] = largest_of_four(tops[j], a0, b)
+            tops[j + WIDE] = largest_of_four(tops[j + WIDE], a1, b)
+            tops[j + WIDE2] = largest_of_four(tops[j + WIDE2], a2, b)
+            tops[j + WIDE3] = largest_of_four(tops[j + WIDE3], a3, b)
         base += WIDE4
 
 
@@ -107,12 +116,10 @@ def largest_sparse_sums(
     for row in range(rows):
         own = np.uintp(row) * WIDE
         for k in range(first, last, 4):
-            a0, a1, a2, a3 = four_of(a_relatives, strip + row, k)
-            line0, line1, line2, line3 = four_of(lines, row, k - first)
+            a = four_of(a_relatives, strip + row, k)
+            starts = four_of(lines, row, k - first)
             for j in range(width):
-                b0, b1 = b_relatives[line0 + j], b_relatives[line1 + j]
-                b2, b3 = b_relatives[line2 + j], b_relatives[line3 + j]
-                tops[own + j] = largest_of_four(tops[own + j], a0, a1, a2, a3, b0, b1, b2, b3)
+                tops[own + j] = largest_of_four(tops[own + j], a, four_at(b_relatives, starts, j))
 
 
 @inner
@@ -180,12 +187,12 @@ def start_sums(
 
 
 @inner
-def add_four(total: Real, a0: Real, a1: Real, a2: Real, a3: Real, b0: Real, b1: Real, b2: Real, b3: Real) -> Real:
+def add_four(total: Real, a: Four, b: Four) -> Real:
     """total + four products."""
-    total = fused_multiply_add(a0, b0, total)
-    total = fused_multiply_add(a1, b1, total)
-    total = fused_multiply_add(a2, b2, total)
-    return fused_multiply_add(a3, b3, total)
+    total = fused_multiply_add(a[0], b[0], total)
+    total = fused_multiply_add(a[1], b[1], total)
+    total = fused_multiply_add(a[2], b[2], total)
+    return fused_multiply_add(a[3], b[3], total)
 
 
 @inner
@@ -194,17 +201,14 @@ def add_products(
 ) -> None:
     """Add the products of the strip; B's line for k = first is at `base`. k counts in fours."""
     for k in range(first, last, 4):
-        a00, a01, a02, a03 = four_of(a_values, strip, k)
-        a10, a11, a12, a13 = four_of(a_values, strip + 1, k)
-        a20, a21, a22, a23 = four_of(a_values, strip + 2, k)
-        a30, a31, a32, a33 = four_of(a_values, strip + 3, k)
+        a0, a1 = four_of(a_values, strip, k), four_of(a_values, strip + 1, k)
+        a2, a3 = four_of(a_values, strip + 2, k), four_of(a_values, strip + 3, k)
         for j in range(width):
-            b0, b1 = b_values[base + j], b_values[base + j + WIDE]
-            b2, b3 = b_values[base + j + WIDE2], b_values[base + j + WIDE3]
-            sums[j] = add_four(sums[j], a00, a01, a02, a03, b0, b1, b2, b3)
-            sums[j + WIDE] = add_four(sums[j + WIDE], a10, a11, a12, a13, b0, b1, b2, b3)
-            sums[j + WIDE2] = add_four(sums[j + WIDE2], a20, a21, a22, a23, b0, b1, b2, b3)
-            sums[j + WIDE3] = add_four(sums[j + WIDE3], a30, a31, a32, a33, b0, b1, b2, b3)
+            b = four_below(b_values, base + j)
+            sums[j] = add_four(sums[j], a0, b)
+            sums[j + WIDE] = add_four(sums[j + WIDE], a1, b)
+            sums[j + WIDE2] = add_four(sums[j + WIDE2], a2, b)
+            sums[j + WIDE3] = add_four(sums[j + WIDE3], a3, b)
         base += WIDE4
 
 
@@ -224,12 +228,10 @@ def add_sparse_products(
     for row in range(rows):
         own = np.uintp(row) * WIDE
         for k in range(first, last, 4):
-            a0, a1, a2, a3 = four_of(a_values, strip + row, k)
-            line0, line1, line2, line3 = four_of(lines, row, k - first)
+            a = four_of(a_values, strip + row, k)
+            starts = four_of(lines, row, k - first)
             for j in range(width):
-                b0, b1 = b_values[line0 + j], b_values[line1 + j]
-                b2, b3 = b_values[line2 + j], b_values[line3 + j]
-                sums[own + j] = add_four(sums[own + j], a0, a1, a2, a3, b0, b1, b2, b3)
+                sums[own + j] = add_four(sums[own + j], a, four_at(b_values, starts, j))
 
 
 @inner
