@@ -65,6 +65,14 @@ def cut_c(value: Real, fraction_bits: Whole) -> Real:
 
 
 @inner
+def is_odd(c: Real, top: Whole, pair: Whole) -> Flag:
+    """Whether the vector rule does not cover an output that has a product; `pair` is what its groups allow."""
+    exponent_c = np.int32(np.int32(bits_of_f32(c) >> np.int32(23)) & np.int32(255)) - np.int32(127)
+    reach = max(np.int32(pair + np.int32(np.int32(top) - np.int32(TOP))), np.int32(exponent_c))
+    return (top >= np.int8(0)) & ((top <= FAR) | (reach < LEAST_COMMON) | (reach > MOST_COMMON))
+
+
+@inner
 def redo_odd_outputs(
     held: Array,
     at_line: Whole,
@@ -85,26 +93,28 @@ def redo_odd_outputs(
     `before` is what the row held, `start` the column of its first output.
     """
     numbers = source.numbers
-    for j in range(width):
-        if tops[own + j] < 0:
-            held[at_line + j] = cut_c(before[own + j], numbers[at.FRACTION_BITS])
+    any_odd = np.uint32(0)
+    for j in range(width):  # no branch, as most odd rows have outputs without any product, and nothing else
+        kept = cut_c(before[own + j], numbers[at.FRACTION_BITS])
+        held[at_line + j] = kept if tops[own + j] < np.int8(0) else held[at_line + j]
+        pair = np.int32(a_largest + b_largest[at_group + j])
+        any_odd |= np.uint32(is_odd(before[own + j], tops[own + j], pair))
+    if any_odd == np.uint32(0):
+        return
     first = step * numbers[at.PRODUCTS]
     last = first + numbers[at.PRODUCTS]
     instruction = step // numbers[at.STEPS]
     places = source.order[first:last]
     rows = source.rows[i, first:last] if source.rows.shape[0] > 0 else places
+    least = numbers[at.C_EMIN]
     for j in range(width):
-        value = before[own + j]
-        top = np.int64(tops[own + j])
-        exponent_c = ((bits_of_f32(value) >> 23) & 255) - 127
-        reach = max(a_largest + b_largest[at_group + j] + top - TOP, exponent_c)
-        if top >= 0 and (top <= FAR or reach < LEAST_COMMON or reach > MOST_COMMON):
+        c = before[own + j]
+        if is_odd(c, tops[own + j], np.int32(a_largest + b_largest[at_group + j])):
             column = start + np.int64(j)
             scale = np.int64(0)
             if source.scale_a.size > 0:
                 scale = np.int64(source.scale_a[i, instruction]) + np.int64(source.scale_b[instruction, column])
-            least = numbers[at.C_EMIN]
-            exact = fused_step(np.float64(value), least, source.a[i], source.b, column, places, rows, scale, numbers)
+            exact = fused_step(np.float64(c), least, source.a[i], source.b, column, places, rows, scale, numbers)
             held[at_line + j] = np.float32(exact)
 
 
@@ -243,7 +253,7 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                                 strip + row,
                                 step,
                                 start,
-                                min(np.int64(width), source.b.shape[1] - start),
+                                np.uintp(min(BLOCK, source.b.shape[1] - start)),
                             )
                         if add_last and step % steps == steps - 1:
                             finish_with_c(flat, at_c + np.uintp(row * stride), from_zero, own, to_f16, width)
