@@ -188,7 +188,7 @@ def test_the_rounding_mode_is_as_it_was(threads):
     assert [tenth.hex() for tenth in tenths.tolist()] == ["0x1.999999999999ap-4", "-0x1.999999999999ap-4"]
 
 
-@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.add_products, scalar.fused_step])
+@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.finish_with_c, scalar.fused_step])
 def test_compiled_code_is_tied_to_the_text_of_every_kernel(kernel):
     """numba looks at one file only; a kernel calls others."""
     assert compiled.KERNELS_DIGEST in kernel._cache._cache_file._source_stamp

@@ -46,5 +46,8 @@ def inner(function: Callable[..., Any]) -> Any:  # noqa: ANN401
 
 
 def woven(function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """Put a function into its only caller before compiling: a part with a name, without a compilation of its own."""
+    """Put a function into its callers before compiling: a part with a name, without a compilation of its own.
+
+    Such a function may take other compiled functions.
+    """
     return njit(nogil=True, inline="always")(function)

@@ -26,11 +26,11 @@ from warpfrag.arithmetic.kernels.strip import (
     TOP,
     WIDE,
     add_c,
-    add_products,
-    add_sparse_products,
+    add_four,
     find_far,
-    largest_sparse_sums,
-    largest_sums,
+    largest_of_four,
+    over_sparse_strip,
+    over_strip,
     round_to_f16,
     round_to_f32,
     start_sums,
@@ -195,11 +195,20 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                             for k in range(length):
                                 place = b_places[rows[strip + row, first + k]]
                                 lines[row, k] = base + np.uintp(place) * WIDE
-                        largest_sparse_sums(
-                            tops, strip_rows, a.relatives, strip, first, last, b.relatives, lines, width
+                        over_sparse_strip(
+                            largest_of_four,
+                            tops,
+                            a.relatives,
+                            strip,
+                            first,
+                            last,
+                            b.relatives,
+                            lines,
+                            strip_rows,
+                            width,
                         )
                     else:
-                        largest_sums(tops, a.relatives, strip, first, last, b.relatives, at_first, width)
+                        over_strip(largest_of_four, tops, a.relatives, strip, first, last, b.relatives, at_first, width)
                     find_far(odd, strip_rows, tops, width)
                     start_sums(
                         words,
@@ -227,9 +236,11 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                                 before[np.uintp(row) * WIDE + j] = held[at_row + j]
                     set_rounding(TOWARDS_ZERO)
                     if sparse:
-                        add_sparse_products(sums, strip_rows, a.values, strip, first, last, b.values, lines, width)
+                        over_sparse_strip(
+                            add_four, sums, a.values, strip, first, last, b.values, lines, strip_rows, width
+                        )
                     else:
-                        add_products(sums, a.values, strip, first, last, b.values, at_first, width)
+                        over_strip(add_four, sums, a.values, strip, first, last, b.values, at_first, width)
                     if rounding == at.TO_F16_RN:
                         add_c(held, at_line, next_line, sums, strip_rows, width)
                     else:

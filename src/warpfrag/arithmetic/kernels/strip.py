@@ -1,8 +1,8 @@
 """One step of the truncated fused dot-product-add, for a strip of rows of A and a block of columns of B.
 
-1. The largest exponent of the products: a maximum over int8 sums (`largest_sums`).
+1. The largest exponent of the products: a maximum over int8 sums (`largest_of_four`).
 2. With C's exponent, the common grid, and a float64 whose last place is that grid (`start_sums`).
-3. Products added to it, then C, with the rounding mode towards zero (`add_products`, `whole_sum`).
+3. Products added to it, then C, with the rounding mode towards zero (`add_four`, `whole_sum`).
 4. The exact sum, rounded once (`round_to_f32`, `round_to_f16`).
 
 Why a float64 sum cuts each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53 of
@@ -21,11 +21,11 @@ end, which is no vector code.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.compiled import Array, Real, Whole, inner
+from warpfrag.arithmetic.kernels.compiled import Array, Real, Whole, inner, woven
 from warpfrag.arithmetic.kernels.llvm import (
     bits_of_f32,
     bits_of_f64,
@@ -35,6 +35,9 @@ from warpfrag.arithmetic.kernels.llvm import (
     fused_multiply_add,
 )
 from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, NUDGE, Ready
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Four: TypeAlias = "tuple[Real, Real, Real, Real]"
 
@@ -77,49 +80,63 @@ def largest_of_four(top: Whole, a: Four, b: Four) -> Whole:
 
 
 @inner
-def largest_sums(
-    tops: Array,
-    a_relatives: Array,
+def add_four(total: Real, a: Four, b: Four) -> Real:
+    """total + four products."""
+    total = fused_multiply_add(a[0], b[0], total)
+    total = fused_multiply_add(a[1], b[1], total)
+    total = fused_multiply_add(a[2], b[2], total)
+    return fused_multiply_add(a[3], b[3], total)
+
+
+@woven
+def over_strip(
+    fold: Callable[..., Any],
+    folded: Array,
+    a: Array,
     strip: Whole,
     first: Whole,
     last: Whole,
-    b_relatives: Array,
+    b: Array,
     base: Whole,
     width: Whole,
 ) -> None:
-    """For each row tops[j] = max over k of a[k] + b[k, j]; B's line for k = first is at `base`. k counts in fours."""
+    """Fold the pairs a[k], b[k, j] of each row into folded[j]; B's line for k = first is at `base`.
+
+    `fold` takes four k at a time: `largest_of_four` or `add_four`.
+    """
     for k in range(first, last, 4):
-        a0, a1 = four_of(a_relatives, strip, k), four_of(a_relatives, strip + 1, k)
-        a2, a3 = four_of(a_relatives, strip + 2, k), four_of(a_relatives, strip + 3, k)
+        a0, a1 = four_of(a, strip, k), four_of(a, strip + 1, k)
+        a2, a3 = four_of(a, strip + 2, k), four_of(a, strip + 3, k)
         for j in range(width):
-            b = four_below(b_relatives, base + j)
-            tops[j] = largest_of_four(tops[j], a0, b)
-            tops[j + WIDE] = largest_of_four(tops[j + WIDE], a1, b)
-            tops[j + WIDE2] = largest_of_four(tops[j + WIDE2], a2, b)
-            tops[j + WIDE3] = largest_of_four(tops[j + WIDE3], a3, b)
+            four = four_below(b, base + j)
+            folded[j] = fold(folded[j], a0, four)
+            folded[j + WIDE] = fold(folded[j + WIDE], a1, four)
+            folded[j + WIDE2] = fold(folded[j + WIDE2], a2, four)
+            folded[j + WIDE3] = fold(folded[j + WIDE3], a3, four)
         base += WIDE4
 
 
-@inner
-def largest_sparse_sums(
-    tops: Array,
-    rows: Whole,
-    a_relatives: Array,
+@woven
+def over_sparse_strip(
+    fold: Callable[..., Any],
+    folded: Array,
+    a: Array,
     strip: Whole,
     first: Whole,
     last: Whole,
-    b_relatives: Array,
+    b: Array,
     lines: Array,
+    rows: Whole,
     width: Whole,
 ) -> None:
-    """The same for a sparse A, each of whose elements meets a line of B of its own."""
+    """The same for some rows of a sparse A, each of whose elements meets a line of B of its own."""
     for row in range(rows):
         own = np.uintp(row) * WIDE
         for k in range(first, last, 4):
-            a = four_of(a_relatives, strip + row, k)
+            four = four_of(a, strip + row, k)
             starts = four_of(lines, row, k - first)
             for j in range(width):
-                tops[own + j] = largest_of_four(tops[own + j], a, four_at(b_relatives, starts, j))
+                folded[own + j] = fold(folded[own + j], four, four_at(b, starts, j))
 
 
 @inner
@@ -184,54 +201,6 @@ def start_sums(
             words[lower] = np.int32(below)
             words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
         odd[row] |= reach > np.uint32(MOST_COMMON - LEAST_COMMON)
-
-
-@inner
-def add_four(total: Real, a: Four, b: Four) -> Real:
-    """total + four products."""
-    total = fused_multiply_add(a[0], b[0], total)
-    total = fused_multiply_add(a[1], b[1], total)
-    total = fused_multiply_add(a[2], b[2], total)
-    return fused_multiply_add(a[3], b[3], total)
-
-
-@inner
-def add_products(
-    sums: Array, a_values: Array, strip: Whole, first: Whole, last: Whole, b_values: Array, base: Whole, width: Whole
-) -> None:
-    """Add the products of the strip; B's line for k = first is at `base`. k counts in fours."""
-    for k in range(first, last, 4):
-        a0, a1 = four_of(a_values, strip, k), four_of(a_values, strip + 1, k)
-        a2, a3 = four_of(a_values, strip + 2, k), four_of(a_values, strip + 3, k)
-        for j in range(width):
-            b = four_below(b_values, base + j)
-            sums[j] = add_four(sums[j], a0, b)
-            sums[j + WIDE] = add_four(sums[j + WIDE], a1, b)
-            sums[j + WIDE2] = add_four(sums[j + WIDE2], a2, b)
-            sums[j + WIDE3] = add_four(sums[j + WIDE3], a3, b)
-        base += WIDE4
-
-
-@inner
-def add_sparse_products(
-    sums: Array,
-    rows: Whole,
-    a_values: Array,
-    strip: Whole,
-    first: Whole,
-    last: Whole,
-    b_values: Array,
-    lines: Array,
-    width: Whole,
-) -> None:
-    """The same for a sparse A, each of whose elements meets a line of B of its own."""
-    for row in range(rows):
-        own = np.uintp(row) * WIDE
-        for k in range(first, last, 4):
-            a = four_of(a_values, strip + row, k)
-            starts = four_of(lines, row, k - first)
-            for j in range(width):
-                sums[own + j] = add_four(sums[own + j], a, four_at(b_values, starts, j))
 
 
 @inner
