@@ -191,7 +191,16 @@ def _around_the_grid(random, row, shape):
     return (((exponent << row.fraction) | fraction) << row.unused) | sign
 
 
-@pytest.mark.parametrize("kind", [_largest_significands, _mostly_zeros, _far_apart, _around_the_grid])
+def _strewn_with_specials(random, row, shape):
+    """Numbers near 1, and one in thirty an infinity, a NaN, a zero, or from an end of the range."""
+    codes = (row.bias << row.fraction) + random.integers(0, 1 << row.fraction, shape)
+    codes = (codes << row.unused) | (random.integers(0, 2, shape) << (row.bits - 1))
+    return np.where(random.random(shape) < 1 / 30, random.choice(notable_codes(row.name), shape), codes)
+
+
+@pytest.mark.parametrize(
+    "kind", [_largest_significands, _mostly_zeros, _far_apart, _around_the_grid, _strewn_with_specials]
+)
 @pytest.mark.parametrize(
     ("asked", "arch"), [form for form in FORMS if FORMATS[form[0].a].is_float and form[0].a != "f64"]
 )

@@ -134,7 +134,6 @@ def fused_numbers(plan: Plan) -> NDArray[np.int64]:
     numbers[at.D_FORMAT] = at.IS_F16 if plan.d == "f16" else at.IS_F32
     numbers[at.STEPS] = len(steps)
     numbers[at.ADD_C_LAST] = any(step.do == "add_c" for step in plan.steps)
-    numbers[at.STORED] = plan.stored
     numbers[at.DEPTH] = plan.k
     return numbers
 
@@ -168,7 +167,7 @@ def _share_fused_tile(
     threads: int,
 ) -> None:
     """One large tile: operands prepared once, then rows and column blocks dealt out."""
-    from warpfrag.arithmetic.kernels.fused import ROWS_AT_ONCE, Source, fused_rows, read_c, rows_met, write_codes
+    from warpfrag.arithmetic.kernels.fused import ROWS_AT_ONCE, Source, fused_rows, read_c, rows_met, write_d
     from warpfrag.arithmetic.kernels.prepare import BLOCK, Ready, prepare_a, prepare_b
     from warpfrag.arithmetic.kernels.strip import STRIP
 
@@ -179,32 +178,29 @@ def _share_fused_tile(
     kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32, np.uint32]  # of the fields of Ready
     shapes_a = [(strips * STRIP, order.size)] * 2 + [(height, steps)] * 2
     shapes_b = [(blocks * b_order.size * BLOCK,)] * 2 + [(blocks * steps * BLOCK,)] * 2
-    *fields, a_met, a_flags, b_flags, accumulators = _carve(
+    *fields, a_met, accumulators = _carve(
         *zip(shapes_a, kinds, strict=True),
         *zip(shapes_b, kinds, strict=True),
         ((height, steps), np.uint32),
-        ((height,), np.uint8),
-        ((width,), np.uint8),
         ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
     )
     ready_a, ready_b = Ready(*fields[:4]), Ready(*fields[4:])
     ready_a.values[height:] = 0.0
     ready_a.relatives[height:] = 0
-    b_flags[:] = 0
     rows = rows_met(columns, order) if columns.size else columns
     source = Source(a, b, order, rows, scale_a, scale_b, numbers)
 
     def prepare_rows(first: int, last: int) -> None:
-        prepare_a(a, order, rows, b_places, scale_a, numbers, ready_a, a_met, a_flags, first, last)
+        prepare_a(a, order, rows, b_places, scale_a, numbers, ready_a, a_met, first, last)
 
     def prepare_blocks(first: int, last: int) -> None:
-        prepare_b(b, b_order, steps, scale_b, numbers, ready_b, b_flags, first, last)
+        prepare_b(b, b_order, steps, scale_b, numbers, ready_b, first, last)
 
     def multiply(first_strip: int, last_strip: int, *some_blocks: int) -> None:
         part = (first_strip * STRIP, min(last_strip * STRIP, height), *some_blocks)
         read_c(c, numbers, accumulators, *part)
         fused_rows(ready_a, a_met, ready_b, b_places, source, accumulators, *part)
-        write_codes(accumulators, a_flags, b_flags, source, c, out, *part)
+        write_d(accumulators, numbers, out, *part)
 
     pieces = 4 * threads
     run_all([*cut(prepare_blocks, blocks, pieces), *cut(prepare_rows, height, pieces)], threads)

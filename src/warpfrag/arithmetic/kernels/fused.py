@@ -1,9 +1,8 @@
 """The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
-`strip` does a step for many outputs at once. What it does not cover is done here from codes, by the scalar rule: an
-output whose products lie further than 62 binades below what their groups allow, whose common exponent is near the
-ends of f32's range, or whose C is infinite or NaN; and from the start, whole rows of A and columns of B with
-infinities or NaNs.
+`strip` does a step for many outputs at once. What it does not cover is done here from codes, by the scalar rule:
+outputs that meet an infinity or a NaN in this step, whose products lie further than 62 binades below what their
+groups allow, or whose common exponent is near the ends of f32's range.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import numpy as np
 from warpfrag.arithmetic.kernels import parameters as at
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner
 from warpfrag.arithmetic.kernels.llvm import TO_NEAREST, TOWARDS_ZERO, bits_of_f32, f32_of_bits, set_rounding
-from warpfrag.arithmetic.kernels.prepare import BLOCK, Ready, prepare_a, prepare_b
+from warpfrag.arithmetic.kernels.prepare import ANY_SPECIAL, BLOCK, Ready, prepare_a, prepare_b
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
-from warpfrag.arithmetic.kernels.scalar import fused_output, fused_step
+from warpfrag.arithmetic.kernels.scalar import fused_step
 from warpfrag.arithmetic.kernels.strip import (
     FAR,
     LEAST_COMMON,
@@ -36,6 +35,7 @@ from warpfrag.arithmetic.kernels.strip import (
     start_sums,
 )
 
+INFINITY = np.int32(255 << 23)  # bits of an f32
 PANEL = 16  # rows of a block of B that stay in the first cache while many rows of A pass
 ROWS_AT_ONCE = 256  # rows of A whose accumulators stay in the second cache while all panels of B pass
 
@@ -58,18 +58,29 @@ class Source(NamedTuple):
 
 @inner
 def cut_c(value: Real, fraction_bits: Whole) -> Real:
-    """C after a step without any product: cut to the kept bits; -0 becomes +0."""
+    """C after a step that keeps it: cut to the kept bits; -0 becomes +0."""
     mask = np.int32(-(1 << max(23 - fraction_bits, 0)))
     kept = f32_of_bits(np.int32(bits_of_f32(value) & mask)) + np.float32(0.0)
     return value if np.isnan(value) else kept
 
 
 @inner
+def has_no_sum(c: Real, top: Whole, pair: Whole) -> Flag:
+    """Whether a step keeps C: because it has no product but 0, or because C is infinite or NaN and no product is.
+
+    `top` is the largest sum of relative exponents, `pair` the sum of the largest exponents they are relative to.
+    """
+    c_is_finite = np.int32(bits_of_f32(c) & INFINITY) != INFINITY
+    return (pair < ANY_SPECIAL) & ((top < np.int8(0)) | (not c_is_finite))
+
+
+@inner
 def is_odd(c: Real, top: Whole, pair: Whole) -> Flag:
-    """Whether the vector rule does not cover an output that has a product; `pair` is what its groups allow."""
+    """Whether the vector rule does not cover the sum of an output that has one."""
     exponent_c = np.int32(np.int32(bits_of_f32(c) >> np.int32(23)) & np.int32(255)) - np.int32(127)
     reach = max(np.int32(pair + np.int32(np.int32(top) - np.int32(TOP))), np.int32(exponent_c))
-    return (top >= np.int8(0)) & ((top <= FAR) | (reach < LEAST_COMMON) | (reach > MOST_COMMON))
+    out_of_range = (pair >= ANY_SPECIAL) | (top <= FAR) | (reach < LEAST_COMMON) | (reach > MOST_COMMON)
+    return out_of_range & (not has_no_sum(c, top, pair))
 
 
 @inner
@@ -94,11 +105,12 @@ def redo_odd_outputs(
     """
     numbers = source.numbers
     any_odd = np.uint32(0)
-    for j in range(width):  # no branch, as most odd rows have outputs without any product, and nothing else
-        kept = cut_c(before[own + j], numbers[at.FRACTION_BITS])
-        held[at_line + j] = kept if tops[own + j] < np.int8(0) else held[at_line + j]
+    for j in range(width):  # no branch, as most odd rows have outputs that keep C, and nothing else
+        c, top = before[own + j], tops[own + j]
         pair = np.int32(a_largest + b_largest[at_group + j])
-        any_odd |= np.uint32(is_odd(before[own + j], tops[own + j], pair))
+        kept = cut_c(c, numbers[at.FRACTION_BITS])
+        held[at_line + j] = kept if has_no_sum(c, top, pair) else held[at_line + j]
+        any_odd |= np.uint32(is_odd(c, top, pair))
     if any_odd == np.uint32(0):
         return
     first = step * numbers[at.PRODUCTS]
@@ -297,45 +309,22 @@ def read_c(
 
 
 @entry
-def write_codes(
+def write_d(
     accumulators: Array,
-    a_flags: Array,
-    b_flags: Array,
-    source: Source,
-    c: Array,
-    out: Array,
+    numbers: Array,
+    codes: Array,
     first_row: Whole,
     last_row: Whole,
     first_block: Whole,
     last_block: Whole,
 ) -> None:
-    """Codes of D; outputs that meet an infinity or NaN of A or B are computed again, from codes."""
-    numbers = source.numbers
+    """D's codes."""
     for block in range(first_block, last_block):
         start = block * BLOCK
-        stop = min(start + BLOCK, out.shape[1])
-        any_column = False
-        for j in range(start, stop):
-            any_column |= b_flags[j] != 0
+        width = min(BLOCK, codes.shape[1] - start)
         for i in range(first_row, last_row):
-            for j in range(stop - start):
-                out[i, start + j] = write_accumulator(accumulators[block, i, j], numbers[at.D_FORMAT])
-            if not (a_flags[i] or any_column):
-                continue
-            for j in range(start, stop):
-                if a_flags[i] or b_flags[j]:
-                    out[i, j] = fused_output(
-                        source.a[i],
-                        source.b,
-                        c[i, j],
-                        j,
-                        source.order,
-                        source.rows[i] if source.rows.shape[0] > 0 else source.order,
-                        source.scale_a,
-                        source.scale_b,
-                        i,
-                        numbers,
-                    )
+            for j in range(width):
+                codes[i, start + j] = write_accumulator(accumulators[block, i, j], numbers[at.D_FORMAT])
 
 
 @entry
@@ -382,8 +371,6 @@ def fused_tiles(
         np.empty(blocks * steps * BLOCK, np.uint32),
     )
     a_met = np.empty((height, steps), np.uint32)
-    a_flags = np.empty(height, np.uint8)
-    b_flags = np.empty(width, np.uint8)
     accumulators = np.empty((blocks, height, min(BLOCK, (width + 7) & -8)), np.float32)
     zero = np.int64(0)  # a bare 0 would be a type of its own and compile everything twice
     for tile in range(first_tile, last_tile):
@@ -396,13 +383,10 @@ def fused_tiles(
             scale_b[tile] if scale_b.shape[0] > 0 else np.empty((0, 0), np.int32),
             numbers,
         )
-        b_flags[:] = 0
-        prepare_a(
-            source.a, order, source.rows, b_places, source.scale_a, numbers, ready_a, a_met, a_flags, zero, height
-        )
-        prepare_b(source.b, b_order, steps, source.scale_b, numbers, ready_b, b_flags, zero, blocks)
+        prepare_a(source.a, order, source.rows, b_places, source.scale_a, numbers, ready_a, a_met, zero, height)
+        prepare_b(source.b, b_order, steps, source.scale_b, numbers, ready_b, zero, blocks)
         read_c(c[tile], numbers, accumulators, zero, height, zero, blocks)
         for first_row in range(zero, height, ROWS_AT_ONCE):
             last_row = min(first_row + ROWS_AT_ONCE, height)
             fused_rows(ready_a, a_met, ready_b, b_places, source, accumulators, first_row, last_row, zero, blocks)
-        write_codes(accumulators, a_flags, b_flags, source, c[tile], out[tile], zero, height, zero, blocks)
+        write_d(accumulators, numbers, out[tile], zero, height, zero, blocks)

@@ -28,9 +28,8 @@ C_EMIN: Final = FRACTION_BITS + 5  # least exponent a C that is not 0 is read wi
 D_FORMAT: Final = FRACTION_BITS + 6
 STEPS: Final = FRACTION_BITS + 7  # steps of one instruction
 ADD_C_LAST: Final = FRACTION_BITS + 8  # steps start from zero, C is added afterwards, rounded to nearest
-STORED: Final = FRACTION_BITS + 9  # stored A elements of one instruction
-DEPTH: Final = FRACTION_BITS + 10  # K of one instruction
-LENGTH: Final = FRACTION_BITS + 11
+DEPTH: Final = FRACTION_BITS + 9  # K of one instruction
+LENGTH: Final = FRACTION_BITS + 10
 
 # Values of ROUND_TO.
 TO_F32_RZ: Final = 0

@@ -15,12 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner, woven
+from warpfrag.arithmetic.kernels.compiled import Array, Real, Whole, entry, inner, woven
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.scalar import power_of_two
 
 BLOCK = 512
 ZERO = np.int32(-30000)  # exponent of an element, or of a whole group, that is 0
+SPECIAL = np.int32(60000)  # exponent of an infinity or a NaN, and of a group with one or with a scale factor of NaN
+ANY_SPECIAL = np.int32(15000)  # the sum of two exponents is at least this if one of them is SPECIAL
 # A relative exponent is stored as NEAREST + (e - E), at least 0; that of an element that is 0 as NOTHING. So the sum
 # of two fits int8, and is negative just where a product is 0.
 NEAREST = 63
@@ -46,8 +48,8 @@ def decode(
     unused: Whole,
     sign_place: Whole,
     special_from: Whole,
-) -> tuple[Real, Whole, Flag]:
-    """The value, its exponent, and whether the code is infinite or NaN, which then reads as 0.
+) -> tuple[Real, Whole]:
+    """The value and its exponent; what is infinite or NaN reads as 0, with an exponent of its own.
 
     No branches, so that a loop over it becomes vector code.
     """
@@ -64,7 +66,8 @@ def decode(
     unit = f32_of_bits(np.int32(np.int32(np.int32(127) - fraction) << np.int32(23)))
     power = f32_of_bits(np.int32(np.int32(exponent + np.int32(127)) << np.int32(23)))
     value = f32_of_bits(np.int32(bits_of_f32(np.float32(significand) * unit * power) | sign))
-    return value, ZERO if significand == np.int32(0) else exponent, special
+    exponent = ZERO if significand == np.int32(0) else exponent
+    return value, SPECIAL if special else exponent
 
 
 @inner
@@ -72,6 +75,13 @@ def relate(exponent: Whole, largest: Whole) -> Whole:
     """The exponent of an element relative to the largest of its group."""
     relative = max(np.int32(np.int32(exponent - largest) + np.int32(NEAREST)), np.int32(0))
     return np.int8(np.int32(NOTHING) if exponent == ZERO else relative)
+
+
+@inner
+def scaled_exponent(largest: Whole, scale_exponent: Whole) -> Whole:
+    """The largest exponent of a group after scaling."""
+    scaled = largest if largest == ZERO else np.int32(largest + scale_exponent)
+    return SPECIAL if scale_exponent >= at.NAN_SCALE else scaled
 
 
 @entry
@@ -84,11 +94,10 @@ def prepare_a(
     numbers: Array,
     ready: Ready,
     met: Array,
-    flags: Array,
     first_row: Whole,
     last_row: Whole,
 ) -> None:
-    """Rows of A; `flags[row]` is set where a row holds a special.
+    """Rows of A.
 
     The bit of an element is that of the element of B it meets: for a dense A the one in the same place, for a sparse
     one that of row `rows[row, index]` of B. met[row, step] has the bits of the elements that are not 0.
@@ -112,14 +121,11 @@ def prepare_a(
         if rows.shape[0] > 0:
             for index in range(stored):
                 bits[index] = np.uint32(b_places[rows[row, index]]) % np.uint32(2 * length)
-        any_special = False
         for index in range(stored):
-            code = row_codes[index]
-            value, exponent, special = decode(code, fraction, bias, unused, sign_place, special_from)
+            value, exponent = decode(row_codes[index], fraction, bias, unused, sign_place, special_from)
             row_values[index] = value
             ready.values[row, index] = np.float64(value)
             exponents[index] = exponent
-            any_special |= special
         for step in range(ready.largest.shape[1]):
             first = np.uintp(step) * length
             top = ZERO
@@ -132,14 +138,12 @@ def prepare_a(
                 ready.relatives[row, index] = relate(exponents[index], top)
             if scale.size > 0:
                 scale_exponent = scale[row, step // numbers[at.STEPS]]
-                any_special |= scale_exponent >= at.NAN_SCALE
-                top = np.int32(top + scale_exponent) if top != ZERO else top
+                top = scaled_exponent(top, scale_exponent)
                 for index in range(first, first + length):
                     ready.values[row, index] *= power_of_two(scale_exponent)
             ready.largest[row, step] = top
             ready.negative[row, step] = below
             met[row, step] = met_here
-        flags[row] = any_special
 
 
 @woven
@@ -147,20 +151,16 @@ def scale_group(
     scale: Array,
     instruction: Whole,
     ready: Ready,
-    flags: Array,
     at_rows: Whole,
     group: Whole,
     at_group: Whole,
     start: Whole,
     width: Whole,
 ) -> None:
-    """Multiply a group by its scale factors; a column whose factor is NaN is flagged."""
+    """Multiply a group by its scale factors."""
     for column in range(width):
         scale_exponent = scale[instruction, start + column]
-        if scale_exponent >= at.NAN_SCALE:
-            flags[start + column] = 1
-        elif ready.largest[at_group + column] != ZERO:
-            ready.largest[at_group + column] += scale_exponent
+        ready.largest[at_group + column] = scaled_exponent(ready.largest[at_group + column], scale_exponent)
     for index in range(group):
         at_row = at_rows + np.uintp(index) * np.uintp(BLOCK)
         for column in range(width):
@@ -175,7 +175,6 @@ def prepare_b(
     scale: Array,
     numbers: Array,
     ready: Ready,
-    flags: Array,
     first_block: Whole,
     last_block: Whole,
 ) -> None:
@@ -210,10 +209,9 @@ def prepare_b(
                 k = order[first + index]
                 for column in range(width):
                     code = codes[k, start + column]
-                    value, exponent, special = decode(code, fraction, bias, unused, sign_place, special_from)
+                    value, exponent = decode(code, fraction, bias, unused, sign_place, special_from)
                     line[column] = value
                     exponents[at_line + column] = exponent
-                    flags[start + column] |= np.uint8(special)
                 bit = np.uint32(index)
                 for column in range(width):
                     value = line[column]
@@ -234,4 +232,4 @@ def prepare_b(
                     ready.relatives[at_row + column] = np.int8(NEAREST)
             if scale.size > 0:
                 instruction = first // numbers[at.DEPTH]
-                scale_group(scale, instruction, ready, flags, at_rows, group, at_group, start, width)
+                scale_group(scale, instruction, ready, at_rows, group, at_group, start, width)

@@ -1,4 +1,4 @@
-"""One output at a time, from codes, with every special value: what the vector loop leaves aside.
+"""One step of one output, from codes, with every special value: what the vector loop leaves aside.
 
 The same rule as `warpfrag.arithmetic.reference`, in machine integers: no term reaches 2**63.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from warpfrag.arithmetic.kernels import parameters as at
 from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits
-from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, round_step, write_accumulator
+from warpfrag.arithmetic.kernels.rounding import round_step
 
 FINITE = 0
 INFINITE = 1
@@ -117,51 +117,3 @@ def fused_step(
         shift = exponent_a + exponent_b + scale - common + keep - point
         total += shifted(significand_a * significand_b, shift)
     return round_step(np.float64(total) * power_of_two(common - keep), numbers[at.ROUND_TO])
-
-
-@inner
-def add_rounded(accumulator: Real, part: Real, d_format: Whole) -> Real:
-    """The ordinary addition that ends an expanded instruction: f32 (FADD) or f16 (HADD2), to nearest."""
-    if d_format == at.IS_F16:
-        return round_f16(accumulator + part)
-    return np.float64(np.float32(accumulator) + np.float32(part))
-
-
-@inner
-def fused_output(
-    a_codes: Array,
-    b_codes: Array,
-    c_code: Whole,
-    column: Whole,
-    order: Array,
-    rows: Array,
-    scale_a: Array,
-    scale_b: Array,
-    row: Whole,
-    numbers: Array,
-) -> Whole:
-    """All steps of all instructions for one output; `order` and `rows` cover the whole K in the order of adding."""
-    length = numbers[at.PRODUCTS]
-    steps = numbers[at.STEPS]
-    accumulator: Real = np.float64(read_accumulator(c_code, numbers[at.C_FORMAT]))
-    least = numbers[at.C_EMIN]
-    for instruction in range(order.size // numbers[at.STORED]):
-        scale = np.int64(0)
-        if scale_a.size > 0:
-            scale = np.int64(scale_a[row, instruction]) + np.int64(scale_b[instruction, column])
-        part = 0.0 if numbers[at.ADD_C_LAST] else accumulator
-        for step in range(steps):
-            first = (instruction * steps + step) * length
-            part = fused_step(
-                part,
-                least,
-                a_codes,
-                b_codes,
-                column,
-                order[first : first + length],
-                rows[first : first + length],
-                scale,
-                numbers,
-            )
-        accumulator = add_rounded(accumulator, part, numbers[at.D_FORMAT]) if numbers[at.ADD_C_LAST] else part
-    return write_accumulator(np.float32(accumulator), numbers[at.D_FORMAT])
