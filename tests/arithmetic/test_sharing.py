@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from arithmetic_cases import code_type, instruction, operand_shapes, stored_columns
 
-from warpfrag.arithmetic import matmul, plan
+from warpfrag.arithmetic import fast, matmul, plan
+from warpfrag.arithmetic.fused import fused_numbers
 from warpfrag.arithmetic.kernels import compiled, fused, scalar
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, WarpfragError
 from warpfrag.formats import FORMATS
 
 FORMS = [
@@ -162,6 +165,8 @@ WIDENED = plan(instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_90")
         (F16, {"scale_a": lambda _: np.zeros((1, 4, 1), np.uint8)}, "scale_a: expected none"),
         (SPARSE, {"columns": lambda _: None}, "a sparse plan takes columns"),
         (SPARSE, {"columns": lambda columns: columns[:, :, :-1]}, "a sparse plan takes columns"),
+        (SPARSE, {"columns": lambda columns: columns + 10**6}, "their own eight columns"),
+        (SPARSE, {"columns": lambda columns: columns[:, :, ::-1]}, "their own eight columns"),
         (SCALED, {"scale_b": lambda _: None}, "scale_b: expected shape"),
         (SCALED, {"scale_a": lambda scale: scale[:, :-1]}, "scale_a: expected shape"),
         (
@@ -180,12 +185,31 @@ def test_operands_that_do_not_fit_are_refused(steps, change, complaint):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_rounding_mode_is_as_it_was(threads):
+def test_the_rounding_mode_is_to_nearest_again(threads):
     """The kernels of the fused rule round towards zero; a tenth, to nearest, is rounded away from it."""
     steps = plan(*FORMS[0])
     matmul(steps, **draw(steps, 70, 530, 8), threads=threads)
     tenths = np.array([1.0, -1.0]) / np.array([10.0, 10.0])
     assert [tenth.hex() for tenth in tenths.tolist()] == ["0x1.999999999999ap-4", "-0x1.999999999999ap-4"]
+
+
+def test_a_process_that_flushes_subnormals_is_refused(monkeypatch):
+    assert not fast._flushes_subnormals()
+    fast._engine.cache_clear()
+    monkeypatch.setattr(fast, "_flushes_subnormals", lambda: True)
+    with pytest.raises(WarpfragError, match="makes zeros of subnormal numbers"):
+        matmul(F16, **draw(F16, 4, 8, 1))
+
+
+@pytest.mark.parametrize(
+    "change", [{"fraction_bits": 26}, {"products": 6, "places": 6}, {"products": 64, "places": 64}]
+)
+def test_a_unit_that_the_kernels_cannot_hold_is_refused(change):
+    places = tuple(range(change.pop("places", 16)))
+    step = F16.fused_steps[0]
+    changed = replace(step, places=places, unit=replace(step.unit, **change))
+    with pytest.raises(ValueError, match="the kernels of the fused rule keep at most 25 fraction bits"):
+        fused_numbers(replace(F16, steps=(changed,)))
 
 
 @pytest.mark.parametrize("kernel", [fused.fused_rows, fused.finish_with_c, scalar.fused_step])

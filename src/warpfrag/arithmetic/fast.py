@@ -8,7 +8,7 @@ function runs a batch of instructions (K equal to the instruction's) and a whole
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from warpfrag.arithmetic.engines import Engine, engine_for
 from warpfrag.arithmetic.operands import Operands
 from warpfrag.codes import code_dtype
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, WarpfragError
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -26,7 +26,22 @@ if TYPE_CHECKING:
 
     Codes = NDArray[Any]
 
-_engine = lru_cache(maxsize=None)(engine_for)
+
+@cache
+def _engine(plan: Plan) -> Engine:
+    """The engine of a plan; refused where it could not be right."""
+    if _flushes_subnormals():
+        msg = (
+            "this process makes zeros of subnormal numbers (flush-to-zero; libraries built with -ffast-math and "
+            "torch.set_flush_denormal switch it on): results would be wrong; switch it off, or use another process"
+        )
+        raise WarpfragError(msg)
+    return engine_for(plan)
+
+
+def _flushes_subnormals() -> bool:
+    """Whether float operations of this thread give 0 where they should give a subnormal number."""
+    return bool(np.nextafter(0.0, 1.0) * np.float64(1.0) == 0.0)
 
 
 def matmul(
@@ -42,7 +57,8 @@ def matmul(
 ) -> Codes:
     """D's codes [T, M, N] from the codes of A, B and C.
 
-    A sparse plan takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element. A
+    A sparse plan takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
+    `sparsity.logical_columns` gives them: each in its chunk, no two the same. A
     block-scaled plan takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
     the result does not depend on it.
     """
@@ -51,8 +67,7 @@ def matmul(
     code_type = code_dtype(FORMATS[plan.d])
     if c.size == 0:
         return np.empty(c.shape, code_type)
-    engine: Engine = _engine(plan)
-    return engine.run(operands, threads).astype(code_type, copy=False)
+    return _engine(plan).run(operands, threads).astype(code_type, copy=False)
 
 
 def _check(plan: Plan, operands: Operands) -> None:
@@ -76,6 +91,9 @@ def _check(plan: Plan, operands: Operands) -> None:
         raise InvalidOperand(msg)
     if plan.is_sparse != (columns is not None) or (columns is not None and columns.shape != a.shape):
         msg = "a sparse plan takes columns of the shape of a" if plan.is_sparse else "a dense plan takes no columns"
+        raise InvalidOperand(msg)
+    if columns is not None and (columns >> 3 != np.arange(stored) >> 2).any():
+        msg = "columns: four stored elements meet four of their own eight columns; found one elsewhere"
         raise InvalidOperand(msg)
     scales = plan.scales * (depth // plan.k)
     for name, scale, expected in (

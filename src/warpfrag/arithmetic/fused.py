@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 LINE = 64
 """Bytes: arrays start at a line of the cache."""
-_NO_COLUMNS = np.empty((0, 0, 0), np.int32)
+MOST_BITS = 25
+"""Fraction bits for which `kernels.strip` is proved."""
+MOST_PRODUCTS = 32
+"""Products of a step: one bit of a word for each element of B that may be met."""
+_NONE = np.empty((0, 0, 0), np.int32)
 
 
 class Fused:
@@ -76,9 +80,9 @@ class Fused:
         wide_a = np.ascontiguousarray(a, np.uint32)
         wide_b = np.ascontiguousarray(b, np.uint32)
         wide_c = np.ascontiguousarray(c, np.uint32)
-        met = _NO_COLUMNS if columns is None else np.ascontiguousarray(columns, np.int32)
-        exponents_a = _NO_COLUMNS if scale_a is None else _powers_of_two(scale_a)
-        exponents_b = _NO_COLUMNS if scale_b is None else _powers_of_two(scale_b)
+        met = _NONE if columns is None else np.ascontiguousarray(columns, np.int32)
+        exponents_a = _NONE if scale_a is None else _powers_of_two(scale_a)
+        exponents_b = _NONE if scale_b is None else _powers_of_two(scale_b)
         order = self.order(b.shape[1])
         out = np.empty(c.shape, np.uint32)
         work = wide_a.size * b.shape[2]
@@ -114,6 +118,17 @@ def fused_numbers(plan: Plan) -> NDArray[np.int64]:
     if unit is None:
         msg = "a fused step always has a unit"
         raise TypeError(msg)
+    places = len(steps[0].places)
+    if (
+        unit.fraction_bits > MOST_BITS
+        or places % 4
+        or places > (MOST_PRODUCTS // 2 if plan.is_sparse else MOST_PRODUCTS)
+    ):
+        msg = (
+            f"unit {unit.unit}: the kernels of the fused rule keep at most {MOST_BITS} fraction bits, and add products "
+            f"by fours, at most {MOST_PRODUCTS} (sparse: half of it); got {unit.fraction_bits} bits, {places} products"
+        )
+        raise ValueError(msg)
     numbers = np.zeros(at.LENGTH, np.int64)
     for base, name in ((at.FORMAT_A, plan.operand_a), (at.FORMAT_B, plan.operand_b)):
         row = FORMATS[name]
@@ -123,7 +138,7 @@ def fused_numbers(plan: Plan) -> NDArray[np.int64]:
         numbers[base + at.SIGN_PLACE] = row.bits - 1
         numbers[base + at.SPECIAL_FROM], numbers[base + at.INFINITY] = _specials(row)
     numbers[at.FRACTION_BITS] = unit.fraction_bits
-    numbers[at.PRODUCTS] = len(steps[0].places)
+    numbers[at.PRODUCTS] = places
     numbers[at.ZERO_EXPONENT] = unit.zero_exponent
     numbers[at.ROUND_TO] = {"RZ-FP32": at.TO_F32_RZ, "RNE-FP16": at.TO_F16_RN, "RZ-E8M13": at.TO_E8M13_RZ}[
         unit.rounding
@@ -134,7 +149,6 @@ def fused_numbers(plan: Plan) -> NDArray[np.int64]:
     numbers[at.D_FORMAT] = at.IS_F16 if plan.d == "f16" else at.IS_F32
     numbers[at.STEPS] = len(steps)
     numbers[at.ADD_C_LAST] = any(step.do == "add_c" for step in plan.steps)
-    numbers[at.DEPTH] = plan.k
     return numbers
 
 
@@ -178,7 +192,7 @@ def _share_fused_tile(
     kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32, np.uint32]  # of the fields of Ready
     shapes_a = [(strips * STRIP, order.size)] * 2 + [(height, steps)] * 2
     shapes_b = [(blocks * b_order.size * BLOCK,)] * 2 + [(blocks * steps * BLOCK,)] * 2
-    *fields, a_met, accumulators = _carve(
+    *fields, a_nonzero, accumulators = _carve(
         *zip(shapes_a, kinds, strict=True),
         *zip(shapes_b, kinds, strict=True),
         ((height, steps), np.uint32),
@@ -191,7 +205,7 @@ def _share_fused_tile(
     source = Source(a, b, order, rows, scale_a, scale_b, numbers)
 
     def prepare_rows(first: int, last: int) -> None:
-        prepare_a(a, order, rows, b_places, scale_a, numbers, ready_a, a_met, first, last)
+        prepare_a(a, order, rows, b_places, scale_a, numbers, ready_a, a_nonzero, first, last)
 
     def prepare_blocks(first: int, last: int) -> None:
         prepare_b(b, b_order, steps, scale_b, numbers, ready_b, first, last)
@@ -199,7 +213,7 @@ def _share_fused_tile(
     def multiply(first_strip: int, last_strip: int, *some_blocks: int) -> None:
         part = (first_strip * STRIP, min(last_strip * STRIP, height), *some_blocks)
         read_c(c, numbers, accumulators, *part)
-        fused_rows(ready_a, a_met, ready_b, b_places, source, accumulators, *part)
+        fused_rows(ready_a, a_nonzero, ready_b, b_places, source, accumulators, *part)
         write_d(accumulators, numbers, out, *part)
 
     pieces = 4 * threads
@@ -219,7 +233,8 @@ def _carve(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[An
     """
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
     starts = [0, *accumulate(-(-size // LINE) * LINE for size in sizes)]
-    memory = np.empty(starts[-1], np.uint8)
+    memory = np.empty(starts[-1] + LINE, np.uint8)
+    memory = memory[-memory.ctypes.data % LINE :]
     return [
         memory[start : start + size].view(kind).reshape(shape)
         for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=False)

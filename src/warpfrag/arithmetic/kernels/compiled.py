@@ -25,7 +25,6 @@ Flag: TypeAlias = Any
 KERNELS_DIGEST = hashlib.sha256(
     b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
 ).hexdigest()
-INNER: dict[str, Any] = {"cache": True, "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def _tie_cache(dispatcher: Any) -> Any:  # noqa: ANN401
@@ -42,7 +41,8 @@ def entry(function: Callable[..., Any]) -> Any:  # noqa: ANN401 (numba decides t
 
 def inner(function: Callable[..., Any]) -> Any:  # noqa: ANN401
     """Compile a function that only other kernels call: without the wrappers that a call from Python needs."""
-    return _tie_cache(njit(**INNER)(function))
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # unknown to numba's stubs
+    return _tie_cache(njit(cache=True, nogil=True, **options)(function))
 
 
 def woven(function: Callable[..., Any]) -> Any:  # noqa: ANN401

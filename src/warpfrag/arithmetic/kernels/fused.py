@@ -26,8 +26,9 @@ from warpfrag.arithmetic.kernels.strip import (
     WIDE,
     add_c,
     add_four,
-    find_far,
+    biased_exponent,
     largest_of_four,
+    mark_far,
     over_sparse_strip,
     over_strip,
     round_to_f16,
@@ -35,8 +36,7 @@ from warpfrag.arithmetic.kernels.strip import (
     start_sums,
 )
 
-INFINITY = np.int32(255 << 23)  # bits of an f32
-PANEL = 16  # rows of a block of B that stay in the first cache while many rows of A pass
+PANEL = 16  # elements of a row of A, or one instruction's, whose rows of B stay in a near cache while many rows pass
 ROWS_AT_ONCE = 256  # rows of A whose accumulators stay in the second cache while all panels of B pass
 
 
@@ -65,22 +65,21 @@ def cut_c(value: Real, fraction_bits: Whole) -> Real:
 
 
 @inner
-def has_no_sum(c: Real, top: Whole, pair: Whole) -> Flag:
+def keeps_c(c: Real, top: Whole, pair: Whole) -> Flag:
     """Whether a step keeps C: because it has no product but 0, or because C is infinite or NaN and no product is.
 
     `top` is the largest sum of relative exponents, `pair` the sum of the largest exponents they are relative to.
     """
-    c_is_finite = np.int32(bits_of_f32(c) & INFINITY) != INFINITY
-    return (pair < ANY_SPECIAL) & ((top < np.int8(0)) | (not c_is_finite))
+    return (pair < ANY_SPECIAL) & ((top < np.int8(0)) | (biased_exponent(c) == np.int32(255)))
 
 
 @inner
 def is_odd(c: Real, top: Whole, pair: Whole) -> Flag:
     """Whether the vector rule does not cover the sum of an output that has one."""
-    exponent_c = np.int32(np.int32(bits_of_f32(c) >> np.int32(23)) & np.int32(255)) - np.int32(127)
-    reach = max(np.int32(pair + np.int32(np.int32(top) - np.int32(TOP))), np.int32(exponent_c))
+    exponent_c = np.int32(biased_exponent(c) - np.int32(127))
+    reach = max(np.int32(pair + np.int32(np.int32(top) - np.int32(TOP))), exponent_c)
     out_of_range = (pair >= ANY_SPECIAL) | (top <= FAR) | (reach < LEAST_COMMON) | (reach > MOST_COMMON)
-    return out_of_range & (not has_no_sum(c, top, pair))
+    return out_of_range & (not keeps_c(c, top, pair))
 
 
 @inner
@@ -109,7 +108,7 @@ def redo_odd_outputs(
         c, top = before[own + j], tops[own + j]
         pair = np.int32(a_largest + b_largest[at_group + j])
         kept = cut_c(c, numbers[at.FRACTION_BITS])
-        held[at_line + j] = kept if has_no_sum(c, top, pair) else held[at_line + j]
+        held[at_line + j] = kept if keeps_c(c, top, pair) else held[at_line + j]
         any_odd |= np.uint32(is_odd(c, top, pair))
     if any_odd == np.uint32(0):
         return
@@ -145,7 +144,7 @@ def finish_with_c(accumulators: Array, at_line: Whole, made: Array, own: Whole, 
 @entry
 def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts would count every array in and out)
     a: Ready,
-    a_met: Array,
+    a_nonzero: Array,
     b: Ready,
     b_places: Array,
     source: Source,
@@ -157,8 +156,9 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
 ) -> None:
     """Run all steps for some rows and column blocks on `accumulators`: C on entry, D on return.
 
-    b_places[row] is where a row of B lies among the lines of b. `accumulators` is [block, M, columns of a block], a
-    multiple of 8 of them (see `read_c`). `first_row` starts a strip, and `a` has elements for whole strips.
+    b_places[row] is where a row of B lies among the lines of b. `accumulators` is [block, M, columns of a block]; the
+    columns are a multiple of 8, so that vector code has no rest. `first_row` starts a strip, and `a` has elements for
+    whole strips.
     """
     numbers, rows = source.numbers, source.rows
     sparse = rows.shape[0] > 0
@@ -221,13 +221,13 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                         )
                     else:
                         over_strip(largest_of_four, tops, a.relatives, strip, first, last, b.relatives, at_first, width)
-                    find_far(odd, strip_rows, tops, width)
+                    mark_far(odd, strip_rows, tops, width)
                     start_sums(
                         words,
                         odd,
                         strip_rows,
                         a,
-                        a_met,
+                        a_nonzero,
                         strip,
                         step,
                         b,
@@ -292,7 +292,7 @@ def read_c(
     first_block: Whole,
     last_block: Whole,
 ) -> None:
-    """C as float32, block after block; columns past N hold 1, which asks for nothing special.
+    """C as float32, block after block; columns past N hold 1 at first, and what becomes of them is never read.
 
     A step makes +0 of -0; where it is a step that C enters, that is done here.
     """
@@ -370,7 +370,7 @@ def fused_tiles(
         np.empty(blocks * steps * BLOCK, np.int32),
         np.empty(blocks * steps * BLOCK, np.uint32),
     )
-    a_met = np.empty((height, steps), np.uint32)
+    a_nonzero = np.empty((height, steps), np.uint32)
     accumulators = np.empty((blocks, height, min(BLOCK, (width + 7) & -8)), np.float32)
     zero = np.int64(0)  # a bare 0 would be a type of its own and compile everything twice
     for tile in range(first_tile, last_tile):
@@ -383,10 +383,10 @@ def fused_tiles(
             scale_b[tile] if scale_b.shape[0] > 0 else np.empty((0, 0), np.int32),
             numbers,
         )
-        prepare_a(source.a, order, source.rows, b_places, source.scale_a, numbers, ready_a, a_met, zero, height)
+        prepare_a(source.a, order, source.rows, b_places, source.scale_a, numbers, ready_a, a_nonzero, zero, height)
         prepare_b(source.b, b_order, steps, source.scale_b, numbers, ready_b, zero, blocks)
         read_c(c[tile], numbers, accumulators, zero, height, zero, blocks)
         for first_row in range(zero, height, ROWS_AT_ONCE):
             last_row = min(first_row + ROWS_AT_ONCE, height)
-            fused_rows(ready_a, a_met, ready_b, b_places, source, accumulators, first_row, last_row, zero, blocks)
+            fused_rows(ready_a, a_nonzero, ready_b, b_places, source, accumulators, first_row, last_row, zero, blocks)
         write_d(accumulators, numbers, out[tile], zero, height, zero, blocks)

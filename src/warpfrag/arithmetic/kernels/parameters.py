@@ -28,8 +28,7 @@ C_EMIN: Final = FRACTION_BITS + 5  # least exponent a C that is not 0 is read wi
 D_FORMAT: Final = FRACTION_BITS + 6
 STEPS: Final = FRACTION_BITS + 7  # steps of one instruction
 ADD_C_LAST: Final = FRACTION_BITS + 8  # steps start from zero, C is added afterwards, rounded to nearest
-DEPTH: Final = FRACTION_BITS + 9  # K of one instruction
-LENGTH: Final = FRACTION_BITS + 10
+LENGTH: Final = FRACTION_BITS + 9
 
 # Values of ROUND_TO.
 TO_F32_RZ: Final = 0

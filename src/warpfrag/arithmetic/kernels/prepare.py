@@ -93,14 +93,15 @@ def prepare_a(
     scale: Array,
     numbers: Array,
     ready: Ready,
-    met: Array,
+    nonzero: Array,
     first_row: Whole,
     last_row: Whole,
 ) -> None:
     """Rows of A.
 
     The bit of an element is that of the element of B it meets: for a dense A the one in the same place, for a sparse
-    one that of row `rows[row, index]` of B. met[row, step] has the bits of the elements that are not 0.
+    one that of row `rows[row, index]` of B; no two elements of a step meet the same, and all meet the step's group.
+    nonzero[row, step] has the bits of the elements that are not 0.
     """
     fraction = np.int32(numbers[at.FORMAT_A + at.FRACTION])
     bias = np.int32(numbers[at.FORMAT_A + at.BIAS])
@@ -129,11 +130,11 @@ def prepare_a(
         for step in range(ready.largest.shape[1]):
             first = np.uintp(step) * length
             top = ZERO
-            below = met_here = np.uint32(0)
+            below = present = np.uint32(0)
             for index in range(first, first + length):
                 top = max(top, exponents[index])
                 below |= np.uint32(row_values[index] < np.float32(0.0)) << bits[index]
-                met_here |= np.uint32(row_values[index] != np.float32(0.0)) << bits[index]
+                present |= np.uint32(row_values[index] != np.float32(0.0)) << bits[index]
             for index in range(first, first + length):
                 ready.relatives[row, index] = relate(exponents[index], top)
             if scale.size > 0:
@@ -143,7 +144,7 @@ def prepare_a(
                     ready.values[row, index] *= power_of_two(scale_exponent)
             ready.largest[row, step] = top
             ready.negative[row, step] = below
-            met[row, step] = met_here
+            nonzero[row, step] = present
 
 
 @woven
@@ -178,7 +179,7 @@ def prepare_b(
     first_block: Whole,
     last_block: Whole,
 ) -> None:
-    """Rows `order` of B, block after block; columns past N are harmless zeros.
+    """Rows `order` of B, block after block; columns past N, up to a multiple of 8, are zeros.
 
     The results are flat: of `values` and `relatives` element (block, row, column) is at (block * rows + row) * BLOCK
     + column; the others have one row per group instead.
@@ -199,7 +200,7 @@ def prepare_b(
         padded = np.uintp((np.int64(width) + 7) & -8)
         for first in range(0, rows, group):
             at_rows = np.uintp(block * rows + first) * wide
-            at_group = np.uintp((block * (rows // group) + first // group) * BLOCK)
+            at_group = np.uintp((block * steps + first // group) * BLOCK)
             for column in range(padded):
                 ready.largest[at_group + column] = ZERO if column < width else np.int32(0)
                 ready.negative[at_group + column] = np.uint32(0)
@@ -231,5 +232,5 @@ def prepare_b(
                     ready.values[at_row + column] = 0.0
                     ready.relatives[at_row + column] = np.int8(NEAREST)
             if scale.size > 0:
-                instruction = first // numbers[at.DEPTH]
+                instruction = first // group // numbers[at.STEPS]
                 scale_group(scale, instruction, ready, at_rows, group, at_group, start, width)

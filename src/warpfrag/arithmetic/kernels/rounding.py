@@ -8,7 +8,6 @@ from warpfrag.arithmetic.kernels.compiled import Real, Whole, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, bits_of_f64, f32_of_bits, f64_of_bits
 from warpfrag.arithmetic.kernels.parameters import IS_F16, TO_E8M13_RZ, TO_F16_RN
 
-SIGN_F32 = np.int32(-(1 << 31))
 NAN_F32 = np.uint32(0x7FFFFFFF)
 NAN_F16 = np.uint32(0x7FFF)
 OVERFLOW_F32 = 2.0**128

@@ -19,7 +19,10 @@ NOT_A_NUMBER = 2
 
 @inner
 def unpack(code: Whole, numbers: Array, base: Whole) -> tuple[Whole, Whole, Whole]:
-    """Class, exponent, and signed significand (in units of 2**-fraction) of an operand code."""
+    """Class, exponent, and signed significand (in units of 2**-fraction) of an operand code.
+
+    Of an infinity or a NaN the significand has the sign, and no other meaning.
+    """
     wide = np.int64(code)
     sign_place = numbers[base + at.SIGN_PLACE]
     negative = (wide >> sign_place) & 1
@@ -44,7 +47,7 @@ def exponent_of(value: Real, least: Whole) -> Whole:
 
 @inner
 def power_of_two(exponent: Whole) -> Real:
-    """2**exponent in float64's normal range."""
+    """2**exponent, an exponent of float64's normal range; of any other, something."""
     return f64_of_bits(np.int64(exponent + 1023) << 52)
 
 

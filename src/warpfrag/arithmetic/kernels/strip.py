@@ -8,15 +8,16 @@
 Why a float64 sum cuts each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53 of
 them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards zero
 for a product above zero. For one below zero it is one grid too far, except where the product lies on the grid. There
-is no exception once every element of B is larger by 2**-30 of itself (`prepare.NUDGE`): a product has at most 22 bits
-and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not has still
-not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids higher:
-`start_sums` counts them by their signs.
+is no exception once every element of B, and C, is larger by 2**-30 of itself (`prepare.NUDGE`): a product has at most
+22 bits and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not has
+still not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids
+higher: `start_sums` counts them by their signs. A 0 of A has no sign; a 0 of B is made so small a number above zero
+(`prepare.TINY`) that its products are counted like any other.
 
 A row is *odd* if it has an output that all this does not cover; `fused` does those again.
 
-Rows of the strip lie BLOCK apart in `tops` and `sums`. Indices are unsigned because a signed one might count from the
-end, which is no vector code.
+`strip` is the first row of the strip. Its rows lie BLOCK apart in `tops` and `sums`. Indices are unsigned because a
+signed one might count from the end, which is no vector code.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from warpfrag.arithmetic.kernels.llvm import (
     fused_multiply_add,
 )
 from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, NUDGE, Ready
+from warpfrag.arithmetic.kernels.rounding import OVERFLOW_F16
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +46,9 @@ Four: TypeAlias = "tuple[Real, Real, Real, Real]"
 STRIP = 4  # rows of A that pass together: an element of B once loaded meets them all
 TOP = 2 * NEAREST  # the sum of two relative exponents that are the largest of their groups
 FAR = np.int8(TOP - NEAREST)  # sums up to here may be too large: one of the two may have been raised to 0
-LEAST_COMMON = np.int32(-100)  # every sum is then 0 or a normal f32
+LEAST_COMMON = np.int32(-100)  # every sum is then 0 or a normal f32: the grid is 2**-125 at least
 MOST_COMMON = np.int32(120)  # 32 products and C are then below 2**128
-EXPONENT = np.int64(2047 << 52)
+EXPONENT = np.int64(2047 << 52)  # mask of a float64's exponent
 HALF = np.int32(1 << 19)  # in the upper word of a float64: one half after the leading one
 
 WIDE = np.uintp(BLOCK)
@@ -140,8 +142,8 @@ def over_sparse_strip(
 
 
 @inner
-def find_far(odd: Array, rows: Whole, tops: Array, width: Whole) -> None:
-    """A row is odd if any largest sum cannot be relied on, or says that there is no product but 0."""
+def mark_far(odd: Array, rows: Whole, tops: Array, width: Whole) -> None:
+    """Mark rows odd in which any largest sum cannot be relied on, or says that there is no product but 0."""
     for row in range(rows):
         own = np.uintp(row) * WIDE
         deepest = np.int8(TOP)
@@ -151,12 +153,18 @@ def find_far(odd: Array, rows: Whole, tops: Array, width: Whole) -> None:
 
 
 @inner
+def biased_exponent(value: Real) -> Whole:
+    """The exponent of an f32 as it is stored."""
+    return np.int32(np.int32(bits_of_f32(value) >> np.int32(23)) & np.int32(255))
+
+
+@inner
 def start_sums(
     words: Array,
     odd: Array,
     rows: Whole,
     a: Ready,
-    a_met: Array,
+    a_nonzero: Array,
     strip: Whole,
     step: Whole,
     b: Ready,
@@ -172,7 +180,7 @@ def start_sums(
 ) -> None:
     """For each output the float64 that its sum starts from, as two words, the lower one first. C is never -0.
 
-    A row is odd if any output has a common exponent out of range, which C's infinities and NaNs are, too.
+    A row becomes odd if any output has a common exponent out of range, as it is with any infinity or NaN.
     """
     narrow = least > -127 or floor > LEAST_COMMON  # a floor further down is never reached here
     lowest = np.int32(least + 127)
@@ -184,18 +192,18 @@ def start_sums(
         own = np.uintp(row) * WIDE
         at_row = at_line + np.uintp(row) * next_line
         pair_offset = np.int32(a.largest[i, step] + 127 - TOP)  # exponents are biased as in f32 from here on
-        negative, met = a.negative[i, step], a_met[i, step]
+        negative, nonzero = a.negative[i, step], a_nonzero[i, step]
         reach = np.uint32(0)
         for j in range(width):
             value = held[at_row + j]
-            exponent_c = np.int32(np.int32(bits_of_f32(value) >> np.int32(23)) & np.int32(255))
+            exponent_c = biased_exponent(value)
             if narrow:
                 exponent_c = max(exponent_c, lowest) if exponent_c > np.int32(0) else exponent_c
                 exponent_c = max(exponent_c, zero_exponent)
             pair = np.int32(b.largest[at_group + j] + pair_offset)
             common = max(np.int32(pair + np.int32(tops[own + j])), exponent_c)
             reach = max(reach, np.uint32(np.int32(common - origin)))
-            below = count_ones((negative ^ b.negative[at_group + j]) & met)
+            below = count_ones((negative ^ b.negative[at_group + j]) & nonzero)
             below += np.uint32(bits_of_f32(value)) >> np.uint32(31)
             lower = own + own + j + j
             words[lower] = np.int32(below)
@@ -247,6 +255,6 @@ def round_to_f16(held: Array, at_line: Whole, next_line: Whole, sums: Array, row
             exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
             shift = f64_of_bits(np.int64((exponent + 42) << 52) | np.int64(1 << 51))
             rounded = (exact + shift) - shift
-            rounded = np.inf if rounded >= 65536.0 else rounded
-            rounded = -np.inf if rounded <= -65536.0 else rounded
+            rounded = np.inf if rounded >= OVERFLOW_F16 else rounded
+            rounded = -np.inf if rounded <= -OVERFLOW_F16 else rounded
             held[at_row + j] = np.float32(rounded)
