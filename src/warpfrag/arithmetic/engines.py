@@ -13,6 +13,7 @@ import numpy as np
 from warpfrag.arithmetic.fused import Fused
 from warpfrag.arithmetic.kernels import parameters as at
 from warpfrag.arithmetic.sharing import LARGE_TILE, count_threads, share, share_tiles_or_rows
+from warpfrag.errors import WarpfragError
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -228,8 +229,19 @@ class Grouped:
         return out
 
 
+def flushes_subnormals() -> bool:
+    """Whether float operations of this thread give 0 where they should give a subnormal number."""
+    return bool(np.nextafter(0.0, 1.0) * np.float64(1.0) == 0.0)
+
+
 def engine_for(plan: Plan) -> Engine:
-    """The family that runs a plan."""
+    """The family that runs a plan; refused where it could not be right."""
+    if flushes_subnormals():
+        msg = (
+            "this process makes zeros of subnormal numbers (flush-to-zero; libraries built with -ffast-math and "
+            "torch.set_flush_denormal switch it on): results would be wrong; switch it off, or use another process"
+        )
+        raise WarpfragError(msg)
     engines: dict[str, Callable[[Plan], Engine]] = {
         "fused": Fused,
         "scaled": Fused,

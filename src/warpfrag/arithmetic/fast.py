@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.engines import Engine, engine_for
+from warpfrag.arithmetic.engines import engine_for
 from warpfrag.arithmetic.operands import Operands
 from warpfrag.codes import code_dtype
-from warpfrag.errors import InvalidOperand, WarpfragError
+from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -26,22 +26,7 @@ if TYPE_CHECKING:
 
     Codes = NDArray[Any]
 
-
-@cache
-def _engine(plan: Plan) -> Engine:
-    """The engine of a plan; refused where it could not be right."""
-    if _flushes_subnormals():
-        msg = (
-            "this process makes zeros of subnormal numbers (flush-to-zero; libraries built with -ffast-math and "
-            "torch.set_flush_denormal switch it on): results would be wrong; switch it off, or use another process"
-        )
-        raise WarpfragError(msg)
-    return engine_for(plan)
-
-
-def _flushes_subnormals() -> bool:
-    """Whether float operations of this thread give 0 where they should give a subnormal number."""
-    return bool(np.nextafter(0.0, 1.0) * np.float64(1.0) == 0.0)
+_engine = cache(engine_for)
 
 
 def matmul(

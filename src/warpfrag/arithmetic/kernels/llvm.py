@@ -59,16 +59,16 @@ TO_NEAREST = np.int32(1)
 def set_rounding(_typing_context: Any, _mode: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
     """Make float operations of this thread round as told, from here on.
 
-    LLVM takes float operations to be the same everywhere, and may move them across this. The barriers hold loads and
-    stores in place; so what lies between two of these must depend on a load there, and be stored there.
+    LLVM takes float operations to be the same everywhere, and may move them across this. The fences, which are no
+    machine code, hold loads and stores in place; so what lies between two of these must depend on a load there, and
+    be stored there.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         signature = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
-        nothing = ir.FunctionType(ir.VoidType(), [])
-        builder.asm(nothing, "", "~{memory}", [], side_effect=True)
+        builder.fence("seq_cst", targetscope="singlethread")
         builder.call(builder.module.declare_intrinsic("llvm.set.rounding", (), signature), arguments)
-        builder.asm(nothing, "", "~{memory}", [], side_effect=True)
+        builder.fence("seq_cst", targetscope="singlethread")
         return context.get_dummy_value()
 
     return types.void(types.int32), generate
