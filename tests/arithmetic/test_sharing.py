@@ -211,7 +211,7 @@ def test_a_unit_that_the_kernels_cannot_hold_is_refused(change):
         fused_numbers(replace(F16, steps=(changed,)))
 
 
-@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.finish_with_c, scalar.fused_step])
+@pytest.mark.parametrize("kernel", [fused.fused_rows, fused.redo_odd_outputs, scalar.fused_step])
 def test_compiled_code_is_tied_to_the_text_of_every_kernel(kernel):
     """numba looks at one file only; a kernel calls others."""
     assert compiled.KERNELS_DIGEST in kernel._cache._cache_file._source_stamp

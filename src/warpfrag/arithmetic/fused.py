@@ -199,8 +199,6 @@ def _share_fused_tile(
         ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
     )
     ready_a, ready_b = Ready(*fields[:4]), Ready(*fields[4:])
-    ready_a.values[height:] = 0.0
-    ready_a.relatives[height:] = 0
     rows = rows_met(columns, order) if columns.size else columns
     source = Source(a, b, order, rows, scale_a, scale_b, numbers)
 

@@ -27,6 +27,10 @@ KERNELS_DIGEST = hashlib.sha256(
 ).hexdigest()
 
 
+# No wrapper for C, which nobody calls; no code for a division by zero, which never happens. Both only cost compiling.
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
+
+
 def _tie_cache(dispatcher: Any) -> Any:  # noqa: ANN401
     """Make the cached code depend on all kernels: the stamp of its file is joined by their digest."""
     files = dispatcher._cache._cache_file  # noqa: SLF001 (numba has no public way)
@@ -36,13 +40,12 @@ def _tie_cache(dispatcher: Any) -> Any:  # noqa: ANN401
 
 def entry(function: Callable[..., Any]) -> Any:  # noqa: ANN401 (numba decides the types of a compiled function)
     """Compile a function that Python calls."""
-    return _tie_cache(njit(cache=True, nogil=True)(function))
+    return _tie_cache(njit(**OPTIONS)(function))
 
 
 def inner(function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """Compile a function that only other kernels call: without the wrappers that a call from Python needs."""
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # unknown to numba's stubs
-    return _tie_cache(njit(cache=True, nogil=True, **options)(function))
+    """Compile a function that only other kernels call: without the wrapper that a call from Python needs."""
+    return _tie_cache(njit(**(OPTIONS | {"no_cpython_wrapper": True}))(function))
 
 
 def woven(function: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -50,4 +53,4 @@ def woven(function: Callable[..., Any]) -> Any:  # noqa: ANN401
 
     Such a function may take other compiled functions.
     """
-    return njit(nogil=True, inline="always")(function)
+    return njit(nogil=True, inline="always", error_model="numpy")(function)

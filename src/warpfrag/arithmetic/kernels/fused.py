@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner
+from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner, woven
 from warpfrag.arithmetic.kernels.llvm import TO_NEAREST, TOWARDS_ZERO, bits_of_f32, f32_of_bits, set_rounding
 from warpfrag.arithmetic.kernels.prepare import ANY_SPECIAL, BLOCK, Ready, prepare_a, prepare_b
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
@@ -24,6 +24,7 @@ from warpfrag.arithmetic.kernels.strip import (
     STRIP,
     TOP,
     WIDE,
+    WIDE4,
     add_c,
     add_four,
     biased_exponent,
@@ -129,7 +130,7 @@ def redo_odd_outputs(
             held[at_line + j] = np.float32(exact)
 
 
-@inner
+@woven
 def finish_with_c(accumulators: Array, at_line: Whole, made: Array, own: Whole, to_f16: Flag, width: Whole) -> None:
     """Add to C what the steps have made of 0, rounded to nearest in the accumulator's format."""
     if to_f16:
@@ -158,7 +159,7 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
 
     b_places[row] is where a row of B lies among the lines of b. `accumulators` is [block, M, columns of a block]; the
     columns are a multiple of 8, so that vector code has no rest. `first_row` starts a strip, and `a` has elements for
-    whole strips.
+    whole strips: what the rows past the last hold does not matter.
     """
     numbers, rows = source.numbers, source.rows
     sparse = rows.shape[0] > 0
@@ -178,9 +179,9 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
     next_line = WIDE if add_last else np.uintp(stride)
     before = np.empty(STRIP * BLOCK, np.float32)
     tops = np.empty(STRIP * BLOCK, np.int8)
-    odd = np.empty(STRIP, np.bool_)
+    odd = np.empty(STRIP, np.int8)
     lines = np.empty((STRIP, length), np.uintp)
-    words = np.empty(2 * STRIP * BLOCK, np.int32)  # rows past the last one add to whatever is there
+    words = np.empty(2 * STRIP * BLOCK, np.int32)
     sums = words.view(np.float64)
     for block in range(first_block, last_block):
         start = block * BLOCK
@@ -198,7 +199,8 @@ def fused_rows(  # noqa: C901, PLR0912, PLR0915 (one loop nest: naming its parts
                     at_first = base + np.uintp(first) * WIDE
                     at_group = np.uintp((block * all_steps + step) * BLOCK)
                     if add_last and step % steps == 0:
-                        from_zero[:] = np.float32(0.0)
+                        for j in range(WIDE4):
+                            from_zero[j] = np.float32(0.0)
                     for row in range(STRIP):
                         for j in range(width):
                             tops[np.uintp(row) * WIDE + j] = np.int8(-128)
@@ -359,8 +361,8 @@ def fused_tiles(
     blocks = (width + BLOCK - 1) // BLOCK
     steps = order.size // numbers[at.PRODUCTS]
     ready_a = Ready(
-        np.zeros((whole_strips, order.size), np.float64),
-        np.zeros((whole_strips, order.size), np.int8),
+        np.empty((whole_strips, order.size), np.float64),
+        np.empty((whole_strips, order.size), np.int8),
         np.empty((height, steps), np.int32),
         np.empty((height, steps), np.uint32),
     )

@@ -141,7 +141,7 @@ def over_sparse_strip(
                 folded[own + j] = fold(folded[own + j], four, four_at(b, starts, j))
 
 
-@inner
+@woven
 def mark_far(odd: Array, rows: Whole, tops: Array, width: Whole) -> None:
     """Mark rows odd in which any largest sum cannot be relied on, or says that there is no product but 0."""
     for row in range(rows):
@@ -149,7 +149,7 @@ def mark_far(odd: Array, rows: Whole, tops: Array, width: Whole) -> None:
         deepest = np.int8(TOP)
         for j in range(width):
             deepest = min(deepest, tops[own + j])
-        odd[row] = deepest <= FAR
+        odd[row] = np.int8(deepest <= FAR)
 
 
 @inner
@@ -158,7 +158,7 @@ def biased_exponent(value: Real) -> Whole:
     return np.int32(np.int32(bits_of_f32(value) >> np.int32(23)) & np.int32(255))
 
 
-@inner
+@woven
 def start_sums(
     words: Array,
     odd: Array,
@@ -208,7 +208,7 @@ def start_sums(
             lower = own + own + j + j
             words[lower] = np.int32(below)
             words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
-        odd[row] |= reach > np.uint32(MOST_COMMON - LEAST_COMMON)
+        odd[row] |= np.int8(reach > np.uint32(MOST_COMMON - LEAST_COMMON))
 
 
 @inner
@@ -218,7 +218,7 @@ def whole_sum(c: Real, total: Real) -> Real:
     return fused_multiply_add(-1.5, f64_of_bits(bits_of_f64(total) & EXPONENT), total)
 
 
-@inner
+@woven
 def round_to_f32(
     held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, fraction: Whole, width: Whole
 ) -> None:
@@ -234,7 +234,7 @@ def round_to_f32(
                 held[at_row + j] = f32_of_bits(np.int32(bits_of_f32(held[at_row + j]) & mask))
 
 
-@inner
+@woven
 def add_c(held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, width: Whole) -> None:
     """Make whole sums of `sums`. The rounding mode is towards zero."""
     for row in range(rows):
@@ -244,7 +244,7 @@ def add_c(held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whol
             sums[own + j] = whole_sum(held[at_row + j], sums[own + j])
 
 
-@inner
+@woven
 def round_to_f16(held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, width: Whole) -> None:
     """Round whole sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
     for row in range(rows):
