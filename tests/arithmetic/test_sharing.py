@@ -165,8 +165,8 @@ WIDENED = plan(instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_90")
         (F16, {"scale_a": lambda _: np.zeros((1, 4, 1), np.uint8)}, "scale_a: expected none"),
         (SPARSE, {"columns": lambda _: None}, "a sparse plan takes columns"),
         (SPARSE, {"columns": lambda columns: columns[:, :, :-1]}, "a sparse plan takes columns"),
-        (SPARSE, {"columns": lambda columns: columns + 10**6}, "their own eight columns"),
-        (SPARSE, {"columns": lambda columns: columns[:, :, ::-1]}, "their own eight columns"),
+        (SPARSE, {"columns": lambda columns: columns + 10**6}, "is from one of the columns 0 to 7; got 1000"),
+        (SPARSE, {"columns": lambda columns: columns[:, :, ::-1]}, "stored element 0 of row 0, tile 0, is from"),
         (SCALED, {"scale_b": lambda _: None}, "scale_b: expected shape"),
         (SCALED, {"scale_a": lambda scale: scale[:, :-1]}, "scale_a: expected shape"),
         (

@@ -77,9 +77,8 @@ def _check(plan: Plan, operands: Operands) -> None:
     if plan.is_sparse != (columns is not None) or (columns is not None and columns.shape != a.shape):
         msg = "a sparse plan takes columns of the shape of a" if plan.is_sparse else "a dense plan takes no columns"
         raise InvalidOperand(msg)
-    if columns is not None and (columns >> 3 != np.arange(stored) >> 2).any():
-        msg = "columns: four stored elements meet four of their own eight columns; found one elsewhere"
-        raise InvalidOperand(msg)
+    if columns is not None:
+        _check_columns(columns)
     scales = plan.scales * (depth // plan.k)
     for name, scale, expected in (
         ("scale_a", scale_a, (tiles, height, scales)),
@@ -89,3 +88,16 @@ def _check(plan: Plan, operands: Operands) -> None:
         if found != (expected if plan.scales else None):
             msg = f"{name}: expected {'shape ' + str(expected) if plan.scales else 'none'}, got {found}"
             raise InvalidOperand(msg)
+
+
+def _check_columns(columns: Codes) -> None:
+    """Refuse columns that lie nowhere near their elements: whatever the pattern, four elements share eight columns."""
+    astray = columns >> 3 != np.arange(columns.shape[-1]) >> 2
+    if astray.any():
+        tile, row, place = (int(index) for index in np.argwhere(astray)[0])
+        first = 8 * (place // 4)
+        msg = (
+            f"columns: stored element {place} of row {row}, tile {tile}, is from one of the columns {first} to "
+            f"{first + 7}; got {columns[tile, row, place]}"
+        )
+        raise InvalidOperand(msg)

@@ -66,7 +66,7 @@ class Fused:
             once = np.array([place for step in plan.fused_steps for place in step.places], np.int32)
             starts = np.arange(depth // plan.k, dtype=np.int32)[:, None]
             a_order = np.ascontiguousarray((once + starts * np.int32(plan.stored)).reshape(-1))
-            # Stored elements of a sparse A meet one of twice as many rows, pairs of elements those of both.
+            # Stored element p of a sparse A meets row 2 p or 2 p + 1, or those of its neighbour in the chunk.
             b_order = (2 * a_order[:, None] + np.arange(2, dtype=np.int32)).reshape(-1) if plan.is_sparse else a_order
             found = self.orders[depth] = (a_order, b_order, np.argsort(b_order).astype(np.int32))
         return found
