@@ -1,34 +1,34 @@
 """Pack matrices into registers and unpack them, for any layout.
 
-A layout sends each bit of (lane, reg, slot) to one bit of one coordinate, so packing is a transposition: cut the
-axes of the matrix into the runs of bits that stay together, and permute. No index table is built.
+Where a layout sends every digit of a place to a digit of one coordinate, packing is a transposition: cut the axes of
+the matrix into the runs of digits that stay together, and permute. No index table is built. Where a digit moves several
+coordinates, or several digits one, the elements are gathered one by one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.layout import COPY, Basis, Layout
+from warpfrag.layout import MAY_BE_LEFT_OUT, Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.isa.operands import OperandRow
+    from warpfrag.layout import Layout
 
 WORD_BITS = 32
 
 
-@dataclass(frozen=True)
-class Permutation:
+class Transposition(NamedTuple):
     """How to move a matrix to places by one transposition.
 
-    `split` cuts the matrix axes into runs of bits; `order` puts the runs into the order of the places; `spread` has
+    `split` cuts the matrix axes into runs of digits; `order` puts the runs into the order of the places; `spread` has
     an extent of 1 where a run is a copy; `full` says how far each run goes in the places.
     """
 
@@ -39,40 +39,67 @@ class Permutation:
 
 
 @cache
-def permutation(shape: tuple[int, ...], dims: tuple[str, ...], bases: tuple[Basis, ...]) -> Permutation:
-    """The transposition from a matrix to places whose address bits, low first, have these bases."""
-    runs: list[list[Basis]] = []  # runs of neighbouring address bits that are neighbouring bits of one coordinate
-    for basis in reversed(bases):
-        last = runs[-1][-1] if runs else None
-        if last is not None and basis.dim == last.dim and (basis == COPY or basis.step * 2 == last.step):
-            runs[-1].append(basis)
-        else:
-            runs.append([basis])
-    kept = [run for run in runs if run[0] != COPY]
-    # within the matrix, runs are sorted by coordinate, then from high bits to low
-    source = sorted(kept, key=lambda run: (dims.index(run[0].dim), -run[0].step))
-    return Permutation(
-        split=tuple(1 << len(run) for run in source) or (math.prod(shape),),
-        order=tuple(source.index(run) for run in kept) or (0,),
-        spread=tuple(1 if run[0] == COPY else 1 << len(run) for run in runs) or (1,),
-        full=tuple(1 << len(run) for run in runs) or (1,),
+def transposition(layout: Layout, *, joined: bool) -> Transposition | None:
+    """The transposition from a matrix to places; None where digits are mixed.
+
+    `joined`: the slots of each register, which lie along the last coordinate, are one word already.
+    """
+    slots = layout.slots if joined else 1
+    outs = dict(layout.outs)
+    outs[layout.dims[-1]] //= slots
+    runs = [
+        (out, run if run.multiply < slots or out != layout.dims[-1] else run._replace(multiply=run.multiply // slots))
+        for out in outs
+        for run in layout.runs(out)
+        if not (joined and run.source == "slot")
+    ]
+    places: list[tuple[int, tuple[str, Run] | None]] = []  # high digits first: how far each run goes, and what it is
+    for source, size in layout.ins.items():
+        if joined and source == "slot":
+            continue
+        below = size
+        for out, run in sorted((pair for pair in runs if pair[1].source == source), key=lambda pair: -pair[1].divide):
+            top = run.divide * run.modulo
+            if top > below:
+                return None  # a digit that moves two coordinates
+            places += [(below // top, None)] * (top < below) + [(run.modulo, (out, run))]
+            below = run.divide
+        places += [(below, None)] * (below > 1)
+    cuts = sorted(
+        (pair for _, pair in places if pair), key=lambda pair: (layout.dims.index(pair[0]), -pair[1].multiply)
+    )
+    for out, size in outs.items():
+        mine = [run for name, run in cuts if name == out]
+        weights = [math.prod(run.modulo for run in mine[at + 1 :]) for at in range(len(mine))]
+        if [run.multiply for run in mine] != weights or math.prod(run.modulo for run in mine) != size:
+            return None  # a digit that two others move
+    return Transposition(
+        split=tuple(run.modulo for _, run in cuts) or (1,),
+        order=tuple(cuts.index(pair) for _, pair in places if pair) or (0,),
+        spread=tuple(size if pair else 1 for size, pair in places) or (1,),
+        full=tuple(size for size, _ in places) or (1,),
     )
 
 
-def _slots_first(row: OperandRow) -> bool:
-    """Whether the elements of one register are neighbours in memory: then words are made before they are moved."""
-    layout = row.layout
-    last = layout.dims[-1]
-    return bool(layout.slot) and layout.slot == tuple(Basis(last, 1 << bit) for bit in range(len(layout.slot)))
+@cache
+def elements(layout: Layout) -> NDArray[np.intp]:
+    """The element of every place, both counted in order: what a gather takes."""
+    coordinates = [layout.at(**place._asdict()) for place in layout.places()]
+    return np.ravel_multi_index(tuple(zip(*coordinates, strict=True)), layout.shape).astype(np.intp)
 
 
-def _word_layout(layout: Layout) -> tuple[tuple[int, ...], tuple[Basis, ...]]:
-    """Shape and bases once the slots along the last coordinate have become one word."""
-    slots = layout.slots
-    shape = (*layout.shape[:-1], layout.shape[-1] // slots)
-    last = layout.dims[-1]
-    bases = (*layout.reg, *layout.lane)
-    return shape, tuple(Basis(b.dim, b.step // slots) if b.dim == last else b for b in bases)
+@cache
+def first_places(layout: Layout) -> NDArray[np.intp]:
+    """The first place of every element, both counted in order."""
+    places = elements(layout)
+    first = np.empty(math.prod(layout.shape), np.intp)
+    first[places[::-1]] = np.arange(places.size)[::-1]  # of several copies the first is written last, and stays
+    return first
+
+
+def threads(layout: Layout) -> tuple[int, ...]:
+    """The extents of the threads that share a fragment: lanes, or warps and lanes."""
+    return tuple(size for name, size in layout.ins.items() if name not in MAY_BE_LEFT_OUT)
 
 
 def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
@@ -80,36 +107,42 @@ def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
     layout = row.layout
     batch = codes.shape[: codes.ndim - len(layout.shape)]
     codes = codes << codes.dtype.type(row.low) if row.low else codes
-    if _slots_first(row):
-        shape, bases = _word_layout(layout)
-        words = _join_slots(np.ascontiguousarray(codes), row.container)
-        placed = _place(words, batch, permutation(shape, layout.dims, bases))
+    joined = layout.slots > 1 and layout.along("slot") == layout.dims[-1]
+    moves = transposition(layout, joined=joined)
+    if moves is None:
+        gathered = codes.reshape(math.prod(batch), math.prod(layout.shape)).take(elements(layout), axis=1)
+        placed = _join_slots(gathered, row.container)
+    elif joined:  # the elements of a register are neighbours in memory: words are made before they are moved
+        placed = _place(_join_slots(np.ascontiguousarray(codes), row.container), batch, moves)
     else:
-        bases = (*layout.slot, *layout.reg, *layout.lane)
-        placed = _join_slots(_place(codes, batch, permutation(layout.shape, layout.dims, bases)), row.container)
-    return placed.view(np.uint32).reshape(*batch, layout.lanes, layout.regs * row.register_bits // WORD_BITS)
+        placed = _join_slots(_place(codes, batch, moves), row.container)
+    words = layout.regs * row.register_bits // WORD_BITS
+    return placed.view(np.uint32).reshape(*batch, *threads(layout), words)
 
 
 def unpack(row: OperandRow, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
     """The matrix of codes that registers hold, read from the first copy; strict refuses unequal copies."""
     layout = row.layout
-    batch = words.shape[:-2]
+    batch = words.shape[: words.ndim - 1 - len(threads(layout))]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
-    if _slots_first(row):
-        shape, bases = _word_layout(layout)
-        matrix = _collect(registers, batch, permutation(shape, layout.dims, bases), strict=strict)
-        codes = cut_slots(matrix, row.container)
+    joined = layout.slots > 1 and layout.along("slot") == layout.dims[-1]
+    moves = transposition(layout, joined=joined)
+    if moves is None:
+        cells = cut_slots(registers, row.container).reshape(math.prod(batch), elements(layout).size)
+        codes = cells.take(first_places(layout), axis=1)
+        if strict:
+            _refuse_unequal(codes.take(elements(layout), axis=1), cells, layout)
+    elif joined:
+        codes = cut_slots(_collect(registers, batch, moves, layout, strict=strict), row.container)
     else:
-        bases = (*layout.slot, *layout.reg, *layout.lane)
-        elements = cut_slots(registers, row.container)
-        codes = _collect(elements, batch, permutation(layout.shape, layout.dims, bases), strict=strict)
+        codes = _collect(cut_slots(registers, row.container), batch, moves, layout, strict=strict)
     codes = codes.reshape(*batch, *layout.shape)
     if row.container > row.format.bits:
         codes = (codes >> codes.dtype.type(row.low)) & codes.dtype.type(row.format.codes - 1)
     return codes
 
 
-def _place(matrix: NDArray[Any], batch: tuple[int, ...], moves: Permutation) -> NDArray[Any]:
+def _place(matrix: NDArray[Any], batch: tuple[int, ...], moves: Transposition) -> NDArray[Any]:
     """Move a matrix to its places: one strided copy."""
     tiles = math.prod(batch)
     cut = matrix.reshape(tiles, *moves.split).transpose(0, *(axis + 1 for axis in moves.order))
@@ -117,19 +150,29 @@ def _place(matrix: NDArray[Any], batch: tuple[int, ...], moves: Permutation) -> 
     return np.array(spread, order="C").reshape(tiles, math.prod(moves.full))  # a copy, even where nothing moves
 
 
-def _collect(places: NDArray[Any], batch: tuple[int, ...], moves: Permutation, *, strict: bool) -> NDArray[Any]:
+def _collect(
+    places: NDArray[Any], batch: tuple[int, ...], moves: Transposition, layout: Layout, *, strict: bool
+) -> NDArray[Any]:
     """Move places back to their matrix, from the first of each set of copies."""
     tiles = math.prod(batch)
     full = places.reshape(tiles, *moves.full)
     first = full[(slice(None), *(slice(0, extent) for extent in moves.spread))]
-    if strict and not np.array_equal(np.broadcast_to(first, full.shape), full):
-        index = tuple(int(i) for i in np.argwhere(np.broadcast_to(first, full.shape) != full)[0])
-        lane = int(np.ravel_multi_index(index[1:], moves.full)) * 32 // math.prod(moves.full)
-        msg = f"copies of one element differ: in tile {index[0]}, lane {lane}; strict=False reads the first copy"
-        raise InvalidOperand(msg)
+    if strict:
+        expected = np.broadcast_to(first, full.shape).reshape(tiles, -1)
+        _refuse_unequal(expected, full.reshape(tiles, -1), layout)
     kept = tuple(extent for extent, whole in zip(moves.spread, moves.full, strict=True) if extent == whole) or (1,)
     back = np.argsort(moves.order)
     return np.array(first.reshape(tiles, *kept).transpose(0, *(axis + 1 for axis in back)), order="C")
+
+
+def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout) -> None:
+    """Refuse copies [tile, place] that differ from the first of their element."""
+    differ = np.argwhere(expected != places)
+    if len(differ):
+        tile, place = (int(index) for index in differ[0])
+        lane = place * math.prod(threads(layout)) // places.shape[1] % layout.lanes
+        msg = f"copies of one element differ: in tile {tile}, lane {lane}; strict=False reads the first copy"
+        raise InvalidOperand(msg)
 
 
 def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:

@@ -24,191 +24,641 @@ the register moves 1 column, bit 1 moves 8 rows. Lane 5 is bits 0 and 2: columns
     >>> accumulator.where(row=9, col=3)
     [Place(lane=5, reg=3, slot=0)]
 
+**The algebra.** Layouts are put together and taken apart without leaving the type. `outer @ inner` does one after the
+other, `inverse` goes back, `tiled` puts copies of a tile side by side, `fix` holds an input still. Two tiles of the
+accumulator make a 16 x 16 matrix; asked where its elements sit in the A of the next product, the answer is the
+identity, so nothing moves:
+
+    >>> a = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="r8 c8", slot="c1")
+    >>> print(a.inverse() @ accumulator.tiled(col=2))
+    lane: l1 l2 l4 l8 l16 | reg: s1 r1 r2 | slot: -
+
+**Several coordinates at once.** A basis may move more than one coordinate: `c4+r1` moves 4 columns and 1 row. A swizzle
+is such a map, and so is any composition.
+
 **Copies.** A basis may be `0`: that bit moves nowhere, so two places hold the same element (wmma keeps f16
 fragments twice). That is why the map goes from places to elements: the other direction is not a function.
-`where` lists every holder, and the first is the one the hardware reads.
+`where` lists every holder, and the first is the one the hardware reads; `inverse` gives that one.
 
-**Proof.** Reading a layout checks its *rank*: the bases must reach every bit of every coordinate, each by one basis,
+**Sizes that are no power of two.** 24 columns are 8 times 3: three bits and a *digit* that counts 0, 1, 2. The text
+spells the digit by the bits it would fill, `c8 c16`, and the fourth value is cropped. Such a digit goes from one axis
+to another as it is; only bits are joined by xor.
+
+    >>> wide = Layout.parse(dict(row=16, col=24), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8 c16")
+    >>> wide.ins, wide.at(lane=0, reg=11)
+    ({'lane': 32, 'reg': 12, 'slot': 1}, Coordinate(row=8, col=17))
+
+**Proof.** Reading a layout checks its *rank*: the bases must reach every bit of every coordinate, none of them twice,
 so each element has a holder and no element is lost. One wrong basis in a table row is found when it is read.
 
-**More coordinates.** The coordinates need not be row and col. m8n8k4 has a third, `mma`; ldmatrix has `matrix`;
-the metadata word of a sparse instruction is a map to (selector, row, chunk); a scale word to (thread_id,
-byte_id, row, scale). It is always this one type.
-
-**Limits.** Extents are powers of two, and one basis moves one coordinate by one power of two. wgmma with N = 24 and
-swizzled shared memory would not fit; every fragment of every warp-level instruction does.
+**More axes.** The axes need not be these. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata
+word of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. It is always this
+type, and only this file reads its bases: others ask `at`, `where`, `runs` and `along`.
 """
 
 from __future__ import annotations
 
-import operator
-from collections import namedtuple
 from dataclasses import dataclass
-from functools import cache
-from itertools import product
+from functools import cached_property
+from itertools import chain, product
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_index, coordinate_type
+from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-INPUTS = ("lane", "reg", "slot")
-
-
-class Place(NamedTuple):
-    """Where an element sits: lane of the warp, register of the operand, slot inside the register."""
-
-    lane: int
-    reg: int
-    slot: int
+MAY_BE_LEFT_OUT = ("reg", "slot")
+"""Inputs that are 0 where `at` is not told."""
 
 
 class Basis(NamedTuple):
-    """What one bit of lane, reg or slot moves: `step` along coordinate `dim`; a step of 0 is a copy."""
-
     dim: str
     step: int
-
-    def __str__(self) -> str:
-        """As a table row spells it."""
-        return f"{self.dim[0]}{self.step}" if self.step else "0"
 
 
 COPY = Basis("", 0)
 
 
-@cache
-def coordinate_type(dims: tuple[str, ...]) -> Any:  # noqa: ANN401 (a class made from data)
-    """The named tuple whose fields are these coordinates."""
-    fields: Any = namedtuple("Coordinate", dims)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
-    # pickle looks a class up by its name and would not find one that is made from data
-    travel = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (dims, tuple(self)))}
-    return type("Coordinate", (fields,), travel)
+class Axis(NamedTuple):
+    """An index cut into digits, low first. Most radices are 2: bits. An odd radix is what remains of a size."""
 
-
-def _coordinate(dims: tuple[str, ...], indices: tuple[int, ...]) -> Any:  # noqa: ANN401 (of a class made from data)
-    return coordinate_type(dims)._make(indices)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The map (lane, reg, slot) -> coordinates, given by the basis of each bit; see the top of this file."""
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    lane: tuple[Basis, ...]
-    reg: tuple[Basis, ...]
-    slot: tuple[Basis, ...]
+    name: str
+    radices: tuple[int, ...]
 
     @classmethod
-    def parse(cls, extents: Mapping[str, int], *, lane: str, reg: str = "", slot: str = "") -> Layout:
-        """Read bases written as text: `c2` moves col by 2 (the first letter names the coordinate), `0` nowhere."""
-        by_letter = {dim[0]: dim for dim in extents}
+    def of_size(cls, name: str, size: int) -> Axis:
+        """An axis of `size`: its factors of two as bits, then the odd rest as one digit."""
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            msg = f"the size of {name} is an integer from 1 on, got {size!r}"
+            raise InvalidOperand(msg)
+        return cls(name, _factors(size))
 
-        def read(word: str) -> Basis:
-            if word == "0":
-                return COPY
-            if word[0] not in by_letter or not word[1:].isdigit():
-                msg = f"basis {word!r}: expected 0, or one of {' '.join(by_letter)} and a number"
-                raise InvalidOperand(msg)
-            return Basis(by_letter[word[0]], int(word[1:]))
+    @property
+    def size(self) -> int:
+        """How far the index runs."""
+        return prod(self.radices)
 
-        bases = (tuple(read(word) for word in text.split()) for text in (lane, reg, slot))
-        return cls(tuple(extents), tuple(extents.values()), *bases)
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """What a one in each digit adds to the index."""
+        return tuple(prod(self.radices[:digit]) for digit in range(len(self.radices)))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bits of the index are those of its digits: only the highest digit may be larger than a bit."""
+        return set(self.radices[:-1]) <= {2}
+
+    def unpack(self, packed: int) -> int:
+        """The index whose digits stand side by side in `packed`, each with as many bits as it needs."""
+        index = 0
+        for radix, weight in zip(self.radices, self.weights, strict=True):
+            width = (radix - 1).bit_length()
+            index += (packed & ((1 << width) - 1)) * weight
+            packed >>= width
+        return index
+
+
+class Run(NamedTuple):
+    """Neighbouring digits that stay neighbours: source // divide % modulo * multiply is a part of the result.
+
+    All parts of a result are joined by xor; parts that share no bits may as well be added.
+    """
+
+    source: str
+    divide: int
+    modulo: int
+    multiply: int
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A linear map from input axes to output axes; see the top of this file.
+
+    `columns` has, for each digit of the inputs, the set of output digits that it moves, as a mask: digit d of the
+    outputs, counted through all axes, is bit d. `origin` has the output bits that are 1 where all inputs are 0.
+    """
+
+    in_axes: tuple[Axis, ...]
+    out_axes: tuple[Axis, ...]
+    columns: tuple[int, ...]
+    origin: int = 0
 
     def __post_init__(self) -> None:
-        """Check the rank: the bases reach every bit of every coordinate, each exactly once."""
-        wanted = [
-            Basis(dim, 1 << bit) for dim, extent in self.extents.items() for bit in range(extent.bit_length() - 1)
-        ]
-        reached = [basis for basis in self.bases if basis.step]
-        faults: dict[str, list[Basis] | list[int]] = {
-            "it loses": [basis for basis in wanted if basis not in reached],
-            "it repeats or oversteps with": [basis for basis in reached if reached.count(basis) > wanted.count(basis)],
-            "these extents are no powers of two:": [extent for extent in self.shape if extent & (extent - 1)],
-        }
-        said = [f"{fault} {' '.join(dict.fromkeys(map(str, found)))}" for fault, found in faults.items() if found]
-        if said:
-            msg = f"layout {self} of shape {self.shape} has not full rank: {'; '.join(said)}"
+        """Refuse columns that do not belong to these axes: a bit moves bits, a digit of radix 3 one of radix 3."""
+        if len(self.columns) != len(self._in_radices):
+            msg = f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}"
             raise InvalidOperand(msg)
+        odd = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
+        for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:
+            one_digit = column and not column & (column - 1) and odd.count(column) == 1
+            if column & ~_mask_of(radix, self._out_radices) or not (radix == 2 or one_digit):
+                msg = f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}"
+                raise InvalidOperand(msg)
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[int, ...], int]]:
+        """Travel without what was worked out on the way."""
+        return Layout, (self.in_axes, self.out_axes, self.columns, self.origin)
+
+    # ---- reading and writing
+
+    @classmethod
+    def parse(cls, extents: Mapping[str, int], **bases: str) -> Layout:
+        """Read bases written as text, low bit first, for each input axis.
+
+        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Refused where an
+        element would have no place, or two bits would move the same way.
+        """
+        outs = tuple(Axis.of_size(name, size) for name, size in extents.items())
+        letters = [axis.name[:1] for axis in outs]
+        if len(set(letters)) < len(letters) or not all(letters):
+            msg = f"coordinates are told apart by their first letters, got {', '.join(map(repr, extents))}"
+            raise InvalidOperand(msg)
+        for axis, text in bases.items():
+            if not isinstance(text, str):
+                msg = f"the bases of {axis} are a text such as 'c2 c4 r1', got {text!r}"
+                raise InvalidOperand(msg)
+        if "lane" in bases:
+            bases = {
+                name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT
+            } | bases
+        steps = {axis: [_read_step(word, outs) for word in text.split()] for axis, text in bases.items()}
+        found = {axis: list(_columns_of(axis, words, outs)) for axis, words in steps.items()}
+        ins = tuple(Axis(axis, tuple(radix for radix, _ in digits)) for axis, digits in found.items())
+        layout = cls(ins, outs, tuple(column for digits in found.values() for _, column in digits))
+        layout._check_rank()
+        return layout
 
     def __str__(self) -> str:
         """The bases, as a table row spells them."""
-        return " | ".join(f"{name}: {' '.join(map(str, getattr(self, name))) or '-'}" for name in INPUTS)
+        spelled = [f"{name}: {text or '-'}" for name, text in self.bases.items()]
+        start = "+".join(
+            f"{name[0]}{index}"
+            for name, index in zip(self.outs, self._unpacked(self._packed_origin), strict=True)
+            if index
+        )
+        return " | ".join(spelled + ([f"from {start}"] if start else []))
+
+    @cached_property
+    def bases(self) -> dict[str, str]:
+        """The text of each input axis: what `parse` reads."""
+        found = {}
+        for axis, digits in self._digits_of(self.in_axes):
+            words = (self._words(self.columns[digit], self._in_radices[digit]) for digit in digits)
+            found[axis.name] = " ".join(chain.from_iterable(words))
+        return found
+
+    def _words(self, column: int, radix: int) -> list[str]:
+        """The words of one digit: one for a bit, and for a larger digit one for each bit that it takes."""
+        steps = [
+            (axis.name[0], axis.weights[place])
+            for axis, digits in self._digits_of(self.out_axes)
+            for place, digit in enumerate(digits)
+            if column >> digit & 1
+        ]
+        bits = range((radix - 1).bit_length())
+        return ["+".join(f"{letter}{step << bit}" for letter, step in steps) or "0" for bit in bits]
+
+    def _check_rank(self) -> None:
+        """Refuse a map that loses an element, or in which a basis repeats what others do."""
+        rows, repeated = Echelon(), []
+        for column in self.columns:
+            repeated += [column] * bool(column and not rows.rest(column))
+            rows.add(column)
+        lost = [1 << digit for digit in range(len(self._out_radices)) if rows.rest(1 << digit)]
+        faults = {
+            "it loses": [word for column in lost for word in self._words(column, 2)],
+            "it repeats": [word for column in repeated for word in self._words(column, 2)],
+        }
+        said = [f"{fault} {' '.join(dict.fromkeys(words))}" for fault, words in faults.items() if words]
+        if said:
+            shape = tuple(self.outs.values())
+            msg = f"layout {self} of shape {shape} has not full rank: {'; '.join(said)}"
+            raise InvalidOperand(msg)
+
+    # ---- sizes
+
+    @cached_property
+    def ins(self) -> dict[str, int]:
+        """Each input and how far it runs."""
+        return {axis.name: axis.size for axis in self.in_axes}
+
+    @cached_property
+    def outs(self) -> dict[str, int]:
+        """Each coordinate and how far it runs."""
+        return {axis.name: axis.size for axis in self.out_axes}
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The names of the coordinates."""
+        return tuple(self.outs)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How far the coordinates run."""
+        return tuple(self.outs.values())
 
     @property
     def extents(self) -> dict[str, int]:
-        """Each coordinate and how far it runs."""
-        return dict(zip(self.dims, self.shape, strict=True))
+        return self.outs
 
-    @property
-    def bases(self) -> tuple[Basis, ...]:
-        """The basis of every bit: lane, then reg, then slot, low bits first."""
-        return self.lane + self.reg + self.slot
+    def _shim(self, name: str) -> tuple[Basis, ...]:
+        by_letter = {dim[0]: dim for dim in self.dims}
+        return tuple(
+            COPY if word == "0" else Basis(by_letter[word[0]], int(word[1:])) for word in self.bases[name].split()
+        )
+
+    lane = property(lambda self: self._shim("lane"))
+    reg = property(lambda self: self._shim("reg"))
+    slot = property(lambda self: self._shim("slot"))
 
     @property
     def lanes(self) -> int:
-        """How many lanes take part: 32, or fewer for the addresses of a small ldmatrix."""
-        return 1 << len(self.lane)
+        """How many lanes of a warp take part: 32, or fewer for the addresses of a small ldmatrix."""
+        return self.ins.get("lane", 1)
 
     @property
     def regs(self) -> int:
         """Registers per lane."""
-        return 1 << len(self.reg)
+        return self.ins.get("reg", 1)
 
     @property
     def slots(self) -> int:
         """Elements per register."""
-        return 1 << len(self.slot)
+        return self.ins.get("slot", 1)
+
+    @cached_property
+    def rank(self) -> int:
+        """How many digits of the outputs the inputs can move independently."""
+        rows = Echelon()
+        for column in self.columns:
+            rows.add(column)
+        return rows.rank
 
     @property
+    def is_onto(self) -> bool:
+        """Whether every element has a place."""
+        return self.rank == len(self._out_radices)
+
+    @cached_property
     def copies(self) -> int:
-        """How many places hold each element."""
-        return 1 << sum(not basis.step for basis in self.bases)
+        """How many places hold each element that has one."""
+        return len(self._kernel_span)
+
+    # ---- evaluating
+
+    def at(self, **place: int) -> Coordinate:
+        """The element at a place, as a named tuple of its coordinates; reg and slot are 0 where they are left out."""
+        unknown = [name for name in place if name not in self.ins]
+        missing = [name for name in self.ins if name not in place and name not in MAY_BE_LEFT_OUT]
+        if unknown or missing:
+            kind = "inputs" if issubclass(self._place_type, Place) else "coordinates"
+            msg = f"expected the {kind} {', '.join(self.ins)}; got {', '.join(place) or 'none'}"
+            raise InvalidOperand(msg)
+        packed = self._packed_origin
+        for name, table in self._packed_steps:
+            packed ^= table[check_index(name, place.get(name, 0), len(table))]
+        return self._element_type._make(self._unpacked(packed))
+
+    def where(self, **element: int) -> list[Place]:
+        """Every place that holds an element, sorted; the first is the one the hardware reads."""
+        back = self._first_place
+        first = back._pack(back.at(**element))  # noqa: SLF001 (of this type)
+        make: Callable[[Iterable[int]], Any] = self._place_type._make
+        return sorted(make(back._unpacked(first ^ other)) for other in self._packed_copies)  # noqa: SLF001
 
     def places(self) -> Iterator[Place]:
-        """Every place, lane by lane, low register and low slot first."""
-        return map(Place._make, product(range(self.lanes), range(self.regs), range(self.slots)))
+        """Every place, the first input slowest."""
+        make: Callable[[Iterable[int]], Any] = self._place_type._make
+        return map(make, product(*map(range, self.ins.values())))
 
-    def at(self, *, lane: int, reg: int = 0, slot: int = 0) -> Any:  # noqa: ANN401 (see coordinate_type)
-        """The element at a place, as a named tuple of its coordinates."""
-        coordinates = dict.fromkeys(self.dims, 0)
-        for name, index in zip(INPUTS, (lane, reg, slot), strict=True):
-            bases = getattr(self, name)
-            check_index(name, index, 1 << len(bases))
-            for bit, basis in enumerate(bases):
-                if basis.step and index >> bit & 1:
-                    coordinates[basis.dim] ^= basis.step
-        return coordinate_type(self.dims)(**coordinates)
+    # An element *packed* is one integer in which every digit has bits of its own, so that one xor joins all axes.
 
-    def where(self, **coordinates: int) -> list[Place]:
-        """Every place that holds an element, sorted; the first is the one the hardware reads."""
-        if coordinates.keys() != self.extents.keys():
-            msg = f"expected the coordinates {', '.join(self.dims)}; got {', '.join(coordinates) or 'none'}"
+    @cached_property
+    def _shifts(self) -> list[int]:
+        """Where each digit of the outputs starts in a packed element."""
+        widths = [(radix - 1).bit_length() for radix in self._out_radices]
+        return [sum(widths[:digit]) for digit in range(len(widths))]
+
+    def _packed(self, mask: int, digit: int = 1) -> int:
+        """The packed element whose digits in a mask are `digit`, and 0 elsewhere."""
+        return sum(digit << shift for at, shift in enumerate(self._shifts) if mask >> at & 1)
+
+    def _pack(self, indices: Iterable[int]) -> int:
+        packed = 0
+        shifts = iter(self._shifts)
+        for axis, index in zip(self.out_axes, indices, strict=True):
+            for radix in axis.radices:
+                index, digit = divmod(index, radix)  # noqa: PLW2901 (the rest of the index)
+                packed |= digit << next(shifts)
+        return packed
+
+    def _unpacked(self, packed: int) -> list[int]:
+        """The coordinates of a packed element."""
+        found = []
+        for axis, (shift, width) in zip(self.out_axes, self._spans, strict=True):
+            index = packed >> shift & ((1 << width) - 1)
+            found.append(index if axis.is_plain else axis.unpack(index))
+        return found
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        """Where each coordinate starts in a packed element, and its bits."""
+        found, start = [], 0
+        for axis in self.out_axes:
+            width = sum((radix - 1).bit_length() for radix in axis.radices)
+            found.append((start, width))
+            start += width
+        return found
+
+    @cached_property
+    def _packed_origin(self) -> int:
+        return self._packed(self.origin)
+
+    @cached_property
+    def _packed_copies(self) -> list[int]:
+        """What the packed places of two holders of one element differ by."""
+        return [self._first_place._packed(mask) for mask in self._kernel_span]  # noqa: SLF001 (of this type)
+
+    @cached_property
+    def _packed_steps(self) -> list[tuple[str, list[int]]]:
+        """For each input, what each of its indices contributes to the packed element."""
+        found = []
+        for axis, digits in self._digits_of(self.in_axes):
+            table = [0]
+            for radix, digit in zip(axis.radices, digits, strict=True):
+                steps = [self._packed(self.columns[digit], count) for count in range(radix)]
+                table = [step ^ lower for step in steps for lower in table]
+            found.append((axis.name, table))
+        return found
+
+    # ---- algebra
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the two take every place to the same element."""
+        if not isinstance(other, Layout):
+            return NotImplemented
+        if list(self.ins.items()) != list(other.ins.items()) or list(self.outs.items()) != list(other.outs.items()):
+            return False
+        if (self.in_axes, self.out_axes) == (other.in_axes, other.out_axes):
+            return (self.columns, self.origin) == (other.columns, other.origin)
+        # the same sizes cut into other digits (3 times 2, 2 times 3): ask every place
+        return all(self.at(**place._asdict()) == other.at(**place._asdict()) for place in self.places())
+
+    def __hash__(self) -> int:
+        """By sizes: layouts of one shape are few."""
+        return hash((tuple(self.ins.items()), tuple(self.outs.items())))
+
+    def __matmul__(self, inner: Layout) -> Layout:
+        """First `inner`, then this: the element that this map has at the place that the inner one leads to."""
+        if not isinstance(inner, Layout):
+            return NotImplemented
+        mine, its = ({axis.name: axis for axis in axes} for axes in (self.in_axes, inner.out_axes))
+        if mine != its:
+            wanted, came = (
+                ", ".join(f"{axis.name} {'x'.join(map(str, axis.radices)) or 1}" for axis in axes.values())
+                for axes in (mine, its)
+            )
+            msg = f"the inner layout leads to {came}, but the outer one starts from {wanted}"
             raise InvalidOperand(msg)
-        for dim, extent in self.extents.items():
-            check_index(dim, coordinates[dim], extent)
-        # A bit whose basis moves a coordinate is decided by that coordinate; the bit of a copy is free.
-        ways = [
-            [
-                sum(bit << place for place, bit in enumerate(bits))
-                for bits in product(
-                    *((0, 1) if not basis.step else (int(coordinates[basis.dim] & basis.step > 0),) for basis in bases)
-                )
-            ]
-            for bases in (self.lane, self.reg, self.slot)
-        ]
-        return sorted(map(Place._make, product(*ways)))
+        starts = {axis.name: digits.start for axis, digits in self._digits_of(self.in_axes)}
+        mine_of = [starts[axis.name] + place for axis in inner.out_axes for place in range(len(axis.radices))]
+
+        def through(mask: int) -> int:
+            moved = 0
+            for digit, column in enumerate(mine_of):
+                if mask >> digit & 1:
+                    moved ^= self.columns[column]
+            return moved
+
+        columns = tuple(through(column) for column in inner.columns)
+        return Layout(inner.in_axes, self.out_axes, columns, self.origin ^ through(inner.origin))
+
+    def inverse(self) -> Layout:
+        """From elements to places, for each element the first of its holders; refused where an element has none."""
+        return self._first_place
+
+    def tiled(self, **counts: int) -> Layout:
+        """Several tiles side by side: col=2 puts a second one to the right.
+
+        The tiles are counted by new digits of `reg`, above the old ones, in the order of the keywords.
+        """
+        if "reg" not in self.ins:
+            msg = f"only a layout with registers can be tiled; this one starts from {', '.join(self.ins)}"
+            raise InvalidOperand(msg)
+        outs = list(self.out_axes)
+        more: list[tuple[int, int, int]] = []  # a radix, the axis it extends, and its digit there
+        for name, count in counts.items():
+            if name not in self.outs:
+                msg = f"tiled: expected some of {', '.join(self.outs)}; got {name}"
+                raise InvalidOperand(msg)
+            at = list(self.outs).index(name)
+            added = Axis.of_size(f"tiles along {name}", count).radices
+            more += [(radix, at, len(outs[at].radices) + place) for place, radix in enumerate(added)]
+            outs[at] = Axis(name, outs[at].radices + added)
+        starts = [sum(len(axis.radices) for axis in outs[:at]) for at in range(len(outs))]
+        renumbered = [starts[at] + place for at, axis in enumerate(self.out_axes) for place in range(len(axis.radices))]
+
+        def widened(mask: int) -> int:
+            return sum(1 << new for old, new in enumerate(renumbered) if mask >> old & 1)
+
+        ins, columns = [], []
+        for axis, digits in self._digits_of(self.in_axes):
+            mine = [widened(self.columns[digit]) for digit in digits]
+            if axis.name == "reg":
+                mine += [1 << (starts[at] + place) for _, at, place in more]
+                axis = Axis("reg", axis.radices + tuple(radix for radix, *_ in more))  # noqa: PLW2901
+            ins.append(axis)
+            columns += mine
+        return Layout(tuple(ins), tuple(outs), tuple(columns), widened(self.origin))
+
+    def fix(self, **inputs: int) -> Layout:
+        """The map of the other inputs while these stay as they are."""
+        unknown = [name for name in inputs if name not in self.ins]
+        if unknown:
+            msg = f"fix: expected some of {', '.join(self.ins)}; got {', '.join(unknown)}"
+            raise InvalidOperand(msg)
+        origin, ins, columns = self.origin, [], []
+        for axis, digits in self._digits_of(self.in_axes):
+            mine = [self.columns[digit] for digit in digits]
+            if axis.name not in inputs:
+                ins.append(axis)
+                columns += mine
+                continue
+            index = check_index(axis.name, inputs[axis.name], axis.size)
+            for radix, column in zip(axis.radices, mine, strict=True):
+                index, digit = divmod(index, radix)
+                if radix > 2 and digit:
+                    msg = f"{axis.name} cannot be fixed at {inputs[axis.name]}: a digit of radix {radix} is not 0 there"
+                    raise InvalidOperand(msg)
+                origin ^= column * digit
+        return Layout(tuple(ins), self.out_axes, tuple(columns), origin)
+
+    def joined(self, name: str, *axes: str) -> Layout:
+        """The same map with some inputs as one, the first of them lowest: PTX's element number is slot, then reg."""
+        digits_of = {axis.name: digits for axis, digits in self._digits_of(self.in_axes)}
+        if not set(axes) <= digits_of.keys():
+            msg = f"joined: expected some of {', '.join(self.ins)}; got {', '.join(axes)}"
+            raise InvalidOperand(msg)
+        order = [one for one in digits_of if one not in axes]
+        radices = self._in_radices
+        one = Axis(name, tuple(radices[digit] for axis in axes for digit in digits_of[axis]))
+        kept = tuple(axis for axis in self.in_axes if axis.name in order)
+        columns = tuple(self.columns[digit] for axis in (*order, *axes) for digit in digits_of[axis])
+        return Layout((*kept, one), self.out_axes, columns, self.origin)
+
+    # ---- what others derive from it
+
+    def runs(self, out: str) -> list[Run]:
+        """What makes up one coordinate, the highest part first: the fewest runs of digits."""
+        if out not in self.outs:
+            msg = f"expected one of {', '.join(self.outs)}; got {out}"
+            raise InvalidOperand(msg)
+        axis, targets = next(pair for pair in self._digits_of(self.out_axes) if pair[0].name == out)
+        found = []
+        for source, digits in self._digits_of(self.in_axes):
+            pairs = {
+                (at, to)
+                for at, digit in enumerate(digits)
+                for to, target in enumerate(targets)
+                if self.columns[digit] >> target & 1
+            }
+            for at, to in pairs:
+                if (at - 1, to - 1) in pairs:
+                    continue
+                length = 1
+                while (at + length, to + length) in pairs:
+                    length += 1
+                modulo = prod(source.radices[at : at + length])
+                found.append(Run(source.name, source.weights[at], modulo, axis.weights[to]))
+        return sorted(found, key=lambda run: (-run.multiply, -run.divide))
+
+    def along(self, source: str) -> str:
+        """The coordinate along which an input counts one by one; nothing where it counts otherwise."""
+        size = self.ins[source]
+        for out in self.outs:
+            alone = all(not self._touches(source, other) for other in self.outs if other != out)
+            if alone and [run for run in self.runs(out) if run.source == source] == [Run(source, 1, size, 1)]:
+                return out
+        return ""
+
+    def _touches(self, source: str, out: str) -> bool:
+        return any(run.source == source for run in self.runs(out))
+
+    # ---- inside
+
+    @cached_property
+    def _in_radices(self) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(axis.radices for axis in self.in_axes))
+
+    @cached_property
+    def _out_radices(self) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(axis.radices for axis in self.out_axes))
+
+    @cached_property
+    def _element_type(self) -> type[Coordinate]:
+        return coordinate_type(tuple(self.outs))
+
+    @cached_property
+    def _place_type(self) -> type[Coordinate]:
+        return coordinate_type(tuple(self.ins))
+
+    @staticmethod
+    def _digits_of(axes: tuple[Axis, ...]) -> list[tuple[Axis, range]]:
+        """Each axis with the numbers of its digits, counted through all axes."""
+        found, start = [], 0
+        for axis in axes:
+            found.append((axis, range(start, start + len(axis.radices))))
+            start += len(axis.radices)
+        return found
+
+    @cached_property
+    def _significance(self) -> list[int]:
+        """The digits of the inputs as places are sorted: those of the first axis first, the highest first."""
+        return [digit for _, digits in self._digits_of(self.in_axes) for digit in reversed(digits)]
+
+    @cached_property
+    def _solved(self) -> tuple[list[int], list[int]]:
+        """Input masks that move one output digit each, and those that move nothing: elimination over bits."""
+        rows = Echelon()
+        # The least significant inputs come first. So of inputs that move the same the most significant are left over,
+        # no solution uses them, and the place that it leads to is the least of all holders.
+        nothing = [rows.add(self.columns[digit], inputs=1 << digit) for digit in reversed(self._significance)]
+        solved = [rows.inputs(1 << digit) for digit in range(len(self._out_radices))]
+        return solved, list(filter(None, nothing))
+
+    @cached_property
+    def _kernel_span(self) -> list[int]:
+        """Every input mask that moves nothing: what two holders of one element differ by."""
+        span = [0]
+        for mask in self._solved[1]:
+            span += [mask ^ other for other in span]
+        return span
+
+    @cached_property
+    def _first_place(self) -> Layout:
+        """The inverse: for each element the least of its holders."""
+        if not self.is_onto:
+            msg = f"layout {self} has no inverse: some elements of {self.outs} have no place"
+            raise InvalidOperand(msg)
+        origin = 0
+        for digit, column in enumerate(self._solved[0]):
+            origin ^= column * (self.origin >> digit & 1)
+        return Layout(self.out_axes, self.in_axes, tuple(self._solved[0]), origin)
 
 
-def check_index(name: str, index: int, extent: int) -> None:
-    """Refuse an index that is not an integer in 0..extent-1."""
-    try:
-        index = operator.index(index)
-    except TypeError:
-        msg = f"{name} is an integer 0..{extent - 1}, got {index!r}"
-        raise InvalidOperand(msg) from None
-    if not 0 <= index < extent:
-        msg = f"{name} is 0..{extent - 1}, got {index}"
-        raise InvalidOperand(msg)
+def _factors(size: int) -> tuple[int, ...]:
+    """The radices of a size: a 2 for each factor of two, then what is left."""
+    twos = (size & -size).bit_length() - 1
+    odd = size >> twos
+    return (2,) * twos + ((odd,) if odd > 1 else ())
+
+
+def _mask_of(radix: int, radices: tuple[int, ...]) -> int:
+    """The digits of a radix."""
+    return sum(1 << digit for digit, one in enumerate(radices) if one == radix)
+
+
+def _read_step(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
+    """What one word of a text moves: each coordinate and how far."""
+    by_letter = {axis.name[0]: axis for axis in outs}
+    if word == "0":
+        return {}
+    found: dict[str, int] = {}
+    for part in word.split("+"):
+        number = part[1:]
+        if not (part and part[0] in by_letter and number.isascii() and number.isdigit() and len(number) < 10):
+            msg = f"basis {word!r}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
+            raise InvalidOperand(msg)
+        axis = by_letter[part[0]]
+        if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
+            msg = f"basis {word!r} oversteps {axis.name}, which is {axis.size}"
+            raise InvalidOperand(msg)
+        found[axis.name] = found.get(axis.name, 0) ^ int(number)
+    return {coordinate: step for coordinate, step in found.items() if step}
+
+
+def _columns_of(name: str, steps: list[dict[str, int]], outs: tuple[Axis, ...]) -> Iterator[tuple[int, int]]:
+    """Radix and column of each digit of an input whose bits take these steps."""
+    starts = {axis.name: sum(len(other.radices) for other in outs[:at]) for at, axis in enumerate(outs)}
+    cropped = {axis.name: axis for axis in outs if axis.radices and axis.radices[-1] != 2}
+    at = 0
+    while at < len(steps):
+        step = steps[at]
+        tops = [axis for axis in cropped.values() if step.get(axis.name, 0) >= axis.weights[-1]]
+        if not tops:
+            yield 2, sum(size << starts[coordinate] for coordinate, size in step.items())
+            at += 1
+            continue
+        axis = tops[0]
+        bits = (axis.radices[-1] - 1).bit_length()
+        wanted = [{axis.name: axis.weights[-1] << bit} for bit in range(bits)]
+        if steps[at : at + bits] != wanted:
+            words = " ".join(f"{axis.name[0]}{one[axis.name]}" for one in wanted)
+            msg = f"{axis.name} is {axis.size}, no power of two: {words} stand together in {name}, in this order"
+            raise InvalidOperand(msg)
+        yield axis.radices[-1], 1 << (starts[axis.name] + len(axis.radices) - 1)
+        at += bits

@@ -1,0 +1,71 @@
+"""Named indices: where an element is in its matrix, and where it sits in a warp."""
+
+from __future__ import annotations
+
+import operator
+from collections import namedtuple
+from functools import cache
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+REGISTERS = ("warp", "lane", "reg", "slot")
+"""What a place is made of, in the order in which places are sorted."""
+
+
+class Coordinate(tuple[int, ...]):
+    """Named indices, such as (row, col): a named tuple whose fields are those of a layout."""
+
+    __slots__ = ()
+    _fields: tuple[str, ...]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> int:
+            """One index, by its name."""
+
+        def _asdict(self) -> dict[str, int]:
+            """The indices by name."""
+
+        @classmethod
+        def _make(cls, indices: Iterable[int]) -> Self:
+            """The tuple with these indices."""
+
+
+class Place(Coordinate):
+    """Where an element sits: lane of the warp, register of the operand, slot inside the register."""
+
+    __slots__ = ()
+
+
+@cache
+def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
+    """The named tuple whose fields are these: a Place where they name lanes, registers or slots, else a Coordinate."""
+    base = Place if set(names) & set(REGISTERS) else Coordinate
+    fields = namedtuple(base.__name__, names)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
+    # pickle looks a class up by its name and would not find one that is made from data
+    travel = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (names, tuple(self)))}
+    return type(base.__name__, (fields, base), travel)
+
+
+def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
+    return coordinate_type(names)._make(indices)
+
+
+def check_index(name: str, index: int, extent: int) -> int:
+    """The index as an int, refused where it is no integer in 0..extent-1."""
+    try:
+        found = operator.index(index)
+    except TypeError:
+        found = None
+    if found is None or isinstance(index, bool):
+        msg = f"{name} is an integer 0..{extent - 1}, got {index!r}"
+        raise InvalidOperand(msg)
+    if not 0 <= found < extent:
+        msg = f"{name} is 0..{extent - 1}, got {index}"
+        raise InvalidOperand(msg)
+    return found
