@@ -170,7 +170,10 @@ def test_scale_ids_out_of_range_are_refused(ids: dict[str, int], message: str):
 def test_a_scale_has_no_sign():
     with pytest.raises(wf.InvalidOperand, match=r"element \(0, 0\) is -1.0, but ue4m3 holds the values 0.0..448.0"):
         wf.get(MX).scale_a.pack(np.full((16, 4), -1, ml_dtypes.float8_e4m3fn))
-    with pytest.raises(wf.InvalidOperand, match="lane 7, byte 2 is read with thread_id 1, byte_id 0"):
+    with pytest.raises(
+        wf.InvalidOperand,
+        match="bits 16 to 22 of lane 7 are read with thread_id 1, byte_id 0, not with thread_id 0, byte_id 0",
+    ):
         wf.get(MX).scale_a.at(lane=7, byte=2, thread_id=0)
 
 

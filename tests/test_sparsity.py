@@ -159,7 +159,7 @@ def test_wrong_shapes_are_refused():
         sp.metadata.pack(np.full((16, 8), 16))
     with pytest.raises(wf.InvalidOperand, match="selector is 0..1, got 2"):
         sp.metadata.pack(np.zeros((16, 8), np.uint8), selector=2)
-    with pytest.raises(wf.InvalidOperand, match="is read with selector 1, not with 0"):
+    with pytest.raises(wf.InvalidOperand, match="bits 0 to 3 of lane 2 are read with selector 1, not with selector 0"):
         sp.metadata.at(lane=2, bit=0, selector=0)
     with pytest.raises(wf.InvalidOperand, match="bit is 0..31, got 32"):
         sp.metadata.at(lane=2, bit=32, selector=0)

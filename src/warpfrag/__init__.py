@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from warpfrag.hardware.verify import verify
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
+    from warpfrag.memory import Memory
     from warpfrag.operand import Operand
     from warpfrag.registry import find, get
     from warpfrag.vectors import vectors
@@ -48,6 +49,7 @@ _EXPORTS = {
     "InvalidOperand": "errors",
     "InvalidSparsity": "errors",
     "Layout": "layout",
+    "Memory": "memory",
     "NotModelled": "errors",
     "Operand": "operand",
     "WarpfragError": "errors",
@@ -78,6 +80,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Drawing",
     "Operand",
     "Layout",
+    "Memory",
     "Format",
     "FORMATS",
     "WarpfragError",
@@ -115,4 +118,4 @@ sys.modules[__name__].__class__ = _Package
 
 def __dir__() -> list[str]:
     """The public names, imported or not."""
-    return sorted({*globals(), *_EXPORTS, *_MODULES})
+    return sorted(__all__)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from warpfrag.arrays import as_array
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import check_rounding
 
@@ -37,27 +38,28 @@ def code_dtype(number_format: Format) -> np.dtype[Any]:
     return np.dtype(f"uint{8 * natural_dtype(number_format).itemsize}")
 
 
-def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
-    """An array of what a user gave; rows of unlike lengths are refused."""
-    try:
-        return np.asarray(array)
-    except ValueError as error:
-        msg = f"{what}: expected an array of numbers, got rows of unlike lengths ({error})"
-        raise InvalidOperand(msg) from None
-
-
 def to_codes(
     number_format: Format, array: ArrayLike, *, rounding: Rounding = None, what: str = "matrix"
 ) -> NDArray[Any]:
-    """Codes of an array of numbers: by its bits if its dtype is the natural one, else by value."""
+    """Codes of an array of numbers: by its bits if its dtype is the natural one, else by value.
+
+    tf32 is kept in float32, whose last bits it has no use for: rounding, where asked for, is by value.
+    """
     check_rounding(rounding)
     numbers = as_array(array, what)
-    if numbers.dtype == natural_dtype(number_format):
+    if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):
         return _codes_of_bits(number_format, numbers, what)
     if numbers.dtype.kind not in "biuf" and not hasattr(ml_dtypes, numbers.dtype.name):
         msg = f"{what}: expected {number_format.dtype} or another real array, got dtype {numbers.dtype}"
         raise InvalidOperand(msg)
     return _codes_of_values(number_format, numbers, rounding, what)
+
+
+def codes_of(number_format: Format, array: ArrayLike, *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
+    """The codes of what a user gave: with `raw` they are codes already."""
+    if raw:
+        return check_codes(number_format, array, what=what)
+    return to_codes(number_format, array, rounding=rounding, what=what)
 
 
 def check_codes(number_format: Format, array: ArrayLike, *, what: str = "matrix") -> NDArray[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag import fragment
+from warpfrag import fragment, movers
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.engines import engine_for
 from warpfrag.arithmetic.operands import Operands
@@ -39,7 +39,7 @@ FEW_TILES = 32  # up to this many tiles one gather by index beats a transpositio
 def execute(
     instruction: str | HasForm,
     a: ArrayLike,
-    b: ArrayLike,
+    b: ArrayLike | None = None,
     c: ArrayLike | None = None,
     *,
     metadata: ArrayLike | None = None,
@@ -48,15 +48,22 @@ def execute(
     scale_b: ArrayLike | None = None,
     byte_id: tuple[int, int] = (0, 0),
     thread_id: tuple[int, int] = (0, 0),
+    shared: ArrayLike | None = None,
     arch: str = "sm_90",
     threads: int | None = None,
-) -> NDArray[np.uint32]:
+) -> Any:
     """D's registers, uint32[..., 32, words], bit for bit; leading axes broadcast; c=None is zero.
 
     A sparse instruction takes `metadata` words and a `selector`, a block-scaled one `scale_a` and `scale_b` words and
     the ids that choose their bytes and lanes. IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows
     what that architecture computes.
     """
+    form = form_of(instruction)
+    if form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
+        return movers.run(form, a, b, shared)
+    if shared is not None:
+        msg = f"{spell(form)} takes no shared memory: its operands are registers"
+        raise InvalidOperand(msg)
     try:
         runner = _runner(instruction, arch)
     except TypeError:  # not hashable: let form_of say what is wrong with it

@@ -16,7 +16,9 @@ the row.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -129,8 +131,14 @@ class Format:
 
     def decode(self, code: int) -> float | int:
         """The value a code stands for: an int for integers, else a float, which is always exact."""
-        if not 0 <= code < self.codes:
-            msg = f"{self.name}: a code is 0..{self.codes - 1:#x}, got {code:#x}"
+        given = code
+        try:
+            code = operator.index(code)  # a numpy scalar wraps around where an int does not
+        except TypeError:
+            code = -1
+        if not 0 <= code < self.codes or isinstance(given, bool):
+            came = f"{given:#x}" if isinstance(given, int) else repr(given)
+            msg = f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {came}"
             raise InvalidOperand(msg)
         if not self.is_float:
             return code - self.codes if code & self.sign_bit else code
@@ -155,6 +163,7 @@ class Format:
         Too large a value becomes an infinity where the format has one and is refused where it has none.
         """
         check_rounding(rounding)
+        value = self._plain_number(value)
         if isinstance(value, float) and not math.isfinite(value):
             return self._encode_special(value)
         exact = Fraction(value)
@@ -170,6 +179,22 @@ class Format:
             raise InvalidOperand(self._refusal(value))
         magnitude = self._encode_magnitude(abs(exact), value, rounding)
         return magnitude | (self.sign_bit if negative else 0)
+
+    def _plain_number(self, value: float | Fraction) -> float | Fraction:
+        """A value as Python's own number: a numpy scalar is exact in one, and what is no real number is refused."""
+        plain = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+        if isinstance(plain, float | int | Fraction):
+            return plain
+        if isinstance(plain, Decimal) and plain.is_finite():
+            return Fraction(plain)
+        try:
+            double = float(plain)  # a longdouble, a scalar of ml_dtypes
+        except (TypeError, ValueError, OverflowError):
+            double = None
+        if double is None or isinstance(plain, str | bytes) or (double != plain and not math.isnan(double)):
+            msg = f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {value!r}"
+            raise InvalidOperand(msg)
+        return double
 
     def _encode_magnitude(self, exact: Fraction, value: float | Fraction, rounding: Rounding) -> int:
         exponent = self.emin

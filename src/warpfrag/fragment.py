@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.layout import MAY_BE_LEFT_OUT, Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.isa.operands import OperandRow
-    from warpfrag.layout import Layout
+    from warpfrag.layout import Layout, Run
 
 WORD_BITS = 32
 
@@ -97,11 +96,6 @@ def first_places(layout: Layout) -> NDArray[np.intp]:
     return first
 
 
-def threads(layout: Layout) -> tuple[int, ...]:
-    """The extents of the threads that share a fragment: lanes, or warps and lanes."""
-    return tuple(size for name, size in layout.ins.items() if name not in MAY_BE_LEFT_OUT)
-
-
 def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
     """Registers, uint32[..., lanes, words], that hold a matrix of codes; every copy is written."""
     layout = row.layout
@@ -117,13 +111,13 @@ def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
     else:
         placed = _join_slots(_place(codes, batch, moves), row.container)
     words = layout.regs * row.register_bits // WORD_BITS
-    return placed.view(np.uint32).reshape(*batch, *threads(layout), words)
+    return placed.view(np.uint32).reshape(*batch, *row.threads, words)
 
 
 def unpack(row: OperandRow, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
     """The matrix of codes that registers hold, read from the first copy; strict refuses unequal copies."""
     layout = row.layout
-    batch = words.shape[: words.ndim - 1 - len(threads(layout))]
+    batch = words.shape[: words.ndim - 1 - len(row.threads)]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
     joined = layout.slots > 1 and layout.along("slot") == layout.dims[-1]
     moves = transposition(layout, joined=joined)
@@ -170,7 +164,9 @@ def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout
     differ = np.argwhere(expected != places)
     if len(differ):
         tile, place = (int(index) for index in differ[0])
-        lane = place * math.prod(threads(layout)) // places.shape[1] % layout.lanes
+        lane = (
+            place // (places.shape[1] // math.prod(layout.ins.get(name, 1) for name in ("warp", "lane"))) % layout.lanes
+        )
         msg = f"copies of one element differ: in tile {tile}, lane {lane}; strict=False reads the first copy"
         raise InvalidOperand(msg)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidSparsity
 from warpfrag.isa import operands as isa_operands
@@ -18,13 +18,15 @@ from warpfrag.isa.rows import Form, Shape, forms, legal_targets
 from warpfrag.operand import operands_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from warpfrag.arrays import Array
     from warpfrag.evidence import Evidence
     from warpfrag.formats import Rounding
     from warpfrag.layout import Layout
+    from warpfrag.operand import Metadata, Operand, Operands, Scale
 
 
 @dataclass(frozen=True)
@@ -88,58 +90,58 @@ class Instruction:
         return tuple(dict.fromkeys(rows))
 
     @property
-    def operands(self) -> Mapping[str, Any]:
+    def operands(self) -> Operands:
         """Every register operand, by role."""
         return operands_of(self.form, self.arch)
 
+    # Each of these is None where the instruction has no such operand: see Operands.
+
     @property
-    def a(self) -> Any:  # noqa: ANN401 (an Operand; None where the instruction has none, as for the others)
+    def a(self) -> Operand:
         """Operand A, or the source registers of stmatrix and movmatrix."""
-        return self.operands.get("a")
+        return self.operands.a
 
     @property
-    def b(self) -> Any:  # noqa: ANN401
+    def b(self) -> Operand:
         """Operand B."""
-        return self.operands.get("b")
+        return self.operands.b
 
     @property
-    def c(self) -> Any:  # noqa: ANN401
+    def c(self) -> Operand:
         """Operand C."""
-        return self.operands.get("c")
+        return self.operands.c
 
     @property
-    def d(self) -> Any:  # noqa: ANN401
+    def d(self) -> Operand:
         """Operand D, or the destination registers of ldmatrix and movmatrix."""
-        return self.operands.get("d")
+        return self.operands.d
 
     @property
-    def metadata(self) -> Any:  # noqa: ANN401
+    def metadata(self) -> Metadata:
         """The sparsity metadata; None when dense."""
-        return self.operands.get("metadata")
+        return self.operands.metadata
 
     @property
-    def scale_a(self) -> Any:  # noqa: ANN401
+    def scale_a(self) -> Scale:
         """Scale factors of A; None without block scaling."""
-        return self.operands.get("scale_a")
+        return self.operands.scale_a
 
     @property
-    def scale_b(self) -> Any:  # noqa: ANN401
+    def scale_b(self) -> Scale:
         """Scale factors of B; None without block scaling."""
-        return self.operands.get("scale_b")
+        return self.operands.scale_b
 
     @property
-    def addresses(self) -> Layout | None:
-        """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix."""
-        return isa_operands.addresses(self.form)
+    def addresses(self) -> Layout:
+        """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix; None for others."""
+        return isa_operands.addresses(self.form)  # type: ignore[return-value] # as with the operands
 
     @property
     def pattern(self) -> Pattern | None:
         """How A is thinned: 1:2, 2:4 or 4:8; None when dense."""
         return pattern_of(self.form)
 
-    def compress(
-        self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
         """Stored elements and metadata codes of a thinned A; InvalidSparsity names the first row that is not thin."""
         from warpfrag import codes, sparsity
 
@@ -147,7 +149,7 @@ class Instruction:
         stored, metadata = sparsity.compress(rule, self.a.full_codes(matrix, raw=raw, rounding=rounding))
         return stored if raw else codes.from_codes(self.a.format, stored), metadata
 
-    def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> NDArray[Any]:
+    def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> Array:
         """The full A that stored elements and metadata codes stand for."""
         import numpy as np
 
@@ -168,11 +170,38 @@ class Instruction:
             raise InvalidSparsity(msg)
         return self.pattern
 
-    def __call__(self, A: ArrayLike, B: ArrayLike, C: ArrayLike | None = None, **options: Any) -> NDArray[Any]:  # noqa: ANN401
-        """D = A B + C of matrices, bit for bit; see `warpfrag.execute.call` for the options."""
+    def __call__(
+        self,
+        A: ArrayLike,
+        B: ArrayLike,
+        C: ArrayLike | None = None,
+        *,
+        scale_a: ArrayLike | None = None,
+        scale_b: ArrayLike | None = None,
+        arch: str = "sm_90",
+        raw: bool = False,
+        rounding: Rounding = None,
+        threads: int | None = None,
+    ) -> Array:
+        """D = A B + C of matrices, bit for bit.
+
+        A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors. Leading axes
+        are a batch and broadcast; C=None is zero.
+        """
         from warpfrag.execute import call
 
-        return call(self.form, A, B, C, **options)
+        return call(
+            self.form,
+            A,
+            B,
+            C,
+            scale_a=scale_a,
+            scale_b=scale_b,
+            arch=arch,
+            raw=raw,
+            rounding=rounding,
+            threads=threads,
+        )
 
     def evidence(self, arch: str) -> Evidence:
         """How well it is known what this computes on an architecture."""
@@ -180,7 +209,7 @@ class Instruction:
 
         return evidence(self.form, arch)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[Form, str], Instruction], tuple[Form, str]]:
         """Come back as the same object."""
         return instruction_of, (self.form, self.arch)
 

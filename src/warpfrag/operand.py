@@ -1,34 +1,38 @@
-"""Operands: the registers that an instruction reads or writes, and what sits in them.
+"""Operands: what an instruction reads and writes, where it sits, and how a matrix gets there and back.
 
-Every kind of operand is a layout and a format. `Operand` is a whole matrix; `SparseOperand` is the stored half of a
-sparse A; `Metadata` and `Scale` are words of which an instruction reads a part that the programmer chooses.
+Every operand is a layout and a format. `Operand` is a whole matrix (of a sparse A, the stored half); `Metadata` and
+`Scale` are words of which an instruction reads a part that the programmer chooses.
 
 Methods that need numpy import it when they are called, so that looking something up costs no numpy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from warpfrag.choice import CHOOSING, check_chosen, legal
+from warpfrag.coordinates import check_index, coordinate_type
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import REGISTER_BITS, OperandRow, operands
 from warpfrag.isa.patterns import pattern_of
-from warpfrag.layout import Layout, check_index, coordinate_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.arrays import Array, Words
+    from warpfrag.coordinates import Coordinate, Place
     from warpfrag.formats import Format, Rounding
+    from warpfrag.isa.operands import Home
     from warpfrag.isa.patterns import Pattern
     from warpfrag.isa.rows import Form
-    from warpfrag.layout import Place
+    from warpfrag.layout import Layout
 
 
 class Bits(NamedTuple):
@@ -62,7 +66,7 @@ class BytePlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers:
-    """What all operands have: a role, a format, registers and a layout."""
+    """What all operands have: a role, a format, a home and a layout."""
 
     row: OperandRow
     instruction: str
@@ -83,6 +87,11 @@ class Registers:
         return self.row.format
 
     @property
+    def home(self) -> Home:
+        """Where the operand lives: the registers of a warp."""
+        return self.row.home
+
+    @property
     def layout(self) -> Layout:
         """Where each element sits; NotModelled where nobody knows."""
         if self.row.unknown:
@@ -92,7 +101,8 @@ class Registers:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the array that pack takes and unpack gives."""
-        return self.row.layout.shape
+        chosen = CHOOSING.get(self.role, ())
+        return tuple(extent for name, extent in self.row.layout.outs.items() if name not in chosen)
 
     @property
     def regs(self) -> int:
@@ -121,14 +131,18 @@ class Registers:
 
     def bits(self, slot: int) -> Bits:
         """The bits of its register that hold the code in a slot."""
-        check_index("slot", slot, self.slots)
-        low = slot * self.row.container + self.row.low
+        low = check_index("slot", slot, self.slots) * self.row.container + self.row.low
         return Bits(low + self.format.bits - 1, low)
 
     @property
     def described(self) -> str:
         """How an error names this operand."""
         return f"operand {self.role} of {self.instruction}"
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The extents of the threads that hold it: 32 lanes, or 4 warps of 32 lanes."""
+        return self.row.threads
 
     def _known_row(self) -> OperandRow:
         """The row, for work that needs its layout."""
@@ -139,7 +153,7 @@ class Registers:
         """Register words whose last axes are as expected."""
         import numpy as np
 
-        from warpfrag.codes import as_array
+        from warpfrag.arrays import as_array
 
         found = as_array(words, self.described)
         expected = f"uint32[..., {', '.join(map(str, axes))}]"
@@ -149,31 +163,44 @@ class Registers:
         if found.shape[max(0, found.ndim - len(axes)) :] != axes:
             msg = f"{self.described}: expected registers {expected}, got shape {found.shape}"
             raise InvalidOperand(msg)
-        return found
+        return found.astype(np.uint32, copy=False)
 
-    def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
+    def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
         """The unsigned codes of a matrix, refused unless its last axes have this operand's shape."""
-        from warpfrag.codes import as_array, check_codes, to_codes
+        from warpfrag.arrays import as_array
+        from warpfrag.codes import codes_of
 
         found = as_array(matrix, self.described)
         if found.shape[max(0, found.ndim - len(self.shape)) :] != self.shape:
             expected = ", ".join(map(str, self.shape))
             msg = f"{self.described}: expected an array of shape (..., {expected}), got {found.shape}"
             raise InvalidOperand(msg)
-        if raw:
-            return check_codes(self.format, found, what=self.described)
-        return to_codes(self.format, found, rounding=rounding, what=self.described)
+        return codes_of(self.format, found, raw=raw, rounding=rounding, what=self.described)
 
 
 @dataclass(frozen=True, repr=False)
 class Operand(Registers):
-    """A matrix spread over the lanes of a warp."""
+    """A matrix spread over the registers of a warp.
+
+    A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
+    logical columns.
+    """
+
+    pattern: Pattern | None = None
+    ordered: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
         """PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
         return reg * self.slots + slot
 
-    def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> NDArray[np.uint32]:
+    def tiled(self, **counts: int) -> Operand:
+        """Several tiles of it side by side, as one operand: col=2 puts a second one to the right.
+
+        The registers of the first tile come first, then those of the next, in the order of the keywords.
+        """
+        return replace(self, row=replace(self._known_row(), layout=self.layout.tiled(**counts)))
+
+    def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
 
         An array of the natural dtype is taken by its bits; another one by value, refused where a value is not exact
@@ -183,7 +210,7 @@ class Operand(Registers):
 
         return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))
 
-    def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> NDArray[Any]:
+    def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
         """The matrix that registers hold, in the natural dtype, or as unsigned codes with `raw=True`.
 
         Where an element has copies the first is read, as the hardware does; `strict=True` refuses unequal copies.
@@ -195,88 +222,117 @@ class Operand(Registers):
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
         """Registers as an array, refused unless it is uint32[..., 32, words]."""
-        return self._check_words(words, (self.row.layout.lanes, self.words))
+        return self._check_words(words, (*self.threads, self.words))
 
+    # ---- of a sparse A
 
-@dataclass(frozen=True, repr=False)
-class SparseOperand(Operand):
-    """A of a sparse instruction: the layout is that of the stored half; each register covers a span of columns."""
-
-    pattern: Pattern
-    ordered: bool
+    def _sparse(self) -> Pattern:
+        if self.pattern is None:
+            msg = f"{self.described} is dense: only A of mma.sp has logical columns and metadata"
+            raise InvalidSparsity(msg)
+        return self.pattern
 
     def span(self, *, lane: int, reg: int) -> Span:
-        """The logical column range of one register, as the ISA states it."""
+        """The logical column range of one register of a sparse A, as the ISA states it."""
+        rule = self._sparse()
         first = self.layout.at(lane=lane, reg=reg, slot=0)
         last = self.layout.at(lane=lane, reg=reg, slot=self.slots - 1)
-        chunk, kept = self.pattern.chunk, self.pattern.kept
-        return Span(first.row, first.col // kept * chunk, last.col // kept * chunk + chunk - 1)
+        return Span(first.row, first.col // rule.kept * rule.chunk, last.col // rule.kept * rule.chunk + rule.chunk - 1)
 
-    def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
+    def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
         """The unsigned codes of a full A, of twice the stored columns."""
-        from warpfrag.codes import as_array, check_codes, to_codes
+        from warpfrag.arrays import as_array
+        from warpfrag.codes import codes_of
 
+        self._sparse()
         full = as_array(matrix, self.described)
         rows, stored = self.shape
         if full.shape[-2:] != (rows, 2 * stored):
             msg = f"{self.described}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
             raise InvalidSparsity(msg)
-        if raw:
-            return check_codes(self.format, full, what=self.described)
-        return to_codes(self.format, full, rounding=rounding, what=self.described)
+        return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.described)
 
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
-        """Every place that holds a logical element under these metadata codes; none where it is not stored."""
+        """Every place that holds a logical element of a sparse A under these metadata codes; none if not stored."""
         import numpy as np
 
-        from warpfrag.codes import as_array
+        from warpfrag.arrays import as_array
         from warpfrag.sparsity import logical_columns
 
+        rule = self._sparse()
         rows, stored = self.shape
         check_index("row", row, rows)
         check_index("col", col, 2 * stored)
         fields = as_array(codes, self.described)
-        expected = (rows, stored // self.pattern.kept)
+        expected = (rows, stored // rule.kept)
         if fields.shape != expected:
             msg = f"{self.described}: expected metadata codes of shape {expected}, got {fields.shape}"
             raise InvalidSparsity(msg)
-        columns = logical_columns(self.pattern, fields, ordered=self.ordered)[row]
+        columns = logical_columns(rule, fields, ordered=self.ordered)[row]
         return [
             place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))
         ]
 
 
 @dataclass(frozen=True, repr=False)
-class Chosen(Registers):
-    """One word per lane, of which an instruction reads the part that some leading coordinates choose."""
+class SparseOperand(Operand):
+    """A of a sparse instruction."""
 
-    def _pack(self, codes: NDArray[Any], choice: tuple[int, ...]) -> NDArray[np.uint32]:
+    pattern: Pattern
+    ordered: bool
+
+
+@dataclass(frozen=True, repr=False)
+class Chosen(Registers):
+    """One word per lane, of which an instruction reads the part that its immediates choose."""
+
+    def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
         """Words in which only the chosen part is written."""
         import numpy as np
 
         from warpfrag import fragment
 
+        choice = tuple(check_chosen(self.layout, chosen).values())
         batch = codes.shape[: codes.ndim - len(self.shape)]
         everything = np.zeros((*self.layout.shape[: len(choice)], *batch, *self.shape), codes.dtype)
         everything[choice] = codes
         everything = np.moveaxis(everything, range(len(choice)), range(len(batch), len(batch) + len(choice)))
-        words: NDArray[np.uint32] = fragment.pack(self.row, everything)[..., 0]
-        return words
+        return fragment.pack(self.row, everything)[..., 0]
 
-    def _unpack(self, words: ArrayLike, choice: tuple[int, ...]) -> NDArray[Any]:
+    def _unpack(self, words: ArrayLike, chosen: dict[str, int]) -> Array:
         """Codes of the chosen part of words."""
         import numpy as np
 
         from warpfrag import fragment
 
+        choice = tuple(check_chosen(self.layout, chosen).values())
         everything = fragment.unpack(self.row, self.check_words(words)[..., None])
         batch = everything.ndim - len(self.layout.shape)
-        found: NDArray[Any] = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
+        found: Array = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
         return found
+
+    def _place(self, chosen: dict[str, int], element: dict[str, int]) -> Place:
+        """The one place of an element of the chosen part."""
+        (place,) = self.layout.where(**check_chosen(self.layout, chosen), **element)
+        return place
+
+    def _element(self, lane: int, slot: int, chosen: dict[str, int]) -> Coordinate:
+        """The element in a slot, refused where these immediates do not read it."""
+        wanted = check_chosen(self.layout, chosen)
+        found = self.layout.at(lane=lane, slot=slot)._asdict()
+        if any(found[name] != index for name, index in wanted.items()):
+            read = ", ".join(f"{name} {legal(self.layout, name)[found[name]]}" for name in wanted)
+            asked = ", ".join(f"{name} {value}" for name, value in chosen.items())
+            bits = self.bits(slot)
+            those = f"bits {bits.low} to {bits.high} of lane {lane}"
+            msg = f"{self.described}: {those} are read with {read}, not with {asked}"
+            raise InvalidOperand(msg)
+        rest = {name: index for name, index in found.items() if name not in wanted}
+        return coordinate_type(tuple(rest))._make(rest.values())
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
         """Words as an array, refused unless it is uint32[..., 32]."""
-        return self._check_words(words, (self.row.layout.lanes,))
+        return self._check_words(words, self.threads)
 
 
 @dataclass(frozen=True, repr=False)
@@ -284,39 +340,27 @@ class Metadata(Chosen):
     """The metadata word: a 4-bit code per row and chunk of A. The sparsity selector says which lanes are read."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and chunks."""
-        return self.row.layout.shape[1:]
-
-    @property
     def selectors(self) -> range:
         """The legal selectors."""
-        return range(self.row.layout.shape[0])
+        return legal(self.row.layout, "selector")
 
-    def pack(self, codes: ArrayLike, *, selector: int = 0) -> NDArray[np.uint32]:
+    def pack(self, codes: ArrayLike, *, selector: int = 0) -> Words:
         """The word of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; what is not read holds 0."""
-        check_index("selector", selector, len(self.selectors))
-        return self._pack(self.codes(codes, raw=True), (selector,))
+        return self._pack(self.codes(codes, raw=True), {"selector": selector})
 
-    def unpack(self, words: ArrayLike, *, selector: int = 0) -> NDArray[Any]:
+    def unpack(self, words: ArrayLike, *, selector: int = 0) -> Array:
         """The codes uint8[..., rows, chunks] that an instruction with this selector reads."""
-        check_index("selector", selector, len(self.selectors))
-        return self._unpack(words, (selector,))
+        return self._unpack(words, {"selector": selector})
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> FieldPlace:
         """Lane and lowest bit of the code of one chunk."""
-        (place,) = self.layout.where(selector=selector, row=row, chunk=chunk)
+        place = self._place({"selector": selector}, {"row": row, "chunk": chunk})
         return FieldPlace(place.lane, self.bits(place.slot).low)
 
-    def at(self, *, lane: int, bit: int, selector: int = 0) -> Any:  # noqa: ANN401 (see coordinate_type)
+    def at(self, *, lane: int, bit: int, selector: int = 0) -> Coordinate:
         """Row and chunk of the code that covers a bit; refused where this selector does not read it."""
-        check_index("selector", selector, len(self.selectors))
-        check_index("bit", bit, REGISTER_BITS)
-        found = self.layout.at(lane=lane, slot=bit // self.row.container)
-        if found.selector != selector:
-            msg = f"{self.described}: lane {lane} is read with selector {found.selector}, not with {selector}"
-            raise InvalidOperand(msg)
-        return coordinate_type(("row", "chunk"))(found.row, found.chunk)
+        slot = check_index("bit", bit, REGISTER_BITS) // self.row.container
+        return self._element(lane, slot, {"selector": selector})
 
 
 @dataclass(frozen=True, repr=False)
@@ -324,71 +368,120 @@ class Scale(Chosen):
     """The scale word of A or B: one byte per scale factor. byte_id and thread_id say which bytes and lanes are read."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """(16, s) for A, (s, 8) for B."""
-        return self.row.layout.shape[2:]
-
-    @property
     def thread_ids(self) -> range:
         """The legal thread ids."""
-        return range(self.row.layout.shape[0])
+        return legal(self.row.layout, "thread_id")
 
     @property
     def byte_ids(self) -> range:
         """The legal byte ids: the first byte of each group of scales."""
-        return range(0, 4, 4 // self.row.layout.shape[1])
-
-    def _choice(self, byte_id: int, thread_id: int) -> tuple[int, int]:
-        check_index("thread_id", thread_id, len(self.thread_ids))
-        if byte_id not in self.byte_ids:
-            msg = f"{self.described}: byte_id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id!r}"
-            raise InvalidOperand(msg)
-        return thread_id, byte_id // self.byte_ids.step
+        return legal(self.row.layout, "byte_id")
 
     def pack(
         self, scales: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False, rounding: Rounding = None
-    ) -> NDArray[np.uint32]:
+    ) -> Words:
         """The word of each lane, uint32[..., 32]; bytes and lanes that are not read hold 0."""
-        choice = self._choice(byte_id, thread_id)
-        return self._pack(self.codes(scales, raw=raw, rounding=rounding), choice)
+        codes = self.codes(scales, raw=raw, rounding=rounding)
+        return self._pack(codes, {"thread_id": thread_id, "byte_id": byte_id})
 
-    def unpack(self, words: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False) -> NDArray[Any]:
+    def unpack(self, words: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False) -> Array:
         """The scale factors that an instruction with these ids reads."""
         from warpfrag.codes import from_codes
 
-        found = self._unpack(words, self._choice(byte_id, thread_id))
+        found = self._unpack(words, {"thread_id": thread_id, "byte_id": byte_id})
         return found if raw else from_codes(self.format, found)
 
-    def where(self, *, byte_id: int = 0, thread_id: int = 0, **coordinates: int) -> BytePlace:
+    def where(self, *, byte_id: int = 0, thread_id: int = 0, **element: int) -> BytePlace:
         """Lane and byte of one scale factor: row and scale for A, scale and col for B."""
-        thread, group = self._choice(byte_id, thread_id)
-        (place,) = self.layout.where(thread_id=thread, byte_id=group, **coordinates)
+        place = self._place({"thread_id": thread_id, "byte_id": byte_id}, element)
         return BytePlace(place.lane, place.slot)
 
-    def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Any:  # noqa: ANN401
+    def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Coordinate:
         """The coordinates of the scale factor in a byte; refused where these ids do not read it."""
         check_index("byte", byte, self.slots)
-        found = self.layout.at(lane=lane, slot=byte)
-        if found[:2] != self._choice(byte_id, thread_id):
-            reads = f"thread_id {found.thread_id}, byte_id {found.byte_id * self.byte_ids.step}"
-            msg = f"{self.described}: lane {lane}, byte {byte} is read with {reads}"
-            raise InvalidOperand(msg)
-        return coordinate_type(self.layout.dims[2:])._make(found[2:])
+        return self._element(lane, byte, {"thread_id": thread_id, "byte_id": byte_id})
+
+
+AnyOperand: TypeAlias = Operand | Metadata | Scale
+
+
+class Operands(Mapping[str, AnyOperand]):
+    """The operands of an instruction by role, and as attributes of their own types.
+
+    An attribute is None where the instruction has no such operand; its type does not say so, because whoever asks for
+    the metadata of an instruction knows that it is sparse.
+    """
+
+    def __init__(self, found: Iterable[AnyOperand]) -> None:
+        """Keep them in the order of the instruction."""
+        self._found = {operand.role: operand for operand in found}
+
+    def __getitem__(self, role: str) -> AnyOperand:
+        """The operand of a role."""
+        return self._found[role]
+
+    def __iter__(self) -> Iterator[str]:
+        """The roles."""
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._found)
+
+    @property
+    def a(self) -> Operand:
+        """Operand A, or the source registers of stmatrix and movmatrix."""
+        return self._found.get("a")  # type: ignore[return-value] # see the class
+
+    @property
+    def b(self) -> Operand:
+        """Operand B."""
+        return self._found.get("b")  # type: ignore[return-value]
+
+    @property
+    def c(self) -> Operand:
+        """Operand C."""
+        return self._found.get("c")  # type: ignore[return-value]
+
+    @property
+    def d(self) -> Operand:
+        """Operand D, or the destination registers of ldmatrix and movmatrix."""
+        return self._found.get("d")  # type: ignore[return-value]
+
+    @property
+    def metadata(self) -> Metadata:
+        """The sparsity metadata."""
+        return self._found.get("metadata")  # type: ignore[return-value]
+
+    @property
+    def scale_a(self) -> Scale:
+        """Scale factors of A."""
+        return self._found.get("scale_a")  # type: ignore[return-value]
+
+    @property
+    def scale_b(self) -> Scale:
+        """Scale factors of B."""
+        return self._found.get("scale_b")  # type: ignore[return-value]
+
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        """The layout of each."""
+        return {role: operand.layout for role, operand in self._found.items()}
 
 
 @cache
-def operands_of(form: Form, arch: str) -> Mapping[str, Any]:
-    """Every operand of a form, by role; `arch` says whose wmma fragments."""
+def operands_of(form: Form, arch: str) -> Operands:
+    """Every operand of a form; `arch` says whose wmma fragments."""
     name = spell(form)
     rule = pattern_of(form)
 
-    def build(row: OperandRow) -> Registers:
+    def build(row: OperandRow) -> AnyOperand:
         if row.role == "metadata":
             return Metadata(row, name)
-        if row.role.startswith("scale"):
+        if row.role in CHOOSING:
             return Scale(row, name)
         if row.role == "a" and rule is not None:
             return SparseOperand(row, name, rule, form.is_ordered)
         return Operand(row, name)
 
-    return MappingProxyType({role: build(row) for role, row in operands(form, arch).items()})
+    return Operands(build(row) for row in operands(form, arch).values())

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from warpfrag.formats import FORMATS, Format
 from warpfrag.isa.rows import Form, forms
-from warpfrag.layout import Layout
+from warpfrag.layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table
 
 REGISTER_BITS = 32
@@ -20,6 +20,10 @@ MATRICES = ("matrix", "row", "col")
 PRODUCTS = ("mma", "row", "col")
 METADATA = ("selector", "row", "chunk")
 SCALES = {"a": ("thread_id", "byte_id", "row", "scale"), "b": ("thread_id", "byte_id", "scale", "col")}
+
+
+Home = Literal["warp", "warpgroup", "shared", "immediate"]
+"""Where an operand lives: registers of a warp or of a warpgroup, shared memory, the instruction itself."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,16 @@ class OperandRow:
     def register_bits(self) -> int:
         """Width of one register: 64 for f64, else 32."""
         return max(REGISTER_BITS, self.container)
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The extents of the threads that share it: lanes, or warps and lanes."""
+        return tuple(size for name, size in self.layout.ins.items() if name not in MAY_BE_LEFT_OUT)
+
+    @property
+    def home(self) -> Home:
+        """Whose registers hold it."""
+        return "warpgroup" if "warp" in self.layout.ins else "warp"
 
 
 def operands(form: Form, arch: str) -> dict[str, OperandRow]:

@@ -1,0 +1,26 @@
+"""Arrays as users give and get them: what their types are called, and one way to take them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
+"""Registers of 32 bits."""
+Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
+"""Numbers of a format's natural dtype, or unsigned codes: which, the function says."""
+
+
+def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
+    """An array of what a user gave; what is none is refused, by the name that it has for the user."""
+    try:
+        return np.asarray(array)
+    except (ValueError, TypeError, OverflowError) as error:
+        msg = f"{what}: expected an array of numbers, got rows of unlike lengths or worse ({error})"
+        raise InvalidOperand(msg) from None

@@ -1,0 +1,95 @@
+"""What a programmer chooses besides registers: the sparsity selector, and the ids of the scale factors.
+
+An instruction reads a part of a metadata or scale word, and an immediate says which. In the layout of such a word the
+immediates are its leading coordinates; this is the one place that says which words have which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from warpfrag.coordinates import check_index
+from warpfrag.errors import InvalidOperand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from warpfrag.layout import Layout
+
+SIDES = ("scale_a", "scale_b")
+CHOOSING: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
+"""The words of which a part is read, and the coordinates that choose it."""
+MEANING = {
+    "selector": "The sparsity selector.",
+    "thread_id": "Which lanes supply the scale factors.",
+    "byte_id": "The first byte of the scale word that is used.",
+}
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The immediates of one instruction; the ids are those of A and of B."""
+
+    selector: int = 0
+    byte_id: tuple[int, int] = (0, 0)
+    thread_id: tuple[int, int] = (0, 0)
+
+    def of(self, role: str) -> dict[str, int]:
+        """The coordinates that choose the part of one word."""
+        if role not in CHOOSING:
+            return {}
+        if role == "metadata":
+            return {"selector": self.selector}
+        side = SIDES.index(role)
+        return {"thread_id": self.thread_id[side], "byte_id": self.byte_id[side]}
+
+    def check(self, layouts: Mapping[str, Layout], name: str) -> None:
+        """Refuse a selector or an id that the instruction called `name` does not have; `layouts` are its words'."""
+        if self.selector and "metadata" not in layouts:
+            msg = f"{name} is dense: it takes no selector, got {self.selector!r}"
+            raise InvalidOperand(msg)
+        for what, pair in (("byte_id", self.byte_id), ("thread_id", self.thread_id)):
+            if not (isinstance(pair, tuple | list) and len(pair) == 2):
+                msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {pair!r}"
+                raise InvalidOperand(msg)
+            if SIDES[0] not in layouts and tuple(pair) != (0, 0):
+                msg = f"{name} has no scale factors: it takes no {what}, got {pair!r}"
+                raise InvalidOperand(msg)
+        for role in layouts:
+            if role in CHOOSING:
+                check_chosen(layouts[role], self.of(role))
+
+
+def legal(layout: Layout, coordinate: str) -> range:
+    """The values of an immediate: byte_id names the first byte of a group, the others count."""
+    count = layout.outs[coordinate]
+    return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
+
+
+def check_chosen(layout: Layout, chosen: Mapping[str, int]) -> dict[str, int]:
+    """The coordinates of the layout that these immediates stand for, refused where there are none such."""
+    found = {}
+    for coordinate, value in chosen.items():
+        values = legal(layout, coordinate)
+        if values.step == 1:
+            found[coordinate] = check_index(coordinate, value, len(values))
+        elif isinstance(value, bool) or value not in values:
+            msg = f"{coordinate} is one of {', '.join(map(str, values))}, got {value!r}"
+            raise InvalidOperand(msg)
+        else:
+            found[coordinate] = value // values.step
+    return found
+
+
+def choices(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Choice]:
+    """Every selector of an instruction, and with `ids` every byte and thread id too."""
+    selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
+    for selector in selectors:
+        if ids and SIDES[0] in layouts:
+            pairs = [product(*(legal(layouts[side], what) for side in SIDES)) for what in ("byte_id", "thread_id")]
+            yield from (Choice(selector, bytes_, threads) for bytes_, threads in product(*map(list, pairs)))
+        else:
+            yield Choice(selector)

@@ -1,0 +1,231 @@
+"""Shared memory: at which byte each element of a matrix lies, and what it costs a warp to get there.
+
+**In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
+
+**A small case.** A matrix of f16, rows of 64 elements, in row order without gaps: the pitch is 128 bytes, so element
+(row, col) lies at 128 * row + 2 * col. All rows of one column lie in the same banks, which is why a warp that reads a
+column waits.
+
+**The swizzle.** An address has 16-byte units, and rows of eight of them: bits 4 to 6 count the unit, bits 7 and up the
+row. A swizzle of 128 bytes xors three bits of the row into the bits of the unit, one of 64 bytes two of them, one of 32
+bytes one. It acts on the address itself: a tile whose start is not aligned to the pattern is read just so.
+
+    >>> memory = Memory(order="row", pitch=128, swizzle=128)
+    >>> memory.address(row=3, col=0, bits=16), memory.address(row=3, col=8, bits=16)
+    (432, 416)
+
+**Digits.** A pitch is the simplest case: one digit along the contiguous axis, one across it. Tiles that are stored one
+after the other have more: the bytes inside a tile row and the tiles along it, the rows of a tile and the tiles across.
+`along` and `across` list them, each with how far it goes and its stride in bytes; the last one goes as far as it must.
+
+    >>> tiles = Memory(order="row", along=(Digit(16, 1), Digit(None, 128)), across=(Digit(8, 16), Digit(None, 512)))
+    >>> tiles.address(row=9, col=8, bits=16)
+    656
+
+**Banks.** Shared memory has 32 banks of 4 bytes. A request is served in passes, *wavefronts*: in each, a bank gives one
+word, which any number of lanes may read. Wider accesses go by parts of the warp: 8 bytes by halves, 16 by quarters.
+
+    >>> wavefronts([128 * lane for lane in range(32)], width=4), wavefronts([4 * lane for lane in range(32)], width=4)
+    (32, 1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from warpfrag.coordinates import Coordinate, check_index, coordinate_type
+from warpfrag.errors import InvalidOperand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+Order = Literal["row", "col"]
+"""Which way of a matrix is contiguous: `row` where the elements of a row are neighbours."""
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""Bytes of a swizzle, and how many bits of the row it xors into the unit."""
+UNIT = 16  # bytes that a swizzle leaves together
+ROW_OF_UNITS = 128  # bytes: the bits of an address from here on are the row of a swizzle
+BANKS = 32
+BANK_BYTES = 4
+PASS_BYTES = BANKS * BANK_BYTES
+ELEMENT_BITS = (1, 4, 8, 16, 32, 64)
+Index = TypeVar("Index", int, "NDArray[np.int64]")
+
+
+class Digit(NamedTuple):
+    """A part of an index: it counts up to `extent`, None for all that is left, in steps of `stride` bytes."""
+
+    extent: int | None
+    stride: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How a matrix lies in shared memory, in bytes; see the top of this file.
+
+    `pitch` is the distance from one row (in column order: from one column) to the next; None leaves no gap. Instead of
+    it, `along` and `across` may say the digits along the contiguous axis, counted in bytes, and across it.
+    """
+
+    order: Order = "row"
+    pitch: int | None = None
+    swizzle: int = 0
+    start: int = 0
+    base_offset: int = 0
+    along: tuple[Digit, ...] = (Digit(None, 1),)
+    across: tuple[Digit, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is no memory."""
+        if self.order not in {"row", "col"}:
+            msg = f"order is row or col, got {self.order!r}"
+            raise InvalidOperand(msg)
+        if isinstance(self.swizzle, bool) or self.swizzle not in SWIZZLES:
+            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {self.swizzle!r}"
+            raise InvalidOperand(msg)
+        for name, number, least in (
+            ("pitch", self.pitch, 1),
+            ("start", self.start, 0),
+            ("base_offset", self.base_offset, 0),
+        ):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
+                msg = f"{name} is an integer from {least} on, in bytes; got {number!r}"
+                raise InvalidOperand(msg)
+        if self.pitch is not None and self.across:
+            msg = f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
+            raise InvalidOperand(msg)
+
+    @property
+    def contiguous(self) -> str:
+        """The coordinate whose neighbours are neighbours in memory."""
+        return "col" if self.order == "row" else "row"
+
+    def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
+        """The byte in which an element of so many bits starts. A matrix without gaps needs its `shape`."""
+        for name, index in (("row", row), ("col", col)):
+            check_index(name, index, 1 << 62)
+        return self._address(row, col, bits, shape)
+
+    def addresses(self, shape: tuple[int, int], bits: int) -> NDArray[np.int64]:
+        """The byte in which each element of a matrix starts."""
+        import numpy as np
+
+        rows, cols = np.indices(shape, np.int64)
+        return self._address(rows, cols, bits, shape)
+
+    def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
+        """The elements of a matrix that have bits in a byte; none where nothing lies there."""
+        import numpy as np
+
+        distance = address - self.addresses(shape, bits)
+        here = np.argwhere((distance >= 0) & (distance < max(1, bits // 8)))
+        return [coordinate_type(("row", "col"))._make(map(int, pair)) for pair in here]
+
+    def size(self, shape: tuple[int, int], bits: int) -> int:
+        """How many bytes of memory a matrix reaches."""
+        return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
+
+    def write(self, shared: NDArray[np.uint8], codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+        """The memory after a matrix of codes is stored in it; refused where elements would overwrite each other."""
+        import numpy as np
+
+        after: NDArray[np.uint8] = np.array(shared, np.uint8)
+        places, shifts = self._bytes(codes.shape, bits, len(after))
+        taken = (places * 8 + shifts[..., None]).reshape(-1)
+        if len(np.unique(taken)) != taken.size:
+            msg = f"{self} puts several elements of a {codes.shape[0]} x {codes.shape[1]} matrix at one address"
+            raise InvalidOperand(msg)
+        whole = codes.astype(np.uint64)[..., None]
+        parts = (whole >> (8 * np.arange(places.shape[-1], dtype=np.uint64))) & np.uint64(0xFF)
+        mask = np.uint8((1 << min(bits, 8)) - 1)
+        np.bitwise_and.at(after, places, ~(mask << shifts[..., None].astype(np.uint8)))
+        np.bitwise_or.at(after, places, parts.astype(np.uint8) << shifts[..., None].astype(np.uint8))
+        return after
+
+    def read(self, shared: NDArray[np.uint8], shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
+        """The codes of a matrix that lies in memory."""
+        import numpy as np
+
+        places, shifts = self._bytes(shape, bits, len(shared))
+        parts = np.asarray(shared, np.uint8)[places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
+        weights = 8 * np.arange(places.shape[-1], dtype=np.uint64)
+        found: NDArray[np.uint64] = ((parts & np.uint64((1 << min(bits, 8)) - 1)) << weights).sum(
+            axis=-1, dtype=np.uint64
+        )
+        return found
+
+    def _bytes(self, shape: tuple[int, ...], bits: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The bytes of every element [row, col, byte], and at which bit of its byte a small one starts."""
+        import numpy as np
+
+        rows, cols = shape
+        first = self.addresses((rows, cols), bits)
+        index = np.indices((rows, cols))[0 if self.contiguous == "row" else 1]
+        places = first[..., None] + np.arange(max(1, bits // 8))
+        if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
+            msg = f"a {rows} x {cols} matrix reaches byte {int(places.max())} of a memory of {size}"
+            raise InvalidOperand(msg)
+        return places, index * bits % 8
+
+    def _address(self, row: Index, col: Index, bits: int, shape: tuple[int, int] | None) -> Index:
+        if bits not in ELEMENT_BITS:
+            msg = f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {bits!r}"
+            raise InvalidOperand(msg)
+        inner, outer = (col, row) if self.order == "row" else (row, col)
+        across = self.across or (Digit(None, self._pitch(bits, shape)),)
+        address = self.start + _by_digits(inner * bits // 8, self.along) + _by_digits(outer, across)
+        return swizzled(address, self.swizzle, self.base_offset)
+
+    def _pitch(self, bits: int, shape: tuple[int, int] | None) -> int:
+        if self.pitch is not None:
+            return self.pitch
+        if shape is None:
+            msg = "a memory without a pitch has no gaps between rows: give the shape of the matrix"
+            raise InvalidOperand(msg)
+        return -(-shape[1 if self.order == "row" else 0] * bits // 8)
+
+
+def _by_digits(index: Index, digits: tuple[Digit, ...]) -> Index:
+    total = index * 0
+    for extent, stride in digits:
+        total = total + (index if extent is None else index % extent) * stride
+        index = index * 0 if extent is None else index // extent
+    return total
+
+
+def swizzled(address: Index, swizzle: int, base_offset: int = 0) -> Index:
+    """The address after a swizzle of so many bytes: bits of its row are xored into its 16-byte unit."""
+    mask = (1 << SWIZZLES[swizzle]) - 1
+    return address ^ ((address // ROW_OF_UNITS - base_offset & mask) * UNIT)
+
+
+def wavefronts(addresses: Sequence[int | None], width: int) -> int:
+    """How many passes shared memory needs to serve the lanes of a warp, each at its address; None is an idle lane."""
+    if width not in {1, 2, 4, 8, 16}:
+        msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {width!r}"
+        raise InvalidOperand(msg)
+    together = min(len(addresses), PASS_BYTES // max(width, BANK_BYTES))
+    return sum(
+        _passes([address for address in addresses[first : first + together] if address is not None], width)
+        for first in range(0, len(addresses), together)
+    )
+
+
+def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
+    """How many passes are there only because lanes want different words of one bank."""
+    return wavefronts(addresses, width) - wavefronts([None if one is None else 0 for one in addresses], width)
+
+
+def _passes(addresses: list[int], width: int) -> int:
+    """The most words that any bank must give."""
+    words = {
+        word for address in addresses for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))
+    }
+    counts = [0] * BANKS
+    for word in words:
+        counts[word % BANKS] += 1
+    return max(counts)
