@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import pickle
+from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -230,3 +232,55 @@ def test_odd_dtypes_are_refused():
         to_codes(wf.FORMATS["f16"], np.zeros(2, complex))
     with pytest.raises(wf.InvalidOperand, match='rounding is "rne" or None'):
         to_codes(wf.FORMATS["f16"], np.zeros(2), rounding="rz")
+
+
+@pytest.mark.parametrize("name", wf.FORMATS)
+def test_numpy_scalars_are_codes_like_any_integer(name: str):
+    row = wf.FORMATS[name]
+    for code in {0, 1, row.codes // 2, row.codes - 1}:
+        for dtype in (np.uint8, np.int16, np.uint32, np.int64, np.uint64):
+            if code <= np.iinfo(dtype).max:
+                mine, its = row.decode(code), row.decode(dtype(code))
+                assert mine == its or (math.isnan(mine) and math.isnan(its))
+                assert type(mine) is type(its)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.float16(0.5), np.float32(-0.0), np.float64(2), np.longdouble(1.5), np.int8(-3), np.uint64(3), Decimal("0.25"),
+        ml_dtypes.bfloat16(3), ml_dtypes.float8_e4m3fn(-2), np.float32("inf"), np.array(1.5), True,
+    ],
+)  # fmt: skip
+def test_any_real_number_is_taken_exactly(value: Any):
+    assert wf.FORMATS["f32"].encode(value) == wf.FORMATS["f32"].encode(float(value))
+
+
+@pytest.mark.parametrize("value", ["1", None, 1j, [1], np.array([1, 2]), np.datetime64("2020-01-01"), object()])
+def test_what_is_no_number_or_no_code_is_refused(value: Any):
+    with pytest.raises(wf.InvalidOperand, match="f16: expected a real number"):
+        wf.FORMATS["f16"].encode(value)
+    with pytest.raises(wf.InvalidOperand, match="f16: a code is an integer 0..0xffff, got "):
+        wf.FORMATS["f16"].decode(value)
+
+
+def test_tf32_is_rounded_when_asked_and_kept_when_not():
+    """A float32 holds tf32 in its upper bits: without rounding all bits are kept, with it the nearest is taken."""
+    mma = wf.get("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+    matrix = np.random.default_rng(3).normal(size=(16, 8)).astype(np.float32)
+    matrix[0, :4] = np.inf, -0.0, 3e38, 1e-42
+    kept, rounded = (
+        mma.a.unpack(mma.a.pack(matrix), raw=True),
+        mma.a.unpack(mma.a.pack(matrix, rounding="rne"), raw=True),
+    )
+    assert np.array_equal(kept, matrix.view(np.uint32))
+    tf32 = wf.FORMATS["tf32"]
+    for value, code in zip(matrix.flat, rounded.flat, strict=True):
+        assert code == tf32.encode(float(value), rounding="rne")
+    assert np.array_equal(mma.a.pack(matrix.astype(np.float64), rounding="rne"), mma.a.pack(matrix, rounding="rne"))
+    B = np.random.default_rng(4).normal(size=(8, 8)).astype(np.float32)
+    product = wf.gemm(matrix[1:], B, instruction=mma, rounding="rne")
+    by_hand = [one.view(np.uint32) for one in (matrix[1:], B)]
+    by_hand = [(one + 0xFFF + (one >> 13 & 1) & ~np.uint32(0x1FFF)).view(np.float32) for one in by_hand]
+    assert np.array_equal(product, wf.gemm(*by_hand, instruction=mma))
+    assert not np.array_equal(product, wf.gemm(matrix[1:], B, instruction=mma))

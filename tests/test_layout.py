@@ -289,8 +289,8 @@ def test_a_wrong_row_is_refused_when_read(changes: dict[str, Any], word: str):
 @pytest.mark.parametrize(
     ("extents", "reg", "message"),
     [
-        ({"row": 0, "col": 8}, "c1", "the size of row is an integer from 1 on, got 0"),
-        ({"row": True, "col": 8}, "c1", "the size of row is an integer from 1 on, got True"),
+        ({"row": 0, "col": 8}, "c1", "the size of row is an integer from 1 on, at most 1048576; got 0"),
+        ({"row": True, "col": 8}, "c1", "the size of row is an integer from 1 on, .* got True"),
         ({"row": 8, "rest": 8}, "r1", "told apart by their first letters, got 'row', 'rest'"),
         ({"col": 24}, "c1 c2 c4 c16 c8", "col is 24, no power of two: c8 c16 stand together in reg, in this order"),
         ({"col": 24}, "c1 c2 c4 c8", "c8 c16 stand together in reg"),
@@ -345,13 +345,14 @@ CROPPED = Layout.parse({"col": 24}, lane="", reg="c1 c2 c4 c8 c16")
     [
         (lambda: accumulator() @ accumulator(), "the inner layout leads to row 2x2x2x2, col 2x2x2, but the outer one"),
         (lambda: accumulator().tiled(depth=2), "tiled: expected some of row, col; got depth"),
-        (lambda: accumulator().tiled(col=0), "the size of tiles along col is an integer from 1 on, got 0"),
+        (lambda: accumulator().tiled(col=0), "the size of tiles along col is an integer from 1 on, .* got 0"),
         (lambda: accumulator().inverse().tiled(lane=2), "only a layout with registers can be tiled"),
         (lambda: accumulator().fix(row=2), "fix: expected some of lane, reg, slot; got row"),
         (lambda: accumulator().fix(reg=4), "reg is 0..3, got 4"),
         (lambda: CROPPED.fix(reg=9), "reg cannot be fixed at 9: a digit of radix 3 is not 0 there"),
-        (lambda: accumulator().joined("i", "row"), "joined: expected some of lane, reg, slot; got row"),
-        (lambda: accumulator().runs("lane"), "expected one of row, col; got lane"),
+        (lambda: accumulator().joined("lane", "reg"), "the joined input needs a new name, got 'lane'"),
+        (lambda: accumulator().joined("i", "row"), "expected one of lane, reg, slot; got 'row'"),
+        (lambda: accumulator().runs("lane"), "expected one of row, col; got 'lane'"),
         (lambda: accumulator().fix(reg=0).inverse(), "has no inverse: some elements of .* have no place"),
         (lambda: Layout((Axis("lane", (2,)),), (Axis("row", (2,)),), ()), "0 columns for the 1 digits"),
         (lambda: Layout((Axis("lane", (2,)),), (Axis("row", (3,)),), (1,)), "a digit of radix 2 cannot move"),

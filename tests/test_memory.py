@@ -89,7 +89,7 @@ def test_a_swizzle_spreads_a_column_of_units_over_the_banks(swizzle: int, confli
         ([4 * lane for lane in range(32)], 4, 1, 0),
         ([0] * 32, 4, 1, 0),  # one word for all
         ([8 * lane for lane in range(32)], 4, 2, 1),
-        ([lane for lane in range(32)], 1, 1, 0),
+        (list(range(32)), 1, 1, 0),
         ([8 * lane for lane in range(32)], 8, 2, 0),
         ([16 * lane for lane in range(32)], 16, 4, 0),
         ([32 * lane for lane in range(32)], 16, 8, 4),
@@ -115,7 +115,7 @@ def test_a_bank_gives_one_word_in_a_pass(addresses: list[int], width: int, passe
         (lambda: Memory(pitch=16).address(row=0, col=0, bits=6), "an element has 1, 4, 8, 16, 32, 64 bits, got 6"),
         (lambda: Memory(pitch=16).address(row=-1, col=0, bits=8), "row is 0"),
         (
-            lambda: Memory(pitch=2).write(np.zeros(64, np.uint8), np.ones((2, 2)), 16),
+            lambda: Memory(pitch=2).write(np.zeros(64, np.uint8), np.ones((2, 2), int), 16),
             "several elements .* at one address",
         ),
         (lambda: Memory(pitch=8).read(np.zeros(15, np.uint8), (2, 8), 8), "reaches byte 15 of a memory of 15"),
@@ -196,9 +196,9 @@ ROWS, MEMORY, ONE = 16 * np.arange(32), np.zeros(512, np.uint8), np.arange(32, d
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: wf.execute(LOAD, ROWS + 8, shared=MEMORY), "the address of lane 0 is 8, but addresses are multiples of 16"),
+        (lambda: wf.execute(LOAD, ROWS + 8, shared=MEMORY), "lane 0 is 8, but addresses are multiples of 16"),
         (lambda: wf.execute(LOAD, ROWS + 400, shared=MEMORY), "the address of lane 7 is 512"),
-        (lambda: wf.execute(LOAD, ROWS[:8], shared=MEMORY), r"expected addresses int\[..., 32\], got int64 of shape \(8,\)"),
+        (lambda: wf.execute(LOAD, ROWS[:8], shared=MEMORY), r"addresses int\[..., 32\], got int64 of shape \(8,\)"),
         (lambda: wf.execute(LOAD, ROWS * 1.0, shared=MEMORY), "got float64"),
         (lambda: wf.execute(LOAD, ROWS), "needs shared"),
         (lambda: wf.execute(LOAD, ROWS, shared=MEMORY.view(np.uint16)), r"shared is uint8\[bytes\], got uint16"),

@@ -20,7 +20,11 @@ Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
 def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
     """An array of what a user gave; what is none is refused, by the name that it has for the user."""
     try:
-        return np.asarray(array)
-    except (ValueError, TypeError, OverflowError) as error:
-        msg = f"{what}: expected an array of numbers, got rows of unlike lengths or worse ({error})"
+        found = np.asarray(array)
+    except ValueError as error:
+        msg = f"{what}: expected an array of numbers, got rows of unlike lengths ({error})"
         raise InvalidOperand(msg) from None
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        msg = f"{what}: expected an array of numbers, got one with masked elements: fill them first"
+        raise InvalidOperand(msg)
+    return found

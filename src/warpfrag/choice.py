@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from warpfrag.coordinates import check_index
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,14 +49,14 @@ class Choice:
     def check(self, layouts: Mapping[str, Layout], name: str) -> None:
         """Refuse a selector or an id that the instruction called `name` does not have; `layouts` are its words'."""
         if self.selector and "metadata" not in layouts:
-            msg = f"{name} is dense: it takes no selector, got {self.selector!r}"
+            msg = f"{name} is dense: it takes no selector, got {shown(self.selector)}"
             raise InvalidOperand(msg)
         for what, pair in (("byte_id", self.byte_id), ("thread_id", self.thread_id)):
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
-                msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {pair!r}"
+                msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {shown(pair)}"
                 raise InvalidOperand(msg)
             if SIDES[0] not in layouts and tuple(pair) != (0, 0):
-                msg = f"{name} has no scale factors: it takes no {what}, got {pair!r}"
+                msg = f"{name} has no scale factors: it takes no {what}, got {shown(pair)}"
                 raise InvalidOperand(msg)
         for role in layouts:
             if role in CHOOSING:
@@ -76,11 +76,14 @@ def check_chosen(layout: Layout, chosen: Mapping[str, int]) -> dict[str, int]:
         values = legal(layout, coordinate)
         if values.step == 1:
             found[coordinate] = check_index(coordinate, value, len(values))
-        elif isinstance(value, bool) or value not in values:
-            msg = f"{coordinate} is one of {', '.join(map(str, values))}, got {value!r}"
-            raise InvalidOperand(msg)
         else:
-            found[coordinate] = value // values.step
+            try:
+                found[coordinate] = values.index(
+                    value if isinstance(value, int) and not isinstance(value, bool) else -1
+                )
+            except ValueError:
+                msg = f"{coordinate} is one of {', '.join(map(str, values))}, got {shown(value)}"
+                raise InvalidOperand(msg) from None
     return found
 
 

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from warpfrag.arrays import as_array
+from warpfrag.coordinates import check_flag
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import check_rounding
 
@@ -57,7 +58,7 @@ def to_codes(
 
 def codes_of(number_format: Format, array: ArrayLike, *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
     """The codes of what a user gave: with `raw` they are codes already."""
-    if raw:
+    if check_flag("raw", raw):
         return check_codes(number_format, array, what=what)
     return to_codes(number_format, array, rounding=rounding, what=what)
 

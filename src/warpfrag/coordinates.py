@@ -7,7 +7,7 @@ from collections import namedtuple
 from functools import cache
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +56,14 @@ def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
     return coordinate_type(names)._make(indices)
 
 
+def check_flag(name: str, flag: object) -> bool:
+    """Yes or no, refused where it is neither."""
+    if type(flag).__name__ not in {"bool", "bool_"}:
+        msg = f"{name} is True or False, got {shown(flag)}"
+        raise InvalidOperand(msg)
+    return bool(flag)
+
+
 def check_index(name: str, index: int, extent: int) -> int:
     """The index as an int, refused where it is no integer in 0..extent-1."""
     try:
@@ -63,9 +71,9 @@ def check_index(name: str, index: int, extent: int) -> int:
     except TypeError:
         found = None
     if found is None or isinstance(index, bool):
-        msg = f"{name} is an integer 0..{extent - 1}, got {index!r}"
+        msg = f"{name} is an integer 0..{extent - 1}, got {shown(index)}"
         raise InvalidOperand(msg)
     if not 0 <= found < extent:
-        msg = f"{name} is 0..{extent - 1}, got {index}"
+        msg = f"{name} is 0..{extent - 1}, got {shown(found)}"
         raise InvalidOperand(msg)
     return found

@@ -23,7 +23,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.tables import read_table
 
 Kind = Literal["float", "integer", "bits"]
@@ -34,8 +34,8 @@ Rounding = Literal["rne"] | None
 
 def check_rounding(rounding: object) -> None:
     """Refuse a rounding that there is not."""
-    if rounding not in {None, "rne"}:
-        msg = f'rounding is "rne" or None, got {rounding!r}'
+    if not (rounding is None or (isinstance(rounding, str) and rounding == "rne")):
+        msg = f'rounding is "rne" or None, got {shown(rounding)}'
         raise InvalidOperand(msg)
 
 
@@ -137,7 +137,7 @@ class Format:
         except TypeError:
             code = -1
         if not 0 <= code < self.codes or isinstance(given, bool):
-            came = f"{given:#x}" if isinstance(given, int) else repr(given)
+            came = f"{given:#x}" if isinstance(given, int) and abs(given) < 1 << 80 else shown(given)
             msg = f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {came}"
             raise InvalidOperand(msg)
         if not self.is_float:
@@ -192,7 +192,7 @@ class Format:
         except (TypeError, ValueError, OverflowError):
             double = None
         if double is None or isinstance(plain, str | bytes) or (double != plain and not math.isnan(double)):
-            msg = f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {value!r}"
+            msg = f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {shown(value)}"
             raise InvalidOperand(msg)
         return double
 

@@ -151,12 +151,11 @@ class Instruction:
 
     def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> Array:
         """The full A that stored elements and metadata codes stand for."""
-        import numpy as np
-
         from warpfrag import codes, sparsity
+        from warpfrag.arrays import as_array
 
         rule = self._sparse_pattern()
-        fields = np.asarray(metadata)
+        fields = as_array(metadata, f"metadata codes of {self.name}")
         if fields.shape[-2:] != self.metadata.shape:
             rows, chunks = self.metadata.shape
             msg = f"{self.name}: expected metadata codes of shape (..., {rows}, {chunks}), got {fields.shape}"

@@ -58,6 +58,7 @@ type, and only this file reads its bases: others ask `at`, `where`, `runs` and `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -66,13 +67,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_index, coordinate_type
 from warpfrag.elimination import Echelon
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
 MAY_BE_LEFT_OUT = ("reg", "slot")
 """Inputs that are 0 where `at` is not told."""
+MOST = 1 << 20
+"""The largest size of an axis: far beyond any fragment, and small enough to list."""
 
 
 class Basis(NamedTuple):
@@ -92,8 +95,8 @@ class Axis(NamedTuple):
     @classmethod
     def of_size(cls, name: str, size: int) -> Axis:
         """An axis of `size`: its factors of two as bits, then the odd rest as one digit."""
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            msg = f"the size of {name} is an integer from 1 on, got {size!r}"
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST:
+            msg = f"the size of {name} is an integer from 1 on, at most {MOST}; got {shown(size)}"
             raise InvalidOperand(msg)
         return cls(name, _factors(size))
 
@@ -172,14 +175,19 @@ class Layout:
         `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Refused where an
         element would have no place, or two bits would move the same way.
         """
+        if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
+            msg = (
+                f"expected the coordinates and how far they run, such as {{'row': 16, 'col': 8}}; got {shown(extents)}"
+            )
+            raise InvalidOperand(msg)
         outs = tuple(Axis.of_size(name, size) for name, size in extents.items())
         letters = [axis.name[:1] for axis in outs]
         if len(set(letters)) < len(letters) or not all(letters):
-            msg = f"coordinates are told apart by their first letters, got {', '.join(map(repr, extents))}"
+            msg = f"coordinates are told apart by their first letters, got {', '.join(map(shown, extents))}"
             raise InvalidOperand(msg)
         for axis, text in bases.items():
             if not isinstance(text, str):
-                msg = f"the bases of {axis} are a text such as 'c2 c4 r1', got {text!r}"
+                msg = f"the bases of {axis} are a text such as 'c2 c4 r1', got {shown(text)}"
                 raise InvalidOperand(msg)
         if "lane" in bases:
             bases = {
@@ -500,8 +508,10 @@ class Layout:
     def joined(self, name: str, *axes: str) -> Layout:
         """The same map with some inputs as one, the first of them lowest: PTX's element number is slot, then reg."""
         digits_of = {axis.name: digits for axis, digits in self._digits_of(self.in_axes)}
-        if not set(axes) <= digits_of.keys():
-            msg = f"joined: expected some of {', '.join(self.ins)}; got {', '.join(axes)}"
+        for axis in axes:
+            _check_name(axis, self.ins)
+        if not isinstance(name, str) or not name.isidentifier() or name in self.ins:
+            msg = f"the joined input needs a new name, got {shown(name)}"
             raise InvalidOperand(msg)
         order = [one for one in digits_of if one not in axes]
         radices = self._in_radices
@@ -514,9 +524,7 @@ class Layout:
 
     def runs(self, out: str) -> list[Run]:
         """What makes up one coordinate, the highest part first: the fewest runs of digits."""
-        if out not in self.outs:
-            msg = f"expected one of {', '.join(self.outs)}; got {out}"
-            raise InvalidOperand(msg)
+        _check_name(out, self.outs)
         axis, targets = next(pair for pair in self._digits_of(self.out_axes) if pair[0].name == out)
         found = []
         for source, digits in self._digits_of(self.in_axes):
@@ -538,6 +546,7 @@ class Layout:
 
     def along(self, source: str) -> str:
         """The coordinate along which an input counts one by one; nothing where it counts otherwise."""
+        _check_name(source, self.ins)
         size = self.ins[source]
         for out in self.outs:
             alone = all(not self._touches(source, other) for other in self.outs if other != out)
@@ -622,6 +631,12 @@ def _mask_of(radix: int, radices: tuple[int, ...]) -> int:
     return sum(1 << digit for digit, one in enumerate(radices) if one == radix)
 
 
+def _check_name(name: str, axes: dict[str, int]) -> None:
+    if not isinstance(name, str) or name not in axes:
+        msg = f"expected one of {', '.join(axes)}; got {shown(name)}"
+        raise InvalidOperand(msg)
+
+
 def _read_step(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
     """What one word of a text moves: each coordinate and how far."""
     by_letter = {axis.name[0]: axis for axis in outs}
@@ -631,11 +646,11 @@ def _read_step(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
     for part in word.split("+"):
         number = part[1:]
         if not (part and part[0] in by_letter and number.isascii() and number.isdigit() and len(number) < 10):
-            msg = f"basis {word!r}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
+            msg = f"basis {shown(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
             raise InvalidOperand(msg)
         axis = by_letter[part[0]]
         if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
-            msg = f"basis {word!r} oversteps {axis.name}, which is {axis.size}"
+            msg = f"basis {shown(word)} oversteps {axis.name}, which is {axis.size}"
             raise InvalidOperand(msg)
         found[axis.name] = found.get(axis.name, 0) ^ int(number)
     return {coordinate: step for coordinate, step in found.items() if step}

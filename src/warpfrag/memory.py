@@ -35,13 +35,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from warpfrag.coordinates import Coordinate, check_index, coordinate_type
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
 """Which way of a matrix is contiguous: `row` where the elements of a row are neighbours."""
@@ -49,9 +49,12 @@ SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Bytes of a swizzle, and how many bits of the row it xors into the unit."""
 UNIT = 16  # bytes that a swizzle leaves together
 ROW_OF_UNITS = 128  # bytes: the bits of an address from here on are the row of a swizzle
+MOST_BYTES = 1 << 40  # more than any memory, and small enough to count in
+MOST_ROWS = 1 << 16
 BANKS = 32
 BANK_BYTES = 4
 PASS_BYTES = BANKS * BANK_BYTES
+LANES = 32
 ELEMENT_BITS = (1, 4, 8, 16, 32, 64)
 Index = TypeVar("Index", int, "NDArray[np.int64]")
 
@@ -81,19 +84,21 @@ class Memory:
 
     def __post_init__(self) -> None:
         """Refuse what is no memory."""
-        if self.order not in {"row", "col"}:
-            msg = f"order is row or col, got {self.order!r}"
+        if not (isinstance(self.order, str) and self.order in {"row", "col"}):
+            msg = f"order is row or col, got {shown(self.order)}"
             raise InvalidOperand(msg)
-        if isinstance(self.swizzle, bool) or self.swizzle not in SWIZZLES:
-            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {self.swizzle!r}"
+        if not (is_whole(self.swizzle) and self.swizzle in SWIZZLES):
+            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {shown(self.swizzle)}"
             raise InvalidOperand(msg)
         for name, number, least in (
             ("pitch", self.pitch, 1),
             ("start", self.start, 0),
             ("base_offset", self.base_offset, 0),
         ):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
-                msg = f"{name} is an integer from {least} on, in bytes; got {number!r}"
+            if (number is None and name != "pitch") or (
+                number is not None and not (is_whole(number) and least <= number < MOST_BYTES)
+            ):
+                msg = f"{name} is an integer from {least} on, in bytes; got {shown(number)}"
                 raise InvalidOperand(msg)
         if self.pitch is not None and self.across:
             msg = f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
@@ -106,22 +111,21 @@ class Memory:
 
     def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
         """The byte in which an element of so many bits starts. A matrix without gaps needs its `shape`."""
-        for name, index in (("row", row), ("col", col)):
-            check_index(name, index, 1 << 62)
-        return self._address(row, col, bits, shape)
+        row, col = check_index("row", row, MOST_BYTES), check_index("col", col, MOST_BYTES)
+        return self._address(row, col, bits, None if shape is None else _checked(shape))
 
     def addresses(self, shape: tuple[int, int], bits: int) -> NDArray[np.int64]:
         """The byte in which each element of a matrix starts."""
         import numpy as np
 
-        rows, cols = np.indices(shape, np.int64)
+        rows, cols = np.indices(_checked(shape), np.int64)
         return self._address(rows, cols, bits, shape)
 
     def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
         """The elements of a matrix that have bits in a byte; none where nothing lies there."""
         import numpy as np
 
-        distance = address - self.addresses(shape, bits)
+        distance = check_index("address", address, MOST_BYTES) - self.addresses(shape, bits)
         here = np.argwhere((distance >= 0) & (distance < max(1, bits // 8)))
         return [coordinate_type(("row", "col"))._make(map(int, pair)) for pair in here]
 
@@ -133,13 +137,18 @@ class Memory:
         """The memory after a matrix of codes is stored in it; refused where elements would overwrite each other."""
         import numpy as np
 
-        after: NDArray[np.uint8] = np.array(shared, np.uint8)
-        places, shifts = self._bytes(codes.shape, bits, len(after))
+        from warpfrag.arrays import as_array
+
+        after, given = _buffer(shared).copy(), as_array(codes, "codes")
+        if given.dtype.kind not in "biu" or given.ndim != 2:
+            msg = f"codes are a matrix of unsigned integers, got {given.dtype} of shape {given.shape}"
+            raise InvalidOperand(msg)
+        places, shifts = self._bytes(given.shape, bits, len(after))
         taken = (places * 8 + shifts[..., None]).reshape(-1)
         if len(np.unique(taken)) != taken.size:
-            msg = f"{self} puts several elements of a {codes.shape[0]} x {codes.shape[1]} matrix at one address"
+            msg = f"{self} puts several elements of a {given.shape[0]} x {given.shape[1]} matrix at one address"
             raise InvalidOperand(msg)
-        whole = codes.astype(np.uint64)[..., None]
+        whole = given.astype(np.uint64)[..., None]
         parts = (whole >> (8 * np.arange(places.shape[-1], dtype=np.uint64))) & np.uint64(0xFF)
         mask = np.uint8((1 << min(bits, 8)) - 1)
         np.bitwise_and.at(after, places, ~(mask << shifts[..., None].astype(np.uint8)))
@@ -150,8 +159,9 @@ class Memory:
         """The codes of a matrix that lies in memory."""
         import numpy as np
 
-        places, shifts = self._bytes(shape, bits, len(shared))
-        parts = np.asarray(shared, np.uint8)[places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
+        memory = _buffer(shared)
+        places, shifts = self._bytes(_checked(shape), bits, len(memory))
+        parts = memory[places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
         weights = 8 * np.arange(places.shape[-1], dtype=np.uint64)
         found: NDArray[np.uint64] = ((parts & np.uint64((1 << min(bits, 8)) - 1)) << weights).sum(
             axis=-1, dtype=np.uint64
@@ -172,8 +182,8 @@ class Memory:
         return places, index * bits % 8
 
     def _address(self, row: Index, col: Index, bits: int, shape: tuple[int, int] | None) -> Index:
-        if bits not in ELEMENT_BITS:
-            msg = f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {bits!r}"
+        if not (is_whole(bits) and bits in ELEMENT_BITS):
+            msg = f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {shown(bits)}"
             raise InvalidOperand(msg)
         inner, outer = (col, row) if self.order == "row" else (row, col)
         across = self.across or (Digit(None, self._pitch(bits, shape)),)
@@ -187,6 +197,34 @@ class Memory:
             msg = "a memory without a pitch has no gaps between rows: give the shape of the matrix"
             raise InvalidOperand(msg)
         return -(-shape[1 if self.order == "row" else 0] * bits // 8)
+
+
+def is_whole(number: object) -> bool:
+    """Whether this is an integer, and no truth value."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _checked(shape: object) -> tuple[int, int]:
+    """A shape of two extents."""
+    if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(one) for one in shape)):
+        msg = f"a shape is two integers, rows and columns, such as (16, 16); got {shown(shape)}"
+        raise InvalidOperand(msg)
+    rows, cols = shape
+    if not (0 <= rows < MOST_ROWS and 0 <= cols < MOST_ROWS):
+        msg = f"a shape has 0 to {MOST_ROWS - 1} rows and columns, got {shown(shape)}"
+        raise InvalidOperand(msg)
+    return rows, cols
+
+
+def _buffer(shared: ArrayLike) -> NDArray[np.uint8]:
+    """A memory as an array of bytes."""
+    from warpfrag.arrays import as_array
+
+    memory = as_array(shared, "shared")
+    if memory.dtype.name != "uint8" or memory.ndim != 1:
+        msg = f"shared is uint8[bytes], got {memory.dtype} of shape {memory.shape}"
+        raise InvalidOperand(msg)
+    return memory
 
 
 def _by_digits(index: Index, digits: tuple[Digit, ...]) -> Index:
@@ -205,9 +243,10 @@ def swizzled(address: Index, swizzle: int, base_offset: int = 0) -> Index:
 
 def wavefronts(addresses: Sequence[int | None], width: int) -> int:
     """How many passes shared memory needs to serve the lanes of a warp, each at its address; None is an idle lane."""
-    if width not in {1, 2, 4, 8, 16}:
-        msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {width!r}"
+    if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
+        msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {shown(width)}"
         raise InvalidOperand(msg)
+    addresses = _checked_addresses(addresses)
     together = min(len(addresses), PASS_BYTES // max(width, BANK_BYTES))
     return sum(
         _passes([address for address in addresses[first : first + together] if address is not None], width)
@@ -217,7 +256,23 @@ def wavefronts(addresses: Sequence[int | None], width: int) -> int:
 
 def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
     """How many passes are there only because lanes want different words of one bank."""
-    return wavefronts(addresses, width) - wavefronts([None if one is None else 0 for one in addresses], width)
+    given = _checked_addresses(addresses)
+    return wavefronts(given, width) - wavefronts([None if one is None else 0 for one in given], width)
+
+
+def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
+    """One address for each lane of a warp."""
+    try:
+        given = list(addresses)
+    except TypeError:
+        given = []
+    if not 1 <= len(given) <= LANES:
+        msg = f"expected the addresses of up to {LANES} lanes, got {shown(addresses)}"
+        raise InvalidOperand(msg)
+    return [
+        one if one is None else check_index(f"the address of lane {lane}", one, MOST_BYTES)
+        for lane, one in enumerate(given)
+    ]
 
 
 def _passes(addresses: list[int], width: int) -> int:

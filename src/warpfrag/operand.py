@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from warpfrag.choice import CHOOSING, check_chosen, legal
-from warpfrag.coordinates import check_index, coordinate_type
+from warpfrag.coordinates import check_flag, check_index, coordinate_type
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import REGISTER_BITS, OperandRow, operands
@@ -217,7 +217,8 @@ class Operand(Registers):
         """
         from warpfrag import codes, fragment
 
-        found = fragment.unpack(self._known_row(), self.check_words(words), strict=strict)
+        check_flag("raw", raw)
+        found = fragment.unpack(self._known_row(), self.check_words(words), strict=check_flag("strict", strict))
         return found if raw else codes.from_codes(self.format, found)
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
@@ -389,7 +390,7 @@ class Scale(Chosen):
         from warpfrag.codes import from_codes
 
         found = self._unpack(words, {"thread_id": thread_id, "byte_id": byte_id})
-        return found if raw else from_codes(self.format, found)
+        return found if check_flag("raw", raw) else from_codes(self.format, found)
 
     def where(self, *, byte_id: int = 0, thread_id: int = 0, **element: int) -> BytePlace:
         """Lane and byte of one scale factor: row and scale for A, scale and col for B."""

@@ -1,0 +1,143 @@
+"""The whole Python surface with wrong types, shapes and values: only WarpfragErrors may come out.
+
+Every call starts from arguments that are right. One or two of them are replaced by something hostile; whatever then
+happens must be an answer or a refusal of ours, and never a TypeError or a fault from deep inside.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from warpfrag.memory import bank_conflicts, wavefronts
+
+F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+SP = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+MX = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
+LD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+ST = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
+
+CALLS_EACH = 120
+HOSTILE: list[Any] = [
+    None, True, -1, 7, 2**70, 1.5, float("nan"), float("inf"), 1j, "", "x", "\x1b[31mred", "²", "a" * 100_000, b"f16",
+    [], [[1], [2, 3]], (1, 2, 3), {}, {"row": 1}, object(), object, len, np.uint8(200), np.float32("nan"),
+    np.datetime64("2020-01-01"), np.array(5), np.zeros((0, 0)), np.zeros((32, 4), np.uint32), np.zeros((16, 16), object),
+    np.array([["a"]]), np.full((16, 16), np.nan), np.zeros((16, 16), complex), np.ones((3, 0, 32, 4), np.uint32),
+    np.full((16, 8), 300, np.int64), np.ma.masked_all((16, 16)), Fraction(1, 3), ml_dtypes.bfloat16(3), range(5),
+]  # fmt: skip
+
+
+@cache
+def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Every public callable, with arguments that are right."""
+    mma, sp, mx, ld = wf.get(F16), wf.get(SP), wf.get(MX), wf.get(LD)
+    A, B = np.eye(16, dtype=np.float16), np.ones((16, 8), np.float16)
+    a, b = mma.a.pack(A), mma.b.pack(B)
+    codes = np.full(sp.metadata.shape, 0b0100, np.uint8)
+    full = np.zeros((16, 32), np.float16)
+    scales = np.ones(mx.scale_a.shape)
+    scale_words = mx.scale_a.pack(scales), mx.scale_b.pack(np.ones(mx.scale_b.shape))
+    layout = mma.a.layout
+    f16 = wf.FORMATS["f16"]
+    ids = {"byte_id": (0, 0), "thread_id": (0, 0)}
+    memory = wf.Memory(order="row", pitch=64, swizzle=0)
+    bytes_ = np.zeros(2048, np.uint8)
+    return {
+        "get": (wf.get, {"name": F16, "target": "sm_90a", "selector": None}),
+        "get sparse": (wf.get, {"name": SP, "target": "sm_90", "selector": 0}),
+        "find": (wf.find, {"target": "sm_90a", "op": "mma", "shape": (16, 8, 16), "a": "f16", "kind": "", "sparse": False}),
+        "execute": (wf.execute, {"instruction": F16, "a": a, "b": b, "c": None, "arch": "sm_90", "threads": 1}),
+        "execute sparse": (
+            wf.execute,
+            {"instruction": SP, "a": sp.a.pack(full[:, :16]), "b": sp.b.pack(np.zeros((32, 8))), "c": None,
+             "metadata": sp.metadata.pack(codes), "selector": 0, "arch": "sm_90"},
+        ),
+        "execute scaled": (
+            wf.execute,
+            {"instruction": MX, "a": mx.a.pack(np.zeros((16, 64))), "b": mx.b.pack(np.zeros((64, 8))),
+             "scale_a": scale_words[0], "scale_b": scale_words[1], "arch": "sm_120", **ids},
+        ),
+        "execute ldmatrix": (wf.execute, {"instruction": LD, "a": 16 * np.arange(32), "b": None, "shared": bytes_}),
+        "execute stmatrix": (
+            wf.execute,
+            {"instruction": ST, "a": 16 * np.arange(32), "b": np.zeros((32, 4), np.uint32), "shared": bytes_},
+        ),
+        "gemm": (
+            wf.gemm,
+            {"A": A, "B": B, "C": None, "instruction": F16, "arch": "sm_90", "rounding": None, "raw": False, "threads": 1},
+        ),
+        "call": (mma, {"A": A, "B": B, "C": None, "arch": "sm_90", "rounding": "rne", "threads": None}),
+        "call scaled": (
+            mx,
+            {"A": np.zeros((16, 64)), "B": np.zeros((64, 8)), "scale_a": scales, "scale_b": scales[0][:, None] * np.ones(8),
+             "arch": "sm_120"},
+        ),
+        "pack": (mma.a.pack, {"matrix": A, "raw": False, "rounding": "rne"}),
+        "pack integers": (wf.get("mma.m16n8k32.s32.s8.s8.s32").a.pack, {"matrix": np.zeros((16, 32), int), "rounding": None}),
+        "unpack": (mma.a.unpack, {"words": a, "raw": True, "strict": True}),
+        "bits": (mma.a.bits, {"slot": 0}),
+        "tiled": (mma.a.tiled, {"row": 1, "col": 2}),
+        "span": (sp.a.span, {"lane": 0, "reg": 1}),
+        "where": (sp.a.where, {"row": 0, "col": 1, "codes": codes}),
+        "compress": (sp.compress, {"matrix": full, "raw": False, "rounding": None}),
+        "expand": (sp.expand, {"stored": full[:, :16], "metadata": codes}),
+        "metadata pack": (sp.metadata.pack, {"codes": codes, "selector": 0}),
+        "metadata unpack": (sp.metadata.unpack, {"words": sp.metadata.pack(codes), "selector": 1}),
+        "metadata where": (sp.metadata.where, {"row": 0, "chunk": 1, "selector": 0}),
+        "metadata at": (sp.metadata.at, {"lane": 0, "bit": 5, "selector": 0}),
+        "scale pack": (mx.scale_a.pack, {"scales": scales, "byte_id": 0, "thread_id": 1, "rounding": "rne"}),
+        "scale unpack": (mx.scale_a.unpack, {"words": scale_words[0], "byte_id": 0, "thread_id": 1}),
+        "scale where": (mx.scale_b.where, {"scale": 0, "col": 1, "thread_id": 0}),
+        "scale at": (mx.scale_a.at, {"lane": 0, "byte": 1, "thread_id": 0}),
+        "at": (layout.at, {"lane": 5, "reg": 1, "slot": 0}),
+        "layout where": (layout.where, {"row": 5, "col": 1}),
+        "layout tiled": (layout.tiled, {"row": 2}),
+        "fix": (layout.fix, {"reg": 1}),
+        "joined": (lambda name, axis: layout.joined(name, axis), {"name": "i", "axis": "reg"}),
+        "runs": (layout.runs, {"out": "row"}),
+        "along": (layout.along, {"source": "slot"}),
+        "parse": (wf.Layout.parse, {"extents": {"row": 2}, "lane": "r1", "reg": ""}),
+        "addresses": (ld.addresses.at, {"lane": 9}),
+        "evidence": (mma.evidence, {"arch": "sm_90"}),
+        "decode": (f16.decode, {"code": 0x3C00}),
+        "encode": (f16.encode, {"value": 1.5, "rounding": "rne"}),
+        "is_nan": (f16.is_nan, {"code": 0x7E00}),
+        "Memory": (wf.Memory, {"order": "col", "pitch": 128, "swizzle": 64, "start": 16}),
+        "address": (memory.address, {"row": 1, "col": 2, "bits": 16, "shape": (8, 8)}),
+        "memory addresses": (memory.addresses, {"shape": (8, 8), "bits": 16}),
+        "memory elements": (memory.elements, {"address": 64, "shape": (8, 8), "bits": 16}),
+        "memory write": (memory.write, {"shared": bytes_, "codes": np.zeros((8, 8), np.uint16), "bits": 16}),
+        "memory read": (memory.read, {"shared": bytes_, "shape": (8, 8), "bits": 16}),
+        "wavefronts": (wavefronts, {"addresses": [0] * 32, "width": 4}),
+        "bank_conflicts": (bank_conflicts, {"addresses": [0] * 32, "width": 4}),
+        "draw": (wf.draw, {"instruction": F16, "operand": "a", "rows": None, "title": "x"}),
+        "emit": (wf.emit, {"instructions": F16, "lang": "cuda"}),
+        "vectors": (wf.vectors, {"instruction": F16, "arch": "sm_90", "seed": 0}),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", surface())
+def test_only_our_errors_come_out(name: str):
+    call, right = surface()[name]
+    call(**right)
+    chance = random.Random(name)
+    refused = 0
+    for _ in range(CALLS_EACH):
+        given = dict(right)
+        for argument in chance.sample(sorted(given), min(len(given), chance.choice([1, 1, 2]))):
+            given[argument] = chance.choice(HOSTILE)
+        try:
+            call(**given)
+        except wf.WarpfragError as error:
+            refused += 1
+            assert len(str(error)) < 2500
+            assert "\x1b" not in str(error)
+    assert refused > CALLS_EACH // 4

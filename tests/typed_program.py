@@ -1,0 +1,81 @@
+"""A user's program that touches every public object, for mypy: no expression in it may be of type Any."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import warpfrag as wf
+
+
+def registers() -> None:
+    mma: wf.Instruction = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", target="sm_90a")
+    names: list[str] = [one.name for one in wf.find(target="sm_90a", a="e4m3")]
+    m, n, k = mma.shape
+    print(mma.name, names, m + n + k, mma.targets[0].upper(), mma.selectors, mma.op, mma.kind, mma.layouts, mma.sources)
+    operand: wf.Operand = mma.a
+    print(operand.role, operand.format.bits, operand.shape[0], operand.regs, operand.slots, operand.words)
+    print(operand.ptx_type, operand.source, operand.bits(1).high, operand.element(reg=1), operand.home)
+    layout: wf.Layout = operand.layout
+    print(layout.ins["lane"], layout.outs["row"], layout.lanes, layout.copies, layout.rank, layout.bases["lane"])
+    element = layout.at(lane=5, reg=2, slot=1)
+    row: int = element.row
+    place = layout.where(row=row, col=element.col)[0]
+    print(place.lane + place.reg, element[0], layout.inverse().at(row=1, col=2).lane, (layout @ layout.inverse()).ins)
+    print(
+        layout.tiled(col=2) == layout,
+        wf.Layout.parse({"row": 2}, lane="r1").fix(lane=0).outs,
+        layout.runs("row")[0].modulo,
+    )
+
+    A = np.zeros((16, 16), np.float16)
+    B = np.zeros((16, 8), np.float16)
+    a, b = mma.a.pack(A), mma.b.pack(B)
+    d = wf.execute(mma, a, b, arch="sm_90")
+    print(int(d[0, 0]), mma.d.unpack(d).shape, mma(A, B, arch="sm_90").shape, mma.d.tiled(col=2).pack(A).shape)
+    print(wf.gemm(A, B, instruction=mma, arch="sm_90").shape)
+    known: wf.Evidence = mma.evidence("sm_90")
+    print(known.level, known.detail, known.cases, known.machine, known.native)
+
+
+def chosen_words() -> None:
+    sp = wf.get("mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32")
+    stored, codes = sp.compress(np.zeros((16, 32), np.float16))
+    words = sp.metadata.pack(codes, selector=1)
+    print(sp.expand(stored, codes).shape, sp.a.span(lane=5, reg=2).first, sp.a.where(row=0, col=0, codes=codes)[0].lane)
+    print(sp.metadata.where(row=1, chunk=2).bit, sp.metadata.at(lane=0, bit=0).row, sp.metadata.unpack(words).shape)
+    mx = wf.get("mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
+    scales = mx.scale_a.pack(np.ones((16, 2)), byte_id=2, thread_id=1)
+    print(mx.scale_a.unpack(scales, byte_id=2, thread_id=1).shape, mx.scale_b.where(scale=0, col=1).byte)
+
+
+def memory() -> None:
+    ld = wf.get("ldmatrix.sync.aligned.m8n8.x4.shared.b16")
+    shared = np.zeros(1024, np.uint8)
+    lanes = np.zeros(32, np.int64)
+    words = wf.execute(ld, lanes, shared=shared)
+    after = wf.execute("stmatrix.sync.aligned.m8n8.x4.shared.b16", lanes, words, shared=shared)
+    tile = wf.Memory(order="col", pitch=128, swizzle=128)
+    print(int(words[0, 0]), int(after[0]), tile.address(row=1, col=2, bits=16), ld.addresses.at(lane=9).matrix)
+    print(tile.addresses((8, 8), 16).shape, tile.elements(0, (8, 8), 16)[0].row, tile.size((8, 8), 16))
+
+
+def the_rest() -> None:
+    f16: wf.Format = wf.FORMATS["f16"]
+    print(f16.encode(1.5) + 1, f16.decode(0x3C00), f16.name, f16.max, f16.is_float)
+    figure: wf.Drawing = wf.draw("mma.m16n8k16.f32.f16.f16.f32", "a")
+    print(figure.svg, figure.text)
+    print(wf.emit("mma.m16n8k16.f32.f16.f16.f32", lang="cuda").splitlines()[0], wf.__version__)
+    print(wf.vectors("mma.m16n8k16.f32.f16.f16.f32").instruction)
+    try:
+        wf.get("mma.m16n8k99")
+    except wf.IllegalInstruction as error:
+        print(error.name, error.reason, error.nearest[0])
+    except (wf.InvalidOperand, wf.InvalidSparsity, wf.NotModelled, wf.WarpfragError) as error:
+        print(error)
+
+
+if __name__ == "__main__":
+    registers()
+    chosen_words()
+    memory()
+    the_rest()
