@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from warpfrag.formats import Format
+from warpfrag.isa import legality
+from warpfrag.isa.names import spell
 from warpfrag.isa.operands import OperandRow, operands
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.rows import Family, Shape, families, forms, targets
+from warpfrag.isa.rows import Family, families, forms, targets
+from warpfrag.isa.words import FIXED, OPS, WORDS, Form, Shape
 from warpfrag.layout import Layout
 from warpfrag.tables import read_table
 
@@ -44,6 +49,17 @@ def test_every_family_gives_forms_and_names_its_source():
         assert family.source
 
 
+def test_every_word_is_a_field_of_a_form_and_of_an_operation():
+    varying = WORDS.keys() - FIXED
+    assert varying - {"block_scale"} == {field.name for field in fields(Form)} - {"op"}
+    assert {name for row in OPS.values() for name in row.words} == WORDS.keys()
+
+
+def test_every_name_reads_back():
+    for form in forms():
+        assert legality.resolve(spell(form)) == form
+
+
 def test_every_operand_of_every_form_has_a_row():
     for form in forms():
         assert operands(form, "sm_90"), form
@@ -75,7 +91,7 @@ def test_slots_that_do_not_fill_a_register_are_refused():
 
 def test_a_family_says_since_when_or_what_it_needs():
     with pytest.raises(ValueError, match="give one of since and needs"):
-        Family("here", ("mma",), Shape(16, 8, 16))
+        Family("here", ("mma",), {"shape": (Shape(16, 8, 16),)})
 
 
 @pytest.mark.parametrize("name", ["1:2", "2:4", "4:8"])

@@ -14,7 +14,7 @@ from warpfrag.errors import InvalidSparsity
 from warpfrag.isa import operands as isa_operands
 from warpfrag.isa.names import spell
 from warpfrag.isa.patterns import Pattern, pattern_of
-from warpfrag.isa.rows import Form, Shape, forms, legal_targets
+from warpfrag.isa.rows import families_of, legal_targets
 from warpfrag.operand import operands_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.arrays import Array
     from warpfrag.evidence import Evidence
     from warpfrag.formats import Rounding
+    from warpfrag.isa.words import Form, Shape
     from warpfrag.layout import Layout
     from warpfrag.operand import Metadata, Operand, Operands, Scale
 
@@ -81,13 +82,13 @@ class Instruction:
     @property
     def selectors(self) -> tuple[int, ...]:
         """The sparsity selectors, without those that trap on hardware; none when dense."""
-        return tuple(range(forms()[self.form][0].selectors))
+        return tuple(range(families_of(self.form)[0].selectors))
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where the facts about it come from."""
-        rows = [family.source for family in forms()[self.form]] + [operand.source for operand in self.operands.values()]
-        return tuple(dict.fromkeys(rows))
+        rows = (*families_of(self.form), *self.operands.values())
+        return tuple(dict.fromkeys(row.source for row in rows))
 
     @property
     def operands(self) -> Operands:

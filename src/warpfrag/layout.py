@@ -72,6 +72,8 @@ from warpfrag.errors import InvalidOperand, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+__all__ = ["Axis", "Coordinate", "Layout", "Place", "Run", "check_index", "coordinate_type"]
+
 MAY_BE_LEFT_OUT = ("reg", "slot")
 """Inputs that are 0 where `at` is not told."""
 MOST = 1 << 20

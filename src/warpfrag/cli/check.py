@@ -11,7 +11,7 @@ from warpfrag.cli.output import say, say_json
 from warpfrag.cli.progress import progress
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.legality import nearest
-from warpfrag.isa.rows import Family, forms
+from warpfrag.isa.rows import Family, families_of
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def command(only: str, *, as_json: bool) -> int:
         named = _named(only, {case.instruction for case in captured})
         for case in captured:
             if case.instruction in named:
-                grouped.setdefault(_label(forms()[get(case.instruction).form][0]), []).append(case)
+                grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
             say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
         with progress("checking", lines=False) as show:
@@ -76,13 +76,9 @@ def _in_order(words: list[str], others: list[str]) -> bool:
 
 def _label(family: Family) -> str:
     """A family as a person would name it."""
-    types = [family.d, family.a, family.b or family.a, family.c or family.d]
-    words = [
-        family.ops[0].removesuffix("::ordered_metadata"),
-        str(family.shape),
-        ".".join("|".join(axis) for axis in types),
-    ]
-    return " ".join(word for word in [*words, family.kind, "|".join(filter(None, family.bitop))] if word)
+    types = ".".join("|".join(family.choices(role)) for role in ("d", "a", "b", "c"))
+    words = ["|".join(map(str, family.choices(name))) for name in ("shape", "kind", "bitop")]
+    return " ".join(filter(None, [family.ops[0].removesuffix("::ordered_metadata"), words[0], types, *words[1:]]))
 
 
 def _differing_tiles(case: Case, arch: str) -> int:

@@ -149,4 +149,4 @@ def immediates(instruction: Instruction, choice: Choice) -> list[str]:
 def memory_instruction(instruction: Instruction, role: str, layout: str) -> Instruction:
     """The wmma.load or wmma.store that moves one operand of a wmma product from or to row or col major memory."""
     op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
-    return get(f"{op}.{layout}.{instruction.shape}.{getattr(instruction.form, role)}")
+    return get(f"{op}.{layout}.{instruction.shape}.global.{getattr(instruction.form, role)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from warpfrag import __version__
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.rows import architectures, forms, targets
+from warpfrag.isa.rows import architectures, families_of, targets
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Writer:
 
     def instruction(self, instruction: Instruction) -> dict[str, Any]:
         """One instruction; what is empty or does not apply is left out."""
-        form, family = instruction.form, forms()[instruction.form][0]
+        form, family = instruction.form, families_of(instruction.form)[0]
         sparsity = instruction.pattern
         written = {
             "name": instruction.name,

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from warpfrag.errors import IllegalInstruction
-from warpfrag.isa.names import Misspelt, Words, fields, read, spell, tokens
-from warpfrag.isa.rows import SHAPE, Form, HasForm, forms, legal_targets, targets
+from warpfrag.isa.names import Misspelt, Reading, read, spell, tokens
+from warpfrag.isa.rows import families_of, forms, legal_targets, targets
+from warpfrag.isa.words import SHAPE, WORDS, Form, HasForm
 
 NEAREST = 3
-LABELS = {
-    "shape": "shape",
-    "kind": "kind",
-    "block_scale": "block_scale",
-    "d": "type of D",
-    "a": "type of A",
-    "b": "type of B",
-    "c": "type of C",
-    "layouts": "layout",
-    "satfinite": "satfinite",
-    "scale_vec": "scale_vec",
-    "scale_type": "scale type",
-    "bitop": "bit operation",
-    "rounding": "rounding",
-    "num": "number of matrices",
-    "trans": "trans",
-    "memory": "type in memory",
-}
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None) -> Form:
@@ -36,8 +20,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
     if not isinstance(text, str):
         raise IllegalInstruction(repr(text), f"expected PTX text, got a {type(text).__name__}")
     try:
-        words = read(text)
-        form = _match(words)
+        form = _match(read(text))
     except Misspelt as error:
         raise IllegalInstruction(_short(text), str(error), lambda: nearest(text)) from None
     if target is not None:
@@ -65,51 +48,50 @@ def _forms_of(op: str) -> tuple[Form, ...]:
     return tuple(form for form in forms() if form.op == op)
 
 
-def _match(words: Words) -> Form:
+def _match(reading: Reading) -> Form:
     """Narrow the forms of an operation down, word by word; the word that leaves none is the wrong one."""
-    wanted = fields(words)
-    left = list(_forms_of(wanted.pop("op")))
-    for axis, choice in wanted.items():
-        kept = [form for form in left if getattr(form, axis) == choice]
+    wanted = dict(reading.choices)
+    space = wanted.pop("space", "")
+    left = list(_forms_of(reading.op))
+    for name, choice in wanted.items():
+        kept = [form for form in left if getattr(form, name) == choice]
         if not kept:
-            allowed = list(dict.fromkeys(getattr(form, axis) for form in left))
-            raise Misspelt(_blame(words.op, axis, choice, allowed, wanted))
+            allowed = list(dict.fromkeys(getattr(form, name) for form in left))
+            raise Misspelt(_blame(reading, name, choice, allowed))
         left = kept
-    if "scale_vec" not in wanted and left[0].scale_vec and not forms()[left[0]][0].scale_vec_optional:
+    family = families_of(left[0])[0]
+    if "scale_vec" not in wanted and left[0].scale_vec and not family.scale_vec_optional:
         sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
         msg = f"kind::{left[0].kind} needs one of {sizes}"
         raise Misspelt(msg)
-    if words.said.get("rounding") == ["rn"] and not forms()[left[0]][0].rounding:
-        raise Misspelt(_blame(words.op, "rounding", "rn", [], wanted))
+    if reading.says_nearest and "rounding" not in family.words:
+        raise Misspelt(_blame(reading, "rounding", "rn", []))
     if len(left) > 1:
         layouts = ", ".join(dict.fromkeys(".".join(form.layouts) for form in left))
         msg = f"the layout is missing: one of {layouts} is expected"
         raise Misspelt(msg)
-    return left[0]
+    spaces = left[0].operation.spaces
+    if space and space not in spaces:
+        raise Misspelt(_blame(reading, "space", space, [*spaces]))
+    return replace(left[0], space=space)
 
 
-def _word(axis: str, choice: Any) -> str:  # noqa: ANN401 (a field of a form)
-    """A field as it stands in a name."""
-    if isinstance(choice, bool):
-        return axis if choice else ""
-    if axis == "layouts":
-        return ".".join(choice)
-    if axis == "num":
-        return f"x{choice}" if choice else ""
-    return str(choice)
+def _written(name: str, choice: Any) -> str:  # noqa: ANN401 (a field of a form)
+    """A choice as it stands in a name."""
+    return ".".join(WORDS[name].write(choice)) if choice else ""
 
 
-def _blame(op: str, axis: str, choice: Any, allowed: list[Any], wanted: dict[str, Any]) -> str:  # noqa: ANN401
+def _blame(reading: Reading, name: str, choice: Any, allowed: list[Any]) -> str:  # noqa: ANN401
     """One sentence on the wrong word: what it is, what it stands beside, what could stand there."""
-    before = list(wanted)[: list(wanted).index(axis)]
-    beside = " ".join([op, *filter(None, (_word(name, wanted[name]) for name in before))])
+    before = list(reading.choices)[: list(reading.choices).index(name)]
+    beside = " ".join([reading.op, *filter(None, (_written(other, reading.choices[other]) for other in before))])
     if isinstance(choice, bool):
-        return f"{axis!r} must {'not be written' if choice else 'be written'} with {beside}"
-    options = ", ".join(filter(None, (_word(axis, entry) for entry in allowed))) or "none"
-    word = _word(axis, choice)
-    if not word:
-        return f"the {LABELS[axis]} is missing with {beside}: expected {options}"
-    return f"{word!r} is not a {LABELS[axis]} that goes with {beside}: expected {options}"
+        return f"{name!r} must {'not be written' if choice else 'be written'} with {beside}"
+    options = ", ".join(filter(None, (_written(name, entry) for entry in allowed))) or "none"
+    label = WORDS[name].label
+    if not choice:
+        return f"the {label} is missing with {beside}: expected {options}"
+    return f"{_written(name, choice)!r} is not a {label} that goes with {beside}: expected {options}"
 
 
 def _check_target(text: str, form: Form, target: str) -> None:
@@ -126,7 +108,7 @@ def check_selector(form: Form, selector: int) -> None:
     name = spell(form)
     if not form.is_sparse:
         raise IllegalInstruction(name, f"selector {selector!r}: only sparse instructions have one")
-    family = forms()[form][0]
+    family = families_of(form)[0]
     legal = range(family.selectors)
     if selector in family.traps:
         reason = f"selector {selector} assembles, but the hardware traps on it; legal selectors are {_listed(legal)}"

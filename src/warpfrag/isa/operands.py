@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.formats import FORMATS, Format
-from warpfrag.isa.rows import Form, forms
+from warpfrag.isa.rows import families_of
 from warpfrag.layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from warpfrag.isa.words import Form
 
 REGISTER_BITS = 32
 MATRIX = ("row", "col")
@@ -164,7 +167,7 @@ def _wmma(form: Form, role: str, arch: str) -> OperandRow:
 
 def _metadata(form: Form) -> OperandRow:
     table = read_table("layouts")["metadata"]
-    row = table[forms()[form][0].metadata]
+    row = table[families_of(form)[0].metadata]
     layout = _layout(METADATA, tuple(row["extents"]), row)
     return OperandRow("metadata", FORMATS["b4"], layout, 4, 0, table["source"])
 
@@ -191,7 +194,7 @@ def _mover(form: Form) -> list[OperandRow]:
     shape = (form.num, *row["extents"])
     layout = _layout(MATRICES, shape, row | {"reg": _keep(row["reg"], form.num)})
     unknown = ""
-    if forms()[form][0].layout == "unknown":
+    if families_of(form)[0].layout == "unknown":
         unknown = (
             f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and nobody measured it"
         )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
-from warpfrag.isa.rows import Form, forms
+from warpfrag.isa.rows import families_of
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from warpfrag.isa.words import Form
 
 
 @dataclass(frozen=True)
@@ -52,5 +56,5 @@ def pattern(name: str) -> Pattern:
 
 def pattern_of(form: Form) -> Pattern | None:
     """How a form thins its A; None when dense."""
-    name = forms()[form][0].sparsity
+    name = families_of(form)[0].sparsity
     return pattern(name) if name else None

@@ -6,41 +6,22 @@ instruction: one choice from each list. `forms()` multiplies the families out.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpfrag.isa.words import OPS, WORDS, Form, HasForm, Shape
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
-ROUNDINGS = ("", "rz", "rm", "rp")  # "" is round to nearest even, PTX's default: .rn says the same
+__all__ = ["Family", "Form", "HasForm", "Shape", "Target", "architectures", "families", "families_of", "forms"]
+__all__ += ["legal_targets", "targets"]
 
-
-class Shape(NamedTuple):
-    """Extents of the product: A is m x k, B is k x n, D is m x n. Movers have no k."""
-
-    m: int
-    n: int
-    k: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Shape:
-        """Read `m16n8k16` or `m8n8`."""
-        found = SHAPE.fullmatch(text)
-        if found is None:
-            msg = f"shape {text!r}: expected something like m16n8k16"
-            raise ValueError(msg)
-        return cls(*(int(extent) for extent in found.groups(default="0")))
-
-    def __str__(self) -> str:
-        """As PTX spells it."""
-        return f"m{self.m}n{self.n}" + (f"k{self.k}" if self.k else "")
+SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
 
 
 class Target(NamedTuple):
@@ -53,103 +34,27 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
-    """One instruction, as plain words. Words that do not apply are empty."""
-
-    op: str
-    shape: Shape
-    layouts: tuple[str, ...] = ()
-    kind: str = ""
-    d: str = ""
-    a: str = ""
-    b: str = ""
-    c: str = ""
-    satfinite: bool = False
-    scale_vec: str = ""
-    scale_type: str = ""
-    bitop: str = ""
-    rounding: str = ""
-    num: int = 0
-    trans: bool = False
-    memory: str = ""
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether A is stored without its zeros."""
-        return self.op.startswith("mma.sp")
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether the metadata positions must rise."""
-        return self.op == "mma.sp::ordered_metadata"
-
-    @property
-    def is_wmma(self) -> bool:
-        """Whether the ISA leaves the fragments of this instruction open."""
-        return self.op.startswith("wmma.")
-
-    @property
-    def is_product(self) -> bool:
-        """Whether it multiplies, rather than moves."""
-        return self.op in {"mma", "mma.sp", "mma.sp::ordered_metadata", "wmma.mma"}
-
-    @property
-    def is_quad(self) -> bool:
-        """Whether it computes four products at once: m8n8k4 with f16."""
-        return self.op == "mma" and self.shape == (8, 8, 4) and self.a == "f16"
-
-    @property
-    def block_scale(self) -> bool:
-        """Whether A and B come with scale factors."""
-        return bool(self.scale_vec)
-
-
-class HasForm(Protocol):
-    """Something that stands for a form and can be hashed: an Instruction, to the modules below it."""
-
-    def __hash__(self) -> int:
-        """Its hash."""
-
-    @property
-    def form(self) -> Form:
-        """The form."""
-
-
-@dataclass(frozen=True)
 class Family:
-    """One row of the table of instructions; the fields are explained at its top."""
+    """One row of the table of instructions; the fields are explained at its top. `words` are its lists."""
 
     source: str
     ops: tuple[str, ...]
-    shape: Shape
-    d: tuple[str, ...] = ("",)
-    a: tuple[str, ...] = ("",)
-    b: tuple[str, ...] | None = None
-    c: tuple[str, ...] | None = None
-    layouts: tuple[tuple[str, ...], ...] = (("row", "col"),)
-    satfinite: bool = False
-    rounding: bool = False
-    bitop: tuple[str, ...] = ("",)
-    kind: str = ""
-    scale_vec: str = ""
-    scale_vec_optional: bool = False
-    scale_type: tuple[str, ...] = ("",)
+    words: dict[str, tuple[Any, ...]] = field(hash=False)
     since: int = 0
     needs: str = ""
     holes: tuple[dict[str, list[str]], ...] = ()
+    scale_vec_optional: bool = False
     sparsity: str = ""
     metadata: str = ""
     selectors: int = 0
     traps: tuple[int, ...] = ()
-    num: tuple[int, ...] = (0,)
-    trans: tuple[bool, ...] = (False,)
-    memory: tuple[str, ...] = ("",)
     layout: str = ""
 
     def __post_init__(self) -> None:
         """A row says either since when it exists or which feature it needs."""
         if bool(self.since) == bool(self.needs):
-            msg = f"family {self.ops[0]} {self.shape}: give one of since and needs"
+            shapes = " ".join(map(str, self.words["shape"]))
+            msg = f"family {self.ops[0]} {shapes}: give one of since and needs"
             raise ValueError(msg)
 
     def accepted_by(self, target: Target) -> bool:
@@ -158,64 +63,57 @@ class Family:
             return self.needs in target.features
         return target.generation >= self.since
 
+    def choices(self, word: str) -> tuple[Any, ...]:
+        """What it may have of a word."""
+        if word in SAME_AS and word not in self.words:
+            return self.choices(SAME_AS[word])
+        return self.words.get(word, (WORDS[word].absent,))
+
     def forms(self) -> Iterator[Form]:
         """Every combination of the lists, less the holes."""
-        axes: dict[str, tuple[Any, ...]] = {
-            "op": self.ops,
-            "layouts": self.layouts,
-            "d": self.d,
-            "a": self.a,
-            "b": self.b or (None,),
-            "c": self.c or (None,),
-            "satfinite": (False, True) if self.satfinite else (False,),
-            "scale_type": self.scale_type,
-            "bitop": self.bitop,
-            "rounding": ROUNDINGS if self.rounding else ("",),
-            "num": self.num,
-            "trans": self.trans,
-            "memory": self.memory,
-        }
-        for choice in product(*axes.values()):
-            words = dict(zip(axes, choice, strict=True))
-            words["b"] = words["a"] if words["b"] is None else words["b"]
-            words["c"] = words["d"] if words["c"] is None else words["c"]
-            if not any(all(words[axis] in types for axis, types in hole.items()) for hole in self.holes):
-                yield Form(shape=self.shape, kind=self.kind, scale_vec=self.scale_vec, **words)
+        for op in self.ops:
+            for choice in product(*self.words.values()):
+                words = dict(zip(self.words, choice, strict=True))
+                for word, other in SAME_AS.items():
+                    if word in OPS[op].words and word not in words:
+                        words[word] = words[other]
+                if not any(all(words[word] in types for word, types in hole.items()) for hole in self.holes):
+                    yield Form(op=op, space=OPS[op].usual_space, **words)
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
-    """Turn lists into tuples and texts into types; a row that names an unknown field is refused by Family."""
-    row = {field: tuple(entry) if isinstance(entry, list) else entry for field, entry in row.items()}
-    row["shape"] = Shape.parse(row["shape"])
-    row.setdefault("ops", (op,))
-    if "layouts" in row:
-        row["layouts"] = tuple(tuple(pair.split(".")) for pair in row["layouts"])
-    return Family(source=source, **row)
+    """Sort the entries of a row into words and facts; one that is neither is refused by Family."""
+    words = {known.name: _choices(known.name, row[known.name]) for known in fields(Form) if known.name in row}
+    facts = {name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in row.keys() - words}
+    return Family(source=source, words=words, **({"ops": (op,)} | facts))
 
 
-def _mover(source: str, op: str, row: dict[str, Any]) -> Family:
-    """A mover has one element type, that of its registers, and no words for memory layout."""
-    return _family(source, op, {**row, "layouts": [""], "c": [""]})
+def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entry of a TOML table)
+    """A list of choices: of one that is no list, and all of them where the row says only `true`."""
+    if entry is True:
+        return WORDS[name].choices
+    listed = entry if isinstance(entry, list) else [entry]
+    if name in ("shape", "layouts"):  # a text stands for several numbers or words
+        return tuple(WORDS[name].read(tuple(text.split("."))) for text in listed)
+    return tuple(listed)
 
 
-def _memory_families(product_family: Family) -> Iterator[Family]:
+def _memory_families(made: Family) -> Iterator[Family]:
     """wmma.load and wmma.store of everything a wmma product takes and gives."""
 
-    def family(op: str, layouts: set[str], **types: tuple[str, ...]) -> Family:
-        empty: dict[str, Any] = {"a": ("",), "b": ("",), "c": ("",), "d": ("",)}
-        return Family(
-            source=product_family.source,
-            ops=(op,),
-            shape=product_family.shape,
-            layouts=tuple((word,) for word in ("row", "col") if word in layouts),
-            since=product_family.since,
-            **(empty | types),
-        )
+    def family(op: str, layouts: set[str]) -> Family:
+        role = op[-1]
+        words = {
+            "shape": made.choices("shape"),
+            "layouts": tuple((word,) for word in ("row", "col") if word in layouts),
+            role: made.choices(role),
+        }
+        return Family(made.source, (op,), words, since=made.since)
 
-    yield family("wmma.load.a", {pair[0] for pair in product_family.layouts}, a=product_family.a)
-    yield family("wmma.load.b", {pair[1] for pair in product_family.layouts}, b=product_family.b or product_family.a)
-    yield family("wmma.load.c", {"row", "col"}, c=product_family.c or product_family.d)
-    yield family("wmma.store.d", {"row", "col"}, d=product_family.d)
+    yield family("wmma.load.a", {pair[0] for pair in made.choices("layouts")})
+    yield family("wmma.load.b", {pair[1] for pair in made.choices("layouts")})
+    yield family("wmma.load.c", {"row", "col"})
+    yield family("wmma.store.d", {"row", "col"})
 
 
 @cache
@@ -223,8 +121,7 @@ def families() -> tuple[Family, ...]:
     """Every family, in the order of the table."""
     found = []
     for op, table in read_table("instructions").items():
-        make = _mover if op == "movers" else _family
-        rows = [make(table["source"], op, table.get("defaults", {}) | row) for row in table["families"]]
+        rows = [_family(table["source"], op, table.get("defaults", {}) | row) for row in table["families"]]
         found += rows
         if op == "wmma.mma":
             found += [memory for row in rows for memory in _memory_families(row)]
@@ -233,12 +130,17 @@ def families() -> tuple[Family, ...]:
 
 @cache
 def forms() -> dict[Form, tuple[Family, ...]]:
-    """Every form, with the families it belongs to (a wmma.load may serve several products)."""
+    """Every form as lists have it, with the families it belongs to (a wmma.load may serve several products)."""
     found: dict[Form, list[Family]] = defaultdict(list)
     for family in families():
         for form in family.forms():
             found[form].append(family)
     return {form: tuple(rows) for form, rows in found.items()}
+
+
+def families_of(form: Form) -> tuple[Family, ...]:
+    """The families of a form, whatever state space it names."""
+    return forms()[form.listed]
 
 
 @cache
@@ -258,5 +160,5 @@ def architectures() -> tuple[str, ...]:
 
 def legal_targets(form: Form) -> tuple[str, ...]:
     """The targets whose assembler accepts a form."""
-    rows = forms()[form]
+    rows = families_of(form)
     return tuple(name for name, target in targets().items() if any(row.accepted_by(target) for row in rows))

@@ -1,0 +1,249 @@
+"""Words: what the name of an instruction is made of.
+
+`mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32` is an operation, `mma`, and words. This file is the one place that
+says which words there are: `WORDS` has a row for each, `OPS` one for each operation, with its words in the order of
+the canonical name. A `Form` is one instruction as plain fields, one for each word that may vary.
+
+To add a word: a field of Form, a row of WORDS, and its name in the rows of the operations that have it.
+
+A text may have its words in any order, because an assembler takes them so. Only the words of one *group* keep their
+order among themselves: the types (of D, A, B, C, then of the scale factors), the layouts of A and B, `xor.popc`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
+
+
+class Shape(NamedTuple):
+    """Extents of the product: A is m x k, B is k x n, D is m x n. Movers have no k."""
+
+    m: int
+    n: int
+    k: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """Read `m16n8k16` or `m8n8`."""
+        found = SHAPE.fullmatch(text)
+        if found is None:
+            msg = f"shape {text!r}: expected something like m16n8k16"
+            raise ValueError(msg)
+        return cls(*(int(extent) for extent in found.groups(default="0")))
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"m{self.m}n{self.n}" + (f"k{self.k}" if self.k else "")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One instruction, as plain words. Words that do not apply are empty."""
+
+    op: str
+    shape: Shape
+    layouts: tuple[str, ...] = ()
+    kind: str = ""
+    d: str = ""
+    a: str = ""
+    b: str = ""
+    c: str = ""
+    satfinite: bool = False
+    scale_vec: str = ""
+    scale_type: str = ""
+    bitop: str = ""
+    rounding: str = ""
+    num: int = 0
+    trans: bool = False
+    memory: str = ""
+    space: str = ""
+
+    @property
+    def operation(self) -> Op:
+        """What its operation is like: the row of OPS."""
+        return OPS[self.op]
+
+    @property
+    def listed(self) -> Form:
+        """The form that stands for its family in lists: the state space is the usual one."""
+        usual = self.operation.usual_space
+        return self if self.space == usual else replace(self, space=usual)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether A is stored without its zeros."""
+        return self.operation.sparsity != ""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the metadata positions must rise."""
+        return self.operation.sparsity == "ordered"
+
+    @property
+    def is_wmma(self) -> bool:
+        """Whether the ISA leaves the fragments of this instruction open."""
+        return self.operation.fragments == "measured"
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies, rather than moves."""
+        return self.operation.does == "multiply"
+
+    @property
+    def is_quad(self) -> bool:
+        """Whether it computes four products at once: m8n8k4 with f16."""
+        return self.op == "mma" and self.shape == (8, 8, 4) and self.a == "f16"
+
+    @property
+    def block_scale(self) -> bool:
+        """Whether A and B come with scale factors."""
+        return bool(self.scale_vec)
+
+
+class HasForm(Protocol):
+    """Something that stands for a form and can be hashed: an Instruction, to the modules below it."""
+
+    def __hash__(self) -> int:
+        """Its hash."""
+
+    @property
+    def form(self) -> Form:
+        """The form."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation.
+
+    does       what it is for
+    words      its words, in the order of the canonical name
+    scope      the threads that run it together
+    fragments  whether the ISA fixes where elements sit in registers, or somebody had to measure it
+    sparsity   how the metadata of a sparse A may run: in any order, or rising
+    spaces     the state spaces it may name; it may also name none, and then takes a generic address
+    implied    types that are not written, because they can be no other
+    """
+
+    does: Literal["multiply", "load", "store", "transpose"]
+    words: tuple[str, ...]
+    scope: Literal["warp", "warpgroup"] = "warp"
+    fragments: Literal["fixed", "measured"] = "fixed"
+    sparsity: Literal["", "any", "ordered"] = ""
+    spaces: tuple[str, ...] = ()
+    implied: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def usual_space(self) -> str:
+        """The state space of its entries in lists."""
+        return self.spaces[0] if self.spaces else ""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The matrices whose types it names, as it names them."""
+        return tuple(word for word in self.words if word in ("a", "b", "c", "d"))
+
+
+def _op(does: Literal["multiply", "load", "store", "transpose"], words: str, **rest: Any) -> Op:  # noqa: ANN401
+    return Op(does, tuple(words.split()), **rest)
+
+
+_MMA = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type bitop rounding"
+_SPARSE = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type"
+_WMMA = "bitop sync aligned layouts shape rounding d a b c satfinite"
+_WMMA_MEMORY = "sync aligned layouts shape space"
+_MATRIX_MEMORY = "sync aligned shape num trans space d"
+_GLOBAL_OR_SHARED = ("global", "shared", "shared::cta")
+_SHARED = ("shared", "shared::cta")
+
+OPS: dict[str, Op] = {
+    "mma": _op("multiply", _MMA),
+    "mma.sp": _op("multiply", _SPARSE, sparsity="any"),
+    "mma.sp::ordered_metadata": _op("multiply", _SPARSE, sparsity="ordered"),
+    "wmma.mma": _op("multiply", _WMMA, fragments="measured", implied={"a": "f16", "b": "f16"}),
+    "wmma.load.a": _op("load", f"{_WMMA_MEMORY} a", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "wmma.load.b": _op("load", f"{_WMMA_MEMORY} b", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "wmma.load.c": _op("load", f"{_WMMA_MEMORY} c", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "wmma.store.d": _op("store", f"{_WMMA_MEMORY} d", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "ldmatrix": _op("load", f"{_MATRIX_MEMORY} memory", spaces=_SHARED),
+    "stmatrix": _op("store", _MATRIX_MEMORY, spaces=_SHARED),
+    "movmatrix": _op("transpose", "sync aligned shape trans d"),
+}
+
+
+def _as_is(entry: Any) -> tuple[str, ...]:  # noqa: ANN401 (a field of a form)
+    return (str(entry),)
+
+
+@dataclass(frozen=True)
+class Word:
+    """One kind of word.
+
+    label    what messages call it
+    absent   what a text without it means; None where that leaves the choice open
+    write    a choice as words of a name
+    read     such words as a choice
+    most     how many words it may take
+    choices  what a family has of it whose row says only `true`
+    group    the words among which it keeps its order
+    after    the group behind which it must stand
+    extra    words that texts may have and canonical names do not
+    """
+
+    label: str
+    absent: Any = ""
+    write: Callable[[Any], tuple[str, ...]] = _as_is
+    read: Callable[[tuple[str, ...]], Any] = lambda words: words[0]
+    most: int = 1
+    choices: tuple[Any, ...] = ()
+    group: str = ""
+    after: str = ""
+    extra: tuple[str, ...] = ()
+
+
+def _flag(name: str) -> Word:
+    return Word(name, absent=False, write=lambda _on: (name,), read=lambda _words: True, choices=(False, True))
+
+
+def _behind(prefix: str, label: str, absent: Any = "", kind: type = str) -> Word:  # noqa: ANN401
+    """A choice behind a prefix: kind::mxf4, x4."""
+    return Word(label, absent, lambda entry: (f"{prefix}{entry}",), lambda words: kind(words[0].removeprefix(prefix)))
+
+
+def _type(label: str, absent: str | None = None) -> Word:
+    return Word(label, absent, group="types")
+
+
+# The rows stand in the order in which a wrong word is looked for. `sync` and `aligned` never vary, so they are no
+# field of a form, and a short name may leave them out.
+WORDS: dict[str, Word] = {
+    "sync": Word("sync"),
+    "aligned": Word("aligned"),
+    "shape": Word("shape", None, read=lambda words: Shape.parse(words[0])),
+    "kind": _behind("kind::", "kind"),
+    "block_scale": _flag("block_scale"),
+    "d": _type("type of D"),
+    "a": _type("type of A"),
+    "b": _type("type of B"),
+    "c": _type("type of C"),
+    "memory": _type("type in memory", ""),
+    "layouts": Word("layout", None, tuple, tuple, most=2),
+    "satfinite": _flag("satfinite"),
+    "scale_vec": _behind("scale_vec::", "scale_vec", None),
+    "scale_type": Word("scale type", after="types"),
+    "bitop": Word("bit operation", write=lambda name: (name, "popc"), most=2),
+    # to nearest even is PTX's default: .rn says the same as nothing
+    "rounding": Word(
+        "rounding", read=lambda words: words[0].replace("rn", ""), choices=("", "rz", "rm", "rp"), extra=("rn",)
+    ),
+    "num": _behind("x", "number of matrices", 0, int),
+    "trans": _flag("trans"),
+    "space": Word("state space"),
+}
+FIXED = ("sync", "aligned")
