@@ -92,7 +92,8 @@ def choices(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Cho
     selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
     for selector in selectors:
         if ids and SIDES[0] in layouts:
-            pairs = [product(*(legal(layouts[side], what) for side in SIDES)) for what in ("byte_id", "thread_id")]
-            yield from (Choice(selector, bytes_, threads) for bytes_, threads in product(*map(list, pairs)))
+            bytes_, threads = ([legal(layouts[side], what) for side in SIDES] for what in ("byte_id", "thread_id"))
+            for byte_a, byte_b, thread_a, thread_b in product(*bytes_, *threads):
+                yield Choice(selector, (byte_a, byte_b), (thread_a, thread_b))
         else:
             yield Choice(selector)

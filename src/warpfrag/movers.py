@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.isa.operands import OperandRow
-    from warpfrag.isa.rows import Form
+    from warpfrag.isa.words import Form
     from warpfrag.layout import Layout
 
 LINE = 16  # bytes that one address stands for, and what it must be a multiple of
