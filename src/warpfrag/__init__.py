@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from warpfrag.memory import Memory
     from warpfrag.operand import Operand
     from warpfrag.registry import find, get
+    from warpfrag.relayout import relayout
     from warpfrag.vectors import vectors
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ _EXPORTS = {
     "find": "registry",
     "gemm": "gemm",
     "get": "registry",
+    "relayout": "relayout",
     "vectors": "vectors",
     "verify": "hardware.verify",
 }
@@ -70,6 +72,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "find",
     "execute",
     "gemm",
+    "relayout",
     "draw",
     "emit",
     "vectors",

@@ -546,6 +546,12 @@ class Layout:
                 found.append(Run(source.name, source.weights[at], modulo, axis.weights[to]))
         return sorted(found, key=lambda run: (-run.multiply, -run.divide))
 
+    def digits(self, source: str) -> list[tuple[int, int]]:
+        """How an input is cut: the weight and the radix of each of its digits, low first."""
+        _check_name(source, self.ins)
+        axis = next(axis for axis in self.in_axes if axis.name == source)
+        return list(zip(axis.weights, axis.radices, strict=True))
+
     def along(self, source: str) -> str:
         """The coordinate along which an input counts one by one; nothing where it counts otherwise."""
         _check_name(source, self.ins)

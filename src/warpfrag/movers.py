@@ -32,7 +32,7 @@ LANES = 32
 def run(
     form: Form, a: ArrayLike, b: ArrayLike | None, shared: ArrayLike | None
 ) -> NDArray[np.uint32] | NDArray[np.uint8]:
-    """What `execute` does for a mover: `a` are its addresses (of movmatrix: its registers), `b` what stmatrix stores."""
+    """What `execute` does for a mover: `a` has its addresses (of movmatrix its registers), `b` what stmatrix stores."""
     name = spell(form)
     if form.op == "movmatrix":
         if shared is not None or b is not None:

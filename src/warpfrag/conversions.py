@@ -1,0 +1,68 @@
+"""Conversions between formats as PTX's cvt does them: to nearest even, saturating where it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from warpfrag.errors import NotModelled
+from warpfrag.formats import FORMATS
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """One row of the table of conversions; the fields are explained at its top."""
+
+    source: str
+    target: str
+    cvt: str
+    pair: bool
+    nan: int
+    too_large: Literal["infinity", "largest", "clamp"]
+    since: int
+
+
+@cache
+def conversions() -> dict[tuple[str, str], Conversion]:
+    """Every conversion, by the formats from and to."""
+    found = {}
+    for row in read_table("conversions")["conversion"]:
+        rest = {name: entry for name, entry in row.items() if name not in {"from", "to"}}
+        found[row["from"], row["to"]] = Conversion(row["from"], row["to"], **rest)
+    return found
+
+
+def conversion(source: str, target: str) -> Conversion | None:
+    """How elements get from one format to another; None where they stay as they are; refused where nothing does it."""
+    if source == target:
+        return None
+    found = conversions().get((source, target))
+    if found is None:
+        known = ", ".join(f"{a} to {b}" for a, b in conversions())
+        msg = f"no conversion from {source} to {target} is known; known: {known}"
+        raise NotModelled(msg)
+    return found
+
+
+def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]:
+    """The codes of a format that codes of another become."""
+    import numpy as np
+
+    from warpfrag.codes import code_dtype, from_codes, to_codes
+
+    row = conversion(source, target)
+    if row is None:
+        return codes
+    into = FORMATS[target]
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        values = from_codes(FORMATS[source], codes).astype(np.float64)
+    nan = np.isnan(values)
+    if row.too_large != "infinity":
+        values = np.clip(np.where(nan, 0.0, values), into.min, into.max)
+    found = to_codes(into, np.where(nan, 0.0, values), rounding="rne")
+    return np.where(nan, code_dtype(into).type(row.nan), found)

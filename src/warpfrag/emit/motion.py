@@ -1,0 +1,294 @@
+"""A relayout as code: one list of simple operations on registers, printed as CUDA and as PTX.
+
+Every operation is a row of `SPELLINGS`: how each language writes it. A plan is lowered to operations once for both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from warpfrag.conversions import conversion
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.moves import Select, Shuffle, Swap
+from warpfrag.relayout import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from warpfrag.relayout import Relayout, Step
+
+Language = Literal["cuda", "ptx"]
+
+
+class Spelling(NamedTuple):
+    """One operation in each language; {0} is the result, {1}, {2}, ... the operands."""
+
+    cuda: str
+    ptx: str
+
+
+SPELLINGS = {
+    "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),
+    "or": Spelling("{0} = {1} | {2};", "or.b32 {0}, {1}, {2};"),
+    "xor": Spelling("{0} = {1} ^ {2};", "xor.b32 {0}, {1}, {2};"),
+    "shl": Spelling("{0} = {1} << {2};", "shl.b32 {0}, {1}, {2};"),
+    "shr": Spelling("{0} = {1} >> {2};", "shr.u32 {0}, {1}, {2};"),
+    "popc": Spelling("{0} = __popc({1});", "popc.b32 {0}, {1};"),
+    "prmt": Spelling("{0} = __byte_perm({1}, {2}, {3:#06x});", "prmt.b32 {0}, {1}, {2}, {3:#06x};"),
+    "select": Spelling(
+        "{0} = {3} ? {1} : {2};", "{{ .reg .pred p; setp.ne.b32 p, {3}, 0; selp.b32 {0}, {1}, {2}, p; }}"
+    ),
+    "shfl": Spelling("{0} = __shfl_sync(0xffffffff, {1}, {2});", "shfl.sync.idx.b32 {0}, {1}, {2}, 31, 0xffffffff;"),
+    "bfly": Spelling(
+        "{0} = __shfl_xor_sync(0xffffffff, {1}, {2});", "shfl.sync.bfly.b32 {0}, {1}, {2}, 31, 0xffffffff;"
+    ),
+    "movmatrix": Spelling(
+        'asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"({0}) : "r"({1}));',
+        "movmatrix.sync.aligned.m8n8.trans.b16 {0}, {1};",
+    ),
+    # conversions: {1} is the instruction; of a pair the upper element comes first
+    "cvt pair to word": Spelling('asm("{1} %0, %1, %2;" : "=r"({0}) : "r"({2}), "r"({3}));', "{1} {0}, {2}, {3};"),
+    "cvt pair to half": Spelling(
+        'asm("{{ .reg .b16 h; {1} h, %1, %2; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}), "r"({3}));',
+        "{{ .reg .b16 h; {1} h, {2}, {3}; cvt.u32.u16 {0}, h; }}",
+    ),
+    "cvt": Spelling('asm("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
+    "cvt low half": Spelling(
+        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, l; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, l; }}",
+    ),
+    "cvt high half": Spelling(
+        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, h; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, h; }}",
+    ),
+}
+
+
+class Operation(NamedTuple):
+    """One operation: what it is called above, its result, its operands."""
+
+    name: str
+    result: str
+    operands: tuple[str | int, ...]
+
+
+class Lowering:
+    """Steps as operations; every result is a register of its own."""
+
+    def __init__(self, plan: Relayout, register: Callable[[int], str], lane: str) -> None:
+        """`register` names the registers that are made, `lane` holds the number of the lane."""
+        self.plan = plan
+        self.operations: list[Operation] = []
+        self.lane = lane
+        self._register = register
+        self._done: dict[tuple[str, tuple[str | int, ...]], str] = {}
+
+    def do(self, name: str, *operands: str | int) -> str:
+        """Add an operation, unless it was done before; the register that holds its result."""
+        key = name, operands
+        if key not in self._done:
+            self._done[key] = self._register(len(self._done))
+            self.operations.append(Operation(name, self._done[key], operands))
+        return self._done[key]
+
+    def run(self, words: Sequence[str]) -> list[str]:
+        """All steps, from the registers of the source to those of the target."""
+        state = list(words)
+        for step in self.plan.steps:
+            state = self._step(step, state)
+        return state
+
+    def _step(self, step: Step, state: list[str]) -> list[str]:
+        if isinstance(step, Permute):
+            return [self._joined(cells, state, step.bits) for cells in step.words]
+        if isinstance(step, Convert):
+            return [self._converted(step, cells, state) for cells in step.words]
+        if isinstance(step, Transpose):
+            return [self.do("movmatrix", word) for word in state]
+        if isinstance(step, Shuffle):
+            return [
+                word if flip is None else self._shuffled(step, flip, word)
+                for flip, word in zip(step.flips, state, strict=True)
+            ]
+        if isinstance(step, Swap):
+            bits = min(self.plan.source.row.container, self.plan.target.row.container)
+            swapped = [self._swapped(word, step.flip, bits) for word in state]
+            return [
+                self.do("select", new, old, self._parity(step.mask)) for new, old in zip(swapped, state, strict=True)
+            ]
+        return self._selected(step, state)
+
+    def _selected(self, step: Select, state: list[str]) -> list[str]:
+        if not step.mask:
+            return [state[word] for word in step.words]
+        parity = self._parity(step.mask)
+        return [self.do("select", state[word], state[at], parity) for at, word in enumerate(step.words)]
+
+    def _parity(self, mask: int) -> str:
+        """Not 0 where a lane has an odd number of bits in a mask."""
+        bits = self.do("and", self.lane, mask)
+        return self.do("and", self.do("popc", bits), 1) if mask.bit_count() > 1 else bits
+
+    def _shuffled(self, step: Shuffle, flip: int, word: str) -> str:
+        if list(step.columns) == [1 << bit for bit in range(len(step.columns))]:
+            return self.do("bfly", word, flip)
+        return self.do("shfl", word, self._lane_read(step.columns, flip))
+
+    def _lane_read(self, columns: tuple[int, ...], flip: int) -> str:
+        """The lane to read: the bits of the lane, moved by as many places as their column says, joined by xor."""
+        parts: list[str | int] = []
+        width = len(columns)
+        for shift in range(1 - width, width):
+            mask = sum(
+                1 << bit for bit in range(width) if 0 <= bit + shift < width and columns[bit] >> (bit + shift) & 1
+            )
+            if mask:
+                part = self.do("and", self.lane, mask)
+                parts.append(part if not shift else self.do("shl" if shift > 0 else "shr", part, abs(shift)))
+        if flip or not parts:
+            parts.append(flip)
+        total = str(parts[0])
+        for part in parts[1:]:
+            total = self.do("xor", total, part)
+        return total
+
+    def _joined(self, cells: tuple[Cell | None, ...], state: list[str], bits: int) -> str:
+        """A word made of cells: whole bytes by prmt, smaller pieces by shifts."""
+        whole = whole_word(cells)
+        if whole is not None:
+            return state[whole]
+        if bits < 8:
+            return self._by_shifts(cells, state, bits)
+        size = bits // 8
+        places = [
+            None if cell is None else (cell.word, cell.slot * size + byte) for cell in cells for byte in range(size)
+        ]
+        return self._by_prmt(places, state)
+
+    def _by_prmt(self, places: list[tuple[int, int] | None], state: list[str]) -> str:
+        """A word of four bytes, each from a byte of some word."""
+        words = list(dict.fromkeys(place[0] for place in places if place))
+        result = state[words[0]]
+        for at, word in enumerate(words[1:] or words):
+            selector = 0
+            for byte, place in enumerate(places):
+                if place is None:
+                    choice = 0
+                elif place[0] == word:
+                    choice = place[1] + (4 if words[1:] else 0)
+                elif at == 0:
+                    choice = place[1] if place[0] == words[0] else 0
+                else:
+                    choice = byte  # set by an earlier step
+                selector |= choice << (4 * byte)
+            result = self.do("prmt", result, state[word], selector)
+        return result
+
+    def _by_shifts(self, cells: tuple[Cell | None, ...], state: list[str], bits: int) -> str:
+        """A word of small pieces: those that move alike go together."""
+        moved: dict[tuple[int, int], int] = {}  # word and distance: the bits of the word that go there
+        for slot, cell in enumerate(cells):
+            if cell is not None:
+                key = cell.word, (slot - cell.slot) * bits
+                moved[key] = moved.get(key, 0) | ((1 << bits) - 1) << (cell.slot * bits)
+        parts = []
+        for (word, distance), mask in moved.items():
+            part = self.do("and", state[word], mask) if mask != (1 << WORD_BITS) - 1 else state[word]
+            parts.append(part if not distance else self.do("shl" if distance > 0 else "shr", part, abs(distance)))
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.do("or", total, part)
+        return total
+
+    def _swapped(self, word: str, flip: int, bits: int) -> str:
+        """A word whose cells have changed places."""
+        if bits < 8:
+            cells = tuple(Cell(0, slot ^ flip) for slot in range(WORD_BITS // bits))
+            return self._by_shifts(cells, [word], bits)
+        size = bits // 8
+        return self._by_prmt([(0, (byte // size ^ flip) * size + byte % size) for byte in range(4)], [word])
+
+    def _converted(self, step: Convert, cells: tuple[Cell | None, ...], state: list[str]) -> str:
+        """A word of converted elements."""
+        row = conversion(step.source, step.target)
+        source, target = self.plan.source.row, self.plan.target.row
+        if row is None or source.container not in {16, 32} or target.low:
+            msg = (
+                f"no code is known for {step.source} in {source.container} bits to {step.target} in {target.container}"
+            )
+            raise InvalidOperand(msg)
+        if source.container == 16:
+            (cell,) = cells
+            half = "cvt high half" if cell and cell.slot else "cvt low half"
+            return self.do(half, row.cvt, state[cell.word if cell else 0])
+        elements = [state[cell.word] if cell else state[0] for cell in cells]
+        if not row.pair:
+            single = [self.do("cvt", row.cvt, element) for element in elements]
+            return self._by_prmt([(at, 0) for at in range(len(single))], single) if len(single) > 1 else single[0]
+        kind = "cvt pair to word" if target.container == 16 else "cvt pair to half"
+        pairs = [self.do(kind, row.cvt, elements[at + 1], elements[at]) for at in range(0, len(elements), 2)]
+        return self._by_prmt([(0, 0), (0, 1), (1, 0), (1, 1)], pairs) if len(pairs) > 1 else pairs[0]
+
+
+def emit_relayout(plan: Relayout, lang: str = "cuda", name: str = "relayout") -> str:
+    """A plan as code: a device function in CUDA, a function in PTX."""
+    if lang not in get_args(Language):
+        msg = f"lang is one of {', '.join(get_args(Language))}, got {shown(lang)}"
+        raise InvalidOperand(msg)
+    return _cuda(plan, name) if lang == "cuda" else _ptx(plan, name)
+
+
+def _written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:
+    for operation in operations:
+        yield getattr(SPELLINGS[operation.name], lang).format(operation.result, *operation.operands)
+
+
+def _comment(plan: Relayout) -> str:
+    moved = f"{plan.source.role} of {plan.source.instruction} -> {plan.target.role} of {plan.target.instruction}"
+    order = f"; columns in the order {list(plan.permutation)}" if plan.permutation else ""
+    return f"// {moved}: {plan}{order}"
+
+
+def _cuda(plan: Relayout, name: str) -> str:
+    lowering = Lowering(plan, "r{}".format, "lane")
+    results = lowering.run([f"in[{word}]" for word in range(plan.source.words)])
+    body = []
+    for operation, line in zip(lowering.operations, _written(lowering.operations, "cuda"), strict=True):
+        declared = f"uint32_t {operation.result}; {line}" if line.startswith("asm") else f"uint32_t {line}"
+        body.append(f"    {declared}")
+    uses_lane = any(lowering.lane in operation.operands for operation in lowering.operations)
+    lane = ['    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));'] if uses_lane else []
+    return "\n".join(
+        [
+            _comment(plan),
+            f"static __device__ __forceinline__ void {name}(",
+            f"        const uint32_t (&in)[{plan.source.words}], uint32_t (&out)[{plan.target.words}]) {{",
+            *lane,
+            *body,
+            *(f"    out[{word}] = {result};" for word, result in enumerate(results)),
+            "}",
+            "",
+        ]
+    )
+
+
+def _ptx(plan: Relayout, name: str) -> str:
+    lowering = Lowering(plan, "%t{}".format, "%lane")
+    results = lowering.run([f"%in{word}" for word in range(plan.source.words)])
+    given = ", ".join(f".reg .b32 %in{word}" for word in range(plan.source.words))
+    taken = ", ".join(f".reg .b32 %out{word}" for word in range(plan.target.words))
+    uses_lane = any(lowering.lane in operation.operands for operation in lowering.operations)
+    return "\n".join(
+        [
+            _comment(plan),
+            f".func ({taken}) {name} ({given})",
+            "{",
+            f"    .reg .b32 %t<{max(1, len(lowering.operations))}>;",
+            *(["    .reg .b32 %lane;", "    mov.u32 %lane, %laneid;"] if uses_lane else []),
+            *(f"    {line}" for line in _written(lowering.operations, "ptx")),
+            *(f"    mov.b32 %out{word}, {result};" for word, result in enumerate(results)),
+            "    ret;",
+            "}",
+            "",
+        ]
+    )

@@ -1,0 +1,470 @@
+"""From one fragment to another: what brings a matrix from the registers it is in to those it should be in.
+
+Both fragments are linear maps to the same matrix, so "from where does each place get its element" is one too: the
+inverse of the source after the target. `moves` finds the fewest shuffles for it; here they become steps on registers.
+
+1. Within the source lane, elements are put together to packets, and converted if that makes them smaller.
+2. Packets change lanes. Where the source lane is the lane itself, nothing happens.
+3. Within the target lane, packets are taken apart into registers, and converted if that makes elements larger.
+
+A step that does nothing is left out, so that a trip which only renames registers has none but that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from warpfrag.conversions import conversion, convert_codes
+from warpfrag.elimination import Echelon
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.layout import Axis, Layout
+from warpfrag.moves import LANE, Select, Shuffle, Swap, combined, find_moves
+from warpfrag.operand import Operand
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.arrays import Words
+    from warpfrag.coordinates import Coordinate
+    from warpfrag.isa.operands import OperandRow
+
+WORD_BITS = 32
+
+
+class Cell(NamedTuple):
+    """An element of a lane: its word, and which of the elements of the word it is, low bits first."""
+
+    word: int
+    slot: int
+
+
+Assembly: TypeAlias = tuple[tuple[Cell | None, ...], ...]
+"""For each word that is made, the cells that it is made of; None where nothing is needed."""
+
+
+@dataclass(frozen=True)
+class Permute:
+    """Words put together from cells of `bits` bits."""
+
+    bits: int
+    words: Assembly
+
+    @property
+    def renames(self) -> bool:
+        """Whether every word is one of those before, as a whole: registers only change their names."""
+        return all(whole_word(cells) is not None for cells in self.words)
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Words put together from converted elements."""
+
+    source: str
+    target: str
+    words: Assembly
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """movmatrix on every word: 8 x 8 elements of 16 bits."""
+
+    words: int
+
+
+Step: TypeAlias = Permute | Convert | Transpose | Select | Shuffle | Swap
+
+
+def whole_word(cells: tuple[Cell | None, ...]) -> int | None:
+    """The word that these cells are, in order; None where they are taken from several places."""
+    first = next((cell.word for cell in cells if cell), None)
+    in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
+    return first if in_order else None
+
+
+@dataclass(frozen=True)
+class Relayout:
+    """How a matrix gets from the registers of one operand to those of another: steps, to run or to print."""
+
+    source: Operand
+    target: Operand
+    steps: tuple[Step, ...]
+    permutation: tuple[int, ...] | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing crosses lanes and nothing is permuted within one, beyond renames and conversions of pairs."""
+        return all(isinstance(step, Convert) or (isinstance(step, Permute) and step.renames) for step in self.steps)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many instructions of each kind every lane runs; renames cost none."""
+        found = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
+        for step in self.steps:
+            kind, count = cost(step)
+            found[kind] += count
+        return found
+
+    def __str__(self) -> str:
+        """What it costs, in one line."""
+        said = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
+        return f"free{f': {said}' if said else ''}" if self.is_free else said
+
+    def __call__(self, words: ArrayLike) -> Words:
+        """The registers of the target, uint32[..., 32, words], from those of the source."""
+        import numpy as np
+
+        state = self.source.check_words(words)
+        for step in self.steps:
+            state = _run(step, state, self)
+        return np.ascontiguousarray(state, np.uint32)
+
+    def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
+        """As code: a device function in CUDA, a function in PTX."""
+        from warpfrag.emit.motion import emit_relayout
+
+        return emit_relayout(self, lang, name)
+
+
+def cost(step: Step) -> tuple[str, int]:
+    """The instruction that a step is made of, and how many of it."""
+    if isinstance(step, Shuffle):
+        return "shfl", sum(flip is not None for flip in step.flips)
+    if isinstance(step, Select):
+        return "select", len(step.words) if step.mask else 0
+    if isinstance(step, Swap):
+        return "prmt", step.words
+    if isinstance(step, Transpose):
+        return "movmatrix", step.words
+    if isinstance(step, Convert):
+        row = conversion(step.source, step.target)
+        elements = sum(cell is not None for cells in step.words for cell in cells)
+        return "cvt", elements // 2 if row and row.pair else elements
+    # a prmt takes bytes of two words: n words are joined by n - 1 of them
+    joined = [len({cell.word for cell in cells if cell}) for cells in step.words if whole_word(cells) is None]
+    return "prmt", sum(max(1, words - 1) for words in joined)
+
+
+def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
+    """The cheapest way from the registers of one operand to those of another that holds the same matrix.
+
+    Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
+    columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
+    target column j holds source column permutation[j]. The rows of the other factor must then come in that order too.
+    """
+    _check(source, target)
+    end, permutation = target.layout, None
+    if permute is not None:
+        order = find_permutation(source.layout, target.layout, permute)
+        end, permutation = order @ target.layout, tuple(_counted(order, permute))
+    plans = [_plan(source, target, source.layout, end)]
+    if source.row.container == target.row.container == 16:
+        transposed = source.layout @ _movmatrix(source.layout)
+        plans.append((Transpose(source.words), *_plan(source, target, transposed, end)))
+    best = min(plans, key=_total_cost)
+    return Relayout(source, target, best, permutation)
+
+
+def _total_cost(steps: tuple[Step, ...]) -> int:
+    """Instructions in all; a shuffle or movmatrix takes about as long as two others."""
+    weights = {"shfl": 2, "movmatrix": 2}
+    return sum(weights.get(kind, 1) * count for kind, count in map(cost, steps))
+
+
+def _check(source: Operand, target: Operand) -> None:
+    for name, operand in (("source", source), ("target", target)):
+        if not isinstance(operand, Operand):
+            msg = f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {shown(operand)}"
+            raise InvalidOperand(msg)
+    if source.layout.outs != target.layout.outs or source.threads != target.threads:
+        mine, its = (
+            f"{' x '.join(f'{size} {name}s' for name, size in one.layout.outs.items())} in {one.threads} threads"
+            for one in (source, target)
+        )
+        msg = f"a relayout keeps the matrix: the source has {mine}, the target {its}; tiled() puts tiles side by side"
+        raise InvalidOperand(msg)
+    conversion(source.format.name, target.format.name)  # refuses what nothing converts
+
+
+class _Lane:
+    """The cells of one lane, numbered by the bits of slot and reg; larger digits count repeats of all that."""
+
+    def __init__(self, layout: Layout) -> None:
+        digits = [(axis, *digit) for axis in ("slot", "reg") for digit in layout.digits(axis)]
+        self.bits = [(axis, weight) for axis, weight, radix in digits if radix == 2]
+        self.larger = [(axis, weight, radix) for axis, weight, radix in digits if radix != 2]
+
+    def direction(self, place: Coordinate) -> int:
+        """A place as `moves` takes it, whatever its repeat."""
+        at = place._asdict()
+        return at["lane"] << LANE | sum((at[axis] // weight & 1) << bit for bit, (axis, weight) in enumerate(self.bits))
+
+    def repeats(self) -> list[dict[str, int]]:
+        """The first register and slot of each repeat."""
+        found = []
+        for digits in product(*(range(radix) for *_, radix in self.larger)):
+            at = {"reg": 0, "slot": 0}
+            for (axis, weight, _), digit in zip(self.larger, digits, strict=True):
+                at[axis] += weight * digit
+            found.append(at)
+        return found
+
+    def repeat_of(self, place: Coordinate) -> dict[str, int]:
+        """The first register and slot of the repeat that a place is in."""
+        at = {"reg": 0, "slot": 0}
+        for axis, weight, radix in self.larger:
+            at[axis] += weight * (place._asdict()[axis] // weight % radix)
+        return at
+
+    def cell(self, number: int, start: dict[str, int]) -> Cell:
+        """A cell of the repeat that starts there."""
+        at = dict(start)
+        for bit, (axis, weight) in enumerate(self.bits):
+            at[axis] += weight * (number >> bit & 1)
+        return Cell(at["reg"], at["slot"])
+
+    def slot_directions(self) -> list[int]:
+        """The directions from slot to slot of one register, low first."""
+        return [1 << bit for bit, (axis, _) in enumerate(self.bits) if axis == "slot"]
+
+
+def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[Step, ...]:
+    """The steps from layout `start` of the source's registers to layout `end` of the target's."""
+    pull = start.inverse() @ end
+    own, its = _Lane(start), _Lane(end)
+    zero = dict.fromkeys(pull.ins, 0)
+    # of an element that the source holds several times, the copy in the lane that wants it is the best
+    copies = [own.direction(place) for place in start.where(**start.at(**zero)._asdict())]
+
+    def image(lane: int = 0, **unit: int) -> int:
+        """Where the element comes from that is one step away from the first place."""
+        direction = own.direction(pull.at(**zero | {"lane": lane} | unit))
+        return min((direction ^ copy for copy in copies), key=lambda one: ((one >> LANE) ^ lane).bit_count())
+
+    lanes = [image(lane=1 << bit) for bit in range(end.lanes.bit_length() - 1)]
+    cells = [image(**{axis: weight}) for axis, weight in its.bits]
+    stored = [(one.format.name, one.row.container, one.row.low) for one in (source, target)]
+    bits = min(source.row.container, target.row.container)
+    slots = max(1, WORD_BITS // bits).bit_length() - 1
+    early = stored[0] != stored[1] and target.row.container <= source.row.container
+    late = stored[0] != stored[1] and not early
+    moves = find_moves(lanes, cells, slots, _liked(cells, own, its, early=early, late=late))
+    if moves is None:
+        msg = f"no plan of shuffles is known from {source!r} to {target!r}"
+        raise InvalidOperand(msg)
+
+    def converted(words: Assembly) -> Step:
+        return Convert(source.format.name, target.format.name, words)
+
+    def permuted(words: Assembly) -> Step:
+        return Permute(bits, words)
+
+    packets: list[tuple[Cell | None, ...]] = []
+    homes: dict[Cell, Cell] = {}  # where each cell of the target is found among the words that arrived
+    rounds = len(moves.shuffle.flips)
+    for number, to in enumerate(its.repeats()):
+        since = own.repeat_of(pull.at(**zero | to))
+        made = [tuple(own.cell(cell, since) for cell in packet) for packet in moves.packets]
+        packets += [(*cells_of, *[None] * ((1 << slots) - len(cells_of))) for cells_of in made]
+        for cell, (word, slot) in enumerate(moves.cells):
+            homes[its.cell(cell, to)] = Cell(number * rounds + word, slot)
+    wanted = tuple(tuple(homes[Cell(reg, slot)] for slot in range(target.slots)) for reg in range(target.regs))
+    repeats = len(its.repeats())
+    if moves.crosses:
+        steps = [
+            (converted if early else permuted)(tuple(packets)),
+            *(_repeated(step, repeats) for step in (*moves.publish, moves.shuffle, *moves.receive)),
+            (converted if late else permuted)(wanted),
+        ]
+    else:  # nothing changes lanes: packets need not be made, only to be taken apart again
+        order = [number * len(moves.packets) + word for number in range(repeats) for word in moves.order]
+        direct = tuple(tuple(packets[order[cell.word]][cell.slot] for cell in cells_of) for cells_of in wanted)
+        steps = [(converted if early or late else permuted)(direct)]
+    wide = source.row.register_bits // WORD_BITS
+    return tuple(_widened(step, wide) for step in _without_idle(steps, source.regs))
+
+
+def _liked(cells: list[int], own: _Lane, its: _Lane, *, early: bool, late: bool) -> list[int]:
+    """Directions along which a packet costs least: along the slots of both sides, then of one.
+
+    What is converted is put together anew in any case, so that its old slots do not matter.
+    """
+    everything = range(1 << len(cells))
+    target = [] if late else its.slot_directions()
+    along = [] if early else own.slot_directions()
+    source = [bits for slot in along for bits in everything if combined(bits, cells) == slot]
+    return [bits for bits in target if bits in source] + target + source
+
+
+def _repeated(step: Step, repeats: int) -> Step:
+    """A step on the words of one repeat, done for all of them."""
+    if isinstance(step, Select):
+        width = len(step.words)
+        before = max(step.words) + 1 if not step.mask else width
+        return Select(step.mask, tuple(repeat * before + word for repeat in range(repeats) for word in step.words))
+    if isinstance(step, Shuffle):
+        return Shuffle(step.columns, step.flips * repeats)
+    if isinstance(step, Swap):
+        return Swap(step.mask, step.flip, step.words * repeats)
+    return step
+
+
+def _widened(step: Step, words: int) -> Step:
+    """A step on registers of several words, as one on words."""
+    if words == 1:
+        return step
+    each = range(words)
+    if isinstance(step, Permute):
+        cells = [[cell and Cell(cell.word * words + part, 0) for cell in one] for one in step.words for part in each]
+        return Permute(WORD_BITS, tuple(map(tuple, cells)))
+    if isinstance(step, Select):
+        return Select(step.mask, tuple(word * words + part for word in step.words for part in each))
+    if isinstance(step, Shuffle):
+        return Shuffle(step.columns, tuple(flip for flip in step.flips for _ in each))
+    return step
+
+
+def _without_idle(steps: list[Step], words: int) -> list[Step]:
+    """The steps that do something, where there are so many words at first."""
+    found = []
+    for step in steps:
+        idle = False
+        if isinstance(step, Permute | Convert):
+            idle = isinstance(step, Permute) and [*map(whole_word, step.words)] == [*range(words)]
+            words = len(step.words)
+        elif isinstance(step, Select):
+            idle = not step.mask and list(step.words) == [*range(words)]
+            words = len(step.words)
+        elif isinstance(step, Shuffle):
+            idle = all(flip is None for flip in step.flips)
+        if not idle:
+            found.append(step)
+    return found
+
+
+# ---- permuted columns, and movmatrix
+
+
+def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
+    """The order of one coordinate, as a map of elements, in which the target finds every element in its own lane."""
+    if axis not in target.outs or list(source.outs) != list(target.outs):
+        msg = f"permute is one of {', '.join(target.outs)}, got {shown(axis)}"
+        raise InvalidOperand(msg)
+    identity = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
+    weights = [weight for weight, radix in target.inverse().digits(axis) if radix == 2]
+    zero = dict.fromkeys(target.outs, 0)
+
+    def lane(layout: Layout, **element: int) -> int:
+        return layout.inverse().at(**zero | element).lane
+
+    taken, chosen = Echelon(), []
+    for weight in weights:
+        options = sorted(range(1, target.outs[axis]), key=lambda one: (one.bit_count(), one))
+        wanted = lane(target, **{axis: weight})
+        found = next((one for one in options if taken.rest(one) and lane(source, **{axis: one}) == wanted), None)
+        if found is None:
+            msg = f"no order of the {axis}s keeps every element in its lane"
+            raise InvalidOperand(msg)
+        taken.add(found)
+        chosen.append(found)
+    for name in target.outs:
+        moved = [weight for weight, _ in target.inverse().digits(name) if name != axis]
+        if any(lane(target, **{name: weight}) != lane(source, **{name: weight}) for weight in moved):
+            msg = f"no order of the {axis}s keeps every element in its lane: the {name}s lie in other lanes"
+            raise InvalidOperand(msg)
+    steps = {name: chosen if name == axis else one.weights for name, one in identity.items()}
+    bases = {name: " ".join(f"{name[0]}{step}" for step in some) for name, some in steps.items()}
+    return Layout.parse(target.outs, **bases)
+
+
+def _counted(order: Layout, axis: str) -> list[int]:
+    """A permutation of one coordinate, index by index."""
+    zero = dict.fromkeys(order.ins, 0)
+    return [order.at(**zero | {axis: index})._asdict()[axis] for index in range(order.ins[axis])]
+
+
+def _movmatrix(layout: Layout) -> Layout:
+    """From which place movmatrix fills each place, register by register."""
+    from warpfrag.registry import get
+
+    mover = get("movmatrix.sync.aligned.m8n8.trans.b16")
+    found = mover.a.layout.inverse() @ mover.d.layout
+    for _, radix in layout.digits("reg"):
+        found = found.tiled(reg=radix)
+    return found
+
+
+# ---- running
+
+
+def _run(step: Step, state: NDArray[np.uint32], plan: Relayout) -> NDArray[np.uint32]:
+    """Registers [..., lanes, words] after one step."""
+    import numpy as np
+
+    from warpfrag import movers
+    from warpfrag.registry import get
+
+    lanes = np.arange(state.shape[-2])
+    if isinstance(step, Shuffle):
+        read = [lanes if flip is None else np.array(step.lanes(flip)) for flip in step.flips]
+        return np.stack([state[..., which, word] for word, which in enumerate(read)], axis=-1)
+    if isinstance(step, Select):
+        moved = state[..., list(step.words)]
+        return moved if not step.mask else np.where(_odd(lanes, step.mask)[:, None], moved, state)
+    if isinstance(step, Transpose):
+        form = get("movmatrix.sync.aligned.m8n8.trans.b16").form
+        return np.concatenate([movers.move(form, state[..., word, None]) for word in range(step.words)], axis=-1)
+    if isinstance(step, Convert):
+        return _assembled(state, step.words, plan.source.row, plan.target.row, (step.source, step.target))
+    if isinstance(step, Permute):
+        return _joined(state, step.words, step.bits)
+    bits = min(plan.source.row.container, plan.target.row.container)
+    per_word = WORD_BITS // bits
+    swapped = tuple(tuple(Cell(word, slot ^ step.flip) for slot in range(per_word)) for word in range(step.words))
+    return np.where(_odd(lanes, step.mask)[:, None], _joined(state, swapped, bits), state)
+
+
+def _odd(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
+    """Which lanes have an odd number of bits in a mask."""
+    import numpy as np
+
+    return np.array([(int(lane) & mask).bit_count() & 1 for lane in lanes], bool)
+
+
+def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np.uint32]:
+    """Words made of cells as they are."""
+    import numpy as np
+
+    mask = np.uint32((1 << bits) - 1)
+    made = []
+    for cells in words:
+        word = np.zeros(state.shape[:-1], np.uint32)
+        for slot, cell in enumerate(cells):
+            if cell is not None:
+                word |= (state[..., cell.word] >> np.uint32(cell.slot * bits) & mask) << np.uint32(slot * bits)
+        made.append(word)
+    return np.stack(made, axis=-1)
+
+
+def _assembled(
+    state: NDArray[np.uint32], words: Assembly, source: OperandRow, target: OperandRow, formats: tuple[str, str]
+) -> NDArray[np.uint32]:
+    """Words made of converted elements."""
+    import numpy as np
+
+    from warpfrag.codes import code_dtype
+
+    made = []
+    for cells in words:
+        word = np.zeros(state.shape[:-1], np.uint32)
+        for slot, cell in enumerate(cells):
+            if cell is not None:
+                shifted = state[..., cell.word] >> np.uint32(cell.slot * source.container + source.low)
+                codes = (shifted & np.uint32(source.format.codes - 1)).astype(code_dtype(source.format))
+                found = convert_codes(*formats, codes).astype(np.uint32)
+                word |= found << np.uint32(slot * target.container + target.low)
+        made.append(word)
+    return np.stack(made, axis=-1)

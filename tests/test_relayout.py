@@ -1,0 +1,347 @@
+"""From fragment to fragment: every plan runs, every element arrives, no plan has more shuffles than it must."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import warpfrag as wf
+from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
+from warpfrag.codes import code_dtype
+from warpfrag.conversions import conversions, convert_codes
+from warpfrag.elimination import Echelon
+from warpfrag.moves import LANE, Moves, Select, find_moves
+from warpfrag.operand import Operand
+from warpfrag.relayout import Relayout, relayout
+
+F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+F8 = wf.get("mma.m16n8k32.f32.e4m3.e4m3.f32")
+
+
+# ---- the algebra
+
+
+@st.composite
+def bijections(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
+    """Images of the bits of a lane and of a cell, one to one, and how many bits of cells share a word."""
+    lanes, cells = draw(st.integers(1, 3)), draw(st.integers(0, 4))
+    columns = [1 << bit for bit in range(lanes + cells)]
+    bit = st.integers(0, lanes + cells - 1)
+    for into, other in draw(st.lists(st.tuples(bit, bit), max_size=16)):
+        if into != other:
+            columns[into] ^= columns[other]
+    columns = draw(st.permutations(columns))
+    images = [(one >> cells) << LANE | one & ((1 << cells) - 1) for one in columns]
+    return images[cells:], images[:cells], draw(st.integers(0, min(2, cells)))
+
+
+def wanted(lanes: list[int], cells: list[int], lane: int, cell: int) -> tuple[int, int]:
+    """The source lane and cell of a target place."""
+    total = 0
+    for bits, images in ((lane, lanes), (cell, cells)):
+        for bit, image in enumerate(images):
+            total ^= image * (bits >> bit & 1)
+    return total >> LANE, total & ((1 << LANE) - 1)
+
+
+def run(moves: Moves, lanes: int) -> list[list[tuple[Any, ...]]]:
+    """What each lane holds in the end, if every source cell holds its own lane and number."""
+
+    def odd(lane: int, mask: int) -> int:
+        return (lane & mask).bit_count() & 1
+
+    state = [[tuple((lane, cell) for cell in packet) for packet in moves.packets] for lane in range(1 << lanes)]
+    for step in (*moves.publish, moves.shuffle, *moves.receive):
+        if isinstance(step, Select):
+            state = [
+                [words[of] if odd(lane, step.mask) or not step.mask else words[at] for at, of in enumerate(step.words)]
+                for lane, words in enumerate(state)
+            ]
+        elif step is moves.shuffle:
+            state = [
+                [state[lane if flip is None else step.lanes(flip)[lane]][at] for at, flip in enumerate(step.flips)]
+                for lane in range(1 << lanes)
+            ]
+        else:
+            state = [
+                [tuple(word[slot ^ step.flip] for slot in range(len(word))) if odd(lane, step.mask) else word for word in words]
+                for lane, words in enumerate(state)
+            ]  # fmt: skip
+    return state
+
+
+@settings(max_examples=300)
+@given(bijections())
+def test_the_fewest_shuffles_bring_every_cell_where_it_is_wanted(case: tuple[list[int], list[int], int]):
+    lanes, cells, slots = case
+    moves = find_moves(lanes, cells, slots, [1 << bit for bit in range(slots)])
+    assert moves is not None
+    state = run(moves, len(lanes))
+    least = 0
+    for lane in range(1 << len(lanes)):
+        from_others: dict[int, int] = {}
+        for cell in range(1 << len(cells)):
+            place = wanted(lanes, cells, lane, cell)
+            word, slot = moves.cells[cell]
+            assert state[lane][word][slot] == place
+            if place[0] != lane:
+                from_others[place[0]] = from_others.get(place[0], 0) + 1
+        least = max(least, sum(-(-count >> slots) for count in from_others.values()))
+    assert moves.shuffles == least  # a lane gets one word from one lane in each: fewer cannot do
+
+
+def test_brute_force_finds_no_plan_with_fewer_shuffles():
+    """Two lanes of two words, every one-to-one linear map: all ways to publish and read, one, two, three times."""
+    places = [(lane, word) for lane in range(2) for word in range(2)]
+
+    def reachable(rounds: int) -> set[tuple[frozenset[tuple[int, int]], ...]]:
+        """What the lanes may hold after so many shuffles: in each, a lane publishes one word and reads one lane."""
+        start = tuple(frozenset(place for place in places if place[0] == lane) for lane in range(2))
+        states = {start}
+        for _ in range(rounds):
+            states |= {
+                tuple(held[lane] | {published[reads[lane]]} for lane in range(2))
+                for held in states
+                for published in product(*map(sorted, held))
+                for reads in product(range(2), repeat=2)
+            }
+        return states
+
+    for columns in product(range(1, 8), repeat=2):
+        rows = Echelon()
+        for column in columns:
+            rows.add(column)
+        if rows.rank < 2 or max(columns) > 3:
+            continue
+        images = [(one >> 1) << LANE | one & 1 for one in columns]
+        moves = find_moves([images[1]], [images[0]], 0, [])
+        assert moves is not None
+        goal = [{wanted([images[1]], [images[0]], lane, cell) for cell in range(2)} for lane in range(2)]
+        enough = next(
+            count
+            for count in range(4)
+            if any(all(goal[lane] <= held[lane] for lane in range(2)) for held in reachable(count))
+        )
+        assert moves.shuffles == enough
+
+
+# ---- operands
+
+
+@cache
+def fragments() -> list[Operand]:
+    """Every distinct fragment of mma, mma.sp, wmma on sm_90 and ldmatrix."""
+    found: dict[Any, Operand] = {}
+    for instruction in wf.find():
+        if instruction.form.is_product or instruction.op == "ldmatrix":
+            for role in "abcd":
+                operand = getattr(instruction, role)
+                if operand is not None and not operand.row.unknown:
+                    key = operand.layout, operand.format, operand.row.container, operand.row.low
+                    found.setdefault(key, operand)
+    return list(found.values())
+
+
+def tiled_alike(source: Operand, target: Operand, most: int = 4) -> tuple[Operand, Operand] | None:
+    """Both tiled to the same extents; None where that takes too many tiles."""
+    outs = source.layout.outs, target.layout.outs
+    if list(outs[0]) != list(outs[1]):
+        return None
+    counts = [{name: max(1, other[name] // mine[name]) for name in mine} for mine, other in (outs, outs[::-1])]
+    if max(*counts[0].values(), *counts[1].values()) > most:
+        return None
+    return source.tiled(**counts[0]), target.tiled(**counts[1])
+
+
+def random_codes(operand: Operand, seed: int) -> np.ndarray:
+    codes = np.random.default_rng(seed).integers(0, operand.format.codes, operand.shape, np.uint64, endpoint=False)
+    return codes.astype(code_dtype(operand.format)) if operand.format.bits < 64 else codes
+
+
+def check(plan: Relayout, seed: int = 1) -> None:
+    """Every element arrives, every copy is written, padding is zero."""
+    codes = random_codes(plan.source, seed)
+    expected = convert_codes(plan.source.format.name, plan.target.format.name, codes)
+    if plan.permutation is not None:
+        expected = expected[..., list(plan.permutation)]
+    assert np.array_equal(plan(plan.source.pack(codes, raw=True)), plan.target.pack(expected, raw=True))
+
+
+@pytest.mark.parametrize("source", fragments(), ids=lambda operand: f"{operand.role}.{operand.format}.{operand.shape}")
+def test_every_fragment_reaches_every_other_of_its_extents(source: Operand):
+    reached = 0
+    for target in fragments():
+        pair = tiled_alike(source, target)
+        same = source.format == target.format
+        if pair is None or not (same or (source.format.name, target.format.name) in conversions()):
+            continue
+        check(relayout(*pair))
+        reached += 1
+    assert reached >= 1  # itself
+
+
+def test_an_accumulator_is_the_next_a_if_two_tiles_stand_side_by_side():
+    plan = relayout(F16.d.tiled(col=2), F16.a)
+    assert plan.is_free
+    assert plan.counts == {"shfl": 0, "movmatrix": 0, "select": 0, "prmt": 0, "cvt": 4}
+    assert str(plan) == "free: 4 cvt"
+    assert relayout(F16.a, F16.a).steps == ()
+
+
+def test_fp8_needs_shuffles_or_a_permuted_k():
+    source = F8.d.tiled(col=4)
+    shuffled = relayout(source, F8.a)
+    assert not shuffled.is_free
+    assert shuffled.counts["shfl"] == 4
+    check(shuffled)
+    permuted = relayout(source, F8.a, permute="col")
+    assert permuted.is_free
+    assert permuted.permutation is not None
+    assert permuted.permutation[:8] == (0, 1, 8, 9, 2, 3, 10, 11)
+    assert sorted(permuted.permutation) == list(range(32))
+    check(permuted)
+
+
+def test_a_permuted_k_gives_the_same_product():
+    """A with its columns in the order p times B with its rows in that order is A times B, whatever is rounded."""
+    plan = relayout(F8.d.tiled(col=4), F8.a, permute="col")
+    random = np.random.default_rng(5)
+    A, B = random.integers(-4, 5, (16, 32)).astype(np.float32), random.integers(-4, 5, (32, 8)).astype(np.float32)
+    words = plan(plan.source.pack(A))
+    product_of = wf.execute(F8, words, F8.b.pack(B[list(plan.permutation)]), arch="sm_90")
+    assert np.array_equal(F8.d.unpack(product_of), A @ B)
+
+
+def test_sixteen_bit_accumulators_become_b_by_movmatrix():
+    half = wf.get("mma.m16n8k16.f16.f16.f16.f16")
+    plan = relayout(half.d, half.b)
+    assert plan.counts["movmatrix"] == 2
+    assert plan.counts["shfl"] == 0
+    check(plan)
+
+
+def test_tiles_that_are_no_power_of_two_move_too():
+    plan = relayout(F16.d.tiled(col=6), F16.a.tiled(col=3))
+    assert plan.is_free
+    check(plan)
+    check(relayout(F8.d.tiled(col=12), F8.a.tiled(col=3)))
+
+
+def test_batches_go_together():
+    plan = relayout(F8.d.tiled(col=4), F8.a)
+    codes = np.stack([random_codes(plan.source, seed) for seed in range(6)]).reshape(2, 3, 16, 32)
+    words = plan.source.pack(codes, raw=True)
+    assert np.array_equal(plan(words)[1, 2], plan(words[1, 2]))
+
+
+@pytest.mark.parametrize(("source", "target"), conversions())
+def test_conversions_round_to_nearest_and_saturate_as_cvt_does(source: str, target: str):
+    row, into = conversions()[source, target], wf.FORMATS[target]
+    values = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.5,
+        0.3,
+        1e-8,
+        65519.9,
+        65520.0,
+        1e30,
+        -1e30,
+        448.0,
+        464.0,
+        465.0,
+        127.5,
+        -128.5,
+        0.5,
+        1.5,
+    ]
+    given = wf.FORMATS[source]
+    if not given.is_float:
+        values = [0, 1, -1, 127, 128, -128, -129, 2**31 - 1, -(2**31)]
+    codes = np.array(
+        [given.encode(value, rounding="rne") for value in values if abs(value) <= given.max], code_dtype(given)
+    )
+    for code, found in zip(codes, convert_codes(source, target, codes), strict=True):
+        value = given.decode(code)
+        if row.too_large != "infinity":
+            value = min(max(value, into.min), into.max)
+        assert found == into.encode(value, rounding="rne")
+    if given.is_float:
+        nan = np.array([given.nan_code, given.nan_code | given.sign_bit], code_dtype(given))
+        assert set(convert_codes(source, target, nan).tolist()) == {row.nan}
+        infinite = convert_codes(source, target, np.array([given.encode(float("inf"))], code_dtype(given)))[0]
+        assert infinite == (into.encode(into.max) if row.too_large != "infinity" else into.encode(float("inf")))
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (lambda: relayout(F16.d, F16.a), wf.InvalidOperand, "16 rows x 8 cols .* tiled\\(\\) puts tiles side by side"),
+        (lambda: relayout(F16, F16.a), wf.InvalidOperand, "the source of a relayout is an operand such as mma.d"),
+        (lambda: relayout(F16.a, "a"), wf.InvalidOperand, "the target of a relayout is an operand .* got 'a'"),
+        (lambda: relayout(F16.d.tiled(col=2), wf.get("mma.m16n8k16.s32.s8.s8.s32").a.tiled(), permute="x"), wf.InvalidOperand, "permute is one of row, col"),
+        (lambda: relayout(F16.d, wf.get("mma.m16n8k16.f64.f64.f64.f64").d), wf.NotModelled, "no conversion from f32 to f64"),
+        (lambda: relayout(F16.a, F16.b.tiled(col=2), permute="col"), wf.InvalidOperand, "no order of the cols keeps every element in its lane"),
+        (lambda: relayout(F16.d, F16.d).emit("c"), wf.InvalidOperand, "lang is one of cuda, ptx, got 'c'"),
+        (lambda: relayout(F16.d, F16.d)(np.zeros((32, 3), np.uint32)), wf.InvalidOperand, "expected registers"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_moved_is_refused(ask: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        ask()
+
+
+# ---- code
+
+
+def plans_to_print() -> list[Relayout]:
+    """Plans of every kind: with and without conversion, shuffles, exchanges, movmatrix, small cells, wide registers."""
+    half = wf.get("mma.m16n8k16.f16.f16.f16.f16")
+    found = [
+        relayout(F8.d.tiled(col=4), F8.a),
+        relayout(F8.d.tiled(col=4), F8.a, permute="col"),
+        relayout(half.d, half.b),
+    ]
+    kinds = set()
+    for source, target in product(fragments(), repeat=2):
+        pair = tiled_alike(source, target, most=2)
+        convertible = (source.format.name, target.format.name) in conversions()
+        if pair is None or not (source.format == target.format or convertible):
+            continue
+        plan = relayout(*pair)
+        same_container = source.row.container == target.row.container or source.format != target.format
+        kind = (source.format.bits, target.format.bits, *(type(step).__name__ for step in plan.steps))
+        if kind not in kinds and same_container and not target.row.low:
+            kinds.add(kind)
+            found.append(plan)
+    return found
+
+
+def test_emitted_plans_assemble(tmp_path: Path):
+    plans = plans_to_print()
+    assert len(plans) >= 40
+    ptxas, _version = find_ptxas("sm_90")
+    module = [".version 8.0", ".target sm_90", ".address_size 64"]
+    module += [plan.emit("ptx", name=f"plan{number}") for number, plan in enumerate(plans)]
+    (tmp_path / "plans.ptx").write_text("\n".join(module), encoding="utf-8")
+    assert assemble(ptxas, "sm_90", tmp_path / "plans.ptx") == []
+
+
+def test_emitted_plans_compile(tmp_path: Path):
+    source = ["#include <cstdint>"]
+    for number, plan in enumerate(plans_to_print()):
+        source.append(plan.emit("cuda", name=f"plan{number}"))
+        source.append(
+            f"__global__ void kernel{number}(const uint32_t (*in)[{plan.source.words}], uint32_t (*out)[{plan.target.words}])"
+            f" {{ plan{number}(in[threadIdx.x], out[threadIdx.x]); }}"
+        )
+    (tmp_path / "plans.cu").write_text("\n".join(source), encoding="utf-8")
+    assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "plans.cu") == ""
