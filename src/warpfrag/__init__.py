@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from warpfrag.hardware.verify import verify
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
+    from warpfrag.loads import loads, stores
     from warpfrag.memory import Memory
     from warpfrag.operand import Operand
     from warpfrag.registry import find, get
@@ -60,7 +61,9 @@ _EXPORTS = {
     "find": "registry",
     "gemm": "gemm",
     "get": "registry",
+    "loads": "loads",
     "relayout": "relayout",
+    "stores": "loads",
     "vectors": "vectors",
     "verify": "hardware.verify",
 }
@@ -73,6 +76,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     "execute",
     "gemm",
     "relayout",
+    "loads",
+    "stores",
     "draw",
     "emit",
     "vectors",

@@ -139,7 +139,7 @@ class Memory:
 
         from warpfrag.arrays import as_array
 
-        after, given = _buffer(shared).copy(), as_array(codes, "codes")
+        after, given = as_bytes(shared).copy(), as_array(codes, "codes")
         if given.dtype.kind not in "biu" or given.ndim != 2:
             msg = f"codes are a matrix of unsigned integers, got {given.dtype} of shape {given.shape}"
             raise InvalidOperand(msg)
@@ -159,7 +159,7 @@ class Memory:
         """The codes of a matrix that lies in memory."""
         import numpy as np
 
-        memory = _buffer(shared)
+        memory = as_bytes(shared)
         places, shifts = self._bytes(_checked(shape), bits, len(memory))
         parts = memory[places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
         weights = 8 * np.arange(places.shape[-1], dtype=np.uint64)
@@ -216,7 +216,7 @@ def _checked(shape: object) -> tuple[int, int]:
     return rows, cols
 
 
-def _buffer(shared: ArrayLike) -> NDArray[np.uint8]:
+def as_bytes(shared: ArrayLike) -> NDArray[np.uint8]:
     """A memory as an array of bytes."""
     from warpfrag.arrays import as_array
 

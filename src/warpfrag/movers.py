@@ -13,6 +13,7 @@ import numpy as np
 from warpfrag import fragment
 from warpfrag.arrays import as_array
 from warpfrag.errors import InvalidOperand, NotModelled
+from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
 from warpfrag.isa.operands import operands
@@ -81,6 +82,12 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
 def move(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """movmatrix: the registers of the transposed matrix."""
     return fragment.pack(_operand(form, "d"), fragment.unpack(_operand(form, "a"), words))
+
+
+def move_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """movmatrix on every word of some registers [..., 32, words]."""
+    form = resolve("movmatrix.sync.aligned.m8n8.trans.b16")
+    return np.concatenate([move(form, words[..., at, None]) for at in range(words.shape[-1])], axis=-1)
 
 
 def _operand(form: Form, role: str) -> OperandRow:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Select:
-    """Words exchanged where a lane has an odd number of bits in `mask`, everywhere if it is 0: w comes from words[w]."""
+    """Words exchanged where a lane has an odd number of bits in `mask`, or everywhere: w comes from words[w]."""
 
     mask: int
     words: tuple[int, ...]

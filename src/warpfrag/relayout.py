@@ -405,7 +405,6 @@ def _run(step: Step, state: NDArray[np.uint32], plan: Relayout) -> NDArray[np.ui
     import numpy as np
 
     from warpfrag import movers
-    from warpfrag.registry import get
 
     lanes = np.arange(state.shape[-2])
     if isinstance(step, Shuffle):
@@ -415,8 +414,7 @@ def _run(step: Step, state: NDArray[np.uint32], plan: Relayout) -> NDArray[np.ui
         moved = state[..., list(step.words)]
         return moved if not step.mask else np.where(_odd(lanes, step.mask)[:, None], moved, state)
     if isinstance(step, Transpose):
-        form = get("movmatrix.sync.aligned.m8n8.trans.b16").form
-        return np.concatenate([movers.move(form, state[..., word, None]) for word in range(step.words)], axis=-1)
+        return movers.move_words(state)
     if isinstance(step, Convert):
         return _assembled(state, step.words, plan.source.row, plan.target.row, (step.source, step.target))
     if isinstance(step, Permute):

@@ -147,10 +147,10 @@ class Lowering:
                 parts.append(part if not shift else self.do("shl" if shift > 0 else "shr", part, abs(shift)))
         if flip or not parts:
             parts.append(flip)
-        total = str(parts[0])
-        for part in parts[1:]:
-            total = self.do("xor", total, part)
-        return total
+        read = str(parts[0])
+        for more in parts[1:]:
+            read = self.do("xor", read, more)
+        return read
 
     def _joined(self, cells: tuple[Cell | None, ...], state: list[str], bits: int) -> str:
         """A word made of cells: whole bytes by prmt, smaller pieces by shifts."""
@@ -195,10 +195,10 @@ class Lowering:
         for (word, distance), mask in moved.items():
             part = self.do("and", state[word], mask) if mask != (1 << WORD_BITS) - 1 else state[word]
             parts.append(part if not distance else self.do("shl" if distance > 0 else "shr", part, abs(distance)))
-        total = parts[0]
+        joined = parts[0]
         for part in parts[1:]:
-            total = self.do("or", total, part)
-        return total
+            joined = self.do("or", joined, part)
+        return joined
 
     def _swapped(self, word: str, flip: int, bits: int) -> str:
         """A word whose cells have changed places."""

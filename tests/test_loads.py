@@ -1,0 +1,134 @@
+"""Ways between shared memory and fragments: each moves just the right bytes, at the addresses and the price it says."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from warpfrag.loads import Way, loads, search, stores
+from warpfrag.memory import Memory, bank_conflicts
+from warpfrag.operand import Operand
+
+F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+TWO = np.zeros((2, 32, 4), np.uint32)
+
+
+@cache
+def matrices() -> list[Operand]:
+    """Every distinct fragment that is one matrix."""
+    found: dict[Any, Operand] = {}
+    for instruction in wf.find():
+        if instruction.form.is_product:
+            for role in "abcd":
+                operand = getattr(instruction, role)
+                if operand.layout.dims == ("row", "col"):
+                    found.setdefault((operand.layout, operand.format, operand.row.container, operand.row.low), operand)
+    return list(found.values())
+
+
+def memories(operand: Operand) -> list[Memory]:
+    """Tight, padded and swizzled, both orders."""
+    found = []
+    for order in ("row", "col"):
+        tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.row.container // 8)
+        found += [Memory(order, tight), Memory(order, tight + 16), Memory(order, -(-tight // 128) * 128, 128, start=64)]
+    return found
+
+
+def in_memory(operand: Operand, memory: Memory) -> tuple[Any, Any, Any]:
+    """Random codes, the registers that hold them, and a memory in which they lie among random bytes."""
+    random = np.random.default_rng(3)
+    container = operand.row.container
+    most = 1 << operand.format.bits
+    codes = random.integers(0, most - 1, operand.shape, np.uint64, endpoint=True)
+    stored = codes << np.uint64(operand.row.low)
+    noise = random.integers(0, 256, memory.size(operand.shape, container) + 64, np.uint8)
+    return stored, operand.pack(codes, raw=True), memory.write(noise, stored, container)
+
+
+@pytest.mark.parametrize("operand", matrices(), ids=lambda one: f"{one.role}.{one.format}.{one.shape}.{one.slots}")
+def test_every_way_moves_just_its_bytes(operand: Operand):
+    ways = 0
+    for memory in memories(operand):
+        stored, words, shared = in_memory(operand, memory)
+        for way in loads(operand, memory):
+            assert np.array_equal(way.load(shared), words)
+            ways += 1
+        for way in stores(operand, memory):
+            before = np.random.default_rng(4).integers(0, 256, len(shared), np.uint8)
+            assert np.array_equal(way.store(words, before), memory.write(before, stored, operand.row.container))
+            ways += 1
+    assert ways >= len(memories(operand)) or operand.row.container < 8
+
+
+def test_the_usual_loads_are_found_first():
+    assert loads(F16.a, Memory("row", 128, 128))[0].name == "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+    assert loads(F16.b, Memory("col", 128, 128))[0].name == "ldmatrix.sync.aligned.m8n8.x2.shared.b16"
+    assert loads(F16.b, Memory("row", 128, 128))[0].name == "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"
+    two = loads(F16.b.tiled(col=2), Memory("col", 128, 128))[0]
+    assert [access.instruction for access in two.accesses] == ["ldmatrix.sync.aligned.m8n8.x4.shared.b16"]
+    assert loads(F16.d, Memory("row", 64))[0].name == "ld.shared.v2.b32"
+    turned = [way for way in loads(F16.b, Memory("row", 128, 128)) if way.transposes]
+    assert turned[0].name == "ldmatrix.sync.aligned.m8n8.x2.shared.b16 + movmatrix.sync.aligned.m8n8.trans.b16"
+    half = wf.get("mma.m16n8k16.f16.f16.f16.f16")
+    assert stores(half.d, Memory("row", 32, 32))[0].name == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
+
+
+def evaluated(way: Way, access: Any, lane: int) -> int:
+    """A C expression, run as Python."""
+    text = re.sub(r"/\*.*\*/", "", way.expression(access))
+    kept = {0: 0, 32: 1, 64: 3, 128: 7}[way.memory.swizzle]
+    return eval(  # noqa: S307 (our own text)
+        text, {"base": 0, "lane": lane, "swizzle": lambda a: a ^ ((a // 128 - way.memory.base_offset & kept) * 16)}
+    )
+
+
+@pytest.mark.parametrize("operand", [F16.a, F16.b, F16.b.tiled(col=2), F16.d, wf.get("mma.m16n8k32.s32.s8.s8.s32").a])
+def test_expressions_give_the_addresses(operand: Operand):
+    seen = 0
+    for memory in memories(operand):
+        for way in [*loads(operand, memory), *stores(operand, memory)]:
+            for access in way.accesses:
+                for lane, address in enumerate(access.addresses):
+                    assert address is None or evaluated(way, access, lane) == address
+                    seen += 1
+    assert seen > 1000
+
+
+def test_conflicts_are_counted_by_matrix_and_by_part_of_the_warp():
+    plain = loads(F16.a, Memory("row", 128))[0]
+    assert (plain.passes, plain.conflicts) == (32, 28)
+    assert str(plain) == "1 x ldmatrix.sync.aligned.m8n8.x4.shared.b16, 32 passes, 28 bank conflicts"
+    padded = loads(F16.a, Memory("row", 144))[0]
+    assert (padded.passes, padded.conflicts) == (4, 0)
+    wide = loads(F16.d, Memory("row", 64))[0].accesses[0]
+    assert wide.conflicts == bank_conflicts(wide.addresses, 8)
+
+
+def test_a_search_finds_pitches_and_swizzles_without_conflicts():
+    found = search(F16.a, "row")
+    assert [(way.memory.pitch, way.memory.swizzle) for way in found] == [(48, 0), (32, 32), (64, 64), (128, 128)]
+    assert all(not way.conflicts for way in found)
+    assert all("stmatrix" in way.name for way in search(wf.get("mma.m16n8k16.f16.f16.f16.f16").d, "row", "store"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: loads("a", Memory()), "expected an operand such as mma.b or mma.b.tiled"),
+        (lambda: loads(F16.a, 128), "expected a wf.Memory, which says how the matrix lies in shared memory; got 128"),
+        (lambda: loads(wf.get("ldmatrix.m8n8.x4.b16").d, Memory()), "is no single matrix .* it has matrix, row, col"),
+        (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8, np.uint8)), "a memory of 8 bytes"),
+        (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8)), "shared is uint8"),
+        (lambda: stores(F16.d, Memory("row", 32))[0].store(TWO, np.zeros(512, np.uint8)), "registers of one operand"),
+        (lambda: loads(F16.d, Memory("row", 32))[0].load(np.zeros(64, np.uint8)), "a memory of 64 bytes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_loaded_is_refused(ask: Any, message: str):
+    with pytest.raises(wf.InvalidOperand, match=message):
+        ask()
