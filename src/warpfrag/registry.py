@@ -77,7 +77,7 @@ def _get(name: str, target: str | None) -> Instruction:
 def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
     """A shape as PTX writes it."""
     if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
-        return str(Shape(*shape))
+        return next((str(form.shape) for form in forms() if form.shape == Shape(*shape)), quoted(shape))
     if shape is None or isinstance(shape, str):
         return shape
     question = f"find(shape={quoted(shape)})"

@@ -52,4 +52,4 @@ def read_target(text: str, asker: str, role: str = "target") -> Target:
 def _near(name: object) -> tuple[str, ...]:
     from difflib import get_close_matches
 
-    return tuple(get_close_matches(str(name)[:20].lower(), targets(), n=3))
+    return tuple(get_close_matches(name[:20].lower(), targets(), n=3)) if isinstance(name, str) else ()
