@@ -14,7 +14,8 @@ import warpfrag as wf
 from warpfrag.captured import captures
 from warpfrag.captured.index import INDEX
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import architectures, targets
+from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.targets import architectures, targets
 from warpfrag.tables import read_table
 
 
@@ -45,16 +46,28 @@ def captured_gpus() -> tuple[CapturedGpu, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is known of the products of one architecture: how many who defines, how many a GPU was compared with."""
+
+    authorities: Counter[str]
+    compared: int
+    cases: int
+    gpus: tuple[str, ...]
+
+
 @cache
-def evidence_levels() -> dict[str, Counter[str]]:
-    """For every architecture, how many products are known how well; those that it does not have are left out."""
-    levels: dict[str, Counter[str]] = {}
+def evidence_by_architecture() -> dict[str, Known]:
+    """How well the products that each architecture has are known."""
     products = [instruction for instruction in wf.find() if instruction.form.is_product]
+    found = {}
     for arch in architectures():
-        names = {name for name, target in targets().items() if target.arch == arch}
-        able = [instruction for instruction in products if names & set(instruction.targets)]
-        levels[arch] = Counter(instruction.evidence(arch).level for instruction in able)
-    return levels
+        known = [one.evidence(arch) for one in products if arch in able_architectures(one.form)]
+        compared = [entry for entry in known if entry.cases]
+        gpus = tuple(dict.fromkeys(gpu for entry in compared for gpu in entry.gpus))
+        cases = sum(entry.cases for entry in compared)
+        found[arch] = Known(Counter(entry.authority for entry in known), len(compared), cases, gpus)
+    return found
 
 
 def facts() -> dict[str, int]:

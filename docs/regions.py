@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from facts import captured_gpus, evidence_levels, facts
+from facts import captured_gpus, evidence_by_architecture, facts
 
 from warpfrag.cli import VERBS
 from warpfrag.formats import FORMATS, Format
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REGION = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 SCHEMA = Path(__file__).parent / "reference" / "schema.json"
 REPORTS = Path(__file__).parent / "evidence"
-LEVELS = ("specified", "hardware", "published", "not modelled")
+AUTHORITIES = ("specified", "published", "measured", "not modelled")
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -67,9 +67,12 @@ def reports_list() -> str:
 
 
 def evidence_table() -> str:
-    """How many products are known how well on each architecture."""
-    rows = [[f"`{arch}`", *(levels[level] for level in LEVELS)] for arch, levels in evidence_levels().items()]
-    return markdown_table(["architecture", *LEVELS], rows)
+    """How many products of each architecture are defined by whom, and how many were compared with a GPU."""
+    rows = []
+    for arch, known in evidence_by_architecture().items():
+        compared = f"{known.compared} ({', '.join(known.gpus)}, {known.cases} cases)" if known.compared else "0"
+        rows.append([f"`{arch}`", *(known.authorities[authority] for authority in AUTHORITIES), compared])
+    return markdown_table(["architecture", *AUTHORITIES, "compared with hardware"], rows)
 
 
 def units_table() -> str:
@@ -117,11 +120,20 @@ def _step(step: dict[str, Any]) -> str:
 
 def targets_table() -> str:
     """Every target: what its assembler accepts, and whose arithmetic runs."""
+    first = read_table("versions")["target"]
     rows = [
-        [f"`{target.name}`", target.generation, f"`{target.arch}`", code(target.features)]
-        for target in targets().values()
+        [
+            f"`{name}`",
+            target.generation,
+            f"`{target.arch}`",
+            code(target.features),
+            first[name],
+            target.ptxas or "newest",
+        ]
+        for name, target in targets().items()
     ]
-    return markdown_table(["target", "accepts what came up to", "arithmetic", "and these features"], rows)
+    header = ["target", "accepts what came up to", "arithmetic", "and these features", "first PTX", "last ptxas"]
+    return markdown_table(header, rows)
 
 
 def formats_table() -> str:

@@ -1,4 +1,8 @@
-"""Evidence: how well it is known what an instruction computes on an architecture."""
+"""Evidence: how well it is known what an instruction computes on an architecture.
+
+Two questions, two answers. Who says what it computes: the ISA, a published model, a measurement of ours, nobody
+(`authority`). And was that compared with the GPU itself: on which, in how many cases (`gpus`, `cases`).
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,30 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.arithmetic import plan
 from warpfrag.captured.index import evidence_rows
-from warpfrag.errors import IllegalInstruction, NotModelled
+from warpfrag.errors import NotModelled
+from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import operands
-from warpfrag.isa.rows import Form, legal_targets, targets
+from warpfrag.isa.targets import read_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from warpfrag.isa.words import Form
+
 Level = Literal["specified", "hardware", "published", "not modelled"]
+Authority = Literal["specified", "published", "measured", "not modelled"]
+AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """How an answer is known: by the ISA, by comparison with a GPU, by a published model, or not at all.
+    """How an answer is known. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
 
-    `cases` counts the captured tiles that were compared with a GPU. `machine` is what the instruction becomes there,
-    `native` whether that is one machine instruction. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
+    `level` is the strongest word for it: "hardware" where it was compared with a GPU, else its authority.
+    `authority` says who defines it: "specified" (the ISA), "published" (a model of others), "measured" (here),
+    "not modelled". `cases` counts the captured tiles that were compared with `gpus`. `machine` is what the
+    instruction becomes there, `native` whether that is one machine instruction.
     """
 
     level: Level
@@ -31,6 +42,8 @@ class Evidence:
     cases: int = 0
     machine: str = ""
     native: bool = False
+    authority: Authority = "not modelled"
+    gpus: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Any]:
         """Level, detail and cases."""
@@ -39,23 +52,23 @@ class Evidence:
 
 def evidence(form: Form, arch: str) -> Evidence:
     """What is known of a form on an architecture or target."""
-    if arch not in targets():
-        raise IllegalInstruction(spell(form), f"unknown arch {arch!r}; expected one of {', '.join(targets())}")
-    wanted = targets()[arch].arch
-    able = {targets()[target].arch for target in legal_targets(form)}
-    if wanted not in able:
-        return Evidence("not modelled", f"not legal on {arch}")
+    target = read_target(arch, spell(form), "arch")
+    if target.arch not in able_architectures(form):
+        return Evidence("not modelled", f"not legal on {target.name}")
     if not form.is_product:
-        return _mover_evidence(form, wanted)
+        return _mover_evidence(form, target.arch)
     try:
-        steps = plan(form, wanted)
+        steps = plan(form, target.arch)
     except NotModelled as error:
         return Evidence("not modelled", str(error))
-    rows = evidence_rows(spell(form), wanted)
-    if rows:
-        detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows)
-        return Evidence("hardware", detail, sum(row.cases for row in rows), steps.machine, steps.native)
-    return Evidence(steps.level, steps.source, 0, steps.machine, steps.native)
+    authority = AUTHORITIES[steps.level]
+    rows = evidence_rows(spell(form), target.arch)
+    if not rows:
+        return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
+    detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows)
+    gpus = tuple(dict.fromkeys(row.device for row in rows))
+    cases = sum(row.cases for row in rows)
+    return Evidence("hardware", detail, cases, steps.machine, steps.native, authority, gpus)
 
 
 def _mover_evidence(form: Form, arch: str) -> Evidence:
@@ -64,4 +77,6 @@ def _mover_evidence(form: Form, arch: str) -> Evidence:
     unknown = next((row.unknown for row in rows if row.unknown), "")
     if unknown:
         return Evidence("not modelled", unknown)
-    return Evidence("hardware" if form.is_wmma else "specified", "; ".join(dict.fromkeys(row.source for row in rows)))
+    source = "; ".join(dict.fromkeys(row.source for row in rows))
+    level: Level = "hardware" if form.operation.fragments == "measured" else "specified"
+    return Evidence(level, source, authority=AUTHORITIES[level])

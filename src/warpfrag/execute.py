@@ -18,10 +18,9 @@ from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.engines import engine_for
 from warpfrag.arithmetic.operands import Operands
 from warpfrag.codes import as_array, code_dtype, from_codes
-from warpfrag.errors import IllegalInstruction, InvalidOperand
-from warpfrag.isa.legality import check_selector, form_of
+from warpfrag.errors import InvalidOperand
+from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
 from warpfrag.isa.names import spell
-from warpfrag.isa.rows import Form, HasForm, legal_targets, targets
 from warpfrag.operand import operands_of
 from warpfrag.sparsity import compress, logical_columns
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats import Rounding
+    from warpfrag.isa.words import Form, HasForm
     from warpfrag.operand import Operand
 
 FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
@@ -66,8 +66,8 @@ def execute(
         raise InvalidOperand(msg)
     try:
         runner = _runner(instruction, arch)
-    except TypeError:  # not hashable: let form_of say what is wrong with it
-        form_of(instruction)
+    except TypeError:  # not hashable: let the reader of names say what is wrong with it
+        arithmetic_arch(form_of(instruction), arch)
         raise
     if byte_id != (0, 0) or thread_id != (0, 0):
         _check_ids(runner.form, byte_id=byte_id, thread_id=thread_id)
@@ -121,19 +121,6 @@ def call(
     extra = {role: _tiles(array, batch, 2) for role, array in extra.items()}
     codes = matmul(plan(form, wanted), **tiled, threads=threads, **extra).reshape(*batch, *operands["d"].shape)
     return codes if raw else from_codes(operands["d"].format, codes)
-
-
-def arithmetic_arch(form: Form, arch: str) -> str:
-    """The architecture whose arithmetic a target name stands for; refused where the form cannot run."""
-    if not form.is_product:
-        raise IllegalInstruction(spell(form), "it moves registers and computes nothing")
-    if arch not in targets():
-        raise IllegalInstruction(spell(form), f"unknown arch {arch!r}; expected one of {', '.join(targets())}")
-    wanted = targets()[arch].arch
-    able = dict.fromkeys(targets()[target].arch for target in legal_targets(form))
-    if wanted not in able:
-        raise IllegalInstruction(spell(form), f"arch {arch!r} cannot run it; it runs on {', '.join(able)}")
-    return wanted
 
 
 class Port:

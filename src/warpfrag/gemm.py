@@ -13,8 +13,7 @@ import numpy as np
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.codes import as_array, check_codes, code_dtype, from_codes, to_codes
 from warpfrag.errors import IllegalInstruction, InvalidOperand
-from warpfrag.execute import arithmetic_arch
-from warpfrag.isa.legality import form_of
+from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.operand import operands_of
 from warpfrag.sparsity import compress, logical_columns

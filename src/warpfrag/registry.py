@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import IllegalInstruction
+from warpfrag.errors import IllegalInstruction, quoted
 from warpfrag.instruction import Instruction, instruction_of
-from warpfrag.isa.legality import resolve
+from warpfrag.isa.legality import check_selector, resolve
+from warpfrag.isa.names import head
 from warpfrag.isa.operands import measured_architectures
-from warpfrag.isa.rows import Form, Shape, forms, legal_targets, targets
+from warpfrag.isa.rows import forms, legal_targets
+from warpfrag.isa.targets import read_target, targets
+from warpfrag.isa.words import Form, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,11 +27,14 @@ def get(name: str | Instruction, target: str | None = None, selector: int | None
     if isinstance(name, Instruction):
         target = target or name.arch or None
         name = name.name
-    try:
-        return _get(name, target, selector)
-    except TypeError:  # not hashable: let resolve say what is wrong with it
-        resolve(name, target, selector)
-        raise
+    if not isinstance(name, str):
+        resolve(name)  # which says what is wrong with it
+    if target is not None:
+        target = read_target(target, head(name)).name
+    found = _get(head(name), target)
+    if selector is not None:
+        check_selector(found.form, selector)
+    return found
 
 
 def find(
@@ -44,13 +50,15 @@ def find(
     sparse: bool | None = None,
 ) -> list[Instruction]:
     """Every instruction that answers all of the questions asked; all of them if none is asked."""
-    wanted_shape = str(Shape(*shape)) if isinstance(shape, tuple) else shape
-    wanted = {"op": op, "shape": wanted_shape, "a": a, "b": b, "c": c, "d": d, "kind": kind}
+    wanted = {"op": op, "shape": _shape_text(shape), "a": a, "b": b, "c": c, "d": d, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
     for field, choice in asked.items():
         _check_answer(field, choice, (str(getattr(form, field)) for form in forms()))
+    if not (sparse is None or isinstance(sparse, bool)):
+        question = f"find(sparse={quoted(sparse)})"
+        raise IllegalInstruction(question, "sparse is True, False or None")
     if target is not None:
-        _check_answer("target", target, targets())
+        target = read_target(target, f"find(target={quoted(target)})").name
     return [
         instruction_of(form, _fragment_arch(form, target))
         for form in forms()
@@ -60,17 +68,27 @@ def find(
     ]
 
 
-@lru_cache(maxsize=4096)  # a program asks for the same few names again and again
-def _get(name: str, target: str | None, selector: int | None) -> Instruction:
-    form = resolve(name, target, selector)
+@lru_cache(maxsize=4096)  # a program asks for the same few names again and again; no text here is longer than a name
+def _get(name: str, target: str | None) -> Instruction:
+    form = resolve(name, target)
     return instruction_of(form, _fragment_arch(form, target))
+
+
+def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
+    """A shape as PTX writes it."""
+    if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
+        return next((str(form.shape) for form in forms() if form.shape == Shape(*shape)), quoted(shape))
+    if shape is None or isinstance(shape, str):
+        return shape
+    question = f"find(shape={quoted(shape)})"
+    raise IllegalInstruction(question, "expected a text such as 'm16n8k16' or a tuple such as (16, 8, 16)")
 
 
 def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
     """Refuse a question that no instruction can answer: it is a typing error more often than not."""
     known = [answer for answer in dict.fromkeys(answers) if answer]
-    if choice not in known and choice:
-        question = f"find({field}={choice!r})"
+    if not isinstance(choice, str) or (choice and choice not in known):
+        question = f"find({field}={quoted(choice)})"
         raise IllegalInstruction(question, f"no instruction has it; {field} is one of {', '.join(known)}")
 
 

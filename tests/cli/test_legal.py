@@ -15,7 +15,63 @@ def test_yes_is_exit_code_0(run):
 
     assert answer.code == 0
     assert answer.lines[:2] == ["yes", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]
-    assert answer.lines[2].startswith("legal on sm_80 sm_86 ")
+    assert answer.lines[2] == "what was asked is an abbreviation: an assembler wants .sync.aligned.row.col too"
+    assert answer.lines[3].startswith("legal on sm_80 sm_86 ")
+    assert answer.lines[-1] == "needs PTX 7.0 or later on sm_80"
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        (NAME, ["sync", "aligned", "row", "col"]),
+        ("mma.sync.m16n8k16.row.col.f32.f16.f16.f32", ["aligned"]),
+        ("mma.col.f32.sync.m8n8k4.row.f16.aligned.f16.f32", []),
+        ("MMA.SYNC.ALIGNED.M16N8K16.F32.F16.F16.F32", ["row", "col"]),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64.rn", []),
+        ("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0", []),
+        ("ldmatrix.sync.aligned.x4.m8n8.b16", []),
+        ("ldmatrix.x4.m8n8.shared.b16", ["sync", "aligned"]),
+    ],
+)
+def test_what_an_assembler_would_not_take_is_called_an_abbreviation(run, name, left_out):
+    assert run("legal", name, "--json").json["left_out"] == left_out
+    assert ("an abbreviation" in run("legal", name).out) == bool(left_out)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "version"),
+    [
+        ("wmma.mma.row.col.m16n16k16.f32.f32", "70", "6.3"),
+        ("wmma.mma.row.col.m16n16k16.s32.s8.s8.s32", "sm_72", "6.3"),
+        ("mma.m8n8k4.row.col.f32.f16.f16.f32", "sm_70", "6.4"),
+        ("mma.m16n8k8.f32.f16.f16.f32", "sm_75", "6.5"),
+        ("mma.m8n8k128.s32.b1.b1.s32.xor.popc", "sm_75", "7.0"),
+        ("ldmatrix.m8n8.x4.shared.b16", "sm_75", "6.5"),
+        ("ldmatrix.m8n8.x4.shared::cta.b16", "sm_75", "7.8"),
+        (NAME, "SM107A", "9.4"),
+        (NAME, "sm_101f", "8.8"),
+    ],
+)
+def test_the_lowest_ptx_version_is_said(run, name, target, version):
+    read = "sm_" + target.lower().removeprefix("sm").removeprefix("_")
+    answer = run("legal", name, "--target", target)
+
+    assert f"needs PTX {version} or later on {read}" in answer.out
+    assert ("an assembler of CUDA 12.9 or earlier" in answer.out) == (read in {"sm_70", "sm_72", "sm_101f"})
+    for verb in ("legal", "info"):
+        versions = run(verb, name, "--target", target, "--json").json["ptx_versions"]
+        assert versions[read] == version
+        assert list(versions) == list(wf.get(name).targets)
+    assert f"{version} on sm_" in run("info", name).out
+
+
+def test_what_ptxas_advises_is_passed_on(run):
+    plain, ordered = (f"{op}.m16n8k16.f32.f16.f16.f32" for op in ("mma.sp", "mma.sp::ordered_metadata"))
+    for verb in ("legal", "info"):
+        assert "ptxas advises mma.sp::ordered_metadata" in run(verb, plain).out
+        assert "PTX 8.5" in run(verb, plain, "--json").json["advice"]
+        assert "advise" not in run(verb, ordered).out
+        assert run(verb, ordered, "--json").json["advice"] is None
 
 
 def test_no_is_exit_code_1_with_a_reason_and_what_is_near(run):
@@ -35,6 +91,30 @@ def test_selectors_are_checked(run, selector, legal):
     assert answer.code == (0 if legal else 1)
     assert answer.json["legal"] == legal
     assert legal or f"selector {selector}" in answer.json["reason"]
+
+
+@pytest.mark.parametrize("name", ["HMMA.16816.F32", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"])
+def test_what_is_out_of_scope_is_a_no_without_wrong_hints(run, name):
+    answer = run("legal", name)
+
+    assert answer.code == 1
+    assert answer.lines[1].startswith("out of scope: ")
+    assert "near:" not in answer.out
+    assert run("legal", name, "--json").json["nearest"] == []
+
+
+@pytest.mark.parametrize("words", [("x\x1b[31m" * 9,), (NAME, "--target", "\x1b[31m"), ("mma.\x1b[31m",), ("\r\n\a",)])
+def test_no_control_character_of_the_user_reaches_the_terminal(run, words):
+    answer = run("legal", *words)
+
+    assert answer.code in {1, 2}
+    assert not {character for character in answer.out + answer.err if character != "\n" and ord(character) < 32}
+
+
+def test_a_megabyte_is_not_repeated(run):
+    for words in (["x" * 10**6], ["mma." + "x" * 10**6], [NAME, "--target", "x" * 10**6]):
+        answer = run("legal", *words)
+        assert len(answer.out + answer.err) < 2000
 
 
 def test_nonsense_is_a_no_and_not_an_error(run):

@@ -65,14 +65,24 @@ def test_a_wrong_argument_is_refused(capsys):
 
 
 def test_evidence_covers_every_product_on_every_architecture():
-    levels = facts.evidence_levels()
+    found = facts.evidence_by_architecture()
     products = [instruction for instruction in wf.find() if instruction.form.is_product]
 
-    assert tuple(levels) == architectures()
-    assert {level for counts in levels.values() for level in counts} <= set(regions.LEVELS)
-    for arch, counts in levels.items():
+    assert tuple(found) == architectures()
+    for arch, known in found.items():
         names = {name for name, target in targets().items() if target.arch == arch}
-        assert counts.total() == sum(bool(names & set(product.targets)) for product in products)
+        assert set(known.authorities) <= set(regions.AUTHORITIES)
+        assert known.authorities.total() == sum(bool(names & set(product.targets)) for product in products)
+
+
+def test_being_compared_with_hardware_takes_nothing_from_who_defines_it():
+    known = facts.evidence_by_architecture()["sm_90"]
+    integers = [one for one in wf.find(target="sm_90", d="s32") if one.form.is_product]
+
+    assert known.authorities["specified"] == len(integers) == 172
+    assert known.compared == known.authorities.total() == 328
+    assert (known.gpus, known.cases) == (("NVIDIA H200",), facts.captured_gpus()[0].cases)
+    assert facts.evidence_by_architecture()["sm_80"].compared == 0
 
 
 def test_the_verbs_are_those_of_the_command():

@@ -14,8 +14,8 @@ from warpfrag.registry import find
 
 # Targets that take the same instructions; the first of each stands for its class where time is short.
 CLASSES = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120f", "sm_120a")
-# No nvcc that knows all other targets knows sm_70; its PTX is assembled all the same.
-KNOWN_TO_NVCC = [target for target in targets() if target != "sm_70"]
+# No nvcc that knows all other targets knows the retired ones; their PTX is assembled all the same.
+KNOWN_TO_NVCC = [name for name, target in targets().items() if not target.ptxas]
 # CUDA C++ for every instruction and target takes half an hour; by default all instructions for one target, and a
 # part of them for each class.
 EVERYTHING = os.environ.get("WARPFRAG_ASSEMBLE_EVERYTHING") == "1"

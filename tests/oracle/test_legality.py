@@ -10,31 +10,29 @@ import csv
 import re
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import warpfrag as wf
 from oracle import ptx_formulas as ptx
+from warpfrag.isa.targets import targets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-COLUMNS = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+COLUMNS = ("sm_70", "sm_72", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_101a", "sm_107a", "sm_120a")
 
-# isa/README.md: other target names, and the column whose answers they give
+# Other target names, and the column whose answers they give
 ALIASES = {
-    "sm_86": "sm_80",
-    "sm_87": "sm_80",
-    "sm_88": "sm_80",
-    "sm_90": "sm_90a",
-    "sm_100": "sm_90a",
-    "sm_110": "sm_90a",
-    "sm_120": "sm_90a",
-    "sm_121": "sm_90a",
-    "sm_100f": "sm_100a",
-    "sm_103a": "sm_100a",
-    "sm_103f": "sm_100a",
-    "sm_110a": "sm_100a",
+    **dict.fromkeys(("sm_86", "sm_87", "sm_88"), "sm_80"),
+    **dict.fromkeys(("sm_90", "sm_100", "sm_101", "sm_103", "sm_107", "sm_110", "sm_120", "sm_121"), "sm_90a"),
+    **dict.fromkeys(("sm_100f", "sm_103a", "sm_103f", "sm_110a", "sm_110f"), "sm_100a"),
+    "sm_101f": "sm_101a",
+    "sm_107f": "sm_107a",
     "sm_121a": "sm_120a",
-    "sm_120f": "sm_120a",  # less the five sparse mxf4 and mxf4nvf4 forms
+    **dict.fromkeys(("sm_120f", "sm_121f"), "sm_120a"),  # less the five sparse mxf4 and mxf4nvf4 forms
 }
 
 
@@ -77,19 +75,21 @@ def selectors_of(name: str, cell: str) -> tuple[int, ...]:
 
 
 def test_table_is_complete() -> None:
-    """All 688 spellings and 7 targets are there, with the number of accepted cells each column has."""
+    """All 688 spellings and 10 targets are there, with the number of accepted cells each column has."""
     assert len(TABLE) == 688
+    assert {*COLUMNS, *ALIASES} == set(targets())
     assert len(SPARSE) == 197
     assert {cell for row in TABLE.values() for cell in row.values()} == {"", "yes", "0", "0 1", "0 1 2 3"}
     accepted = {column: sum(bool(row[column]) for row in TABLE.values()) for column in COLUMNS}
     assert accepted == {
-        "sm_70": 96, "sm_75": 218, "sm_80": 427, "sm_89": 451, "sm_90a": 466, "sm_100a": 486, "sm_120a": 688,
+        "sm_70": 96, "sm_72": 180, "sm_75": 218, "sm_80": 427, "sm_89": 451, "sm_90a": 466, "sm_100a": 486,
+        "sm_101a": 486, "sm_107a": 486, "sm_120a": 688,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_accepted_exactly_where_the_table_says(name: str) -> None:
-    """One spelling, seven targets: `get`, `targets` and the refusal's words agree with the assembler."""
+    """One spelling, ten targets: `get`, `targets` and the refusal's words agree with the assembler."""
     instruction = wf.get(name)
     for target, cell in TABLE[name].items():
         error = refusal(name, target=target)
@@ -103,9 +103,11 @@ def test_accepted_exactly_where_the_table_says(name: str) -> None:
 
 @pytest.mark.parametrize("target", ALIASES)
 def test_alias_targets(target: str) -> None:
-    """The other target names accept what their column accepts; sm_120f lacks the five sparse mxf4 forms."""
-    lacking = [name for name in SPARSE if re.search(r"kind::mxf4(nvf4)?\.", name)] if target == "sm_120f" else []
-    assert len(lacking) == (5 if target == "sm_120f" else 0)
+    """The other target names accept what their column accepts; sm_12xf lack the five sparse mxf4 forms."""
+    lacking = [name for name in SPARSE if re.search(r"kind::mxf4(nvf4)?\.", name)]
+    assert len(lacking) == 5
+    if target not in {"sm_120f", "sm_121f"}:
+        lacking = []
     expected = {name for name in NAMES if TABLE[name][ALIASES[target]] and name not in lacking}
     assert {name for name in NAMES if refusal(name, target=target) is None} == expected
 
@@ -150,19 +152,46 @@ def test_trapping_selectors_are_refused(name: str, selector: int) -> None:
         assert str(selector) in error.reason
 
 
-@pytest.mark.parametrize("target", ["sm_99", "sm_9", "sm_900", "", "gfx90a", "90"])
-def test_unknown_targets_are_refused(target: str) -> None:
-    """A target nobody knows is an error that names it, not an empty answer."""
-    with pytest.raises(wf.WarpfragError) as caught:
-        wf.get(NAMES[0], target=target)
-    assert repr(target) in str(caught.value)
+@pytest.mark.parametrize(
+    "target", ["sm_99", "sm_9", "sm_900", "", "gfx90a", "sm-90", "\N{FULLWIDTH DIGIT NINE}0", 90, ["90"]]
+)
+def test_unknown_targets_are_refused(target: object) -> None:
+    """A target nobody knows is the same error everywhere, which names it and the targets; what is near is a target."""
+    name = "mma.m16n8k16.f32.f16.f16.f32"
+    tile = [[0] * 4] * 32
+    for question in (
+        lambda: wf.get(name, target=target),
+        lambda: wf.find(target=target),
+        lambda: wf.get(name).evidence(target),
+        lambda: wf.execute(name, tile, tile, arch=target),
+        lambda: wf.gemm([[0.0]], [[0.0]], instruction=name, arch=target),
+    ):
+        with pytest.raises(wf.IllegalInstruction) as caught:
+            question()
+        assert repr(target) in caught.value.reason
+        assert "sm_107a" in caught.value.reason
+        assert set(caught.value.nearest) <= set(targets())
+    if target == "sm_99":
+        assert "sm_90" in caught.value.nearest
+
+
+@pytest.mark.parametrize("written", ["90a", "sm90a", "SM90A", "SM_90a", "compute_90a", " sm_90a "])
+def test_a_target_may_be_written_as_people_do(written: str) -> None:
+    """One function reads the names of targets and architectures, for every question."""
+    name = "wmma.mma.row.col.m16n16k16.f32.f32"
+    assert wf.get(name, target=written) is wf.get(name, target="sm_90a")
+    assert wf.find(target=written) == wf.find(target="sm_90a")
+    assert wf.get(name).evidence(written) == wf.get(name).evidence("sm_90a")
+    ones = [[1.0] * 16] * 16
+    assert wf.gemm(ones, ones, instruction=name, arch=written)[0, 0] == 16
 
 
 # --- movers: section 4.1
 
-SINCE_75 = {target for target in (*COLUMNS, *ALIASES) if target != "sm_70"}
+SINCE_75 = {target for target in (*COLUMNS, *ALIASES) if target not in {"sm_70", "sm_72"}}
 SINCE_90 = SINCE_75 - {"sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}
-BLACKWELL = {"sm_100a", "sm_100f", "sm_103a", "sm_103f", "sm_110a", "sm_120a", "sm_120f", "sm_121a"}
+BLACKWELL = {f"sm_{number}{suffix}" for number in (100, 101, 103, 107, 110, 120, 121) for suffix in "af"}
+RETIRED = {"sm_101a", "sm_101f"}  # no assembler of PTX 9.4 knows them
 
 
 def mover_targets() -> dict[str, set[str]]:
@@ -173,7 +202,7 @@ def mover_targets() -> dict[str, set[str]]:
             legal[mover.name] = SINCE_75 if mover.name.startswith("ldmatrix") else SINCE_90
         else:
             legal[mover.name] = BLACKWELL
-    legal |= dict.fromkeys(ptx.UNKNOWN_MOVERS, BLACKWELL | {"sm_90a"})
+    legal |= dict.fromkeys(ptx.UNKNOWN_MOVERS, BLACKWELL - RETIRED | {"sm_90a"})
     legal[ptx.MOVMATRIX] = SINCE_75
     return legal
 
@@ -350,8 +379,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     f"{K}.m16n8k16.row.col.f32.f16.f16.f32.banana": ("banana",),
     f"{K}.banana.m16n8k16.row.col.f32.f16.f16.f32": ("banana",),
     f"{K}..m16n8k16.row.col.f32.f16.f16.f32": ("",),
-    # other instructions, other operands
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": ("wgmma",),
+    # other operands
     "mma.sp::banana.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32": ("banana",),
     "mma.async.aligned.m16n8k16.row.col.f32.f16.f16.f32": ("async",),
     "wmma.load.d.sync.aligned.row.m16n16k16.global.f32": ("d",),
@@ -401,8 +429,36 @@ def test_refused_by_name(name: str) -> None:
     assert len(error.nearest) >= 1
     assert [near for near in error.nearest if not is_legal(near)] == []
     assert name not in error.nearest
+    if name.split(".", maxsplit=1)[0] in {"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"}:
+        assert {near.split(".")[0] for near in error.nearest} == {name.split(".", maxsplit=1)[0]}
     for target in ("sm_80", "sm_90a", "sm_120a"):
         assert refusal(name, target=target) is not None
+
+
+OUT_OF_SCOPE = {
+    "HMMA.16816.F32": "machine code",
+    "HMMA.884.F32.F32.STEP0": "machine code",
+    "QMMA.16832.F32.E4M3.E4M3 R4, R8, R10, R4": "machine code",
+    "LDSM.16.M88.4": "machine code",
+    "HGMMA.64x64x16.F32": "wgmma",
+    "UTCHMMA": "tcgen05",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": "warpgroup",
+    "tcgen05.mma.cta_group::1.kind::f16": "tensor memory",
+    "cp.async.cg.shared.global": "copy",
+    "ld.shared.v4.b32": "no matrix instruction",
+    "dp4a.s32.s32": "no matrix instruction",
+    "v_mfma_f32_32x32x8_f16": "AMD",
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_SCOPE)
+def test_what_is_out_of_scope_is_said_and_nothing_is_called_near(name: str) -> None:
+    """SASS and the instructions of other units are known by name; no wmma is offered for them."""
+    error = refusal(name)
+    assert error is not None
+    assert error.reason.startswith("out of scope: ")
+    assert OUT_OF_SCOPE[name] in error.reason
+    assert error.nearest == ()
 
 
 NONSENSE = {
@@ -451,76 +507,53 @@ def test_nonsense_is_refused(case: str) -> None:
 # --- other spellings of the same instruction
 
 OPERANDS = " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-KIND_WORDS = r"\.kind::\w+(?:\.block_scale)?(?:\.scale_vec::\dX)?"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_name_is_canonical(name: str) -> None:
+def test_name_is_canonical() -> None:
     """`get` of an instruction, or of its own name, is that instruction; equal spellings hash alike."""
-    instruction = wf.get(name)
-    assert wf.get(instruction) is instruction
-    assert wf.get(instruction.name) is instruction
-    assert hash(wf.get(name)) == hash(instruction)
-    if name.startswith("mma") and "f64" not in name and ".block_scale" not in name:
-        assert instruction.name == name
+    for name in NAMES:
+        instruction = wf.get(name)
+        assert wf.get(instruction) is instruction
+        assert wf.get(instruction.name) is instruction
+        assert hash(wf.get(name)) == hash(instruction)
+        if name.startswith("mma") and "f64" not in name and ".block_scale" not in name:
+            assert instruction.name == name
 
 
-@pytest.mark.parametrize("name", [*NAMES, *MOVER_TARGETS])
-def test_case_and_trailing_operands_do_not_matter(name: str) -> None:
-    """Upper case, spaces around, trailing operands and `;` give the same object."""
-    instruction = wf.get(name)
-    assert wf.get(name.upper()) is instruction
-    assert wf.get(name.lower()) is instruction
-    assert wf.get(f"  {name}\n") is instruction
-    assert wf.get(f"{name};") is instruction
-    assert wf.get(name + OPERANDS) is instruction
-    assert wf.get(f"{name} {{%r0, %r1}}, [%rd4], 16;") is instruction
-    assert wf.get(f"{name}\t%r0, %r1 ;") is instruction
+@pytest.mark.parametrize(
+    "write",
+    [
+        str.upper,
+        str.lower,
+        "  {}\n".format,
+        "{};".format,
+        f"{{}}{OPERANDS.replace('{', '{{').replace('}', '}}')}".format,
+        "{} {{%r0, %r1}}, [%rd4], 16;".format,
+        "{}\t%r0, %r1 ;".format,
+        '"{} "'.format,
+        lambda name: name.replace(".sync.aligned", ""),
+    ],
+)
+def test_what_people_paste(write: Callable[[str], str]) -> None:
+    """Upper case, spaces around, trailing operands and `;`, and a name without `.sync.aligned`: the same object."""
+    for name in (*NAMES, *MOVER_TARGETS):
+        assert write(name) != name or write is str.lower
+        assert wf.get(write(name)) is wf.get(name), name
 
 
-@pytest.mark.parametrize("name", [*NAMES, *MOVER_TARGETS])
-def test_short_form_without_sync_aligned(name: str) -> None:
-    """`.sync.aligned` may be dropped."""
-    short = name.replace(".sync.aligned", "")
-    assert short != name
-    assert wf.get(short) is wf.get(name)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("wmma.")])
-def test_short_form_without_row_col(name: str) -> None:
+def test_short_form_without_row_col() -> None:
     """`.row.col` may be dropped where it is the only layout; m8n8k4.f16 has four, so there it may not."""
-    words = ptx.spelling(name)
-    short = re.sub(r"\.(row|col)\.(row|col)", "", name)
-    if words.shape == "m8n8k4" and words.type_of("a") == "f16":
-        assert refusal(short) is not None
-        assert refusal(short.replace(".sync.aligned", "")) is not None
-    else:
-        assert wf.get(short) is wf.get(name)
-        assert wf.get(short.replace(".sync.aligned", "")) is wf.get(name)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if ".kind::" in name])
-def test_kind_words_after_aligned(name: str) -> None:
-    """CUTLASS writes the kind words right after `.aligned`."""
-    match = re.search(KIND_WORDS, name)
-    assert match is not None
-    moved = name.replace(match[0], "").replace(".aligned", f".aligned{match[0]}")
-    assert moved != name
-    assert wf.get(moved) is wf.get(name)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("mma") and ".satfinite" in name])
-def test_satfinite_after_the_types(name: str) -> None:
-    """ptxas also takes `.satfinite` at the end of an mma."""
-    assert wf.get(name.replace(".satfinite", "") + ".satfinite") is wf.get(name)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if re.search(r"f64\.r[nzmp]$", name)])
-def test_f64_rounding_before_or_after_the_types(name: str) -> None:
-    """`.rn` and the others stand before the types or after them: one instruction."""
-    moved = re.sub(r"\.f64\.f64\.f64\.f64\.(r[nzmp])$", r".\1.f64.f64.f64.f64", name)
-    assert moved != name
-    assert wf.get(moved) is wf.get(name)
+    for name in NAMES:
+        short = re.sub(r"\.(row|col)\.(row|col)", "", name)
+        if name.startswith("wmma.") or short == name:
+            continue
+        words = ptx.spelling(name)
+        if words.shape == "m8n8k4" and words.type_of("a") == "f16":
+            assert refusal(short) is not None
+            assert refusal(short.replace(".sync.aligned", "")) is not None
+        else:
+            assert wf.get(short) is wf.get(name)
+            assert wf.get(short.replace(".sync.aligned", "")) is wf.get(name)
 
 
 SPACES = {"global": ("", ".shared", ".shared::cta"), "shared": ("", ".shared::cta")}

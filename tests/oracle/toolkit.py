@@ -1,7 +1,8 @@
 """The assembler: where it is, what it knows, and what it says about a file.
 
-The `nvidia-cuda-nvcc` wheel has one, at least 13.4 for all instructions; `nvidia-cuda-nvcc-cu12` one for sm_70; else
-nvcc and ptxas of the path serve. WARPFRAG_REQUIRE_ASSEMBLER=1 turns their absence from a skip into a failure.
+The `nvidia-cuda-nvcc` wheel has one, at least 13.4 for all instructions; `nvidia-cuda-nvcc-cu12` one for targets
+that it no longer knows; else nvcc and ptxas of the path serve. WARPFRAG_REQUIRE_ASSEMBLER=1 turns their absence from
+a skip into a failure.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from warpfrag.isa.targets import targets
 
 # What ptxas must know to judge every instruction; see tables/versions.toml.
 NEWEST = (9, 4)
@@ -55,10 +58,10 @@ def find_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
     for version in versions:
         for ptxas in programs("ptxas"):
             if knows(ptxas, target, version):
-                if REQUIRED and target != "sm_70" and version < NEWEST:
+                if REQUIRED and not targets()[target].ptxas and version < NEWEST:
                     pytest.fail(f"ptxas knows PTX {version} only, {NEWEST} is needed: install nvidia-cuda-nvcc>=13.4")
                 return ptxas, version
-    package = "nvidia-cuda-nvcc-cu12==12.9.*" if target == "sm_70" else "nvidia-cuda-nvcc>=13.4"
+    package = "nvidia-cuda-nvcc-cu12==12.9.*" if targets()[target].ptxas else "nvidia-cuda-nvcc>=13.4"
     return absent(f"no ptxas that knows {target}: install {package}")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from warpfrag.isa.rows import targets
+from warpfrag.errors import IllegalInstruction
+from warpfrag.isa import targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 NEGATIVE = re.compile(r"-\d+")
-TARGET = re.compile(r"(?:sm_?)?(\d+[af]?)", re.IGNORECASE)
 
 # The coordinates that choose among several matrices or parts of a word, and what each option says.
 CHOICES = {
@@ -60,12 +60,11 @@ def read_target(_context: click.Context, _parameter: click.Parameter, text: str 
     """A target as the tables call it: sm_90a may also be written SM90a or 90a."""
     if text is None:
         return None
-    found = TARGET.fullmatch(text.strip())
-    name = f"sm_{found[1].lower()}" if found else text
-    if name not in targets():
-        msg = f"unknown target {text!r}: targets are {', '.join(targets())}"
-        raise click.BadParameter(msg)
-    return name
+    try:
+        return targets.read_target(text, "").name
+    except IllegalInstruction as error:
+        near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
+        raise click.BadParameter(error.reason + near) from None
 
 
 def instruction_argument(function: Function) -> Function:

@@ -11,7 +11,7 @@ from warpfrag.cli.command import instruction_argument, json_option, target_optio
 from warpfrag.cli.output import TIMES, WIDTH, heading, notes, say, say_json, say_table, shape_text, table, wrapped
 from warpfrag.cli.view import ADDRESSES, View, view
 from warpfrag.expressions import element_formulas, place_formulas
-from warpfrag.isa.rows import targets
+from warpfrag.isa.legality import able_architectures, advice, first_version
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -111,7 +111,10 @@ def _say_formulas(alike: list[View]) -> None:
 
 
 def _say_rest(instruction: Instruction) -> None:
-    facts = [("targets", " ".join(instruction.targets))]
+    facts = [("targets", " ".join(instruction.targets)), ("PTX", _version_line(instruction))]
+    advised = advice(instruction.form)
+    if advised:
+        facts.append(("advice", advised))
     if instruction.selectors:
         facts.append(("selectors", " ".join(map(str, instruction.selectors))))
     rule = instruction.pattern
@@ -125,19 +128,34 @@ def _say_rest(instruction: Instruction) -> None:
         say(wrapped(f"{label:<10}{text}", indent=10))
 
 
+def ptx_versions(instruction: Instruction) -> dict[str, str]:
+    """The lowest version behind .version, by target."""
+    versions = {target: first_version(instruction.form, target) for target in instruction.targets}
+    return {target: f"{major}.{minor}" for target, (major, minor) in versions.items()}
+
+
+def _version_line(instruction: Instruction) -> str:
+    """The same in words, targets with the same version together."""
+    together: dict[str, list[str]] = {}
+    for target, version in sorted(ptx_versions(instruction).items(), key=lambda entry: float(entry[1])):
+        together.setdefault(version, []).append(target)
+    return "; ".join(f"{version} on {' '.join(names)}" for version, names in together.items())
+
+
 def evidence(instruction: Instruction) -> dict[str, dict[str, Any]]:
     """How it is known what the instruction does on each architecture that has it."""
-    able = dict.fromkeys(targets()[target].arch for target in instruction.targets)
-    return {arch: asdict(instruction.evidence(arch)) for arch in able}
+    return {arch: asdict(instruction.evidence(arch)) for arch in able_architectures(instruction.form)}
 
 
 def _evidence_lines(instruction: Instruction) -> list[str]:
     """The evidence, architectures with the same one together."""
     together: dict[tuple[str, str], list[str]] = {}
     for arch, known in evidence(instruction).items():
-        detail = "" if known["level"] == "not modelled" else f": {known['detail']}"
-        together.setdefault((known["level"], detail), []).append(arch)
-    return [f"{level} on {' '.join(archs)}{detail}" for (level, detail), archs in together.items()]
+        level, authority = known["level"], known["authority"]
+        detail = "" if level == "not modelled" else f": {known['detail']}"
+        words = f"{authority}, compared with {level}" if known["cases"] else authority
+        together.setdefault((words, detail), []).append(arch)
+    return [f"{words} on {' '.join(archs)}{detail}" for (words, detail), archs in together.items()]
 
 
 def _json(instruction: Instruction) -> dict[str, Any]:
@@ -164,10 +182,13 @@ def _json(instruction: Instruction) -> dict[str, Any]:
         "shape": form.shape._asdict(),
         "layouts": [word for word in form.layouts if word],
         "kind": form.kind,
+        "space": form.space,
         "fragments_of": instruction.arch or None,
         "operands": operands,
         "addresses": _json_layout(known[ADDRESSES]) if ADDRESSES in known else None,
         "targets": instruction.targets,
+        "ptx_versions": ptx_versions(instruction),
+        "advice": advice(form) or None,
         "selectors": instruction.selectors,
         "sparsity": rule
         and {

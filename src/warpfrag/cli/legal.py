@@ -5,8 +5,11 @@ from __future__ import annotations
 import click
 
 from warpfrag.cli.command import instruction_argument, json_option, read_target, verb
+from warpfrag.cli.info import ptx_versions
 from warpfrag.cli.output import heading, say, say_json, wrapped
 from warpfrag.errors import IllegalInstruction
+from warpfrag.isa.legality import advice, left_out
+from warpfrag.isa.targets import targets
 from warpfrag.registry import get
 
 NO = 1
@@ -37,10 +40,27 @@ def command(*, name: str, target: str | None, selector: int | None, as_json: boo
             for near in refusal.nearest:
                 say(f"  near: {near}")
         return NO
+    missing = left_out(name)
+    advised = advice(instruction.form)
     if as_json:
-        say_json("legal", {**asked, "legal": True, "instruction": instruction.name, "targets": instruction.targets})
-    else:
-        heading("yes")
-        say(instruction.name)
-        say(wrapped(f"legal on {' '.join(instruction.targets)}", indent=9))
+        facts = {
+            "instruction": instruction.name,
+            "left_out": missing,
+            "targets": instruction.targets,
+            "ptx_versions": ptx_versions(instruction),
+            "advice": advised or None,
+        }
+        say_json("legal", {**asked, "legal": True, **facts})
+        return 0
+    heading("yes")
+    say(instruction.name)
+    if missing:
+        say(wrapped(f"what was asked is an abbreviation: an assembler wants .{'.'.join(missing)} too"))
+    say(wrapped(f"legal on {' '.join(instruction.targets)}", indent=9))
+    if target:
+        last = targets()[target].ptxas
+        only = f", and an assembler of CUDA {last} or earlier" if last else ""
+        say(f"needs PTX {ptx_versions(instruction)[target]} or later on {target}{only}")
+    if advised:
+        say(wrapped(advised))
     return 0

@@ -9,7 +9,7 @@ import click
 
 from warpfrag.cli.command import json_option, read_target, verb
 from warpfrag.cli.output import say, say_json, say_table
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import WarpfragError, quoted
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _check(question: str, answer: str, everything: list[Instruction]) -> None:
         return
     known = dict.fromkeys(word for instruction in everything for word in sorted(_words(instruction, question)) if word)
     asked = f"type of {question.upper()}" if question in ROLES else question.removeprefix("any_")
-    msg = f"no instruction has the {asked} {answer!r}: there are {', '.join(known)}"
+    msg = f"no instruction has the {asked} {quoted(answer)}: there are {', '.join(known)}"
     raise WarpfragError(msg)
 
 

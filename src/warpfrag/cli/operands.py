@@ -47,7 +47,7 @@ def operands(
 ) -> Operands:
     """Operands from files. What no file gives is random, but a C beside files is zero, as in `execute`."""
     from warpfrag.codes import code_dtype
-    from warpfrag.execute import arithmetic_arch
+    from warpfrag.isa.legality import arithmetic_arch
 
     arithmetic_arch(instruction.form, arch)  # refuse what cannot run before operands are made
     roles = [role for role in ("a", "b", "c", "scale_a", "scale_b") if getattr(instruction, role) is not None]

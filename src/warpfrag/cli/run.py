@@ -73,8 +73,8 @@ def command(
     operand, unless --rounding.
     """
     from warpfrag.cli.operands import operands
-    from warpfrag.execute import arithmetic_arch
     from warpfrag.instruction import instruction_of
+    from warpfrag.isa.legality import arithmetic_arch
 
     instruction = get(name)
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
@@ -187,7 +187,7 @@ def _trace(
 ) -> list[TraceStep]:
     """The steps of one output."""
     from warpfrag.arithmetic import plan, trace
-    from warpfrag.execute import arithmetic_arch
+    from warpfrag.isa.legality import arithmetic_arch
     from warpfrag.layout import check_index
     from warpfrag.sparsity import logical_columns
 

@@ -1,28 +1,34 @@
-"""Legality: which form a text means, and if none, which word is wrong and what is near."""
+"""Legality: which form a text means, where it is legal, and if nowhere, which word is wrong and what is near."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from operator import index
 from typing import Any
 
-from warpfrag.errors import IllegalInstruction
-from warpfrag.isa.names import Misspelt, Reading, read, spell, tokens
-from warpfrag.isa.rows import families_of, forms, legal_targets, targets
-from warpfrag.isa.words import SHAPE, WORDS, Form, HasForm
+from warpfrag.errors import IllegalInstruction, quoted
+from warpfrag.isa.names import Misspelt, Reading, head, read, spell, tokens
+from warpfrag.isa.rows import families_of, forms, legal_targets
+from warpfrag.isa.targets import architectures, read_target, targets
+from warpfrag.isa.words import OPS, SHAPE, WORDS, Form, HasForm
+from warpfrag.tables import read_table
 
 NEAREST = 3
+Version = tuple[int, int]
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None) -> Form:
     """The form a text means; IllegalInstruction where there is none, or not for this target or selector."""
     if not isinstance(text, str):
-        raise IllegalInstruction(repr(text), f"expected PTX text, got a {type(text).__name__}")
+        raise IllegalInstruction(quoted(text), f"expected PTX text, got a {type(text).__name__}")
     try:
         form = _match(read(text))
     except Misspelt as error:
-        raise IllegalInstruction(_short(text), str(error), lambda: nearest(text)) from None
+        beyond = out_of_scope(text)
+        reason = f"out of scope: {beyond}" if beyond else str(error)
+        raise IllegalInstruction(_short(text), reason, lambda: nearest(text)) from None
     if target is not None:
         _check_target(text, form, target)
     if selector is not None:
@@ -30,17 +36,16 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
     return form
 
 
-def form_of(instruction: str | HasForm) -> Form:
-    """The form of an instruction, or of its name."""
-    if isinstance(instruction, str) or not hasattr(instruction, "form"):
-        return resolve(instruction)  # type: ignore[arg-type] # which says what is wrong with what is neither
-    return instruction.form
-
-
 def _short(text: str) -> str:
     """The text as an error quotes it: a screenful of nonsense helps nobody."""
-    most = 160
-    return text if len(text) <= most else text[:most] + "..."
+    name, most = head(text), 160
+    return name if len(name) <= most else name[:most] + "..."
+
+
+def form_of(instruction: str | HasForm) -> Form:
+    """The form of an instruction, or of its name."""
+    form = getattr(instruction, "form", None)
+    return form if isinstance(form, Form) else resolve(instruction)  # type: ignore[arg-type] # which says what is wrong
 
 
 @cache
@@ -70,7 +75,7 @@ def _match(reading: Reading) -> Form:
         layouts = ", ".join(dict.fromkeys(".".join(form.layouts) for form in left))
         msg = f"the layout is missing: one of {layouts} is expected"
         raise Misspelt(msg)
-    spaces = left[0].operation.spaces
+    spaces = OPS[reading.op].spaces
     if space and space not in spaces:
         raise Misspelt(_blame(reading, "space", space, [*spaces]))
     return replace(left[0], space=space)
@@ -94,46 +99,132 @@ def _blame(reading: Reading, name: str, choice: Any, allowed: list[Any]) -> str:
     return f"{_written(name, choice)!r} is not a {label} that goes with {beside}: expected {options}"
 
 
+def left_out(text: str) -> tuple[str, ...]:
+    """The words that a legal text leaves out and an assembler wants: none if the text is PTX as it stands.
+
+    >>> left_out("mma.m16n8k16.f32.f16.f16.f32")
+    ('sync', 'aligned', 'row', 'col')
+    """
+    written = Counter(tokens(text))
+    missing = Counter(word.lower() for word in spell(resolve(text)).split(".")) - written
+    return tuple(missing.elements())
+
+
+def out_of_scope(text: str) -> str:
+    """What an instruction is that people ask for and this package does not have; nothing where it may have it."""
+    words = tokens(text)
+    for row in read_table("scope")["out"]:
+        for name in row["names"]:
+            said = ".".join(words[: name.count(".") + 1])
+            if said == name or (name.endswith("*") and said.startswith(name[:-1])):
+                return f"{said} is {row['is']}"
+    return ""
+
+
 def _check_target(text: str, form: Form, target: str) -> None:
-    if target not in targets():
-        raise IllegalInstruction(_short(text), f"unknown target {target!r}; targets are {', '.join(targets())}")
+    name = read_target(target, _short(text)).name
     legal = legal_targets(form)
-    if target not in legal:
-        reason = f"not on target {target!r}; it is legal on {', '.join(legal)}"
-        raise IllegalInstruction(_short(text), reason, lambda: nearest(text, target))
+    if name not in legal:
+        reason = f"not on target {name!r}; it is legal on {', '.join(legal)}"
+        raise IllegalInstruction(_short(text), reason, lambda: nearest(text, name))
+
+
+def arithmetic_arch(form: Form, arch: str) -> str:
+    """The architecture whose arithmetic a target name stands for; refused where the form cannot run."""
+    if not form.is_product:
+        raise IllegalInstruction(spell(form), "it moves registers and computes nothing")
+    target = read_target(arch, spell(form), "arch")
+    able = able_architectures(form)
+    if target.arch not in able:
+        raise IllegalInstruction(spell(form), f"arch {target.name!r} cannot run it; it runs on {', '.join(able)}")
+    return target.arch
+
+
+def able_architectures(form: Form) -> tuple[str, ...]:
+    """The architectures that have a form on at least one of their targets, oldest first."""
+    able = {targets()[target].arch for target in legal_targets(form)}
+    return tuple(arch for arch in architectures() if arch in able)
+
+
+def first_version(form: Form, target: str) -> Version:
+    """The lowest PTX version that knows a form on a target that has it.
+
+    >>> first_version(resolve("mma.m16n8k8.f32.f16.f16.f32"), "sm_75")
+    (6, 5)
+    """
+    table = read_table("versions")
+    versions = [table["target"][target], *(row["version"] for row in table["needs"] if _fits(row, form))]
+    return max(_version(text) for text in versions)
+
+
+def _version(text: str) -> Version:
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _fits(row: dict[str, Any], form: Form) -> bool:
+    """Whether the fields of a form are in the lists of a row; what is no list is no condition."""
+    return all(str(getattr(form, name)) in words for name, words in row.items() if isinstance(words, list))
+
+
+def advice(form: Form) -> str:
+    """What an assembler says about a form that it takes; mostly nothing."""
+    rows = [row for row in read_table("advice")["advice"] if _fits(row, form)]
+    return "; ".join(row["text"].format(since=row["since"]) for row in rows)
 
 
 def check_selector(form: Form, selector: int) -> None:
     """Refuse a sparsity selector that a form does not have, or on which the hardware traps."""
     name = spell(form)
     if not form.is_sparse:
-        raise IllegalInstruction(name, f"selector {selector!r}: only sparse instructions have one")
+        raise IllegalInstruction(name, f"selector {quoted(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
-    legal = range(family.selectors)
-    if selector in family.traps:
-        reason = f"selector {selector} assembles, but the hardware traps on it; legal selectors are {_listed(legal)}"
+    legal = ", ".join(map(str, range(family.selectors)))
+    try:
+        number = -1 if isinstance(selector, bool) else index(selector)
+    except TypeError:
+        number = -1
+    if number in family.traps:
+        reason = f"selector {number} assembles, but the hardware traps on it; legal selectors are {legal}"
         raise IllegalInstruction(name, reason, lambda: (name,))
-    if isinstance(selector, bool) or selector not in legal:
-        reason = f"selector {selector!r} is out of range; legal selectors are {_listed(legal)}"
+    if number not in range(family.selectors):
+        reason = f"selector {quoted(selector)} is out of range; legal selectors are {legal}"
         raise IllegalInstruction(name, reason, lambda: (name,))
-
-
-def _listed(numbers: range) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     """The legal spellings that share most words with a text, on a target if one is given; none if no word is shared."""
-    wanted = _pieces(tokens(text))
+    words = tokens(text)
+    kin = _kin(words[0]) if words else ""
+    if not kin or out_of_scope(text):
+        return ()
+    wanted = _pieces(words)
     scored = []
-    is_sparse = any(word == "sp" or word.startswith("sp::") for word in tokens(text))
+    is_sparse = any(word == "sp" or word.startswith("sp::") for word in words)
     for order, (form, pieces) in enumerate(_form_pieces().items()):
         shared = sum((wanted & pieces).values())
-        if shared and (target is None or target in legal_targets(form)):
+        if shared and form.op.split(".")[0] == kin and (target is None or target in legal_targets(form)):
             # a dense kernel has no use for a sparse instruction, however many words they share
             scored.append((form.is_sparse != is_sparse, -shared, sum(pieces.values()) - shared, order, form))
-    best = sorted(scored)[:NEAREST]
-    return tuple(spell(form) for *_, form in best)
+    best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
+    return tuple(spell(_in_space(form, words)) for form in best)
+
+
+def _kin(word: str) -> str:
+    """The operations that a first word is one of, or is mistyped for; nothing where it is neither."""
+    from difflib import get_close_matches
+
+    known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
+    if word in known:
+        return word
+    if SHAPE.fullmatch(word) or word in WORDS:
+        return "mma"  # a name without its operation
+    return next(iter(get_close_matches(word[:20], known, n=1)), "")
+
+
+def _in_space(form: Form, words: list[str]) -> Form:
+    """The form with the state space of a text, where it may have that."""
+    return next((replace(form, space=space) for space in form.operation.spaces if space in words), form)
 
 
 @cache

@@ -10,8 +10,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from warpfrag.isa.targets import Target, architectures, targets
 from warpfrag.isa.words import OPS, WORDS, Form, HasForm, Shape
 from warpfrag.tables import read_table
 
@@ -22,15 +23,6 @@ __all__ = ["Family", "Form", "HasForm", "Shape", "Target", "architectures", "fam
 __all__ += ["legal_targets", "targets"]
 
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
-
-
-class Target(NamedTuple):
-    """What the assembler calls a GPU; the fields are explained at the top of the table."""
-
-    name: str
-    generation: int
-    arch: str
-    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,21 +133,6 @@ def forms() -> dict[Form, tuple[Family, ...]]:
 def families_of(form: Form) -> tuple[Family, ...]:
     """The families of a form, whatever state space it names."""
     return forms()[form.listed]
-
-
-@cache
-def targets() -> dict[str, Target]:
-    """Every target, oldest first."""
-    rows = read_table("targets")["target"]
-    return {
-        name: Target(name, row["generation"], row["arch"], tuple(row.get("features", ()))) for name, row in rows.items()
-    }
-
-
-@cache
-def architectures() -> tuple[str, ...]:
-    """The names of every arithmetic, oldest first: targets without their suffix."""
-    return tuple(dict.fromkeys(target.arch for target in targets().values()))
 
 
 def legal_targets(form: Form) -> tuple[str, ...]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.names import spell
-from warpfrag.isa.rows import Form, Shape, forms, legal_targets, targets
+from warpfrag.isa.rows import forms, legal_targets
+from warpfrag.isa.targets import read_target
+from warpfrag.isa.words import Form, Shape
 from warpfrag.registry import get
 from warpfrag.wmma.types import BY_FORMAT, ElementType, MatrixLayout, Use
 
@@ -21,10 +23,7 @@ LOAD = "wmma.load"
 
 def base_arch(name: str) -> str:
     """The architecture a target belongs to, sm_90 for sm_90a; an unknown one is refused."""
-    if name not in targets():
-        msg = f"arch: expected one of {', '.join(targets())}; got {name!r}"
-        raise InvalidOperand(msg)
-    return targets()[name].arch
+    return read_target(name, "wmma", "arch").arch
 
 
 @cache

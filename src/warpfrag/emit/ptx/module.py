@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import WarpfragError
+from warpfrag.isa.legality import Version, first_version
 from warpfrag.isa.rows import targets
 from warpfrag.registry import get
-from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warpfrag.instruction import Instruction
 
-Version = tuple[int, int]
 
-
-@cache
 def needed_version(instruction: Instruction, target: str) -> Version:
     """The PTX version that knows an instruction on a target.
 
     >>> needed_version(get("mma.m16n8k16.f32.f16.f16.f32"), "sm_80")
     (7, 0)
     """
-    table = read_table("versions")
-    found = [_parse(table["target"][target])]
-    for row in table["needs"]:
-        fields = {field: words for field, words in row.items() if field != "version"}
-        if all(str(getattr(instruction.form, field)) in words for field, words in fields.items()):
-            found.append(_parse(row["version"]))
-    return max(found)
-
-
-def _parse(text: str) -> Version:
-    major, minor = text.split(".")
-    return int(major), int(minor)
+    return first_version(instruction.form, target)
 
 
 def common_target(instructions: Sequence[Instruction], target: str | None = None) -> str:

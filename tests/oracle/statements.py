@@ -1,0 +1,62 @@
+"""Any text of an instruction as a statement that an assembler can judge, and many of them judged at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oracle.toolkit import assemble
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from warpfrag import Instruction
+
+DECLARED = "{ .reg .b32 r<64>; .reg .b64 p; .reg .f32 f<64>; .reg .f64 d<64>; .reg .b32 stride;"
+CLASSES = {".f32": "f", ".f64": "d"}
+
+
+def with_operands(text: str, instruction: Instruction) -> str:
+    """A text followed by the operands of an instruction."""
+    registers, used = {}, 0
+    for role in ("d", "a", "b", "c", "metadata", "scale_a", "scale_b"):
+        operand = instruction.operands.get(role)
+        if operand is not None:
+            kind = CLASSES.get(operand.ptx_type, "r")
+            registers[role] = ", ".join(f"{kind}{used + reg}" for reg in range(operand.regs))
+            used += operand.regs
+    vectors = {role: f"{{{names}}}" for role, names in registers.items()}
+    does, form = instruction.form.operation.does, instruction.form
+    if does == "transpose":
+        operands = [registers["d"], registers["a"]]
+    elif does == "load":
+        operands = [*vectors.values(), "[p]"]
+    elif does == "store":
+        operands = ["[p]", *vectors.values()]
+    else:
+        operands = [vectors[role] for role in "dabc"]
+        operands += [registers["metadata"], "0"] if form.is_sparse else []
+        operands += [registers["scale_a"], "{0, 0}", registers["scale_b"], "{0, 0}"] if form.block_scale else []
+    if form.is_wmma and does != "multiply":
+        operands.append("stride")
+    return f"{text} {', '.join(operands)};"
+
+
+def judge(statements: Sequence[str], ptxas: Path, target: str, version: tuple[int, int], folder: Path) -> list[bool]:
+    """Which statements an assembler takes: it names the lines it refuses, all of one pass at once."""
+    left = dict(enumerate(statements))
+    module = folder / "judged.ptx"
+    while left:
+        head = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64"]
+        lines = [*head, ".visible .entry judged()", DECLARED, *left.values(), "}"]
+        module.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        owners = dict(enumerate(left, start=len(head) + 3))
+        # for a virtual architecture ptxas reads and checks only: the same verdicts in an eighth of the time
+        complaints = assemble(ptxas, target.replace("sm_", "compute_"), module)
+        if not complaints:
+            break
+        if any(complaint.line not in owners for complaint in complaints):
+            return [False] * len(statements)  # the target is not known, whatever the statements
+        refused = {owners[complaint.line] for complaint in complaints}
+        left = {number: statement for number, statement in left.items() if number not in refused}
+    return [number in left for number in range(len(statements))]
