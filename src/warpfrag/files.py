@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all.
+"""Files: read within bounds, and written whole or not at all.
 
 Every file that warpfrag writes goes through `write_atomically`: the bytes go to a new file in the same folder, which
 then takes the place of the old one. A full disk, an interrupt or a crash leaves the old file as it was.
@@ -29,6 +29,16 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
     """
     with _refusals("write", path):
         _write(Path(path), data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def read_bytes(path: str | PathLike[str], most: int) -> bytes:
+    """What a file holds, refused if it is more than `most` bytes; a pipe is read to its end."""
+    with _refusals("read", path), Path(path).open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        msg = f"cannot read {shown(str(path))}: it has more than {most} bytes"
+        raise UnusableFile(msg)
+    return content
 
 
 def check_writable(path: str | PathLike[str]) -> None:

@@ -155,4 +155,4 @@ def test_bad_codes_are_refused(refused, tmp_path):
     path.write_text("0 " * 128, encoding="utf-8")
 
     assert "metadata code 0000 repeats a position" in refused("where", SPARSE, "a", 9, 12, "--codes", path)
-    assert "no such file" in refused("where", SPARSE, "a", 9, 12, "--codes", tmp_path / "missing.txt")
+    assert "No such file" in refused("where", SPARSE, "a", 9, 12, "--codes", tmp_path / "missing.txt")

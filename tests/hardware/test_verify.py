@@ -21,10 +21,10 @@ from warpfrag.emit.statement import choices, raw_name
 from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware import worker as worker_module
 from warpfrag.hardware.device import NoGpu
-from warpfrag.hardware.operands import classes, random_codes, random_words
 from warpfrag.hardware.tiles import tiles
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
+from warpfrag.samples import classes, random_codes, random_words
 from warpfrag.vectors import vectors
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

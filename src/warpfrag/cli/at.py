@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import instruction_argument, json_option, operand_argument, target_option, verb
+from warpfrag.cli.command import instruction_argument, integer, json_option, operand_argument, target_option, verb
 from warpfrag.cli.output import heading, notes, say_json, say_table
 from warpfrag.cli.view import view
 from warpfrag.layout import Place
@@ -19,9 +19,9 @@ from warpfrag.registry import get
 )
 @instruction_argument
 @operand_argument
-@click.argument("lane", type=int)
-@click.argument("reg", type=int, required=False)
-@click.argument("slot", type=int, required=False)
+@click.argument("lane", type=integer())
+@click.argument("reg", type=integer(), required=False)
+@click.argument("slot", type=integer(), required=False)
 @target_option
 @json_option
 def command(

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.cli.command import json_option, verb
-from warpfrag.cli.output import say, say_json
-from warpfrag.cli.progress import progress
+from warpfrag.cli.output import NO, Progress, say, say_json
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, forms
@@ -24,7 +23,7 @@ LABEL_WIDTH = 58
 @click.option("--only", metavar="TEXT", default="", help="Only instructions of this name, or whose name contains this.")
 @json_option
 def command(only: str, *, as_json: bool) -> int:
-    """Run every captured case and compare every code with what the GPU gave; exit code 1 if one differs."""
+    """Run every captured case and compare every code with what the GPU gave; exit status 1 if one differs."""
     from warpfrag.captured import captures
 
     total = differing = 0
@@ -39,13 +38,14 @@ def command(only: str, *, as_json: bool) -> int:
                 grouped.setdefault(_label(forms()[get(case.instruction).form][0]), []).append(case)
         if grouped and not as_json:
             say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
-        with progress("checking", lines=False) as show:
+        with Progress() as progress:
             for number, (label, cases) in enumerate(grouped.items()):
-                show(number, len(grouped), label)
+                progress.show(number, len(grouped), label)
                 tiles = sum(len(case.d) for case in cases)
                 wrong = sum(_differing_tiles(case, about["arch"]) for case in cases)
                 total, differing = total + tiles, differing + wrong
                 lines.append({"family": label, "arch": about["arch"], "cases": tiles, "differing": wrong})
+                progress.clear()
                 if not as_json:
                     say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
@@ -56,7 +56,7 @@ def command(only: str, *, as_json: bool) -> int:
         say_json("check", {"families": lines, "cases": total, "differing": differing})
     else:
         say(f"{total} cases, {'every code equal' if not differing else f'{differing} cases differ'}")
-    return 1 if differing else 0
+    return NO if differing else 0
 
 
 def _named(text: str, names: set[str]) -> set[str]:

@@ -9,6 +9,7 @@ import click
 from warpfrag.cli.command import (
     choice_options,
     instruction_argument,
+    integer,
     json_option,
     operand_argument,
     target_option,
@@ -30,8 +31,8 @@ from warpfrag.registry import get
 )
 @instruction_argument
 @operand_argument
-@click.argument("row", type=int)
-@click.argument("col", type=int, required=False)
+@click.argument("row", type=integer())
+@click.argument("col", type=integer(), required=False)
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
 @click.option("--codes", metavar="FILE", help="Metadata codes, rows by chunks: find a logical column exactly.")
@@ -112,9 +113,10 @@ def _sparse(shown: View, position: list[int]) -> SparseOperand:
 
 def _exact(shown: View, sparse: SparseOperand, position: list[int], file: str) -> list[Holder]:
     """The holder of an element of the full A under the metadata codes of a file; none where it is not stored."""
-    from warpfrag.cli.matrices import read_matrix
+    from warpfrag.cli.matrices import read_codes
 
-    codes = read_matrix(file, shown.instruction.metadata.shape)
+    metadata = shown.instruction.metadata
+    codes = read_codes(file, metadata.format, metadata.shape, raw=True)
     return [Holder(shown.record(place)) for place in sparse.where(row=position[0], col=position[1], codes=codes)]
 
 

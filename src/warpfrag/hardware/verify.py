@@ -10,11 +10,11 @@ import numpy as np
 from warpfrag.captured.files import write_capture
 from warpfrag.emit.statement import choices
 from warpfrag.errors import InvalidOperand, NotModelled
-from warpfrag.hardware.operands import classes, random_words
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
 from warpfrag.hardware.worker import Worker
 from warpfrag.instruction import Instruction
 from warpfrag.registry import find, get
+from warpfrag.samples import classes, random_words
 from warpfrag.vectors import check_product, check_seed, vectors
 
 if TYPE_CHECKING:
