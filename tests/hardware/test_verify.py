@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.captured.files import open_capture
+from warpfrag.captured.capture import open_capture
 from warpfrag.cli import main
 from warpfrag.codes import from_codes
 from warpfrag.emit import emit

@@ -8,13 +8,14 @@ import click
 
 from warpfrag.cli.command import json_option, verb
 from warpfrag.cli.output import NO, Progress, say, say_json
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import WarpfragError, shown
 from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, forms
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.captured import Case
+    from warpfrag.isa.rows import Form
 
 LABEL_WIDTH = 58
 
@@ -31,11 +32,8 @@ def command(only: str, *, as_json: bool) -> int:
     for capture in captures():
         about = capture.about
         grouped: dict[str, list[Case]] = {}
-        captured = [*capture.cases()]
-        named = _named(only, {case.instruction for case in captured})
-        for case in captured:
-            if case.instruction in named:
-                grouped.setdefault(_label(forms()[get(case.instruction).form][0]), []).append(case)
+        for case in capture.cases(_named(only, capture.instructions)):
+            grouped.setdefault(_label(forms()[get(case.instruction).form][0]), []).append(case)
         if grouped and not as_json:
             say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
         with Progress() as progress:
@@ -50,7 +48,7 @@ def command(only: str, *, as_json: bool) -> int:
                     say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         near = "; ".join(nearest(only))
-        msg = f"no captured instruction contains {only!r}" + (f"; legal names near it: {near}" if near else "")
+        msg = f"no captured instruction contains {shown(only)}" + (f"; legal names near it: {near}" if near else "")
         raise click.UsageError(msg)
     if as_json:
         say_json("check", {"families": lines, "cases": total, "differing": differing})
@@ -59,14 +57,14 @@ def command(only: str, *, as_json: bool) -> int:
     return NO if differing else 0
 
 
-def _named(text: str, names: set[str]) -> set[str]:
+def _named(text: str, known: dict[str, Form]) -> set[str]:
     """The names that a text means: that of one instruction, else those that contain it, else its words in order."""
     try:
         meant = get(text).form
     except WarpfragError:
-        containing = {name for name in names if text in name}
-        return containing or {name for name in names if _in_order(text.split("."), name.split("."))}
-    return {name for name in names if get(name).form == meant}
+        containing = {name for name in known if text in name}
+        return containing or {name for name in known if _in_order(text.split("."), name.split("."))}
+    return {name for name, form in known.items() if form == meant}
 
 
 def _in_order(words: list[str], others: list[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.captured.files import write_capture
+from warpfrag.captured.capture import write_capture
 from warpfrag.emit.statement import choices
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
