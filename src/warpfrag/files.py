@@ -56,7 +56,7 @@ def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
     """Turn what the operating system refuses into one sentence."""
     try:
         yield
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, a text that is no Unicode
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path, text that is no Unicode; a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         msg = f"cannot {verb} {shown(str(path))}: {reason}"
         raise UnusableFile(msg) from None

@@ -159,14 +159,21 @@ def test_a_capture_can_be_read_back_and_counts_as_evidence(gpu: type[Pretended],
     assert len(keys) == 12  # f16 A is shared by three kernels; selector 1 draws its own
 
 
-def test_no_case_is_refused():
-    with pytest.raises(wf.InvalidOperand, match="cases is at least 1, got 0"):
-        verify(F16, cases=0)
-
-
-def test_a_negative_seed_is_refused():
-    with pytest.raises(wf.InvalidOperand, match="^seed is an integer, at least 0, got -1$"):
-        verify(F16, seed=-1)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cases": 0}, "cases is an integer, at least 1, got 0"),
+        ({"cases": "many"}, "cases is an integer, at least 1, got 'many'"),
+        ({"device": -1}, "device is an integer, at least 0, got -1"),
+        ({"seed": -1}, "seed is an integer, at least 0, got -1"),
+        ({"capture": "mine.txt"}, "a capture is a file in .npz, got 'mine.txt'"),
+        ({"instructions": 3}, "expected the name of an instruction, or several, got 3"),
+        ({"instructions": [3]}, "expected PTX text, got a int"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_the_gpu_is_opened(given, message):
+    with pytest.raises(wf.WarpfragError, match=re.escape(message)):
+        verify(**{"instructions": F16, **given})
 
 
 @pytest.mark.parametrize("name", ["ldmatrix.m8n8.x4.b16", "wmma.load.a.row.m16n16k16.f16"])

@@ -25,6 +25,7 @@ from warpfrag.isa.legality import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
+    from os import PathLike
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -104,7 +105,9 @@ def open_capture(path: Path) -> Capture:
     return Capture(path, about, arrays)
 
 
-def write_capture(path: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint32]]) -> None:
+def write_capture(
+    path: str | PathLike[str], about: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint32]]
+) -> None:
     """Write a capture file; `about` has device, arch, driver, assembler and entries."""
     text = json.dumps({"schema": 1, **about}).encode("utf-8")
     packed: dict[str, Any] = {"about": np.frombuffer(text, np.uint8), **arrays}

@@ -87,9 +87,9 @@ class Commands(Spoken, click.Group):
         if verb not in VERBS and not verb.startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(verb.lower(), VERBS, n=1)
+            near = get_close_matches(verb.lower()[:20], VERBS, n=1)
             hint = f"the nearest is {near[0]!r}" if near else f"the verbs are {', '.join(VERBS)}"
-            msg = f"there is no verb {verb!r}: {hint}"
+            msg = f"there is no verb {shown(verb)}: {hint}"
             raise click.UsageError(msg)
         return super().resolve_command(ctx, args)
 

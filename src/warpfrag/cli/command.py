@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from warpfrag.cli.output import say
 from warpfrag.errors import WarpfragError, shown
@@ -130,6 +131,11 @@ def complete_target(_context: click.Context, _parameter: click.Parameter, start:
     return _beginning(targets(), start)
 
 
+def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """The shell's own way to complete names of files."""
+    return [CompletionItem(start, type="file")]
+
+
 def _beginning(words: Iterable[str], start: str) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(start.lower())]
 
@@ -166,6 +172,16 @@ def arch_option(function: Function) -> Function:
         help="Whose arithmetic.",
     )
     return option(function)
+
+
+def file_argument(function: Function) -> Function:
+    """The argument FILE, stdin without it."""
+    return click.argument("file", default="-", metavar="[FILE|-]", shell_complete=complete_file)(function)
+
+
+def file_option(*names: str, saying: str) -> Callable[[Function], Function]:
+    """An option that names a file. It stays text: whoever opens the file says what is wrong with it."""
+    return click.option(*names, metavar="FILE", shell_complete=complete_file, help=saying)
 
 
 def json_option(function: Function) -> Function:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from warpfrag.cli.command import choice_options, complete_instruction, complete_operand, target_option, verb
+from warpfrag.cli.command import (
+    choice_options,
+    complete_instruction,
+    complete_operand,
+    file_option,
+    target_option,
+    verb,
+)
 from warpfrag.cli.output import TERMINAL, say, writing
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
@@ -44,7 +51,7 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
 )
 @click.argument("name", metavar="[INSTRUCTION]", required=False, shell_complete=complete_instruction)
 @click.argument("operand", metavar="[OPERAND]", required=False, shell_complete=complete_operand)
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="A name in .svg, .png or .txt.")
+@file_option("-o", "--output", saying="A name in .svg, .png or .txt.")
 @click.option("--view", type=click.Choice(VIEWS), help="Left out, the most telling one.")
 @click.option("--figure", metavar="N", help="A figure of the PTX ISA by its number, instead of an instruction.")
 @click.option("--rows", metavar="A-B", callback=read_range, help="Only these rows of the matrix.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import complete_instruction, json_option, target_option_saying, verb
+from warpfrag.cli.command import complete_instruction, file_option, json_option, target_option_saying, verb
 from warpfrag.cli.output import say, say_json
 from warpfrag.emit import TONGUES, emit
 from warpfrag.files import write_atomically
@@ -19,7 +19,7 @@ from warpfrag.registry import get
 @click.argument("names", metavar="INSTRUCTION...", nargs=-1, required=True, shell_complete=complete_instruction)
 @click.option("--lang", type=click.Choice(TONGUES), default="cuda", show_default=True, help="In which tongue.")
 @target_option_saying("Refuse what this target does not accept; use all it has.")
-@click.option("-o", "--output", metavar="FILE", help="Write the unit to a file.")
+@file_option("-o", "--output", saying="Write the unit to a file.")
 @json_option
 def command(names: tuple[str, ...], lang: str, target: str | None, output: str | None, *, as_json: bool) -> None:
     """One translation unit with everything that instructions need around them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import integer, verb
+from warpfrag.cli.command import file_option, integer, verb
 from warpfrag.cli.output import flush, say
 from warpfrag.files import write_atomically
 
@@ -13,7 +13,7 @@ from warpfrag.files import write_atomically
     "warpfrag explore -o explorer.html     # one file: open it in a browser",
     "warpfrag explore --serve              # or look at it under an address of this machine",
 )
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the page to a file.")
+@file_option("-o", "--output", saying="Write the page to a file.")
 @click.option("--serve", is_flag=True, help="Serve the page on 127.0.0.1, until interrupted.")
 @click.option("--port", type=integer(0, 65535), help="The port of --serve; any free one if left out.")
 def command(*, output: str | None, serve: bool, port: int | None) -> None:

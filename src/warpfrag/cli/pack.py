@@ -8,6 +8,7 @@ import click
 
 from warpfrag.cli.command import (
     choice_options,
+    file_argument,
     instruction_argument,
     json_option,
     operand_argument,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 @instruction_argument
 @operand_argument
-@click.argument("file", default="-", metavar="[FILE|-]")
+@file_argument
 @click.option("--raw", is_flag=True, help="The numbers are codes, not values.")
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."

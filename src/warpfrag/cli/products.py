@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import CHOICES, instruction_argument, integer, json_option, target_option, verb
+from warpfrag.cli.command import CHOICES, file_option, instruction_argument, integer, json_option, target_option, verb
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Record, bits_text, view
 from warpfrag.errors import InvalidOperand
@@ -30,9 +30,7 @@ Term = dict[str, Any]
 @click.argument("col", type=integer())
 @click.option("--mma", type=integer(), metavar="N", help=CHOICES["mma"] + " All without it.")
 @click.option("--selector", type=integer(), metavar="N", help=CHOICES["selector"] + " 0 without it.")
-@click.option(
-    "--codes", metavar="FILE", help="Metadata codes, rows by chunks: show which column of A each stored one is."
-)
+@file_option("--codes", saying="Metadata codes, rows by chunks: show which column of A each stored one is.")
 @click.option("--byte-id", nargs=2, type=integer(), metavar="A B", help="Byte ids of the scales. 0 0 without it.")
 @click.option("--thread-id", nargs=2, type=integer(), metavar="A B", help="Thread ids of the scales. 0 0 without it.")
 @target_option

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from warpfrag.cli.command import arch_option, choice_options, instruction_argument, integer, json_option, verb
+from warpfrag.cli.command import (
+    arch_option,
+    choice_options,
+    file_option,
+    instruction_argument,
+    integer,
+    json_option,
+    verb,
+)
 from warpfrag.cli.matrices import code_text, codes_of, read_source, short_text, value_text
 from warpfrag.cli.output import heading, say, say_json, say_table, wrapped
 from warpfrag.errors import InvalidOperand, shown
@@ -41,15 +49,14 @@ ROUNDINGS = {
     "warpfrag run mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89",
 )
 @instruction_argument
-@click.option(
+@file_option(
     "--a",
-    metavar="FILE",
-    help="A: a matrix (sparse: full and thinned) as text or .npy, or registers as .npy, uint32 (32, words).",
+    saying="A: a matrix (sparse: full and thinned) as text or .npy, or registers as .npy, uint32 (32, words).",
 )
-@click.option("--b", metavar="FILE", help="B, likewise.")
-@click.option("--c", metavar="FILE", help="C, likewise; zero if only other files are given.")
-@click.option("--scale-a", metavar="FILE", help="Scale factors of A, likewise.")
-@click.option("--scale-b", metavar="FILE", help="Scale factors of B, likewise.")
+@file_option("--b", saying="B, likewise.")
+@file_option("--c", saying="C, likewise; zero if only other files are given.")
+@file_option("--scale-a", saying="Scale factors of A, likewise.")
+@file_option("--scale-b", saying="Scale factors of B, likewise.")
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )

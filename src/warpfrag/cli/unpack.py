@@ -9,6 +9,7 @@ import click
 
 from warpfrag.cli.command import (
     choice_options,
+    file_argument,
     instruction_argument,
     json_option,
     operand_argument,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 @instruction_argument
 @operand_argument
-@click.argument("file", default="-", metavar="[FILE|-]")
+@file_argument
 @click.option("--raw", is_flag=True, help="Print codes in hex, not values.")
 @click.option("--exact", is_flag=True, help="Print every digit of a value.")
 @click.option("--strict", is_flag=True, help="Refuse copies of one element that differ (wmma).")

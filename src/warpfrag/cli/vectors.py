@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import arch_option, instruction_argument, integer, json_option, verb
+from warpfrag.cli.command import arch_option, file_option, instruction_argument, integer, json_option, verb
 from warpfrag.cli.output import NO, heading, say, say_json, wrapped, writing
 
 
@@ -16,7 +16,7 @@ from warpfrag.cli.output import NO, heading, say, say_json, wrapped, writing
 @instruction_argument
 @arch_option
 @click.option("--seed", type=integer(least=0), default=1, show_default=True, help="Seed of the operands.")
-@click.option("-o", "--output", metavar="FILE", help="Write them: .npz, .json, or a C++ header .h, .hpp, .cuh.")
+@file_option("-o", "--output", saying="Write them: .npz, .json, or a C++ header .h, .hpp, .cuh.")
 @click.option("--self-check", "check", is_flag=True, help="Make every simple mistake and see that it is caught.")
 @json_option
 def command(name: str, arch: str, seed: int, output: str | None, *, check: bool, as_json: bool) -> int:

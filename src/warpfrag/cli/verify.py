@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.cli.command import complete_instruction, integer, json_option, verb
+from warpfrag.cli.command import complete_instruction, file_option, integer, json_option, verb
 from warpfrag.cli.output import NO, Progress, say, say_json
 from warpfrag.files import check_writable, write_atomically
 
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", default=0, type=integer(least=0), show_default=True, help="Seed of the operands.")
 @click.option("--device", default=0, type=integer(0, 1000), show_default=True, help="Which GPU.")
-@click.option("--capture", type=click.Path(path_type=Path), help="Write operands and results, for `warpfrag check`.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write the report as Markdown.")
+@file_option("--capture", saying="Write operands and results, for `warpfrag check`.")
+@file_option("--report", saying="Write the report as Markdown.")
 @json_option
 def command(
     names: tuple[str, ...],
     cases: int,
     seed: int,
     device: int,
-    capture: Path | None,
-    report: Path | None,
+    capture: str | None,
+    report: str | None,
     *,
     as_json: bool,
 ) -> int:

@@ -9,6 +9,7 @@ import click
 
 from warpfrag.cli.command import (
     choice_options,
+    file_option,
     instruction_argument,
     integer,
     json_option,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 @click.argument("col", type=integer(), required=False)
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
-@click.option("--codes", metavar="FILE", help="Metadata codes, rows by chunks: find a logical column exactly.")
+@file_option("--codes", saying="Metadata codes, rows by chunks: find a logical column exactly.")
 @target_option
 @json_option
 def command(
