@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from facts import captured_gpus, evidence_by_architecture, facts
 
 from warpfrag.cli import VERBS
+from warpfrag.cli.output import STATUSES
 from warpfrag.formats import FORMATS, Format
 from warpfrag.isa.rows import targets
 from warpfrag.tables import read_table
@@ -167,6 +168,11 @@ def verbs_table() -> str:
     return markdown_table(["verb", "what it answers"], [[f"`warpfrag {verb}`", text] for verb, text in VERBS.items()])
 
 
+def statuses_table() -> str:
+    """What the exit status of the command means."""
+    return markdown_table(["status", "meaning"], STATUSES.items())
+
+
 def json_tables() -> str:
     """Every answer in JSON, key by key, from schema.json."""
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]
@@ -211,6 +217,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "formats": formats_table,
     "sparsity": sparsity_table,
     "verbs": verbs_table,
+    "statuses": statuses_table,
     "json": json_tables,
 }
 

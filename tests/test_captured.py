@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,14 +11,15 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.captured import Case, captures, load_cases
-from warpfrag.captured.folders import HERE, VARIABLE
-from warpfrag.captured.index import INDEX
+from warpfrag.captured.index import HERE, INDEX, VARIABLE
 from warpfrag.captured.write_index import count, write
+from warpfrag.cli import main
+from warpfrag.errors import UnusableFile
 
 CASES: dict[str, list[tuple[str, Case]]] = {}
-for capture in captures():
-    for case in capture.cases():
-        CASES.setdefault(case.instruction, []).append((capture.about["arch"], case))
+for known in captures():
+    for case in known.cases():
+        CASES.setdefault(case.instruction, []).append((known.about["arch"], case))
 
 
 def test_there_are_captures_to_compare_with():
@@ -51,7 +53,7 @@ def test_load_cases_finds_every_spelling_of_an_instruction():
 
 
 def test_a_folder_of_ones_own_counts_as_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from warpfrag.captured.files import write_capture
+    from warpfrag.captured.capture import write_capture
 
     mma = wf.get("mma.m16n8k16.s32.s8.s8.s32")
     assert mma.evidence("sm_80").level == "specified"
@@ -78,9 +80,95 @@ def test_evidence_of_an_unknown_architecture_is_refused():
         wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm90")
 
 
-def test_a_capture_without_entries_is_refused(tmp_path: Path):
-    from warpfrag.captured.files import open_capture, write_capture
+ABOUT = {"device": "GPU", "arch": "sm_80", "driver": "1", "assembler": "ptxas"}
+INTEGERS = wf.get("mma.m16n8k16.s32.s8.s8.s32")
 
-    write_capture(tmp_path / "empty.npz", {"entries": []}, {})
-    with pytest.raises(ValueError, match="capture empty.npz has no entries"):
-        open_capture(tmp_path / "empty.npz")
+
+def capture(**changed: object) -> dict[str, object]:
+    """The arrays of a sound capture of one instruction, with some of them, or its entry, changed."""
+    arrays = {role: np.zeros((3, 32, operand.words), np.uint32) for role, operand in INTEGERS.operands.items()}
+    entry = {"instruction": INTEGERS.name, "selector": None, "classes": {"bits": {role: role for role in arrays}}}
+    entries = changed.pop("entries", [entry | changed.pop("entry", {})])
+    about = json.dumps(ABOUT | {"entries": entries} | changed.pop("about", {})).encode()
+    return {"about": np.frombuffer(about, np.uint8), **arrays, **changed}
+
+
+def saved(arrays: dict[str, object]) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+SOUND = saved(capture())
+DAMAGED = {
+    "empty": b"",
+    "text": b"hello",
+    "cut off": SOUND[:-200],
+    "no archive": io.BytesIO().getvalue() + b"PK\x03\x04" + bytes(100),
+    "flipped": SOUND.replace(b"NUMPY", b"NUMPI"),
+    "without about": saved({"a": np.zeros(3)}),
+    "about of another kind": saved({"about": np.zeros(3)}),
+    "about is no object": saved({"about": np.frombuffer(b"[1]", np.uint8)}),
+    "about is a nest": saved({"about": np.frombuffer(b"[" * 100_000, np.uint8)}),
+    "no entries": saved(capture(entries=[])),
+    "entries of another kind": saved(capture(entries=[3])),
+    "entries as a text": saved(capture(entries="mma")),
+    "no such instruction": saved(capture(entry={"instruction": "mma.x"})),
+    "instruction of another kind": saved(capture(entry={"instruction": [1]})),
+    "classes of another kind": saved(capture(entry={"classes": 3})),
+    "no such role": saved(capture(entry={"classes": {"bits": {"x": "a"}}})),
+    "no such array": saved(capture(entry={"classes": {"bits": dict.fromkeys("abcd", "x")}})),
+    "no result": saved(capture(entry={"classes": {"bits": dict.fromkeys("abc", "a")}})),
+    "dtype": saved(capture(d=np.zeros((3, 32, 4)))),
+    "shape": saved(capture(d=np.zeros((3, 31, 4), np.uint32))),
+    "scalar": saved(capture(d=np.uint32(3))),
+    "unlike lengths": saved(capture(d=np.zeros((4, 32, 4), np.uint32))),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_capture_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    (tmp_path / "mine.npz").write_bytes(DAMAGED[name])
+    with pytest.raises(UnusableFile, match="mine.npz' is not a capture as `warpfrag verify --capture` writes it: "):
+        count(tmp_path)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert main(["check", "--only", INTEGERS.name]) == 2
+    assert "mine.npz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("d", "status"), [(0, 0), (1, 1)])
+def test_a_capture_of_ones_own_is_compared(d: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "mine.npz").write_bytes(saved(capture(d=np.full((3, 32, 4), d, np.uint32))))
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert main(["check", "--only", INTEGERS.name]) == status
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *[
+            "",
+            "{",
+            "[]",
+            "3",
+            "\udcff",
+            "[" * 100_000,
+            '{"captures": 3}',
+            '{"captures": [{}]}',
+            '{"captures": {"a": 1}}',
+        ],
+        *['{"captures": [{"cases": 3}]}', json.dumps({"captures": [{**ABOUT, "cases": {"mma": "many"}}]})],
+    ],
+)
+def test_a_damaged_index_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / INDEX).write_bytes(text.encode("utf-8", "surrogateescape"))
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(UnusableFile, match="index.json' is not an index of captures, which `python -m .* writes: "):
+        INTEGERS.evidence("sm_80")
+
+
+def test_an_index_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / INDEX).mkdir()
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(UnusableFile, match="cannot read .*index.json': Is a directory"):
+        INTEGERS.evidence("sm_80")

@@ -32,24 +32,6 @@ def shown(given: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
 
 
-def quoted(entry: object, most: int = 80) -> str:
-    """What a user gave, as a message quotes it: on one line, without control characters, cut where it is long.
-
-    >>> quoted("x" * 200, most=5)
-    "'xxxxx'..."
-    """
-    if isinstance(entry, str):
-        return repr(entry) if len(entry) <= most else f"{entry[:most]!r}..."
-    from reprlib import Repr
-
-    short = Repr()
-    short.maxother = short.maxstring = short.maxlong = most
-    try:
-        return " ".join(short.repr(entry).split())
-    except Exception:  # noqa: BLE001 (a number of too many digits, or whatever a foreign object does)
-        return f"a {type(entry).__name__}"
-
-
 class WarpfragError(ValueError):
     """Root of all errors raised on purpose by warpfrag."""
 

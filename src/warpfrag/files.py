@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all.
+"""Files: read within bounds, and written whole or not at all.
 
 Every file that warpfrag writes goes through `write_atomically`: the bytes go to a new file in the same folder, which
 then takes the place of the old one. A full disk, an interrupt or a crash leaves the old file as it was.
@@ -31,6 +31,16 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
         _write(Path(path), data.encode("utf-8") if isinstance(data, str) else data)
 
 
+def read_bytes(path: str | PathLike[str], most: int) -> bytes:
+    """What a file holds, refused if it is more than `most` bytes; a pipe is read to its end."""
+    with _refusals("read", path), Path(path).open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        msg = f"cannot read {shown(str(path))}: it has more than {most} bytes"
+        raise UnusableFile(msg)
+    return content
+
+
 def check_writable(path: str | PathLike[str]) -> None:
     """Refuse a path that cannot be written, before the work whose result would go there; nothing is left behind."""
     with _refusals("write", path):
@@ -46,7 +56,7 @@ def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
     """Turn what the operating system refuses into one sentence."""
     try:
         yield
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, a text that is no Unicode
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path, text that is no Unicode; a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         msg = f"cannot {verb} {shown(str(path))}: {reason}"
         raise UnusableFile(msg) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import IllegalInstruction, quoted
+from warpfrag.errors import IllegalInstruction, shown
 from warpfrag.instruction import Instruction, instruction_of
 from warpfrag.isa.legality import check_selector, resolve
 from warpfrag.isa.names import head
@@ -55,10 +55,10 @@ def find(
     for field, choice in asked.items():
         _check_answer(field, choice, (str(getattr(form, field)) for form in forms()))
     if not (sparse is None or isinstance(sparse, bool)):
-        question = f"find(sparse={quoted(sparse)})"
+        question = f"find(sparse={shown(sparse)})"
         raise IllegalInstruction(question, "sparse is True, False or None")
     if target is not None:
-        target = read_target(target, f"find(target={quoted(target)})").name
+        target = read_target(target, f"find(target={shown(target)})").name
     return [
         instruction_of(form, _fragment_arch(form, target))
         for form in forms()
@@ -77,10 +77,10 @@ def _get(name: str, target: str | None) -> Instruction:
 def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
     """A shape as PTX writes it."""
     if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
-        return next((str(form.shape) for form in forms() if form.shape == Shape(*shape)), quoted(shape))
+        return next((str(form.shape) for form in forms() if form.shape == Shape(*shape)), shown(shape))
     if shape is None or isinstance(shape, str):
         return shape
-    question = f"find(shape={quoted(shape)})"
+    question = f"find(shape={shown(shape)})"
     raise IllegalInstruction(question, "expected a text such as 'm16n8k16' or a tuple such as (16, 8, 16)")
 
 
@@ -88,7 +88,7 @@ def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
     """Refuse a question that no instruction can answer: it is a typing error more often than not."""
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
-        question = f"find({field}={quoted(choice)})"
+        question = f"find({field}={shown(choice)})"
         raise IllegalInstruction(question, f"no instruction has it; {field} is one of {', '.join(known)}")
 
 

@@ -91,6 +91,21 @@ def test_at_a_scale_word_counts_byte_ids_in_bytes(run):
     ]
 
 
+def test_of_a_lane_whose_address_is_not_read_nothing_is_said_but_that(run, refused):
+    name = "ldmatrix.m8n8.x2.b16"
+    note = "the addresses of lanes 16 to 31 are not read"
+    answer = run("at", name, "addresses", 20)
+
+    assert answer.code == 0
+    assert answer.lines[1:] == ["", f"note: {note}"]
+    found = run("at", name, "addresses", 20, "--json").json
+    assert (found["elements"], found["notes"]) == ([], [note])
+    assert run("at", name, "addresses", 5, "--json").json["notes"] == [note]
+    assert run("at", "ldmatrix.m8n8.x4.b16", "addresses", 20, "--json").json["notes"] == []
+    assert refused("at", name, "addresses", 32) == "lane is 0..31, got 32"
+    assert refused("at", name, "addresses", 20, 1) == "reg is 0..0, got 1"
+
+
 def test_at_the_addresses_of_ldmatrix(run):
     assert run("at", "ldmatrix.m8n8.x4.b16", "addresses", 9).lines[1:] == ["lane  matrix  row", "   9       1    1"]
 

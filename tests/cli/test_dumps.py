@@ -80,11 +80,11 @@ def test_a_line_per_register_must_be_said():
     ("text", "message"),
     [
         ("", "expected a dump of 32 lanes of 4 words, got no hex numbers"),
-        ("lane 32: 0x0", "line 1: a lane is 0..31, got 32"),
+        ("lane 32: 0x0", "line 1: a lane is 0..31, got '32'"),
         ("0 0\nhello", "line 2: 'hello' is not a hex number"),
         ("1.5 2.5", "line 1: '1.5' is not a hex number"),
         ("-1", "line 1: '-1' is not a hex number"),
-        ("1234567890", "line 1: 1234567890 has more than 32 bits; words are hex"),
+        ("1234567890", "line 1: '1234567890' has more than 32 bits; words are hex"),
         ("0x1ffffffff", "has more than 32 bits"),
         ("0 " * 127, "expected 128 words, 4 in each of 32 lines or all in one stream, got 127"),
         ("0 0 0 0\n" * 31 + "0 0 0", "got 3 in line 32"),
@@ -109,3 +109,38 @@ def test_a_register_called_t3_is_no_lane():
 def test_leading_zeros_do_not_matter():
     assert parse_dump("00000000000000ff " * 32, 1) == [[255]] * 32
     assert parse_dump("00000001000000ff " * 32, 2, wide=True) == [[255, 1]] * 32
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lane" + " " * 100_000,
+        "lane " * 50_000,
+        "lane=" + "[" * 100_000,
+        "thread (" + "0," * 100_000,
+        "tid" + " ," * 100_000 + "x",
+        "a" * 200_000,
+        "a." * 100_000,
+        "%" * 200_000,
+        "_[" + "0" * 200_000,
+        "T" + "0" * 200_000 + " x",
+        "(" + " " * 200_000 + "x",
+        "0x" + "0" * 200_000 + "ug",
+        "/" * 200_001,
+        "9" * 200_000 + ":",
+        "lane " + "9" * 5_000 + ": 0",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_no_text_takes_longer_than_its_length(text):
+    """Each of these, or a shorter one like it, once took minutes; a pattern that tries twice would hang here."""
+    with pytest.raises(InvalidOperand) as caught:
+        parse_dump(text, 4)
+
+    assert len(str(caught.value)) < 500
+
+
+def test_a_lane_is_told_from_words_behind_it():
+    assert parse_dump("\n".join(f"lane {lane} {lane:x} 2" for lane in range(32)), 2)[31] == [31, 2]
+    assert parse_dump("\n".join(f"thread ({lane}, 0, 0), 5 2" for lane in range(32)), 2)[31] == [5, 2]
+    assert parse_dump("\n".join(f"lane {lane}, 5 2" for lane in range(32)), 2)[31] == [5, 2]

@@ -178,10 +178,14 @@ def test_the_two_words_of_an_f64_register_may_be_given_as_one(run):
         ("a", "", "stdin: expected 16\N{MULTIPLICATION SIGN}32 numbers, 512 in all, got 0"),
         ("a", "1 2 3", "stdin: expected 16\N{MULTIPLICATION SIGN}32 numbers, 512 in all, got 3"),
         ("b", "1 " * 32 + "\n" + "1 " * 224, "8 in each line, got 32 in line 1"),
-        ("a", "nan " + "0 " * 511, "element (0, 0) is nan"),
-        ("a", "0 300 " + "0 " * 510, "element (0, 1) is 300"),
-        ("a", "0.5 " + "0 " * 511, "element (0, 0) is 0.5"),
-        ("a", str(1 << 70) + " 0" * 511, "an integer has at most 64 bits"),
+        ("a", "nan " + "0 " * 511, "element (0, 0) is 'nan'"),
+        ("a", "0 300 " + "0 " * 510, "element (0, 1) is '300', but s8 holds the integers -128..127"),
+        (
+            "a",
+            "0.5 " + "0 " * 511,
+            "element (0, 0) is '0.5', but that is not exact in s8; --rounding rne takes the nearest value",
+        ),
+        ("a", str(1 << 70) + " 0" * 511, "element (0, 0) is '1180591620717411303424'"),
         ("a", b"\xff\xfe", "stdin is neither text in UTF-8 nor .npy"),
         ("a", b"\x93NUMPY", "stdin is not an array of numbers"),
     ],
@@ -193,15 +197,15 @@ def test_a_bad_matrix_is_refused(refused, operand, stdin, message):
 def test_an_inexact_value_is_refused_unless_rounded(run, refused):
     stdin = "0.1 " + "0 " * 255
 
-    assert 'is 0.1, but that is not exact in f16; rounding="rne"' in refused("pack", NAME, "a", stdin=stdin)
+    assert "is '0.1', but that is not exact in f16; --rounding rne" in refused("pack", NAME, "a", stdin=stdin)
     assert words_of(run("pack", NAME, "a", "--rounding", "rne", stdin=stdin))[0, 0] == 0x2E66
 
 
 def test_files_that_cannot_be_read_are_refused(refused, tmp_path):
     missing, folder = str(tmp_path / "missing.txt"), str(tmp_path)
 
-    assert refused("pack", NAME, "a", missing) == f"cannot read {missing!r}: no such file or directory"
-    assert refused("unpack", NAME, "a", folder) == f"cannot read {folder!r}: is a directory"
+    assert refused("pack", NAME, "a", missing) == f"cannot read {missing!r}: No such file or directory"
+    assert refused("unpack", NAME, "a", folder) == f"cannot read {folder!r}: Is a directory"
 
 
 def test_an_array_of_another_shape_is_refused(refused, tmp_path):
@@ -231,3 +235,126 @@ def test_unequal_copies_are_refused_if_asked(run, refused):
 def test_minus_zero_keeps_its_sign(run):
     assert words_of(run("pack", NAME, "a", stdin="-0 " + "0 " * 255))[0, 0] == 0x8000
     assert words_of(run("pack", BYTES, "a", stdin="-0 " + "0 " * 511))[0, 0] == 0
+
+
+F64 = "mma.m8n8k4.f64.f64.f64.f64"
+JUST_ABOVE_A_TIE = (
+    "1.000488281250000000001"  # of f16: the tie itself rounds down, and it is the float64 nearest to this
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "operand", "word", "code", "is_exact"),
+    [
+        (NAME, "a", JUST_ABOVE_A_TIE, 0x3C01, False),
+        (NAME, "a", "1.00048828125", 0x3C00, False),
+        (NAME, "a", "-1.000488281249999999999", 0xBC00, False),
+        (NAME, "a", "1.0009765625", 0x3C01, True),
+        (NAME, "a", "0x1.0020000000000001p0", 0x3C01, False),
+        (NAME, "a", "0x1.004p0", 0x3C01, True),
+        (NAME, "a", "1e400", 0x7C00, False),
+        (NAME, "a", "-1e999999999999999999999", 0xFC00, False),
+        (NAME, "a", "-1e-999999999999999999999", 0x8000, False),
+        (NAME, "a", "0e999999999999999999999", 0, True),
+        (NAME, "a", "0x1p-99999999999999999999", 0, False),
+        (NAME, "a", "2.98023223876953125e-08", 0, False),
+        (NAME, "a", "2.98023223876953125000000000000000001e-08", 1, False),
+        (NAME, "a", "." + "0" * 3000 + "1e3001", 0x3C00, True),
+        (NAME, "a", "-Infinity", 0xFC00, True),
+        (F64, "c", "9007199254740993", 0x4340000000000000, False),
+        (F64, "c", "9007199254740993.0000000000000000000000001", 0x4340000000000001, False),
+        (F64, "c", "9007199254740992", 0x4340000000000000, True),
+        (F64, "c", "0.1", 0x3FB999999999999A, False),
+        (F64, "c", "1.7976931348623158079e308", 0x7FEFFFFFFFFFFFFF, False),
+        (F64, "c", "1.797693134862315808e308", 0x7FF0000000000000, False),
+        (BYTES, "a", "0.5000000000000000000001", 1, False),
+        (BYTES, "a", "0.5", 0, False),
+        (BYTES, "a", "-0x80", 0x80, True),
+        (BYTES, "a", "12.70e1", 127, True),
+    ],
+)
+def test_numbers_of_a_text_are_read_exactly_and_rounded_once(run, refused, name, operand, word, code, is_exact):
+    registers = wf.get(name).operands[operand]
+    stdin = word + " 0" * (np.prod(registers.shape) - 1)
+    rounded = words_of(run("pack", name, operand, "--rounding", "rne", stdin=stdin))
+
+    assert registers.unpack(rounded, raw=True).flat[0] == code
+    if is_exact:
+        assert np.array_equal(words_of(run("pack", name, operand, stdin=stdin)), rounded)
+    else:
+        assert f"element (0, 0) is {word!r}, but " in refused("pack", name, operand, stdin=stdin)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *["1e", "e5", ".", "0x", "0x.", "0xp3", "0b", "0b2", "1_000", "--1", "1e5.5", "infinit"],
+        *["\N{ARABIC-INDIC DIGIT ONE}", "1" * 5000, "1e" + "1" * 5000, "0x" + "1" * 5000],
+    ],
+)
+def test_what_is_no_number_is_refused(refused, word):
+    message = refused("pack", BYTES, "a", stdin=word + " 0" * 511)
+
+    assert message.startswith("stdin, line 1: '")
+    assert "is not a number" in message
+    assert len(message) < 500
+
+
+@pytest.mark.parametrize("word", ["-1", "256", "0.5", "nan", "1e30"])
+def test_a_code_that_the_format_has_not_is_refused(refused, word):
+    expected = f"element (0, 0) is {word!r}, but a code of s8 is 0..0xff"
+    assert expected in refused("pack", BYTES, "a", "--raw", stdin=word + " 0" * 511)
+
+
+def header(text, data=b"", *, version=1):
+    length = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + text.encode() + data
+
+
+def described(descr="'<f2'", shape="(16, 16)", order="False"):
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            header(described(shape="(1000000000000, 1000000)")),
+            "float16 of shape (1000000000000, 1000000), but 0 bytes follow",
+        ),
+        (header(described(shape=f"({10**30}, 2)")), f"({10**30}, 2), but 0 bytes follow"),
+        (header(described(shape="(-16, -16)"), bytes(512)), "(-16, -16), but 512 bytes follow"),
+        (header(described(shape="(-1,)"), bytes(512)), "(-1,), but 512 bytes follow"),
+        (header(described(shape="(0, 99999999999999999999)")), "99999999999999999999), but 0 bytes follow"),
+        (header(described(shape="(16.0, 16)"), bytes(512)), "its header cannot be read (ValueError)"),
+        (header(described(shape="16"), bytes(512)), "its header cannot be read (ValueError)"),
+        (header(described(), bytes(511)), "(16, 16), but 511 bytes follow"),
+        (header(described(), bytes(513)), "(16, 16), but 513 bytes follow"),
+        (header(described("'|O'"), bytes(512)), "its dtype is 'object'"),
+        (header(described("'<c8'"), bytes(2048)), "its dtype is 'complex64'"),
+        (header(described("'<U1000000'"), bytes(512)), "its dtype is '<U1000000'"),
+        (header(described("[('a', '<f2')]"), bytes(512)), "its dtype is"),
+        (header(described("('<f2', (2, 2))"), bytes(2048)), "is not an array of numbers"),
+        (header(described("'no such'"), bytes(512)), "its header cannot be read"),
+        (header("{" * 5000), "its header cannot be read"),
+        (header("(" * 9000 + ")" * 9000), "its header cannot be read"),
+        (header(described(), bytes(512), version=3), "its header cannot be read"),
+        (header(described(), bytes(512), version=9), "its header cannot be read"),
+        (header(described())[:40], "its header cannot be read"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "its header cannot be read"),
+        (b"\x80\x04N.", "neither text in UTF-8 nor .npy"),
+        (b"PK\x03\x04", "is an archive (.npz)"),
+        (b"\xff\xfe1\x00", "neither text in UTF-8 nor .npy"),
+        (b"\0" * 100, "is not a number"),
+    ],
+    ids=lambda part: part[:60] if isinstance(part, str) else "",
+)
+def test_an_array_file_is_not_trusted(refused, content, message):
+    for words in (["pack", NAME, "a"], ["run", NAME, "--a", "-"]):
+        assert message in refused(*words, stdin=content)
+
+
+def test_arrays_of_any_order_and_byte_order_are_read(run, tmp_path):
+    for array in (np.asfortranarray(A.astype(np.float32)), A.astype(">f8"), A.astype(np.int8)):
+        np.save(tmp_path / "a.npy", array)
+        assert np.array_equal(words_of(run("pack", NAME, "a", tmp_path / "a.npy")), wf.get(NAME).a.pack(A))

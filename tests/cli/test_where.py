@@ -136,6 +136,15 @@ def test_with_codes_a_logical_column_is_found_exactly(run, codes_file):
     assert len(expected) == 1
 
 
+def test_with_codes_the_logical_column_is_the_one_asked_for(run, codes_file):
+    answer = run("where", SPARSE, "a", 9, 13, "--codes", codes_file)
+    (found,) = holders(run("where", SPARSE, "a", 9, 13, "--codes", codes_file, "--json"))
+
+    assert answer.lines[2].split()[-1] == "13"
+    assert (found["logical_first"], found["logical_last"]) == (13, 13)
+    assert run("where", SPARSE, "a", 9, 13, "--logical").lines[2].split()[7] == "12..15"
+
+
 def test_with_codes_an_element_that_is_not_stored_is_said_to_be_zero(run, codes_file):
     answer = run("where", SPARSE, "a", 9, 12, "--codes", codes_file)
 
@@ -155,4 +164,4 @@ def test_bad_codes_are_refused(refused, tmp_path):
     path.write_text("0 " * 128, encoding="utf-8")
 
     assert "metadata code 0000 repeats a position" in refused("where", SPARSE, "a", 9, 12, "--codes", path)
-    assert "no such file" in refused("where", SPARSE, "a", 9, 12, "--codes", tmp_path / "missing.txt")
+    assert "No such file" in refused("where", SPARSE, "a", 9, 12, "--codes", tmp_path / "missing.txt")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.captured.files import open_capture
+from warpfrag.captured.capture import open_capture
 from warpfrag.cli import main
 from warpfrag.codes import from_codes
 from warpfrag.emit import emit
@@ -21,10 +21,10 @@ from warpfrag.emit.statement import choices, raw_name
 from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware import worker as worker_module
 from warpfrag.hardware.device import NoGpu
-from warpfrag.hardware.operands import classes, random_codes, random_words
 from warpfrag.hardware.tiles import tiles
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
+from warpfrag.samples import classes, random_codes, random_words
 from warpfrag.vectors import vectors
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -159,14 +159,21 @@ def test_a_capture_can_be_read_back_and_counts_as_evidence(gpu: type[Pretended],
     assert len(keys) == 12  # f16 A is shared by three kernels; selector 1 draws its own
 
 
-def test_no_case_is_refused():
-    with pytest.raises(wf.InvalidOperand, match="cases is at least 1, got 0"):
-        verify(F16, cases=0)
-
-
-def test_a_negative_seed_is_refused():
-    with pytest.raises(wf.InvalidOperand, match="^seed is an integer, at least 0, got -1$"):
-        verify(F16, seed=-1)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cases": 0}, "cases is an integer, at least 1, got 0"),
+        ({"cases": "many"}, "cases is an integer, at least 1, got 'many'"),
+        ({"device": -1}, "device is an integer, at least 0, got -1"),
+        ({"seed": -1}, "seed is an integer, at least 0, got -1"),
+        ({"capture": "mine.txt"}, "a capture is a file in .npz, got 'mine.txt'"),
+        ({"instructions": 3}, "expected the name of an instruction, or several, got 3"),
+        ({"instructions": [3]}, "expected PTX text, got a int"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_the_gpu_is_opened(given, message):
+    with pytest.raises(wf.WarpfragError, match=re.escape(message)):
+        verify(**{"instructions": F16, **given})
 
 
 @pytest.mark.parametrize("name", ["ldmatrix.m8n8.x4.b16", "wmma.load.a.row.m16n16k16.f16"])

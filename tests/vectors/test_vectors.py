@@ -228,6 +228,10 @@ def test_the_command(tmp_path):
     assert (facts["schema"], facts["query"], facts["arch"]) == (1, "vectors", "sm_90")
     assert None not in facts["self_check"].values()
 
-    answer = runner.invoke(command, [SPARSE, "-o", str(tmp_path / "missing" / "v.npz")])
-    assert answer.exit_code == 1
-    assert "cannot write" in answer.stderr
+    with pytest.raises(WarpfragError, match="cannot write"):
+        runner.invoke(
+            command,
+            [SPARSE, "-o", str(tmp_path / "missing" / "v.npz")],
+            standalone_mode=False,
+            catch_exceptions=False,
+        )

@@ -1,7 +1,7 @@
 """Results of real GPUs, and an index of them.
 
 Each `.npz` here holds operand registers and the D registers that one GPU gave for them; `index.json` counts them, so
-that a look-up can say how well an answer is known without opening the data. See `files.py` for the format, and
+that a look-up can say how well an answer is known without opening the data. See `capture.py` for the format, and
 `write_index.py` for the command that writes the index.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpfrag.captured.files import Capture, Case, captures, load_cases
+    from warpfrag.captured.capture import Capture, Case, captures, load_cases
     from warpfrag.captured.index import evidence_rows
 
 __all__ = ["Capture", "Case", "captures", "evidence_rows", "load_cases"]
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a public name of this packag
     if name == "evidence_rows":
         from warpfrag.captured import index as module
     elif name in __all__:
-        from warpfrag.captured import files as module  # type: ignore[no-redef]
+        from warpfrag.captured import capture as module  # type: ignore[no-redef]
     else:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

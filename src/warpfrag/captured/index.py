@@ -1,4 +1,4 @@
-"""The index of captured results: which GPU ran which instruction, and how many cases.
+"""The index of captured results: where captures lie, which GPU ran which instruction, and how many cases.
 
 `index.json` lies beside the captures; `write_index` writes it. Look-ups read only the index.
 """
@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+import os
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.captured.folders import folders
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import UnusableFile, shown
+from warpfrag.files import read_bytes
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
+HERE = Path(__file__).parent
+VARIABLE = "WARPFRAG_CAPTURED"
 INDEX = "index.json"
+MOST_BYTES = 1 << 26  # of an index: an entry has a hundred bytes
 
 
 class EvidenceRow(NamedTuple):
@@ -26,19 +32,38 @@ class EvidenceRow(NamedTuple):
     cases: int
 
 
-@cache
-def _rows(folder: Path) -> dict[tuple[str, str], list[EvidenceRow]]:
+def folders() -> tuple[Path, ...]:
+    """Where captures lie: in the package, and where the environment variable WARPFRAG_CAPTURED points."""
+    extra = os.environ.get(VARIABLE)
+    return (HERE, Path(extra)) if extra else (HERE,)
+
+
+@contextmanager
+def whole(path: Path, what: str) -> Iterator[None]:
+    """Refuse a file that is not as warpfrag writes it: cut off, of another kind, or changed by hand."""
     try:
-        text = (folder / INDEX).read_text(encoding="utf-8")
-    except OSError:
-        command = f"python -m warpfrag.captured.write_index {folder}"
-        msg = f"there is no {INDEX} among the captures in {str(folder)!r}; `{command}` writes it"
-        raise WarpfragError(msg) from None
+        yield
+    except UnusableFile:
+        raise
+    except Exception as error:  # noqa: BLE001 (a damaged file can fail in any part of its reader)
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        msg = f"{shown(str(path))} is not {what}: {shown(reason)}"
+        raise UnusableFile(msg) from None
+
+
+@lru_cache(maxsize=16)
+def _rows(folder: Path) -> dict[tuple[str, str], list[EvidenceRow]]:
+    path = folder / INDEX
+    command = f"python -m warpfrag.captured.write_index {folder}"
+    if not path.exists():
+        msg = f"there is no {INDEX} among the captures in {shown(str(folder))}; `{command}` writes it"
+        raise UnusableFile(msg)
     found: dict[tuple[str, str], list[EvidenceRow]] = {}
-    for capture in json.loads(text)["captures"]:
-        for name, cases in capture["cases"].items():
-            row = EvidenceRow(capture["device"], capture["driver"], cases)
-            found.setdefault((name, capture["arch"]), []).append(row)
+    with whole(path, f"an index of captures, which `{command}` writes"):
+        for capture in json.loads(read_bytes(path, MOST_BYTES))["captures"]:
+            for name, cases in capture["cases"].items():
+                row = EvidenceRow(str(capture["device"]), str(capture["driver"]), int(cases))
+                found.setdefault((name, str(capture["arch"])), []).append(row)
     return found
 
 

@@ -12,9 +12,9 @@ import json
 import sys
 from pathlib import Path
 
-from warpfrag.captured.files import open_capture
-from warpfrag.captured.folders import HERE
-from warpfrag.captured.index import INDEX
+from warpfrag.captured.capture import open_capture
+from warpfrag.captured.index import HERE, INDEX
+from warpfrag.files import write_atomically
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
 
@@ -36,7 +36,7 @@ def count(folder: Path) -> dict[str, object]:
 def write(folder: Path = HERE) -> Path:
     """Write the index of a folder."""
     path = folder / INDEX
-    path.write_text(json.dumps(count(folder), indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(count(folder), indent=1) + "\n")
     return path
 
 

@@ -2,9 +2,8 @@
 
 To add a verb, add a line to `VERBS` and a module of that name whose `command` is made by `warpfrag.cli.command.verb`.
 
-Exit codes: 0; 1 for a question answered with no (`legal`, an empty `list`, a difference in `check` or `verify`, a
-mistake that `vectors --self-check` misses); 3 for `verify` without a GPU; 2 for bad input: one sentence on stderr and,
-with `--json`, an object `{"schema": 1, "error": {...}}` on stdout.
+Exit statuses are `STATUSES`. An error is one sentence on stderr and, with `--json`, an object
+`{"schema": 1, "error": {...}}` on stdout.
 
 A verb's module becomes an attribute of this one when it is loaded, so the builtin `list` must not be called here.
 """
@@ -13,15 +12,30 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from warpfrag import __version__
-from warpfrag.cli.output import OutputClosed, refuse, say
-from warpfrag.errors import WarpfragError
+from warpfrag.cli.command import Spoken, say_at_once
+from warpfrag.cli.output import (
+    BROKEN_PIPE,
+    DONE,
+    ERROR,
+    FAULT,
+    INTERRUPTED,
+    STATUSES,
+    OutputClosed,
+    OutputFailed,
+    complain,
+    flush,
+    refuse,
+    say,
+)
+from warpfrag.errors import WarpfragError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,12 +62,10 @@ EXAMPLE = """\
   warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3     # which lane holds A[9, 3]
   warpfrag --help                                       # every verb; each has its own --help"""
 
-BAD_INPUT = 2
-INTERRUPTED = 130  # as a shell reports it: 128 + SIGINT
-BROKEN_PIPE = 141  # 128 + SIGPIPE
+TRACEBACK = "WARPFRAG_TRACEBACK"
 
 
-class Commands(click.Group):
+class Commands(Spoken, click.Group):
     """The verbs of `VERBS`. Listing them imports none; calling one imports that one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
@@ -75,9 +87,9 @@ class Commands(click.Group):
         if verb not in VERBS and not verb.startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(verb.lower(), VERBS, n=1)
+            near = get_close_matches(verb.lower()[:20], VERBS, n=1)
             hint = f"the nearest is {near[0]!r}" if near else f"the verbs are {', '.join(VERBS)}"
-            msg = f"there is no verb {verb!r}: {hint}"
+            msg = f"there is no verb {shown(verb)}: {hint}"
             raise click.UsageError(msg)
         return super().resolve_command(ctx, args)
 
@@ -87,13 +99,22 @@ class Commands(click.Group):
             formatter.write_dl([*VERBS.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """A first example."""
+        """A first example, and what the exit status means."""
         with formatter.section("Example"):
             formatter.write(EXAMPLE + "\n")
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(status), meaning) for status, meaning in STATUSES.items()])
 
 
 @click.command(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    help="Print the version.",
+    callback=say_at_once(lambda context: f"{context.command_path} {__version__}"),
+)
 @click.pass_context
 def commands(context: click.Context) -> None:
     """NVIDIA's warp-level matrix instructions: which lane, register and bit holds which matrix element."""
@@ -102,33 +123,68 @@ def commands(context: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line; the exit status."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     try:
-        status: Any = commands.main(words, prog_name="warpfrag", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        status = _answer(words)
+        flush()
     except (OutputClosed, BrokenPipeError):
-        _forget_output()
-        return BROKEN_PIPE
-    except OSError as error:
-        _forget_output()
-        refuse(error, f"cannot write the answer: {error.strerror or error}", as_json=False)
-        return BAD_INPUT
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        status = BROKEN_PIPE
+    except OutputFailed as error:
+        complain(f"warpfrag: cannot write the answer: {error}")
+        status = ERROR
+    except OSError as error:  # whatever the machine refuses, not warpfrag
+        complain(f"warpfrag: {error.strerror or error}" + (f": {shown(error.filename)}" if error.filename else ""))
+        status = ERROR
+    except (click.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__  # click takes an EOFError for a user who has gone, but no verb asks anybody anything
+        status = _fault(cause) if isinstance(cause, EOFError) else INTERRUPTED
+    except MemoryError:
+        complain("warpfrag: there is not enough memory")
+        status = ERROR
+    except Exception as error:  # noqa: BLE001 (whatever gets here was not foreseen)
+        status = _fault(error)
+    _forget_unwritten()
+    return status
+
+
+def _answer(words: list[str]) -> int:
+    """Run the verb that the words name; the exit status. What is refused is said in one sentence."""
+    as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
+    if sys.stdout is None:
+        msg = "stdout is closed"
+        raise OutputFailed(msg)
+    try:
+        status: object = commands.main(words, prog_name="warpfrag", standalone_mode=False)
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
         refuse(error, error.format_message().rstrip(".") + where, as_json=as_json)
-        return BAD_INPUT
+        return ERROR
     except (click.ClickException, WarpfragError) as error:
         refuse(error, str(error), as_json=as_json)
-        return BAD_INPUT
-    return status if isinstance(status, int) else 0
+        return ERROR
+    return status if isinstance(status, int) else DONE
 
 
-def _forget_output() -> None:
-    """Let what is still to be written go nowhere: Python would complain once more when it flushes at exit."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _fault(error: Exception) -> int:
+    """Say that warpfrag itself is wrong, in one line, or with the traceback if that is asked for."""
+    if os.environ.get(TRACEBACK):
+        import traceback
+
+        complain("".join(traceback.format_exception(error)).rstrip())
+    complain(
+        f"warpfrag: this is a fault of warpfrag, not yours: {type(error).__name__}: {shown(str(error))}; please report"
+        f" it to its maintainers with the command and what it prints after `export {TRACEBACK}=1`"
+    )
+    return FAULT
+
+
+def _forget_unwritten() -> None:
+    """Let what cannot be written go nowhere: Python would complain once more when it flushes at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

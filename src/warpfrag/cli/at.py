@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import instruction_argument, json_option, operand_argument, target_option, verb
+from warpfrag.cli.command import instruction_argument, integer, json_option, operand_argument, target_option, verb
 from warpfrag.cli.output import heading, notes, say_json, say_table
 from warpfrag.cli.view import view
-from warpfrag.layout import Place
+from warpfrag.layout import Place, check_index
 from warpfrag.registry import get
 
 
@@ -19,9 +19,9 @@ from warpfrag.registry import get
 )
 @instruction_argument
 @operand_argument
-@click.argument("lane", type=int)
-@click.argument("reg", type=int, required=False)
-@click.argument("slot", type=int, required=False)
+@click.argument("lane", type=integer())
+@click.argument("reg", type=integer(), required=False)
+@click.argument("slot", type=integer(), required=False)
 @target_option
 @json_option
 def command(
@@ -33,9 +33,12 @@ def command(
     """
     shown = view(get(name, target), operand)
     layout = shown.layout
+    for index, given, extent in (("reg", reg, layout.regs), ("slot", slot, layout.slots)):
+        check_index(index, given or 0, extent)
     regs = range(layout.regs) if reg is None else [reg]
     slots = range(layout.slots) if slot is None else [slot]
-    records = [shown.record(Place(lane, reg, slot)) for reg in regs for slot in slots]
+    places = [Place(lane, reg, slot) for reg in regs for slot in slots]
+    records = [shown.record(place) for place in places] if shown.check_lane(lane) else []
     if as_json:
         answer = {
             "instruction": shown.instruction.name,
@@ -45,5 +48,6 @@ def command(
         say_json("at", {**answer, "notes": shown.notes})
         return
     heading(shown.title)
-    say_table(shown.header(), map(shown.cells, records))
+    if records:
+        say_table(shown.header(), [shown.cells(record) for record in records])
     notes(shown.notes)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.cli.command import json_option, verb
-from warpfrag.cli.output import say, say_json
-from warpfrag.cli.progress import progress
-from warpfrag.errors import WarpfragError
+from warpfrag.cli.output import NO, Progress, say, say_json
+from warpfrag.errors import WarpfragError, shown
 from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, families_of
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.captured import Case
+    from warpfrag.isa.rows import Form
 
 LABEL_WIDTH = 58
 
@@ -24,7 +24,7 @@ LABEL_WIDTH = 58
 @click.option("--only", metavar="TEXT", default="", help="Only instructions of this name, or whose name contains this.")
 @json_option
 def command(only: str, *, as_json: bool) -> int:
-    """Run every captured case and compare every code with what the GPU gave; exit code 1 if one differs."""
+    """Run every captured case and compare every code with what the GPU gave; exit status 1 if one differs."""
     from warpfrag.captured import captures
 
     total = differing = 0
@@ -32,41 +32,39 @@ def command(only: str, *, as_json: bool) -> int:
     for capture in captures():
         about = capture.about
         grouped: dict[str, list[Case]] = {}
-        captured = [*capture.cases()]
-        named = _named(only, {case.instruction for case in captured})
-        for case in captured:
-            if case.instruction in named:
-                grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
+        for case in capture.cases(_named(only, capture.instructions)):
+            grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
             say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
-        with progress("checking", lines=False) as show:
+        with Progress() as progress:
             for number, (label, cases) in enumerate(grouped.items()):
-                show(number, len(grouped), label)
+                progress.show(number, len(grouped), label)
                 tiles = sum(len(case.d) for case in cases)
                 wrong = sum(_differing_tiles(case, about["arch"]) for case in cases)
                 total, differing = total + tiles, differing + wrong
                 lines.append({"family": label, "arch": about["arch"], "cases": tiles, "differing": wrong})
+                progress.clear()
                 if not as_json:
                     say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         near = "; ".join(nearest(only))
-        msg = f"no captured instruction contains {only!r}" + (f"; legal names near it: {near}" if near else "")
+        msg = f"no captured instruction contains {shown(only)}" + (f"; legal names near it: {near}" if near else "")
         raise click.UsageError(msg)
     if as_json:
         say_json("check", {"families": lines, "cases": total, "differing": differing})
     else:
         say(f"{total} cases, {'every code equal' if not differing else f'{differing} cases differ'}")
-    return 1 if differing else 0
+    return NO if differing else 0
 
 
-def _named(text: str, names: set[str]) -> set[str]:
+def _named(text: str, known: dict[str, Form]) -> set[str]:
     """The names that a text means: that of one instruction, else those that contain it, else its words in order."""
     try:
         meant = get(text).form
     except WarpfragError:
-        containing = {name for name in names if text in name}
-        return containing or {name for name in names if _in_order(text.split("."), name.split("."))}
-    return {name for name in names if get(name).form == meant}
+        containing = {name for name in known if text in name}
+        return containing or {name for name in known if _in_order(text.split("."), name.split("."))}
+    return {name for name, form in known.items() if form == meant}
 
 
 def _in_order(words: list[str], others: list[str]) -> bool:

@@ -6,16 +6,20 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from warpfrag.errors import IllegalInstruction
-from warpfrag.isa import targets
+from warpfrag.cli.output import say
+from warpfrag.errors import IllegalInstruction, WarpfragError, shown
+from warpfrag.isa.targets import read_target, targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 NEGATIVE = re.compile(r"-\d+")
+INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+LARGEST = 10**18 - 1
 
 # The coordinates that choose among several matrices or parts of a word, and what each option says.
 CHOICES = {
@@ -27,7 +31,29 @@ CHOICES = {
 }
 
 
-class Verb(click.Command):
+class Spoken(click.Command):
+    """A command whose help is printed as answers are: click alone hides a pipe that breaks."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """The option --help."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = say_at_once(lambda context: context.get_help())
+        return option
+
+
+def say_at_once(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """What an option does that prints a text instead of running the command."""
+
+    def callback(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 (click's)
+        if asked and not context.resilient_parsing:
+            say(text(context))
+            context.exit()
+
+    return callback
+
+
+class Verb(Spoken):
     """A command with examples at the end of its help, and for which -1 is a number rather than an option."""
 
     def __init__(self, *arguments: Any, examples: tuple[str, ...] = (), **settings: Any) -> None:  # noqa: ANN401 (click's)
@@ -47,7 +73,7 @@ class Verb(click.Command):
 
 
 def verb(*examples: str) -> Callable[[Callable[..., int | None]], Verb]:
-    """Declare the command of a verb; what the function returns is the exit code."""
+    """Declare the command of a verb; what the function returns is the exit status."""
 
     def declare(function: Callable[..., int | None]) -> Verb:
         settings = {"help_option_names": ["-h", "--help"]}
@@ -56,31 +82,104 @@ def verb(*examples: str) -> Callable[[Callable[..., int | None]], Verb]:
     return declare
 
 
-def read_target(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """A target as the tables call it: sm_90a may also be written SM90a or 90a."""
-    if text is None:
-        return None
+def integer(least: int = -LARGEST, most: int = LARGEST) -> Callable[[object], int]:
+    """The type of an argument: an integer in this range, of so few digits that every message can repeat it."""
+
+    def integer(value: object) -> int:
+        if not INTEGER.fullmatch(text := str(value).strip()):
+            msg = f"{shown(value)} is not a valid integer"
+            raise click.BadParameter(msg)
+        if len(text) > len(str(-LARGEST)) or not least <= int(text) <= most:
+            msg = f"{shown(value)} is not in the range {least}..{most}"
+            raise click.BadParameter(msg)
+        return int(text)
+
+    return integer
+
+
+def target(text: str) -> str:
+    """The type of an argument: a target as the tables call it; sm_90a may also be written SM90a or 90a."""
     try:
-        return targets.read_target(text, "").name
+        return read_target(text, "").name
     except IllegalInstruction as error:
         near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
         raise click.BadParameter(error.reason + near) from None
 
 
+def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """The names that begin so, in full, or as people shorten them: what a shell offers."""
+    from warpfrag.registry import find
+
+    names = [instruction.name for instruction in find()]
+    return _beginning(names, start) or _beginning((name.replace(".sync.aligned", "") for name in names), start)
+
+
+def complete_operand(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """The operands that begin so, of the instruction that stands before."""
+    from warpfrag.registry import get
+
+    try:
+        return _beginning(get(context.params.get("name") or "").operands, start)
+    except WarpfragError:
+        return _beginning(("a", "b", "c", "d", "metadata", "scale_a", "scale_b"), start)
+
+
+def complete_target(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """The targets that begin so."""
+    return _beginning(targets(), start)
+
+
+def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """The shell's own way to complete names of files."""
+    return [CompletionItem(start, type="file")]
+
+
+def _beginning(words: Iterable[str], start: str) -> list[str]:
+    return [word for word in dict.fromkeys(words) if word.startswith(start.lower())]
+
+
 def instruction_argument(function: Function) -> Function:
     """The argument INSTRUCTION."""
-    return click.argument("name", metavar="INSTRUCTION")(function)
+    return click.argument("name", metavar="INSTRUCTION", shell_complete=complete_instruction)(function)
 
 
 def operand_argument(function: Function) -> Function:
     """The argument OPERAND."""
-    return click.argument("operand", metavar="OPERAND")(function)
+    return click.argument("operand", metavar="OPERAND", shell_complete=complete_operand)(function)
+
+
+def target_option_saying(text: str) -> Callable[[Function], Function]:
+    """The option --target, with what it does."""
+    return click.option("--target", metavar="SM", type=target, shell_complete=complete_target, help=text)
 
 
 def target_option(function: Function) -> Function:
-    """The option --target where it is optional."""
-    text = "Refuse what this target does not accept; for wmma, take its fragments."
-    return click.option("--target", metavar="SM", callback=read_target, help=text)(function)
+    """The option --target of most verbs."""
+    return target_option_saying("Refuse what this target does not accept; for wmma, take its fragments.")(function)
+
+
+def arch_option(function: Function) -> Function:
+    """The option --arch."""
+    option = click.option(
+        "--arch",
+        metavar="SM",
+        default="sm_90",
+        show_default=True,
+        type=target,
+        shell_complete=complete_target,
+        help="Whose arithmetic.",
+    )
+    return option(function)
+
+
+def file_argument(function: Function) -> Function:
+    """The argument FILE, stdin without it."""
+    return click.argument("file", default="-", metavar="[FILE|-]", shell_complete=complete_file)(function)
+
+
+def file_option(*names: str, saying: str) -> Callable[[Function], Function]:
+    """An option that names a file. It stays text: whoever opens the file says what is wrong with it."""
+    return click.option(*names, metavar="FILE", shell_complete=complete_file, help=saying)
 
 
 def json_option(function: Function) -> Function:
@@ -93,7 +192,7 @@ def choice_options(*names: str) -> Callable[[Function], Function]:
 
     def add(function: Function) -> Function:
         for name in reversed(names):
-            option = click.option(f"--{name.replace('_', '-')}", name, type=int, metavar="N", help=CHOICES[name])
+            option = click.option(f"--{name.replace('_', '-')}", name, type=integer(), metavar="N", help=CHOICES[name])
             function = option(function)
         return function
 

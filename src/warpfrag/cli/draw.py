@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from warpfrag.cli.command import choice_options, target_option, verb
+from warpfrag.cli.command import (
+    choice_options,
+    complete_instruction,
+    complete_operand,
+    file_option,
+    target_option,
+    verb,
+)
 from warpfrag.cli.output import TERMINAL, say, writing
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS
+from warpfrag.errors import shown
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.draw.drawing import Drawing
     from warpfrag.instruction import Instruction
 
-RANGE = re.compile(r"(\d+)(?:(?:-|\.\.|:)(\d+))?")
+RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 
 
 def read_range(_context: click.Context, parameter: click.Parameter, text: str | None) -> Range | None:
@@ -29,7 +37,7 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
         return None
     found = RANGE.fullmatch(text.strip())
     if found is None:
-        msg = f"expected first-last, such as 16-31, got {text!r}"
+        msg = f"expected first-last, such as 16-31, got {shown(text)}"
         raise click.BadParameter(msg, param=parameter)
     return int(found[1]), int(found[2] or found[1])
 
@@ -41,9 +49,9 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
     "warpfrag draw mma.sp.m16n8k32.f32.f16.f16.f32 metadata --selector 1 -o e.svg",
     "warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA",
 )
-@click.argument("name", metavar="[INSTRUCTION]", required=False)
-@click.argument("operand", metavar="[OPERAND]", required=False)
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="A name in .svg, .png or .txt.")
+@click.argument("name", metavar="[INSTRUCTION]", required=False, shell_complete=complete_instruction)
+@click.argument("operand", metavar="[OPERAND]", required=False, shell_complete=complete_operand)
+@file_option("-o", "--output", saying="A name in .svg, .png or .txt.")
 @click.option("--view", type=click.Choice(VIEWS), help="Left out, the most telling one.")
 @click.option("--figure", metavar="N", help="A figure of the PTX ISA by its number, instead of an instruction.")
 @click.option("--rows", metavar="A-B", callback=read_range, help="Only these rows of the matrix.")

@@ -10,30 +10,33 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.cli.matrices import COMMENT, MOST_DIGITS
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 LANES = 32
 WORD_DIGITS = 8
-COMMENT = re.compile(r"(#|//).*")
+# A dump may come from anywhere and be of any length, so no pattern here may try a text in more than one way: what is
+# repeated is possessive (`*+`), and a name is looked for at the start of a word only.
 # Where a line says which lane it is about: a word anywhere, or a number at its start.
 LANE_WORDS = [
     re.compile(
-        rf"(?<![\w.])(?:{word})\s*[=:]?\s*[\[(]?\s*(\d+)(?:\s*,\s*\d+)*\s*[\])]?(?![\w.])\s*[:=,]?", re.IGNORECASE
+        rf"(?<![\w.])(?:{word})\s*+[=:]?\s*+(?:(\d++)|[\[(]\s*+(\d++)(?:\s*+,\s*+\d++)*+\s*+[\])])(?![\w.])\s*+[:=,]?",
+        re.ASCII | re.IGNORECASE,
     )
     for word in (r"lane(?:_?id)?", r"thread(?:Idx\.x)?|tid")
 ]
 LANE_STARTS = [
-    re.compile(r"\s*T(\d+)(?![\w.]|\s*=)\s*[:,]?", re.IGNORECASE),  # T3, but not t3 = ..., which is a register
-    re.compile(r"\s*[\[(]\s*(\d+)\s*[\])]\s*[:=,]?"),
-    re.compile(r"\s*(\d+)\s*:"),
+    re.compile(r"\s*+T(\d++)(?![\w.]|\s*+=)\s*+[:,]?", re.ASCII | re.IGNORECASE),  # T3, but not t3 = ..., a register
+    re.compile(r"\s*+[\[(]\s*+(\d++)\s*+[\])]\s*+[:=,]?", re.ASCII),
+    re.compile(r"\s*+(\d++)\s*+:", re.ASCII),
 ]
-PREFIXED = re.compile(r"0x([0-9a-f]+)u?l{0,2}", re.IGNORECASE)
-NAME = re.compile(r"[%$]?[A-Za-z_][\w.]*(?:\[\d+\])?\s*[=:]")
-SEPARATORS = re.compile(r"[\s,;{}()]+")
-HEX = re.compile(r"[0-9a-f]+", re.IGNORECASE)
+PREFIXED = re.compile(r"0x([0-9a-f]++)u?l{0,2}", re.IGNORECASE)
+NAME = re.compile(r"(?<![\w.])[%$]?[A-Za-z_][\w.]*+(?:\[\d++\])?\s*+[=:]", re.ASCII)
+SEPARATORS = re.compile(r"[\s,;{}()]++")
+HEX = re.compile(r"[0-9a-f]++", re.IGNORECASE)
 
 
 class Line(NamedTuple):
@@ -49,23 +52,23 @@ def read_lines(text: str) -> list[Line]:
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         lane, rest = _cut_lane(COMMENT.sub("", line))
-        if lane is not None and lane >= LANES:
-            msg = f"line {number}: a lane is 0..{LANES - 1}, got {lane}"
+        if lane is not None and not (len(lane) <= MOST_DIGITS and int(lane) < LANES):
+            msg = f"line {number}: a lane is 0..{LANES - 1}, got {shown(lane)}"
             raise InvalidOperand(msg)
         words = _words(rest, number)
         if words:
-            found.append(Line(number, lane, words))
+            found.append(Line(number, None if lane is None else int(lane), words))
     return found
 
 
-def _cut_lane(line: str) -> tuple[int | None, str]:
-    """The lane that a line names, and what comes behind it."""
+def _cut_lane(line: str) -> tuple[str | None, str]:
+    """The digits of the lane that a line names, and what comes behind them."""
     for pattern in LANE_WORDS:
         if label := pattern.search(line):
-            return int(label[1]), line[label.end() :]
+            return label[1] or label[2], line[label.end() :]
     for pattern in LANE_STARTS:
         if label := pattern.match(line):
-            return int(label[1]), line[label.end() :]
+            return label[1], line[label.end() :]
     return None, line
 
 
@@ -79,7 +82,7 @@ def _words(text: str, number: int) -> list[str]:
         return [match[1] if match else "0" for match in prefixed if match or bare_zeros]
     wrong = next((piece for piece in pieces if not HEX.fullmatch(piece)), None)
     if wrong is not None:
-        msg = f"line {number}: {wrong!r} is not a hex number"
+        msg = f"line {number}: {shown(wrong)} is not a hex number"
         raise InvalidOperand(msg)
     return pieces
 
@@ -115,7 +118,7 @@ def _split(line: Line, *, wide: bool) -> list[str]:
             whole = digits.zfill(2 * WORD_DIGITS)
             found += [whole[-WORD_DIGITS:], whole[-2 * WORD_DIGITS : -WORD_DIGITS]]
         elif len(significant) > WORD_DIGITS:
-            msg = f"line {line.number}: {digits} has more than 32 bits; words are hex, with or without 0x"
+            msg = f"line {line.number}: {shown(digits)} has more than 32 bits; words are hex, with or without 0x"
             raise InvalidOperand(msg)
         else:
             found.append(significant)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from warpfrag.cli.command import json_option, read_target, verb
-from warpfrag.cli.output import say, say_json, writing
+from warpfrag.cli.command import complete_instruction, file_option, json_option, target_option_saying, verb
+from warpfrag.cli.output import say, say_json
 from warpfrag.emit import TONGUES, emit
+from warpfrag.files import write_atomically
 from warpfrag.registry import get
 
 
@@ -17,12 +16,10 @@ from warpfrag.registry import get
     "warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --target sm_90 -o mma.cuh    # with stmatrix",
     "warpfrag emit mma.sp.m16n8k32.f32.f16.f16.f32 wmma.mma.row.col.m16n16k16.f32.f32 --lang ptx",
 )
-@click.argument("names", metavar="INSTRUCTION...", nargs=-1, required=True)
+@click.argument("names", metavar="INSTRUCTION...", nargs=-1, required=True, shell_complete=complete_instruction)
 @click.option("--lang", type=click.Choice(TONGUES), default="cuda", show_default=True, help="In which tongue.")
-@click.option(
-    "--target", metavar="SM", callback=read_target, help="Refuse what this target does not accept; use all it has."
-)
-@click.option("-o", "--output", metavar="FILE", help="Write the unit to a file.")
+@target_option_saying("Refuse what this target does not accept; use all it has.")
+@file_option("-o", "--output", saying="Write the unit to a file.")
 @json_option
 def command(names: tuple[str, ...], lang: str, target: str | None, output: str | None, *, as_json: bool) -> None:
     """One translation unit with everything that instructions need around them.
@@ -33,8 +30,7 @@ def command(names: tuple[str, ...], lang: str, target: str | None, output: str |
     """
     text = emit(names, lang=lang, target=target)
     if output:
-        with writing(output):
-            Path(output).write_text(text, encoding="utf-8")
+        write_atomically(output, text)
     if as_json:
         instructions = [get(name).name for name in names]
         answer = {"instructions": instructions, "lang": lang, "target": target, "file": output}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import instruction_argument, json_option, read_target, verb
+from warpfrag.cli.command import instruction_argument, integer, json_option, target_option_saying, verb
 from warpfrag.cli.info import ptx_versions
-from warpfrag.cli.output import heading, say, say_json, wrapped
+from warpfrag.cli.output import NO, heading, say, say_json, wrapped
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.legality import advice, left_out
 from warpfrag.isa.targets import targets
 from warpfrag.registry import get
-
-NO = 1
 
 
 @verb(
@@ -20,13 +18,13 @@ NO = 1
     "warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --target sm_90 --selector 2",
 )
 @instruction_argument
-@click.option("--target", metavar="SM", callback=read_target, help="The target; without one, whether any accepts it.")
-@click.option("--selector", type=int, metavar="N", help="The sparsity selector.")
+@target_option_saying("The target; without one, whether any accepts it.")
+@click.option("--selector", type=integer(), metavar="N", help="The sparsity selector.")
 @json_option
 def command(*, name: str, target: str | None, selector: int | None, as_json: bool) -> int:
     """Whether a target accepts an instruction; if not, which word is wrong and what is near.
 
-    The exit code is 0 for yes and 1 for no.
+    The exit status is 0 for yes and 1 for no.
     """
     asked = {"asked": name, "target": target, "selector": selector}
     try:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import json_option, read_target, verb
-from warpfrag.cli.output import say, say_json, say_table
-from warpfrag.errors import WarpfragError, quoted
+from warpfrag.cli.command import json_option, target_option_saying, verb
+from warpfrag.cli.output import NO, complain, say, say_json, say_table
+from warpfrag.errors import WarpfragError, shown
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
-NOTHING_FOUND = 1
 ROLES = ("a", "b", "c", "d")
 
 
@@ -24,7 +22,7 @@ ROLES = ("a", "b", "c", "d")
     "warpfrag list --op wmma --type bf16 --long      # with the targets that accept each",
     "warpfrag list --sparse --shape m16n8k64 --json",
 )
-@click.option("--target", metavar="SM", callback=read_target, help="Only what this target accepts.")
+@target_option_saying("Only what this target accepts.")
 @click.option("--type", "any_type", metavar="TYPE", help="Element type of any operand.")
 @click.option("-a", metavar="TYPE", help="Element type of A.")
 @click.option("-b", metavar="TYPE", help="Element type of B.")
@@ -39,7 +37,7 @@ ROLES = ("a", "b", "c", "d")
 def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: bool, **asked: str | None) -> int:
     """Which instructions there are: one name per line, all of them unless options ask for less.
 
-    The exit code is 1 if no instruction answers all of the questions.
+    The exit status is 1 if no instruction answers all of the questions.
     """
     everything = find()
     for question, answer in asked.items():
@@ -58,8 +56,8 @@ def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: 
         for instruction in found:
             say(instruction.name)
     if not found:
-        say("warpfrag: no instruction answers all of these questions", stream=sys.stderr)
-        return NOTHING_FOUND
+        complain("warpfrag: no instruction answers all of these questions")
+        return NO
     return 0
 
 
@@ -85,7 +83,7 @@ def _check(question: str, answer: str, everything: list[Instruction]) -> None:
         return
     known = dict.fromkeys(word for instruction in everything for word in sorted(_words(instruction, question)) if word)
     asked = f"type of {question.upper()}" if question in ROLES else question.removeprefix("any_")
-    msg = f"no instruction has the {asked} {quoted(answer)}: there are {', '.join(known)}"
+    msg = f"no instruction has the {asked} {shown(answer)}: there are {', '.join(known)}"
     raise WarpfragError(msg)
 
 

@@ -2,7 +2,10 @@
 
 Text is as lenient as it can be without guessing: numbers may be separated by spaces, commas, semicolons or tabs and
 stand in brackets, as numpy and C print them; `#` starts a comment. Lines must be the rows of the matrix, unless all
-numbers stand on one line.
+numbers stand on one line. A number is read exactly, with all its digits, and rounded at most once: to the format of
+the operand.
+
+Files come from anywhere, so nothing here trusts them: sizes are bounded, and a .npy is taken apart by its header.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 import math
 import re
 import sys
-from pathlib import Path
+from dataclasses import dataclass
+from fractions import Fraction
+from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.cli.dumps import COMMENT
 from warpfrag.cli.output import shape_text, table
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, UnusableFile, shown
+from warpfrag.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,116 +28,205 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.formats import Format
+    from warpfrag.formats import Format, Rounding
 
+MOST_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
+MOST_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
+FAR = 2000  # powers of ten or two: beyond, a number is as large or as small as any to every format
 NPY = b"\x93NUMPY"
-SEPARATORS = re.compile(r"[\s,;\[\](){}|]+")
+ZIP = b"PK"  # .npz is an archive of .npy
+COMMENT = re.compile(r"(#|//).*")
+WORD = re.compile(r"[^\s,;\[\](){}|]+")
+DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE)
+HEXADECIMAL = re.compile(r"([+-]?)0x([\da-f]*)(?:\.([\da-f]*))?(?:p([+-]?\d+))?", re.ASCII | re.IGNORECASE)
+BINARY = re.compile(r"([+-]?)0b([01]+)()()", re.ASCII | re.IGNORECASE)
+SPECIAL = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
 MOST_WHOLE = 1e15  # a whole number up to here is written without a point
 
 
-def read_bytes(file: str) -> bytes:
+@dataclass(frozen=True)
+class Source:
+    """What was read: its name, as errors have it, and its bytes."""
+
+    name: str
+    content: bytes
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is a .npy."""
+        return self.content.startswith(NPY)
+
+    def text(self) -> str:
+        """The text, with or without a byte order mark."""
+        if self.content.startswith(ZIP):
+            msg = f"{self.name} is an archive (.npz): save each matrix as .npy"
+            raise UnusableFile(msg)
+        try:
+            return self.content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            msg = f"{self.name} is neither text in UTF-8 nor .npy"
+            raise UnusableFile(msg) from None
+
+    def array(self) -> NDArray[Any]:
+        """The array of a .npy: real numbers, as many as its header says."""
+        import numpy as np
+
+        stream = BytesIO(self.content)
+        try:
+            version = np.lib.format.read_magic(stream)
+            read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, is_fortran, dtype = read_header[version](stream)
+        except Exception as error:  # noqa: BLE001 (a header is Python text: what numpy raises for a broken one is open)
+            msg = f"{self.name} is not an array of numbers: its header cannot be read ({type(error).__name__})"
+            raise UnusableFile(msg) from None
+        if dtype.kind not in "biuf":
+            msg = f"{self.name} is not an array of numbers: its dtype is {shown(str(dtype))}"
+            raise UnusableFile(msg)
+        data = self.content[stream.tell() :]
+        if min(shape, default=1) < 1 or len(data) != math.prod(shape) * dtype.itemsize:
+            msg = f"{self.name}: its header says {dtype} of shape {shown(shape)}, but {len(data)} bytes follow"
+            raise UnusableFile(msg)
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def read_source(file: str) -> Source:
     """What a file holds; `-` is stdin."""
-    if file == "-":
-        if sys.stdin.isatty():
-            msg = "expected a file, or input on stdin"
-            raise InvalidOperand(msg)
-        return sys.stdin.buffer.read()
+    if file != "-":
+        return Source(shown(file), read_bytes(file, MOST_BYTES))
+    if sys.stdin is None or sys.stdin.isatty():
+        msg = "expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed")
+        raise UnusableFile(msg)
     try:
-        return Path(file).read_bytes()
+        content = sys.stdin.buffer.read(MOST_BYTES + 1)
     except OSError as error:
-        msg = f"cannot read {file!r}: {(error.strerror or str(error)).lower()}"
-        raise InvalidOperand(msg) from None
+        msg = f"cannot read stdin: {error.strerror or error}"
+        raise UnusableFile(msg) from None
+    if len(content) > MOST_BYTES:
+        msg = f"cannot read stdin: it has more than {MOST_BYTES} bytes"
+        raise UnusableFile(msg)
+    return Source("stdin", content)
 
 
-def read_text(file: str) -> str:
-    """The text of a file; `-` is stdin."""
-    try:
-        return read_bytes(file).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        msg = f"{_named(file)} is not text in UTF-8"
-        raise InvalidOperand(msg) from None
+def read_codes(
+    file: str, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
+) -> NDArray[Any]:
+    """The codes of the matrix in a file of text or .npy, which holds values, or codes if `raw`."""
+    return codes_of(read_source(file), number_format, shape, raw=raw, rounding=rounding)
 
 
-def _named(file: str) -> str:
-    return "stdin" if file == "-" else repr(file)
+def codes_of(
+    source: Source, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
+) -> NDArray[Any]:
+    """The codes of the matrix in a source."""
+    if not source.is_array:
+        return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
+    from warpfrag.codes import check_codes, to_codes
 
-
-def read_matrix(file: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The matrix in a file of text or .npy."""
-    import numpy as np
-
-    content = read_bytes(file)
-    if content.startswith(NPY):
-        from io import BytesIO
-
-        try:
-            found: NDArray[Any] = np.load(BytesIO(content), allow_pickle=False)
-        except ValueError as error:
-            msg = f"{_named(file)} is not an array of numbers: {error}"
-            raise InvalidOperand(msg) from None
-        if found.shape != shape:
-            msg = f"{_named(file)}: expected an array of shape {shape}, got {found.shape}"
-            raise InvalidOperand(msg)
-        return found
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        msg = f"{_named(file)} is neither text in UTF-8 nor .npy"
-        raise InvalidOperand(msg) from None
-    return parse_matrix(text, shape, what=_named(file))
-
-
-def parse_matrix(text: str, shape: tuple[int, ...], *, what: str = "matrix") -> NDArray[Any]:
-    """The matrix that a text shows, of integers if all its numbers are, else of float64.
-
-    >>> parse_matrix("[[1, 2], [3, 0x10]]", (2, 2)).tolist()
-    [[1, 2], [3, 16]]
-    """
-    import numpy as np
-
-    rows = []
-    for place, line in enumerate(text.splitlines(), start=1):
-        words = [word for word in SEPARATORS.split(COMMENT.sub("", line)) if word]
-        if words:
-            rows.append((place, [_number(word, f"{what}, line {place}") for word in words]))
-    numbers = [number for _, row in rows for number in row]
-    expected = f"{shape_text(shape)} numbers"
-    if len(numbers) != math.prod(shape):
-        msg = f"{what}: expected {expected}, {math.prod(shape)} in all, got {len(numbers)}"
+    array = source.array()
+    if array.shape != shape:
+        msg = f"{source.name}: expected an array of shape {shape}, got {array.shape}"
         raise InvalidOperand(msg)
-    if len(rows) > 1:
-        for place, row in rows:
-            if len(row) != shape[-1]:
-                msg = f"{what}: expected {expected}, {shape[-1]} in each line, got {len(row)} in line {place}"
+    if raw:
+        return check_codes(number_format, array, what=source.name)
+    return to_codes(number_format, array, rounding=rounding, what=source.name)
+
+
+def _codes_of_text(
+    source: Source, number_format: Format, shape: tuple[int, ...], *, raw: bool, rounding: Rounding
+) -> NDArray[Any]:
+    import numpy as np
+
+    from warpfrag.codes import code_dtype
+
+    words = _words(source, shape)
+    known: dict[str, int] = {}  # a matrix repeats its numbers: zeros above all
+    for place, (line, word) in enumerate(words):
+        if word not in known:
+            value = exact_value(word, f"{source.name}, line {line}")
+            code = _check_code(number_format, value) if raw else _encode(number_format, value, rounding)
+            if isinstance(code, str):
+                index = tuple(int(i) for i in np.unravel_index(place, shape))
+                msg = f"{source.name}: element {index} is {shown(word)}, but {code}"
                 raise InvalidOperand(msg)
-    if any(isinstance(number, float) for number in numbers):
-        return np.array(numbers, np.float64).reshape(shape)
-    try:
-        return np.array(numbers, np.int64 if min(numbers) < 0 else np.uint64).reshape(shape)
-    except OverflowError:
-        msg = f"{what}: an integer has at most 64 bits, got {max(numbers, key=abs)}"
-        raise InvalidOperand(msg) from None
+            known[word] = code
+    return np.array([known[word] for _, word in words], code_dtype(number_format)).reshape(shape)
 
 
-def _number(word: str, what: str) -> int | float:
-    """A number: decimal, 0x..., 0b..., inf, nan."""
-    for read in (int, lambda text: int(text, 0), float, _hex_float):
-        try:
-            number = read(word)
-            return -0.0 if number == 0 and word.startswith("-") else number
-        except ValueError:
-            continue
-        except OverflowError:
-            break
-    msg = f"{what}: {word!r} is not a number"
+def _words(source: Source, shape: tuple[int, ...]) -> list[tuple[int, str]]:
+    """The numbers of a text and the lines they stand in; refused if they do not make a matrix of this shape."""
+    expected = f"{source.name}: expected {shape_text(shape)} numbers"
+    count = math.prod(shape)
+    words: list[tuple[int, str]] = []
+    per_line: dict[int, int] = {}
+    for number, line in enumerate(StringIO(source.text()), start=1):
+        for found in WORD.finditer(COMMENT.sub("", line)):
+            words.append((number, found[0]))
+            per_line[number] = per_line.get(number, 0) + 1
+            if len(words) > count:
+                msg = f"{expected}, {count} in all, got more"
+                raise InvalidOperand(msg)
+    if len(words) != count:
+        for number, word in words:
+            exact_value(word, f"{source.name}, line {number}")  # what is no number is worth more than the count
+        msg = f"{expected}, {count} in all, got {len(words)}"
+        raise InvalidOperand(msg)
+    for number, came in per_line.items():
+        if len(per_line) > 1 and came != shape[-1]:
+            msg = f"{expected}, {shape[-1]} in each line, got {came} in line {number}"
+            raise InvalidOperand(msg)
+    return words
+
+
+def exact_value(word: str, what: str) -> Fraction | float:
+    """The number that a word means, exactly: decimal, 0x..., 0x1.8p3, 0b...; a float for inf, nan and -0.
+
+    >>> exact_value("1.0000000000000000001", "here"), exact_value("0x1.8p1", "here"), exact_value("-0", "here")
+    (Fraction(10000000000000000001, 10000000000000000000), Fraction(3, 1), -0.0)
+    """
+    if len(word) <= MOST_DIGITS:
+        for pattern, base in ((DECIMAL, 10), (HEXADECIMAL, 16), (BINARY, 2)):
+            found = pattern.fullmatch(word)
+            if found and (found[2] or found[3]):
+                return _scaled(found[1], found[2], found[3] or "", int(found[4] or 0), base)
+        if found := SPECIAL.fullmatch(word):
+            return float(word)
+    msg = f"{what}: {shown(word)} is not a number" + (f" of at most {MOST_DIGITS} digits" if word[:1].isdigit() else "")
     raise InvalidOperand(msg)
 
 
-def _hex_float(word: str) -> float:
-    """0x1.8p3. Without its 0x, fromhex would take the words `3c00` and `a` for numbers too."""
-    if "0x" not in word.lower():
-        raise ValueError(word)
-    return float.fromhex(word)
+def _scaled(sign: str, whole: str, fraction: str, exponent: int, base: int) -> Fraction | float:
+    """The value of the parts of a number; its exponent counts powers of ten or, in hexadecimal, of two."""
+    digits = whole + fraction
+    mantissa = int(digits, base)
+    if not mantissa:
+        return -0.0 if sign == "-" else Fraction(0)
+    radix, per_digit = (10, 1) if base == 10 else (2, base.bit_length() - 1)
+    scale = exponent - per_digit * len(fraction)
+    length = per_digit * len(digits.lstrip("0"))
+    if length + scale > FAR:
+        mantissa, scale = 1, FAR
+    elif length + scale < -FAR:
+        mantissa, scale = 1, -FAR
+    value = mantissa * Fraction(radix) ** scale
+    return -value if sign == "-" else value
+
+
+def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) -> int | str:
+    """The code of a value, or why there is none."""
+    try:
+        return number_format.encode(value, rounding=rounding)
+    except InvalidOperand:
+        if number_format.min <= value <= number_format.max:
+            return f"that is not exact in {number_format}; --rounding rne takes the nearest value"
+        numbers = "values" if number_format.is_float else "integers"
+        return f"{number_format} holds the {numbers} {number_format.min}..{number_format.max}"
+
+
+def _check_code(number_format: Format, value: Fraction | float) -> int | str:
+    """The code that a number is, or why it is none."""
+    if value == 0 or (isinstance(value, Fraction) and value.denominator == 1 and 0 < value < number_format.codes):
+        return int(value)
+    return f"a code of {number_format} is 0..{number_format.codes - 1:#x}"
 
 
 def code_text(code: int, number_format: Format) -> str:
@@ -140,8 +234,8 @@ def code_text(code: int, number_format: Format) -> str:
     return f"0x{code:0{(number_format.bits + 3) // 4}x}"
 
 
-def value_text(value: Any) -> str:  # noqa: ANN401 (a number, or a scalar of ml_dtypes)
-    """A value with every digit.
+def value_text(value: float) -> str:
+    """A value with the digits of a float64.
 
     >>> value_text(1.0), value_text(-0.0), value_text(0.0999755859375), value_text(-3)
     ('1', '-0.0', '0.0999755859375', '-3')
@@ -152,10 +246,22 @@ def value_text(value: Any) -> str:  # noqa: ANN401 (a number, or a scalar of ml_
     return repr(number)
 
 
-def short_text(dtype: np.dtype[Any]) -> Callable[[Any], str]:
+def exact_text(value: float) -> str:
+    """A value with every digit.
+
+    >>> exact_text(0.1), exact_text(2.0), exact_text(-math.inf)
+    ('0.1000000000000000055511151231257827021181583404541015625', '2', '-inf')
+    """
+    from decimal import Decimal
+
+    number = float(value)
+    return str(Decimal(number)) if math.isfinite(number) else repr(number)
+
+
+def short_text(dtype: np.dtype[Any]) -> Callable[[float], str]:
     """A writer of values with the fewest digits that, rounded to this dtype, are the value again."""
 
-    def write(value: Any) -> str:  # noqa: ANN401 (as above)
+    def write(value: float) -> str:
         number = float(value)
         if number.is_integer() and abs(number) < MOST_WHOLE:
             return value_text(number)

@@ -1,4 +1,4 @@
-"""What the verbs print: tables of text, JSON, notes, errors.
+"""What the verbs print: tables of text, JSON, notes, progress, errors; and what the exit status says.
 
 Text uses a few characters beyond ASCII and replaces them where the stream cannot write them. Headings are bold on a
 terminal, unless NO_COLOR is set.
@@ -7,20 +7,37 @@ terminal, unless NO_COLOR is set.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
 
-import click
+from warpfrag.errors import IllegalInstruction, UnusableFile, WarpfragError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+DONE, NO, ERROR, FAULT = range(4)
+INTERRUPTED = 130  # as a shell reports it: 128 + SIGINT
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+STATUSES = {
+    DONE: "Done, or the answer is yes.",
+    NO: "The answer is no: not legal, nothing found, a difference, a mistake not caught.",
+    ERROR: "An error: what was asked or given cannot be used. One sentence on stderr.",
+    FAULT: "A fault of warpfrag itself; WARPFRAG_TRACEBACK=1 shows where.",
+    INTERRUPTED: "Interrupted.",
+    BROKEN_PIPE: "Whoever read the output has gone.",
+}
 
 SCHEMA = 1
 WIDTH = 100
 TERMINAL = (WIDTH, 24)  # the size of one that does not say; only its width matters
 TIMES = "\N{MULTIPLICATION SIGN}"
 ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
+UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
+MOST_MESSAGE = 4000  # characters; the lists of what is known are a quarter of that
+BAR = 30  # characters of a bar that shows progress
 
 
 def encodable(text: str, encoding: str | None) -> str:
@@ -41,17 +58,58 @@ class OutputClosed(Exception):
     """Nobody reads our output any more."""
 
 
-def say(text: str = "", *, stream: TextIO | None = None) -> None:
-    """Print a text."""
-    stream = stream or sys.stdout
+class OutputFailed(Exception):
+    """The answer cannot be written: a full disk, a stream that is closed."""
+
+
+def printable(text: str) -> str:
+    r"""The text without control characters: what a user typed must not steer the terminal of whoever reads it.
+
+    >>> print(printable("red: \x1b[31m"))
+    red: \x1b[31m
+    """
+    return UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text)
+
+
+def say(text: str = "") -> None:
+    """Print a text on stdout."""
+    _write(printable(text))
+
+
+def _write(text: str) -> None:
+    stream = sys.stdout
     if stream is None:  # closed before Python started
-        raise OutputClosed
-    try:
+        msg = "stdout is closed"
+        raise OutputFailed(msg)
+    with _output_errors():
         # Line by line: where Python does not buffer, one long write that breaks off halfway goes unnoticed.
         for line in (encodable(text, stream.encoding) + "\n").splitlines(keepends=True):
             stream.write(line)
+
+
+def flush() -> None:
+    """Write what is still kept back, so that it is known whether all of the answer was written."""
+    with _output_errors():
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+@contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         raise OutputClosed from None
+    except OSError as error:
+        raise OutputFailed(error.strerror or str(error)) from None
+
+
+def complain(text: str) -> None:
+    """Print a line on stderr; where that cannot be written either, nothing is left to say."""
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(encodable(printable(text), sys.stderr.encoding) + "\n")
+            sys.stderr.flush()
 
 
 @contextmanager
@@ -59,15 +117,54 @@ def writing(path: object) -> Iterator[None]:
     """Turn a file that cannot be written into one sentence."""
     try:
         yield
+    except WarpfragError:
+        raise
     except OSError as error:
-        msg = f"cannot write {str(path)!r}: {error.strerror or error}"
-        raise click.ClickException(msg) from None
+        msg = f"cannot write {shown(str(path))}: {error.strerror or error}"
+        raise UnusableFile(msg) from None
+
+
+class Progress:
+    """How far long work is: one line on a terminal that is written over; elsewhere, if `lines`, a line per step."""
+
+    def __init__(self, *, lines: bool = False) -> None:
+        """Look at stderr: stdout is for the answer."""
+        self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self.lines = lines
+
+    def __enter__(self) -> Self:
+        """Use it in a with statement."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave no line behind."""
+        self.clear()
+
+    def show(self, done: int, total: int, text: str) -> None:
+        """Say that so much of the work is done, and what comes or came."""
+        if self.is_terminal:
+            filled = BAR * done // max(total, 1)
+            self._overwrite(f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {text}")
+        elif self.lines:
+            complain(f"[{done}/{total}] {text}")
+
+    def clear(self) -> None:
+        """Take the line away, so that an answer can be printed where it was."""
+        if self.is_terminal:
+            self._overwrite("")
+
+    def _overwrite(self, text: str) -> None:
+        width = shutil.get_terminal_size(TERMINAL).columns - 1
+        line = encodable(printable(text), sys.stderr.encoding)[:width]
+        with suppress(OSError):
+            sys.stderr.write(f"\r{line.ljust(width)}\r{line}")
+            sys.stderr.flush()
 
 
 def heading(text: str) -> None:
     """Print a line that stands above others."""
-    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    say(f"\x1b[1m{text}\x1b[0m" if bold else text)
+    bold = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    _write(f"\x1b[1m{printable(text)}\x1b[0m" if bold else printable(text))
 
 
 def notes(lines: Iterable[str]) -> None:
@@ -85,16 +182,21 @@ def say_json(query: str, answer: Mapping[str, Any]) -> None:
 
 def refuse(error: Exception, message: str, *, as_json: bool) -> None:
     """Say on stderr, in one sentence, why there is no answer; with --json, also as an object on stdout."""
-    message = " ".join(message.split())
-    say(f"warpfrag: {message}", stream=sys.stderr)
+    message = _bounded(message)
+    complain(f"warpfrag: {message}")
     if as_json:
         import json
 
-        facts = {"kind": type(error).__name__, "message": message}
-        for fact in ("reason", "nearest"):
-            if hasattr(error, fact):
-                facts[fact] = getattr(error, fact)
+        facts: dict[str, object] = {"kind": type(error).__name__, "message": message}
+        if isinstance(error, IllegalInstruction):
+            facts |= {"reason": _bounded(error.reason), "nearest": error.nearest}
         say(json.dumps({"schema": SCHEMA, "error": facts}, indent=1))
+
+
+def _bounded(message: str) -> str:
+    """A message on one line, cut in the middle if it repeats pages of what the user gave."""
+    line = " ".join(message.split())
+    return line if len(line) <= MOST_MESSAGE else f"{line[: MOST_MESSAGE // 2]} ... {line[-MOST_MESSAGE // 2 :]}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2) -> list[str]:

@@ -8,6 +8,7 @@ import click
 
 from warpfrag.cli.command import (
     choice_options,
+    file_argument,
     instruction_argument,
     json_option,
     operand_argument,
@@ -15,7 +16,7 @@ from warpfrag.cli.command import (
     verb,
 )
 from warpfrag.cli.dumps import dump_lines
-from warpfrag.cli.matrices import read_matrix
+from warpfrag.cli.matrices import read_codes
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
 from warpfrag.errors import InvalidOperand
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 @instruction_argument
 @operand_argument
-@click.argument("file", default="-", metavar="[FILE|-]")
+@file_argument
 @click.option("--raw", is_flag=True, help="The numbers are codes, not values.")
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
@@ -82,13 +83,15 @@ def _pack(
         if shown.name not in {"a", "metadata"}:
             msg = f"--full is for A and metadata of a sparse instruction, not for {shown.name}"
             raise InvalidOperand(msg)
-        matrix = read_matrix(file, (instruction.shape.m, instruction.shape.k))
-        stored, codes = instruction.compress(matrix, raw=raw, rounding=rounding)
-        matrix = stored if shown.name == "a" else codes
+        shape = (instruction.shape.m, instruction.shape.k)
+        matrix = read_codes(file, instruction.a.format, shape, raw=raw, rounding=rounding)
+        stored, fields = instruction.compress(matrix, raw=True)
+        codes = stored if shown.name == "a" else fields
     else:
-        matrix = read_matrix(file, registers.shape)
+        is_raw = raw or isinstance(registers, Metadata)
+        codes = read_codes(file, registers.format, registers.shape, raw=is_raw, rounding=rounding)
     if isinstance(registers, Metadata):
-        return registers.pack(matrix, **chosen)
+        return registers.pack(codes, **chosen)
     if isinstance(registers, Scale):
-        return registers.pack(matrix, raw=raw, rounding=rounding, **chosen)
-    return registers.pack(matrix, raw=raw, rounding=rounding)
+        return registers.pack(codes, raw=True, byte_id=chosen["byte_id"], thread_id=chosen["thread_id"])
+    return registers.pack(codes, raw=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import CHOICES, instruction_argument, json_option, target_option, verb
+from warpfrag.cli.command import CHOICES, file_option, instruction_argument, integer, json_option, target_option, verb
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Record, bits_text, view
 from warpfrag.errors import InvalidOperand
@@ -26,15 +26,13 @@ Term = dict[str, Any]
     "warpfrag products mma.m8n8k4.row.col.f32.f16.f16.f32 0 5 --mma 2",
 )
 @instruction_argument
-@click.argument("row", type=int)
-@click.argument("col", type=int)
-@click.option("--mma", type=int, metavar="N", help=CHOICES["mma"] + " All without it.")
-@click.option("--selector", type=int, metavar="N", help=CHOICES["selector"] + " 0 without it.")
-@click.option(
-    "--codes", metavar="FILE", help="Metadata codes, rows by chunks: show which column of A each stored one is."
-)
-@click.option("--byte-id", type=(int, int), metavar="A B", help="Byte ids of the scales. 0 0 without it.")
-@click.option("--thread-id", type=(int, int), metavar="A B", help="Thread ids of the scales. 0 0 without it.")
+@click.argument("row", type=integer())
+@click.argument("col", type=integer())
+@click.option("--mma", type=integer(), metavar="N", help=CHOICES["mma"] + " All without it.")
+@click.option("--selector", type=integer(), metavar="N", help=CHOICES["selector"] + " 0 without it.")
+@file_option("--codes", saying="Metadata codes, rows by chunks: show which column of A each stored one is.")
+@click.option("--byte-id", nargs=2, type=integer(), metavar="A B", help="Byte ids of the scales. 0 0 without it.")
+@click.option("--thread-id", nargs=2, type=integer(), metavar="A B", help="Thread ids of the scales. 0 0 without it.")
 @target_option
 @json_option
 def command(
@@ -104,10 +102,10 @@ def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]
     rule = instruction.pattern
     if codes is None or rule is None:
         return None
-    from warpfrag.cli.matrices import read_matrix
+    from warpfrag.cli.matrices import read_codes
     from warpfrag.sparsity import logical_columns
 
-    fields = read_matrix(codes, instruction.metadata.shape)
+    fields = read_codes(codes, instruction.metadata.format, instruction.metadata.shape, raw=True)
     return [list(map(int, line)) for line in logical_columns(rule, fields, ordered=instruction.form.is_ordered)]
 
 

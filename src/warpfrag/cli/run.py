@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from warpfrag.cli.command import choice_options, instruction_argument, json_option, read_target, verb
-from warpfrag.cli.matrices import code_text, short_text, value_text
+from warpfrag.cli.command import (
+    arch_option,
+    choice_options,
+    file_option,
+    instruction_argument,
+    integer,
+    json_option,
+    verb,
+)
+from warpfrag.cli.matrices import code_text, codes_of, read_source, short_text, value_text
 from warpfrag.cli.output import heading, say, say_json, say_table, wrapped
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.operand import Scale
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from fractions import Fraction
+
+    from numpy.typing import NDArray
 
     from warpfrag.arithmetic.tracing import TraceStep
     from warpfrag.formats import Format, Rounding
     from warpfrag.instruction import Instruction
+
+Source = Literal["file", "random", "zero"]
 
 ROUNDINGS = {
     "RZ-FP32": "cut toward zero to f32",
@@ -35,24 +49,21 @@ ROUNDINGS = {
     "warpfrag run mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89",
 )
 @instruction_argument
-@click.option(
+@file_option(
     "--a",
-    metavar="FILE",
-    help="A: a matrix (sparse: full and thinned) as text or .npy, or registers as .npy, uint32 (32, words).",
+    saying="A: a matrix (sparse: full and thinned) as text or .npy, or registers as .npy, uint32 (32, words).",
 )
-@click.option("--b", metavar="FILE", help="B, likewise.")
-@click.option("--c", metavar="FILE", help="C, likewise; zero if only other files are given.")
-@click.option("--scale-a", metavar="FILE", help="Scale factors of A, likewise.")
-@click.option("--scale-b", metavar="FILE", help="Scale factors of B, likewise.")
+@file_option("--b", saying="B, likewise.")
+@file_option("--c", saying="C, likewise; zero if only other files are given.")
+@file_option("--scale-a", saying="Scale factors of A, likewise.")
+@file_option("--scale-b", saying="Scale factors of B, likewise.")
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
-@click.option(
-    "--arch", metavar="SM", default="sm_90", show_default=True, callback=read_target, help="Whose arithmetic."
-)
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the operands that are random.")
+@arch_option
+@click.option("--seed", type=integer(least=0), help="Seed of the operands that are random.")
 @click.option("--registers", metavar="LANES", help="Show the register words of lanes, such as 0,5-7 or all.")
-@click.option("--trace", nargs=2, type=int, metavar="ROW COL", help="Show each step of one output.")
+@click.option("--trace", nargs=2, type=integer(), metavar="ROW COL", help="Show each step of one output.")
 @choice_options("mma")
 @json_option
 def command(
@@ -72,7 +83,6 @@ def command(
     A file of text has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
     operand, unless --rounding.
     """
-    from warpfrag.cli.operands import operands
     from warpfrag.instruction import instruction_of
     from warpfrag.isa.legality import arithmetic_arch
 
@@ -82,12 +92,12 @@ def command(
     if mma is not None and not (trace and instruction.form.is_quad):
         msg = "--mma goes with --trace, and with m8n8k4 of f16, which computes four products"
         raise click.UsageError(msg)
-    given = operands(instruction, files, seed, arch, rounding=rounding)
+    lanes = _lanes(registers) if registers else []
+    given = _operands(instruction, files, seed, arch, rounding=rounding)
     codes = given.codes
     scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
     result = instruction(codes["a"], codes["b"], codes["c"], **scales, arch=arch, raw=True)
     known = instruction.evidence(arch)
-    lanes = _lanes(registers) if registers else []
     words = _words(instruction, codes, result) if lanes else {}
     steps = _trace(instruction, arch, codes, trace, mma or 0) if trace else []
     if as_json:
@@ -112,15 +122,88 @@ def command(
         _say_step(number, len(steps), step)
 
 
+@dataclass(frozen=True)
+class Given:
+    """Codes of every matrix the instruction takes, where each comes from, and the seed; None if nothing is random."""
+
+    codes: dict[str, NDArray[Any]]
+    sources: dict[str, Source]
+    seed: int | None
+
+    @property
+    def described(self) -> str:
+        """Where the operands come from, such as `a from files; b random, seed 7; c zero`."""
+        words = {"file": "from files", "random": f"random, seed {self.seed}", "zero": "zero"}
+        roles = {source: [role for role, found in self.sources.items() if found == source] for source in words}
+        return "; ".join(f"{', '.join(roles[source])} {text}" for source, text in words.items() if roles[source])
+
+
+def _operands(
+    instruction: Instruction, files: Mapping[str, str | None], seed: int | None, arch: str, *, rounding: Rounding
+) -> Given:
+    """Operands from files. What no file gives is random, but a C beside files is zero, as in `execute`."""
+    import numpy as np
+
+    from warpfrag.codes import code_dtype
+    from warpfrag.execute import arithmetic_arch
+    from warpfrag.samples import random_matrix
+
+    arithmetic_arch(instruction.form, arch)  # refuse what cannot run before operands are made
+    roles = [role for role in ("a", "b", "c", "scale_a", "scale_b") if getattr(instruction, role) is not None]
+    given = {role: path for role, path in files.items() if path is not None}
+    for role in given:
+        if role not in roles:
+            msg = f"{instruction.name} takes no {role}"
+            raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
+    sources: dict[str, Source] = {
+        role: "file" if role in given else "zero" if given and role == "c" else "random" for role in roles
+    }
+    if "random" not in sources.values():
+        seed = None
+    elif seed is None:
+        seed = int(np.random.default_rng().integers(1 << 31))
+    random = np.random.default_rng(seed)
+    codes = {role: random_matrix(instruction, role, random) for role in roles}  # all: a file changes no other operand
+    codes |= {role: _read(instruction, role, path, rounding) for role, path in given.items()}
+    if sources["c"] == "zero":
+        codes["c"] = np.zeros(instruction.c.shape, code_dtype(instruction.c.format))
+    return Given(codes, sources, seed)
+
+
+def _read(instruction: Instruction, role: str, path: str, rounding: Rounding) -> NDArray[Any]:
+    """Codes of a matrix, or of registers in a .npy."""
+    operand = getattr(instruction, role)
+    is_sparse = role == "a" and instruction.pattern is not None
+    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else operand.shape
+    source = read_source(path)
+    array = source.array() if source.is_array else None
+    if array is None or array.shape == shape:
+        codes = codes_of(source, operand.format, shape, rounding=rounding)
+        if is_sparse:
+            instruction.compress(codes, raw=True)  # refuses an A that is not sparse
+        return codes
+    registers = (32, operand.words)
+    if array.shape == registers and is_sparse:
+        full = f"{instruction.shape.m} x {instruction.shape.k}"
+        msg = f"{source.name}: registers of a sparse A mean nothing without their metadata: give the full A, {full}"
+        raise InvalidOperand(msg)
+    if array.shape != registers or array.dtype != "uint32":
+        accepted = f"a matrix of shape {shape}" + ("" if is_sparse else f" or registers, uint32 of shape {registers}")
+        msg = f"{source.name}: expected {accepted}, got {array.dtype} of shape {array.shape}"
+        raise InvalidOperand(msg)
+    found: NDArray[Any] = operand.unpack(array[:, 0] if isinstance(operand, Scale) else array, raw=True)
+    return found
+
+
 def _lanes(text: str) -> list[int]:
     """Lanes named as 0,5-7 or all."""
     if text == "all":
         return list(range(32))
     found: list[int] = []
     for part in text.split(","):
-        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip(), re.ASCII)
         if ends is None or not int(ends[1]) <= int(ends[2] or ends[1]) <= 31:
-            msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {text!r}"
+            msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {shown(text)}"
             raise click.BadParameter(msg, param_hint="--registers")
         found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return found

@@ -9,6 +9,7 @@ import click
 
 from warpfrag.cli.command import (
     choice_options,
+    file_argument,
     instruction_argument,
     json_option,
     operand_argument,
@@ -16,7 +17,7 @@ from warpfrag.cli.command import (
     verb,
 )
 from warpfrag.cli.dumps import parse_dump
-from warpfrag.cli.matrices import code_text, matrix_lines, read_text, short_text, value_text
+from warpfrag.cli.matrices import code_text, exact_text, matrix_lines, read_source, short_text
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
 from warpfrag.operand import Metadata, Scale
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 @instruction_argument
 @operand_argument
-@click.argument("file", default="-", metavar="[FILE|-]")
+@file_argument
 @click.option("--raw", is_flag=True, help="Print codes in hex, not values.")
 @click.option("--exact", is_flag=True, help="Print every digit of a value.")
 @click.option("--strict", is_flag=True, help="Refuse copies of one element that differ (wmma).")
@@ -67,7 +68,7 @@ def command(
     shown = view(get(name, target), operand)
     next(shown.chosen(choice))  # refuses an option that is not for this operand
     registers = shown.matrix_registers
-    rows = parse_dump(read_text(file), registers.words, wide=registers.row.register_bits > 32, by=by)
+    rows = parse_dump(read_source(file).text(), registers.words, wide=registers.row.register_bits > 32, by=by)
     is_codes = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
     matrix = _unpack(shown, rows, choice, raw=is_codes, strict=strict)
     if as_json:
@@ -80,7 +81,7 @@ def command(
     elif is_codes:
         cells = _each(matrix.tolist(), lambda code: code_text(code, registers.format))
     else:
-        cells = _each(matrix.tolist(), value_text if exact else short_text(matrix.dtype))
+        cells = _each(matrix.tolist(), exact_text if exact else short_text(matrix.dtype))
     for line in matrix_lines(cells):
         say(line)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import instruction_argument, json_option, read_target, verb
-from warpfrag.cli.output import heading, say, say_json, wrapped, writing
+from warpfrag.cli.command import arch_option, file_option, instruction_argument, integer, json_option, verb
+from warpfrag.cli.output import NO, heading, say, say_json, wrapped, writing
 
 
 @verb(
@@ -14,17 +14,15 @@ from warpfrag.cli.output import heading, say, say_json, wrapped, writing
     "warpfrag vectors mma.m16n8k32.s32.s8.s8.s32 --self-check",
 )
 @instruction_argument
-@click.option(
-    "--arch", metavar="SM", default="sm_90", show_default=True, callback=read_target, help="Whose arithmetic."
-)
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the operands.")
-@click.option("-o", "--output", metavar="FILE", help="Write them: .npz, .json, or a C++ header .h, .hpp, .cuh.")
+@arch_option
+@click.option("--seed", type=integer(least=0), default=1, show_default=True, help="Seed of the operands.")
+@file_option("-o", "--output", saying="Write them: .npz, .json, or a C++ header .h, .hpp, .cuh.")
 @click.option("--self-check", "check", is_flag=True, help="Make every simple mistake and see that it is caught.")
 @json_option
 def command(name: str, arch: str, seed: int, output: str | None, *, check: bool, as_json: bool) -> int:
     """Test vectors of one product: operand registers and the registers that must come out.
 
-    Each group says which mistakes it catches. With --self-check, exit code 1 says that a mistake went unnoticed.
+    Each group says which mistakes it catches. With --self-check, exit status 1 says that a mistake went unnoticed.
     """
     from warpfrag.vectors import vectors
 
@@ -38,7 +36,7 @@ def command(name: str, arch: str, seed: int, output: str | None, *, check: bool,
         groups = [{"name": group.name, "cases": group.cases, "catches": group.catches} for group in found.groups]
         answer = {"instruction": found.instruction.name, "arch": arch, "seed": seed, "file": output, "groups": groups}
         say_json("vectors", {**answer, "self_check": caught} if check else answer)
-        return int(bool(missed))
+        return NO if missed else 0
     heading(f"{found.instruction.name} on {arch}")
     for group in found.groups:
         say(f"\n{group.name}: {group.cases} cases")
@@ -48,4 +46,4 @@ def command(name: str, arch: str, seed: int, output: str | None, *, check: bool,
         say(f"self-check: {len(caught) - len(missed)} of {len(caught)} mistakes are caught")
         for mistake in missed:
             say(f"  not caught: {mistake}")
-    return int(bool(missed))
+    return NO if missed else 0

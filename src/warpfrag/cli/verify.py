@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.cli.command import json_option, verb
-from warpfrag.cli.output import refuse, say, say_json, writing
-from warpfrag.cli.progress import progress
+from warpfrag.cli.command import complete_instruction, file_option, integer, json_option, verb
+from warpfrag.cli.output import NO, Progress, say, say_json
+from warpfrag.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from warpfrag.hardware.report import Line
-
-NO_GPU = 3
 
 
 @verb(
@@ -22,47 +19,49 @@ NO_GPU = 3
     "warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000",
     "warpfrag verify --capture my_gpu.npz --report my_gpu.md   # evidence to contribute",
 )
-@click.argument("names", metavar="[INSTRUCTION]...", nargs=-1)
-@click.option("--cases", default=1000, show_default=True, help="Cases for each instruction and selector.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the operands.")
-@click.option("--device", default=0, show_default=True, help="Which GPU.")
-@click.option("--capture", type=click.Path(path_type=Path), help="Write operands and results, for `warpfrag check`.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write the report as Markdown.")
+@click.argument("names", metavar="[INSTRUCTION]...", nargs=-1, shell_complete=complete_instruction)
+@click.option(
+    "--cases", default=1000, type=integer(least=1), show_default=True, help="Cases for each instruction and selector."
+)
+@click.option("--seed", default=0, type=integer(least=0), show_default=True, help="Seed of the operands.")
+@click.option("--device", default=0, type=integer(0, 1000), show_default=True, help="Which GPU.")
+@file_option("--capture", saying="Write operands and results, for `warpfrag check`.")
+@file_option("--report", saying="Write the report as Markdown.")
 @json_option
 def command(
     names: tuple[str, ...],
     cases: int,
     seed: int,
     device: int,
-    capture: Path | None,
-    report: Path | None,
+    capture: str | None,
+    report: str | None,
     *,
     as_json: bool,
 ) -> int:
     """Run instructions on the GPU of this machine and compare every code with what warpfrag predicts.
 
-    Exit code 0 if every code is equal, 1 if one differs or was not compared, 3 if there is no GPU.
+    Exit status 0 if every code is equal, 1 if one differs or was not compared, 2 if there is no GPU.
     """
     from warpfrag.hardware.device import NoGpu
     from warpfrag.hardware.verify import verify
 
     for path in filter(None, (capture, report)):
-        _check_writable(path)  # before the GPU has worked for it
+        check_writable(path)  # before the GPU has worked for it
     try:
-        with progress("verifying", lines=True) as show:
+        with Progress(lines=True) as progress:
             found = verify(
                 [*names] or None,
                 cases=cases,
                 seed=seed,
                 device=device,
                 capture=capture,
-                progress=lambda done, total, line: show(done, total, _line(line)),
+                progress=lambda done, total, line: progress.show(done, total, _line(line)),
             )
     except NoGpu as error:
-        refuse(error, f"{error}; `warpfrag check` compares with captured results instead", as_json=as_json)
-        return NO_GPU
+        msg = f"{error}; `warpfrag check` compares with captured results instead"
+        raise NoGpu(msg) from None
     if report:
-        report.write_text(found.markdown(), encoding="utf-8")
+        write_atomically(report, found.markdown())
     if as_json:
         say_json("verify", found.json())
     else:
@@ -72,16 +71,7 @@ def command(
         for line in found.troubles:
             say(_line(line))
         say(found.summary())
-    return 0 if found.equal else 1
-
-
-def _check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written; none is left behind."""
-    existed = path.exists()
-    with writing(path), path.open("ab"):
-        pass
-    if not existed:
-        path.unlink()
+    return 0 if found.equal else NO
 
 
 def _kernel(line: Line) -> str:

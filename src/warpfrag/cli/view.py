@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, int]
 ADDRESSES = "addresses"
+LANES = 32
 
 
 class Columns(NamedTuple):
@@ -32,6 +33,11 @@ class Columns(NamedTuple):
 
     first: int
     last: int
+
+    @property
+    def text(self) -> str:
+        """Such as 12..15, or one number."""
+        return f"{self.first}..{self.last}" if self.first < self.last else f"{self.first}"
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,17 @@ class View:
             }
         coordinates = self.layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
         return found | {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.layout.dims}
+
+    def check_lane(self, lane: int) -> bool:
+        """Whether a lane takes part: only the addresses of some are read. A lane that there is not is refused."""
+        check_index("lane", lane, LANES)
+        return lane < self.layout.lanes
+
+    @property
+    def unread(self) -> str:
+        """Which lanes take no part, as a sentence; nothing where all do."""
+        lanes = self.layout.lanes
+        return f"the addresses of lanes {lanes} to {LANES - 1} are not read" if lanes < LANES else ""
 
     def places(self) -> Iterator[Record]:
         """Every place, lane by lane."""
@@ -150,19 +167,19 @@ class View:
         about = isinstance(self.registers, SparseOperand | Metadata)
         return [*place, *dims, *(["logical cols"] if about else [])]
 
-    def cells(self, record: Record) -> list[object]:
-        """One line of that table."""
+    def cells(self, record: Record, columns: Columns | None = None) -> list[object]:
+        """One line of that table; `columns` says more exactly what the record is about than it does by itself."""
         cells: list[object] = [record["lane"]]
         if self.registers:
             cells += [record["reg"], record["slot"], bits_text(record)]
             cells += [f"{self.name}{record['element']}"] if self.has_numbers else []
         cells += [record[dim] for dim in self.layout.dims]
-        columns = self.logical(record)
-        return [*cells, *([f"{columns.first}..{columns.last}"] if columns else [])]
+        columns = columns or self.logical(record)
+        return [*cells, *([columns.text] if columns else [])]
 
-    def json(self, record: Record) -> dict[str, object]:
-        """A record as JSON has it."""
-        columns = self.logical(record)
+    def json(self, record: Record, columns: Columns | None = None) -> dict[str, object]:
+        """A record as JSON has it; `columns` as for cells."""
+        columns = columns or self.logical(record)
         return {**record, **({"logical_first": columns.first, "logical_last": columns.last} if columns else {})}
 
     @property
@@ -178,6 +195,8 @@ class View:
             found.append(
                 f"wmma fragments differ between GPUs: these are of {self.instruction.arch}; --target chooses others"
             )
+        if self.unread:
+            found.append(self.unread)
         if self.layout.copies > 1:
             found.append(f"every element is held {self.layout.copies} times; the hardware reads the first")
         if self.registers and self.registers.row.register_bits > 32:

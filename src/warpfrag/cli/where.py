@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from warpfrag.cli.command import (
     choice_options,
+    file_option,
     instruction_argument,
+    integer,
     json_option,
     operand_argument,
     target_option,
     verb,
 )
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
-from warpfrag.cli.view import Record, View, view
+from warpfrag.cli.view import Columns, Record, View, view
 from warpfrag.errors import InvalidOperand
 from warpfrag.layout import check_index
 from warpfrag.operand import SparseOperand
 from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @verb(
@@ -30,11 +36,11 @@ from warpfrag.registry import get
 )
 @instruction_argument
 @operand_argument
-@click.argument("row", type=int)
-@click.argument("col", type=int, required=False)
+@click.argument("row", type=integer())
+@click.argument("col", type=integer(), required=False)
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
-@click.option("--codes", metavar="FILE", help="Metadata codes, rows by chunks: find a logical column exactly.")
+@file_option("--codes", saying="Metadata codes, rows by chunks: find a logical column exactly.")
 @target_option
 @json_option
 def command(
@@ -67,7 +73,7 @@ def command(
         holders = [Holder(record) for record in shown.where(position, choice)]
     absent = [] if holders else [f"A[{row}, {col}] is not stored: under these codes it is zero"]
     if as_json:
-        found = [shown.json(holder.record) | holder.facts for holder in holders]
+        found = [{**shown.json(holder.record, holder.columns), **holder.facts} for holder in holders]
         asked = {"instruction": shown.instruction.name, "operand": shown.name, "position": position}
         say_json(
             "where", {**asked, "logical": logical or codes is not None, "holders": found, "notes": absent + shown.notes}
@@ -77,7 +83,8 @@ def command(
     if holders:
         more = list(holders[0].facts)
         say_table(
-            [*shown.header(), *more], [[*shown.cells(holder.record), *_texts(holder.facts)] for holder in holders]
+            [*shown.header(), *more],
+            [[*shown.cells(holder.record, holder.columns), *_texts(holder.facts)] for holder in holders],
         )
     for line in absent:
         say(line)
@@ -85,15 +92,16 @@ def command(
 
 
 class Holder(NamedTuple):
-    """A place, and what else is known of it: the span of its register and the codes that put the element there."""
+    """A place, and what else is known of it: its logical column, or which codes put the element there."""
 
     record: Record
-    facts: dict[str, list[Any]] = {}  # noqa: RUF012 (never written to)
+    columns: Columns | None = None
+    facts: Mapping[str, list[int] | list[str]] = MappingProxyType({})
 
 
-def _texts(facts: dict[str, list[Any]]) -> list[str]:
+def _texts(facts: Mapping[str, list[int] | list[str]]) -> list[str]:
     """Facts as cells: a span as first..last, codes side by side."""
-    return [f"{fact[0]}..{fact[-1]}" if name == "span" else " ".join(fact) for name, fact in facts.items()]
+    return [f"{fact[0]}..{fact[-1]}" if name == "span" else " ".join(map(str, fact)) for name, fact in facts.items()]
 
 
 def _sparse(shown: View, position: list[int]) -> SparseOperand:
@@ -112,10 +120,12 @@ def _sparse(shown: View, position: list[int]) -> SparseOperand:
 
 def _exact(shown: View, sparse: SparseOperand, position: list[int], file: str) -> list[Holder]:
     """The holder of an element of the full A under the metadata codes of a file; none where it is not stored."""
-    from warpfrag.cli.matrices import read_matrix
+    from warpfrag.cli.matrices import read_codes
 
-    codes = read_matrix(file, shown.instruction.metadata.shape)
-    return [Holder(shown.record(place)) for place in sparse.where(row=position[0], col=position[1], codes=codes)]
+    metadata = shown.instruction.metadata
+    codes = read_codes(file, metadata.format, metadata.shape, raw=True)
+    row, col = position
+    return [Holder(shown.record(place), Columns(col, col)) for place in sparse.where(row=row, col=col, codes=codes)]
 
 
 def _possible(shown: View, sparse: SparseOperand, row: int, col: int) -> list[Holder]:
@@ -129,5 +139,5 @@ def _possible(shown: View, sparse: SparseOperand, row: int, col: int) -> list[Ho
         if codes:
             (record,) = shown.where([row, chunk * rule.kept + order], {})
             span = sparse.span(lane=record["lane"], reg=record["reg"])
-            holders.append(Holder(record, {"span": [span.first, span.last], "codes": codes}))
+            holders.append(Holder(record, facts={"span": [span.first, span.last], "codes": codes}))
     return holders

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, ClassVar
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import WarpfragError, shown
 from warpfrag.explorer.build import build_page
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"  # never another: the page is for whoever sits at this machine
 NAMES = (HOST, "localhost")
+HTTP_PORT = 80  # the port that an address does not name
 
 
 class CannotServe(WarpfragError):
@@ -24,6 +26,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers with the page, and with nothing else."""
 
     server: Server
+    timeout = 20  # seconds that a connection may say nothing, or take nothing; a browser opens some it does not need
     headers_sent: ClassVar[Mapping[str, str]] = {
         "Content-Type": "text/html; charset=utf-8",
         "Cache-Control": "no-store",
@@ -38,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
 
         A foreign site can point a name of its own at 127.0.0.1; its requests carry that name and are refused.
         """
-        if self.headers.get("Host", "") not in {f"{name}:{self.server.server_port}" for name in NAMES}:
+        if self.headers.get("Host", "").lower() not in self.server.hosts:
             self.send_error(HTTPStatus.FORBIDDEN, f"ask for {self.server.address}")
         elif self.path != "/":
             self.send_error(HTTPStatus.NOT_FOUND, "there is one page, at /")
@@ -61,6 +64,9 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, port: int = 0) -> None:
         """Take a port, any free one for 0; CannotServe where it cannot be had."""
+        if isinstance(port, bool) or not isinstance(port, int):
+            msg = f"a port is an integer, got {shown(port)}"
+            raise CannotServe(msg)
         self.page = build_page().encode()
         try:
             super().__init__((HOST, port), Handler)
@@ -69,6 +75,17 @@ class Server(ThreadingHTTPServer):
             raise CannotServe(msg) from None
 
     @property
+    def hosts(self) -> list[str]:
+        """What a browser that asked this machine says in its header Host: the port, unless it is that of http."""
+        return [name if self.server_port == HTTP_PORT else f"{name}:{self.server_port}" for name in NAMES]
+
+    @property
     def address(self) -> str:
         """Where a browser finds the page."""
-        return f"http://{HOST}:{self.server_port}/"
+        return f"http://{self.hosts[0]}/"
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (socketserver's signature)
+        """Say nothing of a browser that hung up; anything else is a fault, and worth a line."""
+        error = sys.exception()
+        if sys.stderr is not None and not isinstance(error, OSError):
+            sys.stderr.write(f"warpfrag: a request failed: {type(error).__name__}: {shown(str(error))}\n")

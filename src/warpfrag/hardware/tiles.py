@@ -26,8 +26,8 @@ from warpfrag.emit.shared import kernel_copies, memory_orders
 from warpfrag.emit.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.execute import execute
 from warpfrag.hardware.device import open_gpu
-from warpfrag.hardware.operands import random_codes, random_words
 from warpfrag.registry import find
+from warpfrag.samples import random_codes, random_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

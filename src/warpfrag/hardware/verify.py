@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.captured.files import write_capture
+from warpfrag.captured.capture import write_capture
 from warpfrag.emit.statement import choices
-from warpfrag.errors import InvalidOperand, NotModelled
-from warpfrag.hardware.operands import classes, random_words
+from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
 from warpfrag.hardware.worker import Worker
 from warpfrag.instruction import Instruction
 from warpfrag.registry import find, get
+from warpfrag.samples import classes, random_words
 from warpfrag.vectors import check_product, check_seed, vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
+    from os import PathLike
 
     from numpy.typing import NDArray
 
@@ -32,7 +33,7 @@ def verify(
     cases: int = 1000,
     seed: int = 0,
     device: int = 0,
-    capture: Path | None = None,
+    capture: str | PathLike[str] | None = None,
     progress: Callable[[int, int, Line], None] | None = None,
 ) -> Report:
     """Compare instructions (all that the GPU can run, unless some are named) with the GPU, code by code.
@@ -42,10 +43,14 @@ def verify(
     only. With `capture`, operands and results are written there in the format of `warpfrag.captured`. NoGpu if there is
     none. A script calls this under `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
-    if cases < 1:
-        msg = f"cases is at least 1, got {cases}"
-        raise InvalidOperand(msg)
+    for name, number, least in (("cases", cases, 1), ("device", device, 0)):
+        if not isinstance(number, int) or number < least:
+            msg = f"{name} is an integer, at least {least}, got {shown(number)}"
+            raise InvalidOperand(msg)
     check_seed(seed)
+    if capture is not None and not str(capture).endswith(".npz"):
+        msg = f"a capture is a file in .npz, got {shown(str(capture))}"
+        raise InvalidOperand(msg)
     named = _named(instructions)  # a misspelt name is refused before the GPU is opened
     with Worker(device) as worker:
         about = worker.about
@@ -67,6 +72,9 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     if instructions is None:
         return None
     several = [instructions] if isinstance(instructions, str | Instruction) else instructions
+    if not isinstance(several, Iterable):
+        msg = f"expected the name of an instruction, or several, got {shown(instructions)}"
+        raise InvalidOperand(msg)
     found = [get(instruction) for instruction in several]
     for instruction in found:
         check_product(instruction, "verify runs")
@@ -165,6 +173,6 @@ class Recorder:
         entry: dict[str, Any] = {"instruction": instruction.name, "selector": selector, "classes": {}}
         self.entries.setdefault((instruction.name, selector), entry)["classes"][kind] = keys
 
-    def write(self, path: Path, about: dict[str, str]) -> None:
+    def write(self, path: str | PathLike[str], about: dict[str, str]) -> None:
         """Write the capture file."""
         write_capture(path, {**about, "entries": list(self.entries.values())}, self.arrays)

@@ -8,7 +8,7 @@ from functools import cache
 from operator import index
 from typing import Any
 
-from warpfrag.errors import IllegalInstruction, quoted
+from warpfrag.errors import IllegalInstruction, shown
 from warpfrag.isa.names import Misspelt, Reading, head, read, spell, tokens
 from warpfrag.isa.rows import families_of, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
@@ -22,7 +22,7 @@ Version = tuple[int, int]
 def resolve(text: str, target: str | None = None, selector: int | None = None) -> Form:
     """The form a text means; IllegalInstruction where there is none, or not for this target or selector."""
     if not isinstance(text, str):
-        raise IllegalInstruction(quoted(text), f"expected PTX text, got a {type(text).__name__}")
+        raise IllegalInstruction(shown(text), f"expected PTX text, got a {type(text).__name__}")
     try:
         form = _match(read(text))
     except Misspelt as error:
@@ -177,7 +177,7 @@ def check_selector(form: Form, selector: int) -> None:
     """Refuse a sparsity selector that a form does not have, or on which the hardware traps."""
     name = spell(form)
     if not form.is_sparse:
-        raise IllegalInstruction(name, f"selector {quoted(selector)}: only sparse instructions have one")
+        raise IllegalInstruction(name, f"selector {shown(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
     legal = ", ".join(map(str, range(family.selectors)))
     try:
@@ -188,7 +188,7 @@ def check_selector(form: Form, selector: int) -> None:
         reason = f"selector {number} assembles, but the hardware traps on it; legal selectors are {legal}"
         raise IllegalInstruction(name, reason, lambda: (name,))
     if number not in range(family.selectors):
-        reason = f"selector {quoted(selector)} is out of range; legal selectors are {legal}"
+        reason = f"selector {shown(selector)} is out of range; legal selectors are {legal}"
         raise IllegalInstruction(name, reason, lambda: (name,))
 
 

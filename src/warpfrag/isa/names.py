@@ -60,7 +60,7 @@ def tokens(text: str) -> list[str]:
 
 
 def head(text: str) -> str:
-    """The part of a text that can be a name; no more than a name may have, so that it can be kept and quoted."""
+    """The part of a text that can be a name; no more than a name may have, so that it can be kept and shown."""
     start = text[: 2 * LONGEST].strip().lstrip('"').strip()
     return re.split(r"[\s;{}\[\]%,]", start, maxsplit=1)[0].rstrip('."')
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from warpfrag.errors import IllegalInstruction, quoted
+from warpfrag.errors import IllegalInstruction, shown
 from warpfrag.tables import read_table
 
 WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECASE | re.ASCII)
@@ -45,7 +45,7 @@ def read_target(text: str, asker: str, role: str = "target") -> Target:
     if isinstance(name, str) and name in targets():
         return targets()[name]
     expected = f"expected one of {', '.join(targets())}"
-    reason = f"unknown {role} {quoted(text)}; {expected}"
+    reason = f"unknown {role} {shown(text)}; {expected}"
     raise IllegalInstruction(asker, reason, lambda: _near(name))
 
 

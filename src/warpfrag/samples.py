@@ -9,6 +9,8 @@ A plain random pattern makes most f16 products infinite or NaN, so each class dr
     special   mostly narrow, with zeros of both signs, subnormals, largest values, infinities and NaNs
     tiny      subnormal and nearly subnormal
     extreme   integers: mostly the least and the greatest, C near the ends of s32
+    plain     for the eye: floats of a normal distribution, powers of two near 1 for scales, integers of every size, but
+              for s32 at most 1000
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from warpfrag.codes import code_dtype, to_codes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +84,9 @@ def _words(operand: Any, kind: str, cases: int, random: np.random.Generator) -> 
 def random_codes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint64]:
-    """Codes of one class other than `bits`, which is drawn as whole words; integers are always `extreme`."""
+    """Codes of one class other than `bits`, which is drawn as whole words; integers are `plain` or `extreme`."""
+    if kind == "plain":
+        return _plain(number_format, shape, random)
     if not number_format.is_float:
         return _extreme_integers(number_format, shape, random)
     top = (1 << number_format.exponent) - 1  # the exponent of infinities, or of the largest values
@@ -107,6 +113,26 @@ def random_codes(
     if number_format.signed:
         codes |= random.integers(0, 2, shape, dtype=np.uint64) << np.uint64(number_format.bits - 1)
     return codes
+
+
+def random_matrix(instruction: Instruction, role: str, random: np.random.Generator) -> NDArray[Any]:
+    """Codes of class `plain` for one matrix that the instruction takes: a sparse A is full, and pruned."""
+    operand = getattr(instruction, role)
+    codes = random_codes(operand.format, "plain", operand.shape, random).astype(code_dtype(operand.format))
+    if role != "a" or instruction.pattern is None:
+        return codes
+    fields = random.choice(list(instruction.pattern.rising), instruction.metadata.shape).astype(np.uint8)
+    return instruction.expand(codes, fields, raw=True)
+
+
+def _plain(number_format: Format, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint64]:
+    if not number_format.is_float:
+        low, high = (int(number_format.min), int(number_format.max)) if number_format.bits < 32 else (-1000, 1000)
+        return to_codes(number_format, random.integers(low, high + 1, shape)).astype(np.uint64)
+    values = random.standard_normal(shape)
+    if not number_format.signed:
+        values = np.exp2(random.integers(-2, 3, shape).astype(float))
+    return to_codes(number_format, values, rounding="rne").astype(np.uint64)
 
 
 def _specials(number_format: Format) -> NDArray[np.uint64]:

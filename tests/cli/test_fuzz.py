@@ -1,0 +1,208 @@
+"""Every verb with random and hostile words, files and stdin: it ends with 0, 1 or 2, and says so in one sentence.
+
+The words are drawn from a seed, and the options are those that the verbs declare: a new option is tried by itself. To
+look further: `WARPFRAG_FUZZ=1000 .venv/bin/pytest tests/cli/test_fuzz.py` makes a thousand times as many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from importlib import import_module
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from warpfrag.captured import capture
+from warpfrag.captured.write_index import write
+from warpfrag.cli import VERBS
+from warpfrag.explorer.serve import Server
+from warpfrag.hardware import verify
+from warpfrag.hardware.device import NoGpu
+
+TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
+COSTLY = {"run", "vectors", "explore"}  # a command that computes or builds the page takes as long as a hundred look-ups
+NAMES = [
+    "mma.m16n8k16.f32.f16.f16.f32",
+    "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+    "mma.sp.m16n8k32.f32.f16.f16.f32",
+    "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0",
+    "mma.m8n8k4.row.col.f32.f16.f16.f32",
+    "mma.m16n8k128.s32.b1.b1.s32.and.popc",
+    "mma.m8n8k4.f64.f64.f64.f64",
+    "wmma.mma.row.col.m16n16k16.f32.f32",
+    "wmma.load.a.row.m16n16k16.f16",
+    "ldmatrix.m8n8.x2.b16",
+    "ldmatrix.m8n16.x4.s8.s4",
+    "stmatrix.m8n8.x4.b16",
+    "movmatrix.m8n8.trans.b16",
+]
+COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
+HOSTILE = [
+    *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
+    *["\x1b[31m", "\udcff", "\N{ARABIC-INDIC DIGIT ONE}", "é" * 300, "x" * 100_000, "9" * 5_000, "-" + "9" * 5_000],
+    *["mma", "mma.", "MMA.SYNC", "kind::", "wgmma", "HMMA.16816.F32", "mma.m16n8k16.f32.f16.f16.f32 {%0}, {%1};"],
+    *["sm_", "sm_90", "90a", "16-31", "31-16", "0,5-7", "all"],
+]
+
+
+def hostile_files(folder: Path) -> list[str]:
+    """Files of every kind, good and bad, and names that are no files."""
+    mma = wf.get(NAMES[0])
+    np.save(folder / "a.npy", np.eye(16))
+    np.save(folder / "codes.npy", np.full((16, 8), 0b0100))
+    np.save(folder / "words.npy", mma.a.pack(np.eye(16)))
+    np.save(folder / "object.npy", np.array([{}], object), allow_pickle=True)
+    np.save(folder / "empty.npy", np.zeros((0, 16)))
+    np.save(folder / "complex.npy", np.zeros((16, 16), complex))
+    np.savez(folder / "a.npz", a=np.eye(16))
+    whole = (folder / "a.npy").read_bytes()
+    contents = {
+        "matrix.txt": b"1 " * 256,
+        "codes.txt": b"0b0100 " * 128,
+        "dump.txt": b"0x3f800000 0 0 0x40000000\n" * 32,
+        "inexact.txt": b"0.1 " * 256,
+        "nan.txt": b"nan " * 256,
+        "huge.txt": b"1e999999999 " * 256,
+        "long.txt": b"9" * 100_000,
+        "word.txt": b"lane" + b" " * 100_000,
+        "nothing": b"",
+        "binary": random.Random(1).randbytes(5000),
+        "nul": bytes(1000),
+        "utf16.txt": "1 2".encode("utf-16"),
+        "cut.npy": whole[:-1],
+        "header.npy": whole[:64],
+        "magic.npy": whole[:6],
+        "large.npy": whole.replace(b"(16, 16)", b"(99, 9**9)"),
+        "pickle": b"\x80\x04N.",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    (folder / "folder").mkdir()
+    (folder / "loop").symlink_to("loop")
+    (folder / "dangling").symlink_to("nowhere/x")
+    names = [path.name for path in folder.iterdir()]
+    special = ["/dev/null", "/dev/full", "/dev/zero", "-", "", ".", "a\0b", "x" * 300, "no/such"]
+    outputs = ["new.svg", "new.txt", "new.png", "new.npz", "new.json", "new.h", "new.cuh", "new.html", "folder/new"]
+    return [*names, *special, *outputs]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with hostile files, in which nothing can reach a GPU, wait for a browser, or check for minutes."""
+    monkeypatch.chdir(tmp_path)
+
+    def no_gpu(_device):
+        reason = "none"
+        raise NoGpu(reason)
+
+    monkeypatch.setattr(verify, "Worker", no_gpu)
+    monkeypatch.setattr(Server, "serve_forever", lambda _: None)
+    captured = tmp_path / "captured"
+    captured.mkdir()
+    integers = wf.get(NAMES[1])
+    arrays = {role: np.zeros((3, 32, operand.words), np.uint32) for role, operand in integers.operands.items()}
+    entry = {"instruction": integers.name, "selector": None, "classes": {"bits": {role: role for role in arrays}}}
+    about = {"device": "GPU", "arch": "sm_80", "driver": "1", "assembler": "x", "entries": [entry]}
+    capture.write_capture(captured / "mine.npz", about, arrays)
+    write(captured)
+    monkeypatch.setattr(capture, "folders", lambda: (captured,))
+    return hostile_files(tmp_path)
+
+
+class Words:
+    """Random words for one verb, from its declaration."""
+
+    def __init__(self, verb: str, files: list[str], seed: int) -> None:
+        self.random = random.Random(f"{verb} {seed}")
+        self.verb = verb
+        self.files = files
+        self.name = NAMES[0]
+        self.params = import_module(f"warpfrag.cli.{verb}").command.params
+
+    def line(self) -> list[str]:
+        chosen = [param for param in self.params if isinstance(param, click.Argument) or self.random.random() < 0.12]
+        words = [word for param in chosen for word in self.words(param)]
+        if self.random.random() < 0.1:
+            words.insert(self.random.randrange(len(words) + 1), self.random.choice(HOSTILE))
+        if self.random.random() < 0.1 and words:
+            del words[self.random.randrange(len(words))]
+        return [self.verb, *(word for word in words if "--help" not in word)]
+
+    def words(self, param: click.Parameter) -> list[str]:
+        if isinstance(param, click.Argument):
+            count = self.random.randrange(3) if param.nargs == -1 else param.required or self.random.randrange(2)
+            return [self.value(param) for _ in range(count)]
+        option = self.random.choice([*param.opts, *param.secondary_opts])
+        if param.is_flag:
+            return [option]
+        return [option, *(self.value(param) for _ in range(param.nargs))]
+
+    def value(self, param: click.Parameter) -> str:
+        if self.random.random() < 0.08:
+            return self.random.choice(HOSTILE)
+        if isinstance(param.type, click.Choice):
+            return str(self.random.choice([*param.type.choices]))
+        if param.name in {"name", "names", "only"}:
+            self.name = self.random.choice(COMPUTED if self.verb in COSTLY else NAMES)
+            return self.mutated(self.name)
+        if param.name == "operand":
+            others = ["A", "b", "C", "d", "metadata", "scale_a", "scale_b", "addresses"]
+            return self.random.choice([*wf.get(self.name).operands] * 3 + others)
+        if param.name in {"target", "arch"}:
+            return self.random.choice(["sm_75", "sm_80", "sm_90", "sm_90a", "SM100a", "120", "sm_120a"])
+        if "FILE" in (param.metavar or "") or param.name in {"capture", "report"}:
+            return self.random.choice(self.files)
+        return str(self.random.choice([0, 0, 1, 1, 2, 3, 5, 7, 7, 15, 16, 31, 32, -1, 10**9]))
+
+    def mutated(self, name: str) -> str:
+        if self.random.random() < 0.8:
+            return name
+        parts = name.split(".")
+        change = self.random.randrange(3)
+        place = self.random.randrange(len(parts))
+        if change == 0:
+            del parts[place]
+        elif change == 1:
+            parts[place] = self.random.choice(HOSTILE)[:1000]
+        else:
+            self.random.shuffle(parts)
+        return ".".join(parts)
+
+    def stdin(self) -> bytes:
+        if self.random.random() < 0.3:  # as many words as one of the operands has, or as many numbers
+            operand = self.random.choice([*wf.get(self.name).operands.values()])
+            return b"0 " * (32 * operand.words if self.verb == "unpack" else np.prod(operand.shape))
+        file = Path(self.random.choice(["matrix.txt", "dump.txt", "codes.txt", *sorted(os.listdir())]))  # noqa: PTH208
+        return file.read_bytes() if file.is_file() else b""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_ends_as_it_says(run, files, verb):
+    statuses = set()
+    for number in range(TIMES * (10 if verb in COSTLY else 100)):
+        words = Words(verb, files, number)
+        line = words.line()
+        answer = run(*line, stdin=words.stdin())
+        said = f"{[word[:100] for word in line]}: {answer.code}\n{answer.err[:2000]}"
+
+        statuses.add(answer.code)
+        assert answer.code in {0, 1, 2}, said
+        assert len(answer.err) < 5000, said
+        assert all(character.isprintable() or character in "\n\t" for character in answer.out + answer.err), said
+        if answer.code == 2:
+            assert answer.err.startswith("warpfrag: "), said
+            assert answer.err.count("\n") == 1, said
+        if "--json" in line and answer.out:
+            assert json.loads(answer.out)["schema"] == 1, said
+    # that nothing but refusals came would show little
+    assert statuses >= ({2} if verb == "verify" else {0, 2})
+
+
+@pytest.mark.parametrize("words", [[""], ["\x1b"], ["x" * 100_000], ["--x"], ["-"], ["LIST"]])
+def test_words_that_name_no_verb_are_refused(refused, words):
+    assert len(refused(*words)) < 1000

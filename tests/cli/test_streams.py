@@ -1,0 +1,212 @@
+"""Exit statuses and streams: closed, full, broken or hostile ones get a sentence and a status, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from warpfrag.cli import main, table
+from warpfrag.cli.output import STATUSES, Progress, printable
+
+NAME = "mma.m16n8k16.f32.f16.f16.f32"
+WARPFRAG = f"{shlex.quote(sys.executable)} -m warpfrag"
+
+
+def shell(command, **settings):
+    """A command of the shell; `warpfrag` in it is this one."""
+    line = command.replace("warpfrag", WARPFRAG, 1)
+    return subprocess.run(["sh", "-c", line], capture_output=True, encoding="utf-8", check=False, **settings)
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "error"),
+    [
+        ("warpfrag list >&-", 2, "cannot write the answer: stdout is closed"),
+        ("warpfrag --help >&-", 2, "cannot write the answer: stdout is closed"),
+        ("warpfrag list >/dev/full", 2, "cannot write the answer: No space left on device"),
+        ("warpfrag --help >/dev/full", 2, "No space left on device"),
+        ("warpfrag list </dev/null 1</dev/null", 2, "cannot write the answer: Bad file descriptor"),
+        (f"warpfrag pack {NAME} a <&-", 2, "expected a file, or input on stdin, which is closed"),
+        (f"warpfrag unpack {NAME} a 0>/dev/null", 2, "cannot read stdin: "),
+        (f"head -c 20000000 /dev/zero | warpfrag unpack {NAME} a", 2, "stdin: it has more than 16777216 bytes"),
+        (f"warpfrag legal {NAME} --target sm_70 2>&-", 1, None),
+        ("warpfrag list -a zz 2>&-", 2, None),
+        ("warpfrag list -a zz 2>/dev/full", 2, None),
+        ("warpfrag list <&- >&- 2>&-", 2, None),
+    ],
+)
+def test_a_stream_that_fails_is_an_error(command, status, error):
+    done = shell(command)
+
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert not done.stdout or status == 1
+    assert error is None or (done.stderr.count("\n") == 1 and error in done.stderr)
+
+
+@pytest.mark.parametrize("verb", ["list", "--help", "--version"])
+def test_a_pipe_that_nobody_reads_ends_quietly(verb):
+    # `false` closes the pipe before anything is written to it
+    done = shell(f"{{ sleep 0.2; warpfrag {verb}; echo $? >&2; }} | false")
+
+    assert done.stderr == "141\n"
+
+
+def test_the_help_says_what_the_exit_statuses_mean(run):
+    section = run("--help").out.partition("Exit status:\n")[2]
+
+    assert re.findall(r"^  (\d+) +[A-Z]", section, re.MULTILINE) == ["0", "1", "2", "3", "130", "141"]
+    assert [*STATUSES] == [0, 1, 2, 3, 130, 141]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [
+        (KeyError("x\x1b[31m\ny"), 3, "this is a fault of warpfrag, not yours: KeyError: "),
+        (RecursionError("too deep"), 3, "this is a fault of warpfrag, not yours: RecursionError: 'too deep'; "),
+        (OSError(24, "Too many open files", "x"), 2, "Too many open files: 'x'"),
+        (EOFError("no data left"), 3, "this is a fault of warpfrag, not yours: EOFError: 'no data left'; "),
+        (MemoryError(), 2, "there is not enough memory"),
+        (KeyboardInterrupt(), 130, None),
+    ],
+)
+def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, sentence):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(table, "view", fail)
+    monkeypatch.delenv("WARPFRAG_TRACEBACK", raising=False)
+    answer = run("table", NAME, "a")
+
+    assert answer.code == status
+    assert answer.err.strip("\n").count("\n") == 0
+    assert "\x1b" not in answer.err
+    assert answer.err.strip("\n").startswith(f"warpfrag: {sentence}" if sentence else "")
+    monkeypatch.setenv("WARPFRAG_TRACEBACK", "1")
+    assert ("Traceback" in run("table", NAME, "a").err) == (status == 3)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info", "mma.\x1b[31m"],
+        ["\x1b[31m"],
+        ["at", NAME, "a", "5", "--\x1b[31m"],
+        ["at", NAME, "a", "5", "0", "0", "\x1b[31m"],
+        ["at", NAME, "\x1b[31m", "5"],
+        ["list", "--shape", "\x1b[31m"],
+        ["list", "--target", "\x1b[31m"],
+        ["run", NAME, "--registers", "\x1b[31m"],
+        ["draw", NAME, "--rows", "\x1b[31m"],
+        ["draw", NAME, "-o", "\x1b[31m"],
+        ["draw", "--figure", "\x1b[31m"],
+        ["vectors", NAME, "-o", "\x1b[31m"],
+        ["check", "--only", "\x1b[31m"],
+        ["pack", NAME, "a", "\x1b[31m"],
+        ["verify", "\x1b[31m"],
+        ["legal", "mma.\x1b[31m"],
+        ["emit", NAME, "-o", "\x1b[31m.cuh"],
+        ["explore", "-o", "\x1b[31m.html"],
+    ],
+    ids=" ".join,
+)
+def test_what_a_user_types_does_not_steer_the_terminal(run, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    answer = run(*words)
+
+    assert "\x1b" not in answer.out + answer.err
+    assert "\\x1b" in answer.out + answer.err
+    repeated = run(*(word.replace("\x1b[31m", "x" * 100_000) for word in words))
+    assert len(repeated.out + repeated.err) < 5000
+    assert repeated.code in {1, 2}
+
+
+def test_text_is_left_alone():
+    assert printable("A · B, 16\N{MULTIPLICATION SIGN}16\n\té") == "A · B, 16\N{MULTIPLICATION SIGN}16\n\té"
+    assert printable("\r\b\u202e\udcff\x9b") == r"\r\x08\u202e\udcff\x9b"
+
+
+class Terminal:
+    encoding = "ascii"
+    text = ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self): ...
+
+    def isatty(self):
+        return True
+
+
+def test_progress_is_one_line_that_is_taken_away(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "41")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with Progress() as progress:
+        progress.show(1, 3, "mma\x1b")
+        assert terminal.text.split("\r")[-1] == "[##########....................] 1/3 mma"
+        progress.clear()
+    blank = " " * 40
+    assert terminal.text.split("\r")[-3:] == ["", blank, ""]
+    assert all(len(part) in {0, 40} for part in terminal.text.split("\r"))
+    monkeypatch.setattr("sys.stderr", None)
+    with Progress(lines=True) as progress:
+        progress.show(1, 3, "mma")
+
+
+def test_progress_elsewhere_is_a_line_per_step_if_it_is_worth_one(capsys):
+    for lines in (False, True):
+        with Progress(lines=lines) as progress:
+            progress.show(1, 2, "first")
+            progress.show(2, 2, "second")
+
+    assert capsys.readouterr().err == "[1/2] first\n[2/2] second\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "offered"),
+    [
+        ("warpfrag whe", 1, {"where"}),
+        ("warpfrag at mma.m16n8k16.row.col.f32.f16", 2, {"mma.m16n8k16.row.col.f32.f16.f16.f32"}),
+        ("warpfrag at mma.sync.aligned.m8n8k4.row.col.f64", 2, {"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"}),
+        ("warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 m", 3, {"metadata"}),
+        ("warpfrag at nonsense s", 3, {"scale_a", "scale_b"}),
+        ("warpfrag run x --arch sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
+        ("warpfrag legal x --target sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
+    ],
+)
+def test_a_shell_completes_words(words, at, offered):
+    code = "import sys; from warpfrag.cli import main\ntry: main([])\nfinally: print('numpy' in sys.modules)"
+    environment = {**os.environ, "COMP_WORDS": words, "COMP_CWORD": str(at), "_WARPFRAG_COMPLETE": "bash_complete"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, encoding="utf-8", check=True
+    )
+
+    *lines, numpy_is_loaded = done.stdout.splitlines()
+    assert {line.partition(",")[2] for line in lines} >= offered
+    assert all(line.partition(",")[2].startswith(words.split()[at]) for line in lines)
+    assert numpy_is_loaded == "False"
+
+
+def test_more_digits_than_python_reads_are_refused(refused):
+    digits = "9" * 5000
+    for words in (
+        ["at", NAME, "a", digits],
+        ["run", NAME, "--registers", digits],
+        ["run", NAME, "--seed", digits],
+        ["draw", NAME, "a", "--rows", f"0-{digits}"],
+        ["where", NAME, "a", digits, "-" + digits],
+        ["explore", "--serve", "--port", digits],
+        ["verify", "--cases", digits],
+    ):
+        assert len(refused(*words)) < 1000
+
+
+def test_the_status_is_what_main_returns():
+    assert main(["legal", NAME, "--target", "sm_70"]) == 1
