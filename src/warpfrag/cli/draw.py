@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from warpfrag.cli.command import choice_options, target_option, verb
-from warpfrag.cli.output import TERMINAL, say, writing
+from warpfrag.cli.output import TERMINAL, say
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS
@@ -71,8 +71,7 @@ def command(
     if output is None:
         say(picture.to_text(shutil.get_terminal_size(TERMINAL).columns).rstrip("\n"))
         return
-    with writing(output):
-        picture.save(output)
+    picture.save(output)
 
 
 def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, given: dict[str, Any]) -> Drawing:
