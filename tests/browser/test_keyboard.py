@@ -98,9 +98,9 @@ def test_tab_goes_from_region_to_region(explorer):
             break
     assert [stop for stop in stops if stop in {"results", "b.0", "a.0", "d.0", "lanes", "registers"}] == [
         "results",
-        "b.0",
         "a.0",
         "d.0",
+        "b.0",
         "lanes",
         "registers",
     ]

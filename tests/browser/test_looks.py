@@ -1,17 +1,41 @@
-"""Readable in light and dark, on a large screen and on a phone."""
+"""Readable in light and dark, on a laptop, on a large screen and on a phone: nothing hidden, cut, covered or moved."""
 
 from __future__ import annotations
 
+import re
+from itertools import product
+
 import pytest
 
-from draw.contrast import READABLE, contrast
+from browser.conftest import check, open_tab
+from browser.geometry import MEASURE, plain
+from draw.contrast import READABLE, contrast, distance
 
-NAMES = {
-    "f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+FAMILIES = {
+    "dense": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "boxes": "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32",
+    "sparse": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "pairs": "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
+    "sparse boxes": "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
+    "scaled": "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+    "longest": (
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+    ),
     "b1": "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
-    "sparse": "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
     "quad": "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32",
-    "mover": "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+    "wmma": "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32",
+    "wide": "wmma.mma.sync.aligned.row.col.m8n32k16.s32.s8.s8.s32",
+    "load": "wmma.load.a.sync.aligned.row.m16n16k16.global.f16",
+    "ldmatrix": "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+    "stmatrix": "stmatrix.sync.aligned.m16n8.x4.trans.shared.b8",
+    "movmatrix": "movmatrix.sync.aligned.m8n8.trans.b16",
+}
+PRODUCTS = [family for family, name in FAMILIES.items() if "mma." in name and "load" not in name]
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+SCREENS = {
+    "laptop": {"viewport": {"width": 1440, "height": 900}},
+    "desktop": {"viewport": {"width": 1920, "height": 1080}},
+    "phone": PHONE,
 }
 # Every visible text: its colour, and the colours behind it from the nearest that is not transparent.
 TEXTS = """() => {
@@ -37,42 +61,191 @@ TEXTS = """() => {
   }
   return found;
 }"""
+# The colours of lanes, and of what is lit: the element, its register, what belongs to it.
+FILLS = """() => {
+  const fill = (one) => getComputedStyle(one).backgroundColor.match(/\\d+/g).map(Number);
+  const lanes = [...document.querySelectorAll('#lanes button:not(.is-lane)')].map(fill);
+  const lit = ['.is-here', '.is-term'].map((name) => fill(document.querySelector(`#view ${name}`)));
+  return { lanes, lit: [...lit, fill(document.querySelector('#registers .is-reg'))] };
+}"""
+PLACES = "() => [...document.querySelectorAll('#lanes button, #registers li')].map((e) => e.getBoundingClientRect().y)"
+
+
+# The first screen
+
+
+@pytest.fixture(scope="module", params=SCREENS)
+def screen(request, browser, page_file):
+    """A screen, and what can be seen on it of every family when it is opened."""
+    opened = open_tab(browser, page_file, **SCREENS[request.param])
+    opened.show()
+    found = {family: opened.show(i=name).evaluate(MEASURE) for family, name in FAMILIES.items()}
+    check(opened)
+    opened.tab.context.close()
+    return request.param, found
+
+
+def test_the_first_screen_shows_every_operand_or_a_way_to_it(screen):
+    size, found = screen
+    height = SCREENS[size]["viewport"]["height"]
+    for family, seen in found.items():
+        grids = {grid["grid"]: grid for grid in seen["grids"] if family != "quad" or grid["grid"].endswith(".0")}
+        assert [name for name, grid in grids.items() if not (grid["seen"] or grid["way"])] == [], family
+        if family in PRODUCTS:
+            assert grids["a.0"]["cell"]["top"] < height * (0.65 if size == "phone" else 0.4), family
+            assert size == "phone" or grids["d.0"]["seen"], family
+
+
+def test_what_is_out_of_sight_is_cut_between_columns_and_said(screen):
+    size, found = screen
+    cut = [(family, grid) for family, seen in found.items() for grid in seen["grids"] if grid["hidden"]]
+
+    assert cut or size == "desktop"
+    for family, grid in cut:
+        assert grid["cut"] <= 2, (family, grid["grid"])
+        assert len(grid["sign"]) == 1, (family, grid["grid"])
+        assert re.fullmatch(r"columns \d+(-\d+)? >", plain(grid["sign"][0])), (family, grid["sign"])
+    whole = [grid for seen in found.values() for grid in seen["grids"] if not grid["hidden"]]
+    assert [grid["sign"] for grid in whole if grid["sign"]] == []
+
+
+def test_words_fit_where_they_stand(screen):
+    assert {family: seen["cramped"] for family, seen in screen[1].items() if seen["cramped"]} == {}
+
+
+def test_boxes_of_a_and_b_speak_the_same_language(screen):
+    labels = [plain(label) for seen in screen[1].values() for label in seen["labels"]]
+
+    assert [label for label in labels if not re.fullmatch(r"T\d+[ab]\d+-\d+", label)] == []
+    assert {"T31b32-63", "T31a96-127", "T0a0-3", "T0b0-3"} <= set(labels)
+
+
+def test_what_is_out_of_sight_can_be_reached(browser, page_file):
+    opened = open_tab(browser, page_file, **PHONE)
+    tab = opened.show(i=FAMILIES["wide"])
+    b = tab.locator(".at-b")
+    tab.locator('[data-jump="b.0"]').tap()
+    assert b.locator(".caption").bounding_box()["y"] < 200
+    assert tab.evaluate("document.activeElement.matches('.at-b .operand')")
+    signs = []
+    while (more := b.locator('[data-more="1"]')).is_visible():
+        more.tap()
+        tab.wait_for_timeout(50)
+        signs.append(tab.evaluate(MEASURE)["grids"][2])
+
+    assert 2 <= len(signs) <= 4
+    assert [sign["cut"] <= 2 for sign in signs] == [True] * len(signs)
+    assert [plain(sign) for sign in signs[-1]["sign"]] == ["< columns 0-23"]
+    assert [sign["rows"] for sign in signs] == [0] * len(signs)  # row numbers stay
+    box = opened.cell("b", 15, 31).bounding_box()
+    assert box["x"] + box["width"] <= 390
+    opened.tab.context.close()
+    check(opened)
+
+
+# Colours
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["f16", "sparse"])
-def test_every_text_stands_out(explorer, scheme, kind):
-    explorer.tab.emulate_media(color_scheme=scheme)
-    tab = explorer.show(i=NAMES[kind], at="d.9.3", target="sm_70")
-    texts = tab.evaluate(TEXTS)
-    contrasts = [(text, contrast(ink, paper)) for text, ink, paper in texts]
-    faint = {text: round(found, 2) for text, found in contrasts if found < READABLE}
-
-    assert len(texts) > 500
-    assert faint == {}
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_lanes_have_32_colours(explorer, scheme):
-    explorer.tab.emulate_media(color_scheme=scheme)
-    tab = explorer.show()
-    colours = tab.evaluate(
-        "() => [...document.querySelectorAll('#lanes button')].map((e) => getComputedStyle(e).backgroundColor)"
-    )
-
-    assert len(set(colours)) == 32
+def test_every_text_stands_out_and_so_does_what_is_lit(links, scheme):
+    links.tab.emulate_media(color_scheme=scheme)
+    for family in ["dense", "sparse"]:
+        tab = links.show(i=FAMILIES[family], at="d.9.3", target="sm_70")
+        texts = tab.evaluate(TEXTS)
+        contrasts = [(text, contrast(ink, paper)) for text, ink, paper in texts]
+        assert len(texts) > 500
+        assert {text: round(found, 2) for text, found in contrasts if found < READABLE} == {}
+    fills = tab.evaluate(FILLS)
+    assert len({tuple(fill) for fill in fills["lanes"]}) == 31
+    assert min(distance(lit, lane) for lit, lane in product(fills["lit"], fills["lanes"])) > 0.1
+    links.tab.emulate_media(color_scheme="light")
 
 
-@pytest.mark.parametrize("view", ["matrix", "warp", "table"])
-@pytest.mark.parametrize("kind", NAMES)
-def test_a_phone_does_not_scroll_sideways(phone, kind, view):
-    tab = phone.show(i=NAMES[kind], view=view)
+def test_rings_leave_the_words_free(links):
+    for family, at in [("dense", "d.2.5"), ("sparse", "d.9.3"), ("b1", "a.9.3"), ("scaled", "b.9.3")]:
+        seen = links.show(i=FAMILIES[family], at=at).evaluate(MEASURE)
+        assert seen["rings"] > 8, family
+        assert seen["ring"] > 0.25, (family, seen["ring"])
 
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+# The panel beside the figure
+
+
+def test_what_is_pointed_at_moves_nothing(links):
+    """Also not where a register has eight elements, nor where the products of an output were listed before."""
+    for family, at in [("scaled", ""), ("dense", "d.9.3"), ("longest", "a.1.2")]:
+        tab = links.show(i=FAMILIES[family], lane=5, at=at)
+        before = tab.evaluate(PLACES)
+        for item in ["#registers li >> nth=0", "#registers li >> nth=5", "#lanes button >> nth=5"]:
+            tab.locator(item).hover()
+            assert tab.evaluate(PLACES) == before, (family, item)
+        links.cell("a", 1, 2).hover()
+        assert tab.evaluate(PLACES)[:32] == before[:32], family
+        tab.mouse.move(0, 0)
+
+
+def test_a_register_is_named_apart_from_its_elements(links):
+    tab = links.show(i=FAMILIES["scaled"], lane=0)
+
+    assert [plain(line).split() for line in tab.locator("#registers li").all_inner_texts()][:5] == [
+        ["reg", "0", "a0-7", "A[0][0-7]"],
+        ["reg", "1", "a8-15", "A[8][0-7]"],
+        ["reg", "2", "a16-23", "A[0][32-39]"],
+        ["reg", "3", "a24-31", "A[8][32-39]"],
+        ["reg", "0", "b0-7", "B[0-7][0]"],
+    ]
+
+
+def test_what_lights_up_is_explained_until_something_does(links):
+    tab = links.show(i=FAMILIES["dense"])
+    said = tab.locator(".marks li").all_inner_texts()
+    assert said == ["the element", "its register", "its lane", "what belongs to it"]
+    links.cell("a", 1, 2).hover()
+    assert not tab.locator(".marks").is_visible()
+
+
+def test_a_large_screen_does_not_scroll_as_a_whole_and_keeps_the_finder_open(links):
+    tab = links.show(i=FAMILIES["b1"])
+    assert tab.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]") == [1440, 1000]
+    tab.fill("#query", "movmatrix")
+    tab.press("#query", "Enter")
+
+    assert tab.locator("#results").is_visible()
+
+
+# A phone
+
+
+def test_a_phone_does_not_scroll_sideways(phone):
+    """Nor do the tables below the figure."""
+    for family, view in product(["dense", "b1", "sparse", "quad", "ldmatrix"], ["matrix", "warp", "table"]):
+        tab = phone.show(i=FAMILIES[family], view=view)
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (family, view)
+        tables = tab.evaluate("[...document.querySelectorAll('.wide')].map((box) => box.scrollWidth - box.clientWidth)")
+        assert max(tables) <= 0, (family, view)
+
+
+def test_a_phone_shows_all_of_a_figure_that_a_link_points_into(phone):
+    phone.show()
+    tab = phone.show(i=FAMILIES["dense"], at="d.2.5")
+    seen = tab.evaluate(MEASURE)
+    picked, panel = tab.locator(".is-here").bounding_box(), tab.locator("#details").bounding_box()
+
+    assert [(grid["rows"], grid["hidden"]) for grid in seen["grids"]] == [(0, 0)] * 3
+    assert 0 < picked["y"] < picked["y"] + picked["height"] < panel["y"]
+
+
+def test_a_phone_cuts_the_warp_between_registers(phone):
+    tab = phone.show(i=FAMILIES["dense"], view="warp", operand="a")
+    right = tab.locator(".scroll").bounding_box()
+    heads = [head.bounding_box() for head in tab.locator(".register-head").all()]
+
+    assert plain(tab.locator('[data-more="1"]').inner_text()) == "registers 2-3 >"
+    assert min(abs(head["x"] + head["width"] - right["x"] - right["width"]) for head in heads) <= 2
 
 
 def test_a_phone_shows_what_is_tapped(phone):
-    tab = phone.show(i=NAMES["f16"])
+    tab = phone.show(i=FAMILIES["dense"])
     phone.cell("a", 1, 2).tap()
     box = tab.locator("#details").bounding_box()
 
@@ -88,17 +261,12 @@ def test_a_phone_opens_the_finder_when_it_is_used(phone):
     assert not tab.locator("#results").is_visible()
     tab.fill("#query", "movmatrix")
     tab.locator("#results a").first.tap()
-
     assert tab.locator("#name").inner_text().startswith("movmatrix")
     assert not tab.locator("#results").is_visible()
-
-
-def test_a_phone_closes_the_finder_on_enter_and_opens_it_for_more_typing(phone):
-    tab = phone.show()
     tab.locator("#query").tap()
-    tab.keyboard.type("movmatrix")
+    tab.fill("#query", "stmatrix")
     tab.keyboard.press("Enter")
-    assert tab.locator("#name").inner_text().startswith("movmatrix")
+    assert tab.locator("#name").inner_text().startswith("stmatrix")
     assert not tab.locator("#results").is_visible()
     tab.keyboard.press("ArrowDown")
     assert tab.locator("#results a").first.evaluate("(link) => link === document.activeElement")
@@ -108,17 +276,3 @@ def test_a_phone_closes_the_finder_on_enter_and_opens_it_for_more_typing(phone):
     tab.keyboard.type(" b16")
 
     assert tab.locator("#results").is_visible()
-
-
-def test_a_large_screen_keeps_the_finder_open(explorer):
-    tab = explorer.show()
-    tab.fill("#query", "movmatrix")
-    tab.press("#query", "Enter")
-
-    assert tab.locator("#results").is_visible()
-
-
-def test_a_large_screen_does_not_scroll_as_a_whole(explorer):
-    tab = explorer.show(i=NAMES["b1"])
-
-    assert tab.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]") == [1440, 1000]

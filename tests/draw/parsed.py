@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree as ET
 
 SVG = "{http://www.w3.org/2000/svg}"
+LANE = re.compile(r"\b(T\d+):(?= )")
 FACTS = ("data-operand", "data-row", "data-col", "data-lane", "data-reg", "data-slot")
 
 
@@ -28,11 +30,21 @@ def tip(cell):
     return cell.findtext(f"{SVG}title")
 
 
+def texts(element):
+    """The text elements inside an element."""
+    return list(element.iter(f"{SVG}text"))
+
+
 def words(element):
-    """The text elements inside an element, each as it is read."""
-    return ["".join(text.itertext()) for text in element.iter(f"{SVG}text")]
+    """The text elements inside an element, each as it is read; `T5: a3` and `T5` above `a3` are read alike."""
+    return [read(text) for text in texts(element)]
 
 
 def block_words(root):
     """What stands on blocks of small cells."""
-    return ["".join(text.itertext()) for text in root.iter(f"{SVG}text") if text.get("class") == "name"]
+    return [read(text) for text in texts(root) if text.get("class") == "name"]
+
+
+def read(text):
+    """What a text element says."""
+    return LANE.sub(r"\1", "".join(text.itertext()))

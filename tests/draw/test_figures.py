@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -51,29 +50,29 @@ def test_the_command_of_a_figure_says_what_its_row_says(key):
 @pytest.mark.parametrize(
     ("number", "count", "places"),
     [
-        (46, 128, {(0, 0, 0): "T0: a0", (1, 6, 3): "T22: a3", (3, 7, 1): "T31: a1"}),
-        (47, 128, {(0, 1, 0): "T0: a1", (1, 6, 3): "T23: a2", (3, 3, 2): "T14: a3"}),
-        (48, 128, {(0, 1, 0): "T1: b0", (2, 3, 6): "T27: b2"}),
-        (49, 128, {(0, 1, 0): "T0: b1", (2, 3, 6): "T26: b3"}),
-        (50, 256, {(0, 2, 7): "T2: c7", (3, 5, 4): "T29: c4"}),
-        (51, 128, {(0, 0, 0): "T0: c0", (1, 7, 6): "T23: c6", (1, 2, 3): "T6: c3"}),
-        (52, 128, {(2, 0, 0): "T8: c0", (3, 7, 6): "T31: c6"}),
-        (53, 32, {(5, 2): "T22: a0"}),
-        (54, 32, {(2, 5): "T22: b0"}),
-        (55, 64, {(5, 4): "T22: c0", (5, 5): "T22: c1"}),
-        (64, 64, {(5, 4): "T22: c0", (7, 7): "T31: c1"}),
-        (87, 512, {(5, 16): "T22: a0", (13, 23): "T22: a15"}),
-        (88, 512, {(5, 8): "T22: a0", (13, 27): "T22: a15", (5, 24): "T22: a8"}),
-        (89, 256, {(16, 5): "T22: b0", (23, 5): "T22: b7"}),
-        (90, 128, {(8, 5): "T22: b0", (15, 7): "T31: b3"}),
-        (91, 128, {(27, 5): "T22: b7", (16, 0): "T0: b4"}),
-        (92, 128, {(5, 4): "T22: c0", (13, 5): "T22: c3"}),
-        (132, 128, {(0, 0): "T0: b0", (15, 7): "T31: b3"}),
-        (133, 128, {(16, 0): "T0: b4", (31, 7): "T31: b7"}),
-        (134, 128, {(32, 0): "T0: b8", (47, 7): "T31: b11"}),
-        (135, 128, {(48, 0): "T0: b12", (63, 7): "T31: b15"}),
-        (136, 128, {(0, 0): "T0: [3:0]", (13, 7): "T21: [31:28]"}),
-        (137, 128, {(0, 15): "T2: [31:28]", (8, 8): "T3: [3:0]"}),
+        (46, 128, {(0, 0, 0): "T0 a0", (1, 6, 3): "T22 a3", (3, 7, 1): "T31 a1"}),
+        (47, 128, {(0, 1, 0): "T0 a1", (1, 6, 3): "T23 a2", (3, 3, 2): "T14 a3"}),
+        (48, 128, {(0, 1, 0): "T1 b0", (2, 3, 6): "T27 b2"}),
+        (49, 128, {(0, 1, 0): "T0 b1", (2, 3, 6): "T26 b3"}),
+        (50, 256, {(0, 2, 7): "T2 c7", (3, 5, 4): "T29 c4"}),
+        (51, 128, {(0, 0, 0): "T0 c0", (1, 7, 6): "T23 c6", (1, 2, 3): "T6 c3"}),
+        (52, 128, {(2, 0, 0): "T8 c0", (3, 7, 6): "T31 c6"}),
+        (53, 32, {(5, 2): "T22 a0"}),
+        (54, 32, {(2, 5): "T22 b0"}),
+        (55, 64, {(5, 4): "T22 c0", (5, 5): "T22 c1"}),
+        (64, 64, {(5, 4): "T22 c0", (7, 7): "T31 c1"}),
+        (87, 512, {(5, 16): "T22 a0", (13, 23): "T22 a15"}),
+        (88, 512, {(5, 8): "T22 a0", (13, 27): "T22 a15", (5, 24): "T22 a8"}),
+        (89, 256, {(16, 5): "T22 b0", (23, 5): "T22 b7"}),
+        (90, 128, {(8, 5): "T22 b0", (15, 7): "T31 b3"}),
+        (91, 128, {(27, 5): "T22 b7", (16, 0): "T0 b4"}),
+        (92, 128, {(5, 4): "T22 c0", (13, 5): "T22 c3"}),
+        (132, 128, {(0, 0): "T0 b0", (15, 7): "T31 b3"}),
+        (133, 128, {(16, 0): "T0 b4", (31, 7): "T31 b7"}),
+        (134, 128, {(32, 0): "T0 b8", (47, 7): "T31 b11"}),
+        (135, 128, {(48, 0): "T0 b12", (63, 7): "T31 b15"}),
+        (136, 128, {(0, 0): "T0 [3:0]", (13, 7): "T21 [31:28]"}),
+        (137, 128, {(0, 15): "T2 [31:28]", (8, 8): "T3 [3:0]"}),
     ],
 )
 def test_a_figure_shows_what_the_section_says(number, count, places):
@@ -89,7 +88,7 @@ def test_the_figures_of_single_bits_label_registers(number, letter):
     labels = [label for label in words(root) if ".." in label and label.startswith("T")]
 
     assert len(cells(root)) == 8 * 128
-    assert sorted(labels) == sorted(f"T{lane}: {letter}0..{letter}31" for lane in range(32))
+    assert sorted(labels) == sorted(f"T{lane} {letter}0..{letter}31" for lane in range(32))
 
 
 @pytest.mark.parametrize(("number", "first"), [(130, 0), (131, 32)])
@@ -97,12 +96,12 @@ def test_the_figures_of_sparse_a_label_spans_of_eight_columns(number, first):
     root = parse(draw_figure(number).svg)
     found = cells(root)
     names = ["a0..a3", "a4..a7"] if first == 0 else ["a8..a11", "a12..a15"]
-    labels = [label for label in words(root) if re.fullmatch(r"T\d+: a\d+\.\.a\d+", label)]
+    labels = [label for label in words(root) if re.fullmatch(r"T\d+ a\d+\.\.a\d+", label)]
 
     assert {(fact(cell, "row"), fact(cell, "col")) for cell in found} == {
         (row, col) for row in range(16) for col in range(first, first + 32)
     }
-    assert sorted(labels) == sorted(f"T{lane}: {name}" for lane in range(32) for name in names)
+    assert sorted(labels) == sorted(f"T{lane} {name}" for lane in range(32) for name in names)
     for cell in found:
         lane = 4 * (fact(cell, "row") % 8) + (fact(cell, "col") - first) // 8
         assert fact(cell, "lane") == lane
@@ -150,19 +149,3 @@ def test_a_figure_is_the_same_text_as_ever(name):
 
 def test_there_is_no_golden_file_that_nothing_compares():
     assert {path.stem for path in FOLDER.iterdir()} == set(GOLDEN)
-
-
-# Speed
-
-
-def test_the_largest_figure_is_drawn_within_a_second():
-    name = "mma.m16n8k256.s32.b1.b1.s32.and.popc"
-    draw("mma.m8n8k4.f64.f64.f64.f64")  # tables are read once
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        svg = draw(name).svg
-        times.append(time.process_time() - start)
-
-    assert len(cells(parse(svg))) == 16 * 256 + 256 * 8 + 16 * 8
-    assert min(times) < 1

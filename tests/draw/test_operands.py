@@ -70,7 +70,7 @@ def test_the_matrix_view_shows_each_element_once_with_every_holder(instruction, 
         said = words(cell)
         if said:
             labelled += 1
-            owners = dict.fromkeys(f"T{lane}:" for lane, _, _ in holders)
+            owners = dict.fromkeys(f"T{lane}" for lane, _, _ in holders)
             names = [f"{role}{reg * operand.slots + slot}" for _, reg, slot in holders]
             assert len(owners) == 1  # no layout so far spreads the copies of an element over lanes
             assert said == [" ".join([*owners, *names])]
@@ -85,7 +85,7 @@ def check_blocks(root, operand):
     """Where cells are too small for words, each register has its words once for each run of its slots."""
     run = prod(slot_run(operand.layout))
     expected = [
-        f"T{lane}: {operand.role}{first}..{operand.role}{first + run - 1}"
+        f"T{lane} {operand.role}{first}..{operand.role}{first + run - 1}"
         for lane in range(32)
         for first in range(0, operand.regs * operand.slots, run)
     ]
@@ -135,7 +135,7 @@ def test_the_logical_view_shows_the_span_of_every_register(instruction, role):
     names = {
         first: f"a{first}..a{first + operand.slots - 1}" if operand.slots > 1 else f"a{first}" for _, first in spans
     }
-    assert sorted(block_words(root)) == sorted(f"T{lane}: {names[first]}" for lane, first in spans)
+    assert sorted(block_words(root)) == sorted(f"T{lane} {names[first]}" for lane, first in spans)
 
 
 @pytest.mark.parametrize("name", ["mma.sp.m16n8k64.s32.s8.s8.s32", "mma.sp::ordered_metadata.m16n8k64.s32.s8.s8.s32"])
@@ -173,7 +173,7 @@ def test_metadata_and_scales_show_lane_and_bits_for_every_choice(instruction, ro
             (place,) = layout.where(**dict(zip(layout.dims, at, strict=True)))
             assert place == (fact(cell, "lane"), fact(cell, "reg"), fact(cell, "slot"))
             high, low = operand.bits(place.slot)
-            assert words(cell) == [f"T{place.lane}: [{high}:{low}]"]
+            assert words(cell) == [f"T{place.lane} [{high}:{low}]"]
 
 
 @pytest.mark.parametrize(("instruction", "role"), **named(CHOSEN))

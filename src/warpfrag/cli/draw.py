@@ -79,8 +79,7 @@ def command(
     if output is None:
         say(picture.to_text(shutil.get_terminal_size(TERMINAL).columns).rstrip("\n"))
         return
-    with writing(output):
-        picture.save(output)
+    picture.save(output)
 
 
 def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, given: dict[str, Any]) -> Drawing:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from warpfrag.draw.page import page
 from warpfrag.draw.text import grid_text, note_text
 from warpfrag.errors import InvalidOperand, WarpfragError
+from warpfrag.files import write_atomically
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -48,11 +49,11 @@ class Drawing:
 
     @property
     def text(self) -> str:
-        """The figure for a terminal, in ASCII."""
+        """The figure for a terminal, in ASCII but for a title that is not."""
         return self.to_text()
 
     def to_text(self, width: int = TEXT_WIDTH) -> str:
-        """The figure for a terminal, in ASCII, with lines of about `width` letters at most."""
+        """The figure for a terminal, with lines of about `width` letters at most."""
         grids = [grid_text(grid, width=width) for scene in self.scenes for grid in scene]
         notes = [note_text(note, width=width) for note in self.notes]
         return "\n\n".join(["\n".join([self.title, self.instruction, *notes]), *grids]) + "\n"
@@ -61,15 +62,10 @@ class Drawing:
         """Write the figure to a file, as its suffix says: .svg, .png (needs resvg-py) or .txt."""
         place = Path(path)
         suffix = place.suffix.lower()
-        if suffix == ".svg":
-            place.write_text(self.svg, encoding="utf-8", newline="\n")
-        elif suffix == ".txt":
-            place.write_text(self.text, encoding="ascii", newline="\n")
-        elif suffix == ".png":
-            place.write_bytes(self.png())
-        else:
+        if suffix not in {".svg", ".png", ".txt"}:
             msg = f"cannot save a figure as {place.name!r}: expected a name that ends in .svg, .png or .txt"
             raise InvalidOperand(msg)
+        write_atomically(place, self.png() if suffix == ".png" else self.svg if suffix == ".svg" else self.text)
         return place
 
     def png(self) -> bytes:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TITLE_HEIGHT = 20
 GAP = 6  # between headings and cells
 STROKE = 4  # length of the strokes that part chunks
+APART = 8  # between the numbers of columns, so that they do not run into each other
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Panel:
         return svg.group([box, words], title=cell.tip, **facts)
 
     def _blocks(self, left: int, top: int) -> Iterator[str]:
-        """The outlines of registers that hold several elements, with words where cells have none."""
+        """The outlines of registers, with words where cells have none."""
         _, width, height = self.size
         boxes = [
             (
@@ -115,7 +116,7 @@ class Panel:
             )
             for block in self.grid.blocks
         ]
-        if len(boxes) < len(self.grid.cells):
+        if boxes:
             yield svg.outlines(boxes, classes="block")
         if self.size.mode == "block":
             for block, (x, y, across, down) in zip(self.grid.blocks, boxes, strict=True):
@@ -127,7 +128,8 @@ class Panel:
         in_one_line = self.size.mode == "line" if one_line is None else one_line
         if in_one_line or len(lines) == 1:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)
-        return svg.stacked_text(lines, x=x, y=y + 4 - LINE * (len(lines) - 1) // 2, step=LINE, classes=classes)
+        words = [line.removesuffix(":") for line in lines]  # a new line says what the colon says
+        return svg.stacked_text(words, x=x, y=y + 4 - LINE * (len(lines) - 1) // 2, step=LINE, classes=classes)
 
     def _rules(self, left: int, top: int) -> Iterator[str]:
         """Where the chunks of a sparse A end: short strokes at the edges of each row, clear of the words between."""
@@ -160,7 +162,7 @@ class Panel:
         width = self.size.width
         for level in self.grid.cols:
             yield svg.text(level.name, x=left + self.cells_width + GAP, y=y + SMALL + 2, classes="axis start")
-            for mark in thinned(level.marks, room=width, needs=lambda mark: width_of(mark.words, SMALL) + 2):
+            for mark in thinned(level.marks, room=width, needs=lambda mark: width_of(mark.words, SMALL) + APART):
                 middle = left + (mark.first + mark.last + 1) * width / 2
                 if mark.lane is not None:
                     corner = middle - width / 2 + 2

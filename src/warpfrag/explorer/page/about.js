@@ -48,14 +48,13 @@ function legality(instruction, state) {
 function operandRow(operand) {
   const shape = operand.layout.shape.slice(operand.parts > 1 ? 0 : operand.plane).join(" × ");
   const cells = [
-    operand.meaning || `${operand.rows * operand.cols * operand.parts} elements`,
     operand.format,
     shape,
-    operand.regs,
-    operand.ptx_type,
+    `${operand.regs} × ${operand.ptx_type}`,
     operand.slots,
   ];
-  return `<tr><th scope="row">${operand.letter}</th>${cells.map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
+  const name = operand.meaning ? `${operand.letter} <span>${operand.meaning}</span>` : operand.letter;
+  return `<tr><th scope="row">${name}</th>${cells.map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
 }
 
 /** Formulas as text, a line for each. */

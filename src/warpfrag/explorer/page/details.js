@@ -10,6 +10,7 @@ import {
   chosenId,
   currentCode,
   elementName,
+  elementRange,
   elementText,
   holders,
   idWord,
@@ -78,7 +79,8 @@ function say(text) {
   byId("spoken").textContent = text;
 }
 
-function isOutput(role, instruction) {
+/** Whether an operand is the outcome of a product. */
+export function isOutput(role, instruction) {
   return (role === "c" || role === "d") && "a" in instruction.operands && "b" in instruction.operands;
 }
 
@@ -204,7 +206,8 @@ function mark(described) {
 export function showNothing(instruction, state) {
   mark(false);
   byId("details-title").textContent = "Nothing picked";
-  byId("details-where").textContent = "Point at a cell, a lane or a register.";
+  byId("details-where").textContent =
+    "Point at a cell, a lane or a register, or walk with the arrow keys. Click or press Enter to keep a cell.";
   for (const part of ["details-facts", "details-notes", "details-products"]) byId(part).innerHTML = "";
   say("");
   showLane(instruction, state.lane);
@@ -253,8 +256,9 @@ export function showLane(instruction, lane) {
       const registers = Array.from(
         { length: operand.regs },
         (_, reg) =>
-          `<li tabindex="-1" data-register="${operand.role}.${lane}.${reg}">` +
-          `<b>${operand.prefix || operand.letter}<sub>r${reg}</sub></b> ${contents(operand, lane, reg)}</li>`,
+          `<li tabindex="-1" data-register="${operand.role}.${lane}.${reg}"><b>reg ${reg}</b> ` +
+          `<small>${operand.prefix ? elementRange(operand, reg, 0, operand.slots) : operand.letter}</small> ` +
+          `<span>${contents(operand, lane, reg)}</span></li>`,
       );
       return `<ul aria-label="registers of ${operand.letter}">${registers.join("")}</ul>`;
     })

@@ -1,4 +1,4 @@
-// The matrix view: A on the left, B above, D in the corner, as the product is written.
+// The matrix view: A and D side by side, row by row, and B below D, column by column; other words stand below A.
 
 import { byId, choices, escapeText, listed } from "./html.js";
 import { elementAt } from "./layout.js";
@@ -14,12 +14,19 @@ export function drawFigure(instruction, state) {
   byId("view").innerHTML = b && a ? productFigure(instruction, state) : moverFigure(instruction, state);
 }
 
-/** Which colour stands for which lanes. */
+/** What a cell says, and which colour stands for which lanes. */
 function legend(text) {
   const groups = GROUPS.map(
     (group) => `<span class="key ${laneClass(4 * group + 1)}">T${4 * group}–${4 * group + 3}</span>`,
   );
   return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p></div>`;
+}
+
+/** The line above a figure, always in sight: what it shows, and ways to its parts. */
+function figureBar(title, jumps) {
+  const ways = jumps.map(([grid, text]) => `<button type="button" data-jump="${grid}">${escapeText(text)}</button>`);
+  const go = ways.length > 1 ? `<span class="jumps" role="group" aria-label="Go to">${ways.join("")}</span>` : "";
+  return title || go ? `<div class="figure-bar">${title && `<strong class="equation">${title}</strong>`}${go}</div>` : "";
 }
 
 function equationText(instruction) {
@@ -31,24 +38,27 @@ function equationText(instruction) {
 function cellText(instruction) {
   const folded = foldOf(instruction.operands.a ?? instruction.operands.d).length > 1;
   const what = folded
-    ? "A box is one register: its lane (T), its PTX elements, and one small cell for each of them, lowest bits first."
+    ? "A box is one register: its lane (T), its PTX elements, and a small cell for each of them, lowest bits first."
     : "A cell names the lane (T) that holds the element, and its PTX element.";
-  const copies = Object.values(instruction.operands).some(({ layout }) =>
-    [...layout.reg, ...layout.lane].some(([, step]) => !step),
-  );
-  const more = copies ? " With ×2 or ×4 the element is held so many times; the first holder is named." : "";
-  const how = "Point at a cell, or walk with the arrow keys; click or press Enter to keep it.";
-  return `${what}${more} <span class="hint">${how}</span>`;
+  const copies = Object.values(instruction.operands).some((operand) => operand.copies > 1);
+  return copies ? `${what} Where several places hold it, the first is named.` : what;
 }
 
 function productFigure(instruction, state) {
-  const { a } = instruction.operands;
-  const note = legend(`<strong class="equation">${equationText(instruction)}</strong><br>${cellText(instruction)}`);
-  const parts = Array.from({ length: a.parts }, (_, part) =>
-    oneProduct(instruction, state, part, a.parts > 1 ? "" : note),
+  const { a, c, d, ...others } = instruction.operands;
+  const numbers = Array.from({ length: a.parts }, (_, part) => part);
+  const shown = [a, instruction.operands[state.corner], ...Object.values(others)];
+  const jumps =
+    a.parts > 1
+      ? numbers.map((part) => [`a.${part}`, `Product ${part}`])
+      : shown.map(({ role, letter }) => [`${role}.0`, letter]);
+  const note = legend(`${cellText(instruction)} A row of A and a column of B meet in D.`);
+  const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has room for it below A
+  const products = numbers.map((part) => oneProduct(instruction, state, part, inside));
+  return (
+    `${figureBar(equationText(instruction), jumps)}${above}` +
+    `${a.parts > 1 ? `<div class="products">${products.join("")}</div>` : products[0]}`
   );
-  const figures = a.parts > 1 ? `${note}<div class="products">${parts.join("")}</div>` : parts[0];
-  return figures + extras(instruction, state);
 }
 
 /** The lanes that hold a product of m8n8k4, as ranges. */
@@ -62,7 +72,7 @@ function lanesOf(operand, part) {
 function oneProduct(instruction, state, part, note) {
   const { a, b } = instruction.operands;
   const corner = instruction.operands[state.corner];
-  const fit = { width: foldOf(b).size, height: foldOf(a).size }; // the columns are those of B, the rows those of A
+  const height = foldOf(a).size; // its rows are those of A
   const swap = choices(
     "accumulator shown",
     "corner",
@@ -72,10 +82,10 @@ function oneProduct(instruction, state, part, note) {
   const title =
     a.parts > 1 ? `<h3 class="product-title">Product ${part} <span>lanes ${lanesOf(a, part)}</span></h3>` : "";
   return (
-    `<div class="product-block">${title}<div class="product"><div class="at-corner">${note}</div>` +
-    `<div class="at-b">${operandGrid(b, part, state)}</div>` +
+    `<div class="product-block">${title}<div class="product">${note}` +
     `<div class="at-a">${operandGrid(a, part, state, { pattern: instruction.pattern })}</div>` +
-    `<div class="at-d">${operandGrid(corner, part, state, { ...fit, controls: swap })}</div></div></div>`
+    `<div class="at-d">${operandGrid(corner, part, state, { height, controls: swap })}</div>` +
+    `<div class="at-b">${operandGrid(b, part, state)}</div>${extras(instruction, state)}</div></div>`
   );
 }
 
@@ -135,7 +145,10 @@ function moverFigure(instruction, state) {
     ),
   );
   const text = addresses ? `${cellText(instruction)} ${addressText(addresses)}` : cellText(instruction);
-  return `${legend(text)}<div class="matrices">${grids.join("")}</div>`;
+  const jumps = operands.flatMap(({ role, parts, letter }) =>
+    Array.from({ length: parts }, (_, part) => [`${role}.${part}`, parts > 1 ? `Matrix ${part}` : letter]),
+  );
+  return `${figureBar("", jumps)}${legend(text)}<div class="matrices">${grids.join("")}</div>`;
 }
 
 function addressText({ dims }) {

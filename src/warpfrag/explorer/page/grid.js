@@ -1,19 +1,34 @@
 // One operand as a grid of cells. Everything is written as one text, so that thousands of cells appear at once.
 
 import { elementAt, slotRun } from "./layout.js";
-import { addressOf, bitsText, elementName, elementText, leading, partWord } from "./model.js";
+import { addressOf, bitsText, elementName, elementRange, elementText, leading, partWord } from "./model.js";
 import { escapeText } from "./html.js";
+import { MORE } from "./fit.js";
 
 const FOLD = 4; // registers with a run of at least so many neighbours become boxes
+const LETTER = 6.2; // width of a letter of the heads, in pixels
+const ADDRESS = 28; // width of the heads that name the lane of an address
+
+/** How large a cell of each kind is: the width it likes, the least that its words need, and its height. */
+const SIZES = {
+  plain: { width: 31, least: 21, height: 26 },
+  field: { width: 42, least: 36, height: 26 },
+  h4: { width: 56, least: 37, height: 33 },
+  h8: { width: 56, least: 37, height: 33 },
+  h32: { width: 64, least: 43, height: 36 },
+  v4: { width: 48, least: 40, height: 34 },
+  v8: { width: 48, least: 44, height: 36 },
+  v32: { width: 56, least: 50, height: 44 },
+};
 
 /** How an operand is drawn: a cell per element, or a box per register with a small cell per element in it. */
 export function foldOf(operand) {
   const { dim, length } = slotRun(operand.layout);
   const along = dim === operand.plane + 1 ? "h" : "v";
   const folded = operand.prefix !== "" && length >= FOLD && dim >= operand.plane;
-  return folded
-    ? { length, along, size: `${along}${length}` }
-    : { length: 1, along, size: operand.prefix ? "plain" : "field" };
+  if (!folded) return { length: 1, down: 1, across: 1, along, size: operand.prefix ? "plain" : "field" };
+  const [down, across] = along === "v" ? [length, 1] : [1, length];
+  return { length, down, across, along, size: `${along}${length}` };
 }
 
 /** The class that gives a cell the colour of a lane. */
@@ -50,20 +65,17 @@ export function cellData(operand, part, row, col, [lane, reg, slot], owners = []
 function plainCell(operand, part, row, col, owners) {
   const [lane, reg, slot] = owners[0];
   const second = operand.prefix ? elementName(operand, reg, slot) : bitsText(operand, slot);
-  const more = owners.length > 1 ? `<small>×${owners.length}</small>` : "";
   const label = `${elementText(operand, part, row, col)}: lane ${lane}, ${operand.prefix ? second : `bits ${second}`}`;
   return (
     `<div class="cell ${laneClass(lane)}" ` +
     `aria-label="${label}" ${cellData(operand, part, row, col, owners[0], owners)}>` +
-    `<b>T${lane}</b><span>${second}${more}</span></div>`
+    `<b>T${lane}</b><span>${second}</span></div>`
   );
 }
 
 /** A register whose elements are neighbours: its lane and elements once, and a small cell for each element. */
 function box(operand, part, elements, fold) {
   const [lane, reg, first] = elements[0].owners[0];
-  const name = elementName(operand, reg, first);
-  const range = fold.along === "h" ? `${name}–${reg * operand.slots + first + fold.length - 1}` : name;
   const cells = elements.map(({ row, col, owners }) => {
     const label = `${elementText(operand, part, row, col)}: lane ${lane}, ${elementName(operand, reg, owners[0][2])}`;
     return `<i class="micro" aria-label="${label}" ${cellData(operand, part, row, col, owners[0], owners)}></i>`;
@@ -71,7 +83,7 @@ function box(operand, part, elements, fold) {
   return (
     `<div class="box ${fold.size} ${laneClass(lane)}" role="presentation">` +
     `<div class="box-label" data-register="${operand.role}.${lane}.${reg}">` +
-    `<b>T${lane}</b><span>${range}</span></div><div class="micros" role="presentation">${cells.join("")}</div></div>`
+    `<b>T${lane}</b><span>${elementRange(operand, reg, first, fold.length)}</span></div><div class="micros" role="presentation">${cells.join("")}</div></div>`
   );
 }
 
@@ -93,36 +105,43 @@ function rangeText(first, length) {
   return length === 1 ? `${first}` : `${first}–${first + length - 1}`;
 }
 
-/** The heads above the columns; a sparse A and its metadata have a pattern, and name the logical columns behind it. */
-function columnHeads(operand, fold, pattern) {
-  const heads = [];
+/** What stands above the columns: the words, and how many cells wide. A sparse A names the logical columns behind. */
+function columnWords(operand, fold, pattern) {
   const step = fold.along === "h" ? fold.length : 1;
-  if (pattern) {
-    const kept = operand.role === "a" ? pattern.kept : 1;
-    const span = Math.max(step, kept);
-    const width = (span / kept) * pattern.chunk;
-    for (let col = 0, first = 0; col < operand.cols; col += span, first += width) {
-      heads.push(
-        head(
-          `col-head span-${span / step}`,
-          rangeText(first, width),
-          ` title="logical columns ${rangeText(first, width)}"`,
-        ),
-      );
-    }
-  } else {
-    for (let col = 0; col < operand.cols; col += step) heads.push(head("col-head", rangeText(col, step)));
-  }
-  return heads.join("");
+  const kept = pattern && operand.role === "a" ? pattern.kept : 1;
+  const span = pattern ? Math.max(step, kept) : step;
+  const width = pattern ? (span / kept) * pattern.chunk : step;
+  const words = Array.from({ length: operand.cols / span }, (_, place) => rangeText(place * width, width));
+  return { words, cells: span / step };
+}
+
+function columnHeads({ words, cells }, pattern) {
+  const kind = cells > 1 ? `col-head span-${cells}` : "col-head";
+  return words.map((text) => head(kind, text, pattern ? ` title="logical columns ${text}"` : "")).join("");
+}
+
+/** The room that a grid takes: how wide its cells like to be and can be, how many stand side by side, its row heads. */
+function measures(operand, fold, { words, cells }, { height = fold.size, heads = 0 }) {
+  const longest = Math.max(...words.map((text) => text.length));
+  const least = Math.max(SIZES[fold.size].least, Math.ceil((longest * LETTER + 2) / cells));
+  const last = rangeText(operand.rows - fold.down, fold.down);
+  return {
+    width: Math.max(SIZES[fold.size].width, least),
+    least,
+    height: SIZES[height].height,
+    count: words.length * cells,
+    head: Math.ceil(Math.max(last.length, 2) * LETTER) + 6,
+    heads,
+  };
 }
 
 /** The grid of one operand (or of one of its products or matrices), under a caption. */
 export function operandGrid(operand, part, state, options = {}) {
-  const { width, height, pattern, addresses, controls = "", caption } = options;
+  const { height, pattern, addresses, controls = "", caption } = options;
   const fold = foldOf(operand);
   const owners = ownersOf(operand, part, state);
-  const down = fold.along === "v" ? fold.length : 1;
-  const across = fold.along === "h" ? fold.length : 1;
+  const { down, across } = fold;
+  const columns = columnWords(operand, fold, pattern);
   const byRow = addresses?.dims[1] === "row";
   const rows = [];
   if (addresses && !byRow) {
@@ -130,7 +149,7 @@ export function operandGrid(operand, part, state, options = {}) {
     rows.push(`<div class="line" role="row">${head("row-head", "")}${lines.join("")}</div>`);
   }
   const corner = head("row-head", pattern ? "k" : "") + (byRow ? head("row-head", "adr") : "");
-  rows.push(`<div class="line" role="row">${corner}${columnHeads(operand, fold, pattern)}</div>`);
+  rows.push(`<div class="line heads" role="row">${corner}${columnHeads(columns, pattern)}</div>`);
   for (let top = 0; top < operand.rows; top += down) {
     const cells = [];
     for (let left = 0; left < operand.cols; left += across) {
@@ -153,11 +172,14 @@ export function operandGrid(operand, part, state, options = {}) {
   const name =
     `${operand.letter}${operand.parts > 1 ? `, ${partWord(operand)} ${part}` : ""}, ${operand.rows} ` +
     `by ${operand.cols}`;
+  const room = measures(operand, fold, columns, { height, heads: byRow ? ADDRESS : 0 });
+  const sizes = Object.entries(room).map(([field, pixels]) => `data-${field}="${pixels}"`);
   return (
-    `<section class="operand"><div class="caption">${caption ?? operandCaption(operand, part)}${controls}</div>` +
-    `<div class="grid w-${width ?? fold.size} h-${height ?? fold.size}" role="grid" ` +
-    `aria-label="${escapeText(name)}" data-grid="${operand.role}.${part}">` +
-    `${rows.join("")}</div></section>`
+    `<section class="operand" tabindex="-1" aria-label="${escapeText(name)}">` +
+    `<div class="caption">${caption ?? operandCaption(operand, part)}${controls}${MORE}</div>` +
+    `<div class="scroll"><div class="grid" role="grid" ` +
+    `aria-label="${escapeText(name)}" data-grid="${operand.role}.${part}" ${sizes.join(" ")}>` +
+    `${rows.join("")}</div></div></section>`
   );
 }
 
@@ -165,8 +187,10 @@ export function operandGrid(operand, part, state, options = {}) {
 function operandCaption(operand, part) {
   const which = operand.parts > 1 ? `<sub>${part}</sub>` : "";
   const meaning = operand.meaning ? ` ${operand.meaning}` : "";
+  const registers = operand.parts > 1 ? "" : ` · ${operand.regs} × ${operand.ptx_type}`;
+  const copies = operand.copies > 1 ? ` · each held ${operand.copies > 2 ? `${operand.copies} times` : "twice"}` : "";
   return (
     `<h3>${operand.letter}${which}</h3> <span>${operand.rows} × ${operand.cols}${meaning} · ${operand.format}` +
-    `${operand.parts > 1 ? "" : ` · ${operand.regs} × ${operand.ptx_type}`}</span>`
+    `${registers}${copies}</span>`
   );
 }

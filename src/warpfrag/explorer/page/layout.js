@@ -32,6 +32,11 @@ export function extentOf(layout, input) {
   return 1 << layout[input].length;
 }
 
+/** How many places hold each element: a bit that moves nothing doubles them. */
+export function copiesOf(layout) {
+  return 1 << INPUTS.flatMap((name) => layout[name]).filter(([, step]) => !step).length;
+}
+
 /** How many neighbours along one coordinate the slots of a register hold, and along which coordinate. */
 export function slotRun(layout) {
   const dim = layout.slot.length ? layout.slot[0][0] : 0;

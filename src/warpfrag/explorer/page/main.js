@@ -8,11 +8,12 @@ import { drawFigure } from "./figure.js";
 import { drawWarp } from "./warp.js";
 import { csvText, drawTable } from "./table.js";
 import { cellsOf, forgetCells, lightsOut, lightUp } from "./light.js";
-import { showElement, showLane, showNothing, showRegister, startLanes } from "./details.js";
+import { isOutput, showElement, showLane, showNothing, showRegister, startLanes } from "./details.js";
 import { formulaText, showAbout } from "./about.js";
 import { related } from "./products.js";
 import { svgText } from "./svg.js";
 import { copyText } from "./clipboard.js";
+import { fitView, startFit } from "./fit.js";
 
 const VIEW_WRITERS = { matrix: drawFigure, warp: drawWarp, table: drawTable };
 const QUESTION = new Set(Object.keys(emptyQuestion()));
@@ -40,6 +41,7 @@ function draw() {
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
   VIEW_WRITERS[state.view](instruction, state);
+  fitView();
   for (const button of document.querySelectorAll("#views [data-set]")) {
     button.setAttribute("aria-pressed", String(button.dataset.value === state.view));
   }
@@ -59,6 +61,7 @@ function draw() {
 /** Show the picked element, or that nothing is picked. */
 function showPicked() {
   const element = picked();
+  document.querySelector("aside").classList.toggle("with-products", Boolean(element) && isOutput(element.role, shown()));
   if (!element) {
     lightsOut();
     showNothing(shown(), state);
@@ -177,6 +180,7 @@ function start() {
   byId("query").placeholder = `Search ${INSTRUCTIONS.length} instructions`;
   startFinder(set);
   startLanes();
+  startFit();
   const view = byId("view");
   for (const region of [view, byId("registers"), byId("lanes")]) {
     region.addEventListener("pointerover", follow);
@@ -206,6 +210,8 @@ function start() {
   document.addEventListener("click", ({ target }) => {
     const button = target.closest("[data-copy]");
     if (button) copy(button);
+    const way = target.closest("[data-jump]");
+    if (way) jump(way.dataset.jump);
     const choice = target.closest("button[data-set]");
     if (choice) set({ [choice.dataset.set]: numberIfOne(choice.dataset.value) });
   });
@@ -234,6 +240,13 @@ function start() {
   load();
 }
 
+/** Bring a grid into sight, and let Tab go on from there. */
+function jump(grid) {
+  const operand = byId("view").querySelector(`[data-grid="${grid}"]`).closest(".operand");
+  operand.focus({ preventScroll: true });
+  (operand.closest(".products .product-block") ?? operand).scrollIntoView({ block: "start" });
+}
+
 function numberIfOne(text) {
   return /^\d+$/.test(text) ? Number(text) : text;
 }
@@ -246,7 +259,7 @@ function load() {
   draw();
   showFound(state);
   const element = picked();
-  if (element) cellsOf(element)[0]?.scrollIntoView({ block: "center", inline: "center" });
+  if (element) cellsOf(element)[0]?.scrollIntoView({ block: "center", inline: "nearest" });
 }
 
 start();

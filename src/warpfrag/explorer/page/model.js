@@ -1,6 +1,6 @@
 // The data of the page as objects: instructions with their operands, operands with their layouts.
 
-import { extentOf, placesOf } from "./layout.js";
+import { copiesOf, extentOf, placesOf } from "./layout.js";
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const LETTERS = { a: "A", b: "B", c: "C", d: "D", metadata: "E", scale_a: "SA", scale_b: "SB" };
@@ -22,6 +22,7 @@ function operandOf(row) {
     lanes: extentOf(layout, "lane"),
     regs: extentOf(layout, "reg"),
     slots: extentOf(layout, "slot"),
+    copies: copiesOf(layout),
     letter: LETTERS[row.role],
     meaning: MEANINGS[row.role] ?? "",
     prefix: row.role.length === 1 ? row.role : "",
@@ -85,6 +86,12 @@ export function bitsText(operand, slot) {
 /** PTX's name of an element of a lane: a0, a1, ... count through its registers. */
 export function elementName(operand, reg, slot) {
   return `${operand.prefix}${reg * operand.slots + slot}`;
+}
+
+/** Some neighbouring elements of a register, by PTX's names: a0–7. */
+export function elementRange(operand, reg, slot, length) {
+  const last = reg * operand.slots + slot + length - 1;
+  return elementName(operand, reg, slot) + (length > 1 ? `–${last}` : "");
 }
 
 /** The leading coordinates of one grid: which product or matrix, or what the programmer has chosen to be read. */

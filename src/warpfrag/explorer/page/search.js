@@ -18,24 +18,44 @@ function answers(instruction, chosen, but = "") {
   );
 }
 
-/** The words of a query; operands and the semicolon of a pasted instruction are dropped. */
+/** The words of a query; of a pasted line of code what is around the name is dropped: asm("...", operands and ;. */
 function wordsOf(query) {
   return query
     .toLowerCase()
+    .replace(/^[^"]*\basm\b[^"]*"\s*/s, "")
     .replace(/[;{%["].*$/s, "")
-    .split(/\s+/)
+    .split(/[\s,]+/)
     .filter(Boolean);
+}
+
+function piecesOf(words) {
+  return words.flatMap((word) => word.split(".").filter(Boolean));
 }
 
 function namesWith(words) {
   return INSTRUCTIONS.filter((instruction) => words.every((word) => HAYSTACKS.get(instruction).includes(word)));
 }
 
-/** The instructions whose name has all words, in any order; words are cut at their dots if nothing has them whole. */
+/** Whether a query spells the operation and then other words of the name in their order, some left out. */
+function spells(instruction, pieces) {
+  const op = piecesOf([instruction.op.toLowerCase()]);
+  if (op.some((piece, place) => piece !== pieces[place])) return false;
+  const words = piecesOf([HAYSTACKS.get(instruction)]);
+  let next = 0;
+  return pieces.every((piece) => (next = words.indexOf(piece, next) + 1) > 0);
+}
+
+/**
+ * The instructions whose name has all words, in any order; words are cut at their dots if nothing has them whole. Those
+ * whose name is spelt come first, so that Enter takes what was meant: without .sync.aligned, or with blanks for dots.
+ */
 function named(query) {
   const words = wordsOf(query);
   const whole = namesWith(words);
-  return whole.length ? whole : namesWith(words.flatMap((word) => word.split(".").filter(Boolean)));
+  const pieces = piecesOf(words);
+  const found = whole.length ? whole : namesWith(pieces);
+  const meant = new Set(found.filter((instruction) => spells(instruction, pieces)));
+  return [...meant, ...found.filter((instruction) => !meant.has(instruction))];
 }
 
 /** The instructions that answer the query and all choices, and which choices would still find something. */

@@ -5,7 +5,7 @@ import { escapeText } from "./html.js";
 const MARGIN = 8;
 const BASELINE = 0.8; // of the height of a line of text
 const NUMBER = /[\d.]+(?:e-?\d+)?/g;
-const LEFT_OUT = ".controls, .choices, .view-bar, .hint, .hidden";
+const LEFT_OUT = ".controls, .choices, .view-bar, .jumps, .more, .hidden";
 
 /** The view as an SVG text. */
 export function svgText(view) {

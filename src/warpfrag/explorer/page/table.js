@@ -68,7 +68,7 @@ export function drawTable(instruction, state) {
     ? ""
     : `<label>lane <select data-set="lane">${allLanes(operand)
         .map((lane) => `<option${lane === lanes[0] ? " selected" : ""}>${lane}</option>`)
-        .join("")}</select></label><span>One lane is shown; “Copy CSV” copies all of them.</span>`;
+        .join("")}</select></label><span>One lane is shown; Copy CSV copies all of them.</span>`;
   const bar = operandChoices(instruction, state) + pick;
   byId("view").innerHTML =
     `${bar ? `<div class="view-bar">${bar}</div>` : ""}` +

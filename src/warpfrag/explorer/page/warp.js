@@ -5,6 +5,7 @@ import { elementAt } from "./layout.js";
 import { bitsText, elementName, elementText, leading } from "./model.js";
 import { cellData, laneClass } from "./grid.js";
 import { selectorControls } from "./figure.js";
+import { MORE } from "./fit.js";
 
 /** Buttons for the operands of an instruction. */
 export function operandChoices(instruction, state) {
@@ -35,12 +36,12 @@ export function drawWarp(instruction, state) {
     `<div class="view-bar">${operandChoices(instruction, state)}${note}<span>` +
     `Each line is a lane; each box a register, lowest bits first, with row and column of what it holds.</span>` +
     `</div>` +
-    `<div class="grid warp${packed ? ` packed-${operand.slots}` : ""}" role="grid" ` +
-    `aria-label="registers of ${operand.letter}" ` +
-    `data-grid="warp">` +
-    `<div class="line" role="row">` +
+    `<section class="operand" aria-label="registers of ${operand.letter}"><div class="caption">${MORE}</div>` +
+    `<div class="scroll"><div class="grid warp${packed ? ` packed-${operand.slots}` : ""}" role="grid" ` +
+    `aria-label="registers of ${operand.letter}" data-grid="warp">` +
+    `<div class="line heads" role="row">` +
     `<div class="head row-head lane-head" role="columnheader">` +
-    `lane</div>${heads.join("")}</div>${lines.join("")}</div>`;
+    `lane</div>${heads.join("")}</div>${lines.join("")}</div></div></section>`;
 }
 
 function registerHead(operand, reg, packed) {

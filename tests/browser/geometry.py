@@ -1,0 +1,67 @@
+"""What can be seen of the page: boxes and edges, measured in the browser, so that tests judge no pixels."""
+
+from __future__ import annotations
+
+DASHES = str.maketrans({"\N{EN DASH}": "-", "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}": "<"})
+DASHES |= str.maketrans({"\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}": ">"})
+
+
+def plain(text):
+    """What the page says, with the dashes and angles of a keyboard."""
+    return text.translate(DASHES)
+
+
+# Where each grid stands, what is cut off, and which words do not fit where they stand.
+MEASURE = """() => {
+  const canvas = document.createElement('canvas').getContext('2d');
+  const boxOf = (element) => element.getBoundingClientRect();
+  const onScreen = (box) =>
+    box.width > 0 && box.top >= 0 && box.bottom <= innerHeight && box.left >= 0 && box.right <= innerWidth;
+  const clipOf = (element) => {
+    const around = element.parentElement;
+    return around === document.body || /auto|scroll/.test(getComputedStyle(around).overflowX) ? around : clipOf(around);
+  };
+  const inkOf = (node) => {  // what is painted of a text, without the room that a font leaves around it
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const box = range.getBoundingClientRect();
+    canvas.font = getComputedStyle(node.parentElement).font;
+    const size = canvas.measureText(node.textContent);
+    const base = box.top + size.fontBoundingBoxAscent;
+    return { left: box.left, right: box.right, top: base - size.actualBoundingBoxAscent,
+             bottom: base + size.actualBoundingBoxDescent };
+  };
+  const gap = (box, ink, by = 0) => Math.min(
+    ink.left - box.left, box.right - ink.right, ink.top - box.top, box.bottom - ink.bottom) - by;
+  const texts = (element) => [...element.querySelectorAll('*'), element]
+    .flatMap((part) => [...part.childNodes]).filter((node) => node.nodeType === 3 && node.textContent.trim());
+  const ringOf = (element) => {  // how far a ring reaches into the element
+    const style = getComputedStyle(element);
+    const inset = /inset/.test(style.boxShadow) ? Number(style.boxShadow.match(/(\\d+)px inset/)[1]) : 0;
+    return style.outlineStyle === 'none' ? inset : Math.max(inset, -parseFloat(style.outlineOffset));
+  };
+  const grids = [...document.querySelectorAll('#view [data-grid]')].map((grid) => {
+    const clip = clipOf(grid), frame = boxOf(clip);
+    const heads = [...grid.querySelectorAll('.heads > .col-head, .line:first-child > .col-head')].map(boxOf);
+    const right = Math.min(frame.right, innerWidth);
+    const way = document.querySelector(`[data-jump="${grid.dataset.grid}"]`);
+    const signs = [...grid.closest('.operand').querySelectorAll('.more button')];
+    return {
+      grid: grid.dataset.grid,
+      cell: boxOf(grid.querySelector('[data-operand]')).toJSON(),
+      seen: onScreen(boxOf(grid.querySelector('[data-operand]'))),
+      way: way !== null && onScreen(boxOf(way)),
+      hidden: heads.filter((head) => head.right > right + 1).length,
+      cut: heads.length ? Math.min(...heads.map((head) => Math.abs(head.right - right))) : 0,
+      sign: signs.filter((sign) => boxOf(sign).width).map((sign) => sign.textContent),
+      rows: [...grid.querySelectorAll('.row-head')].flatMap(texts)
+        .filter((node) => inkOf(node).left < Math.max(0, frame.left)).length,
+    };
+  });
+  const cramped = [...document.querySelectorAll('#view .cell, #view .box-label, #view .col-head')].flatMap((cell) =>
+    texts(cell).filter((node) => gap(boxOf(cell), inkOf(node)) < 0).map((node) => node.textContent));
+  const rings = [...document.querySelectorAll('#view .is-lane, #view .is-here')].flatMap((cell) =>
+    texts(cell).map((node) => gap(boxOf(cell), inkOf(node), ringOf(cell))));
+  const labels = [...document.querySelectorAll('#view .box-label')].map((label) => label.textContent);
+  return { grids, cramped: [...new Set(cramped)], ring: Math.min(99, ...rings), rings: rings.length, labels };
+}"""
