@@ -1,4 +1,4 @@
-"""Every error warpfrag raises: one root, four kinds, one sentence each.
+"""Every error warpfrag raises: one root, five kinds, one sentence each.
 
 A message says what is wrong, what was expected, what came, and what is near. `IllegalInstruction` carries
 the same facts as attributes, so that a program can use them.
@@ -45,6 +45,10 @@ class InvalidOperand(WarpfragError):
 
 class InvalidSparsity(WarpfragError):
     """A matrix or its metadata does not follow the sparsity rule of the instruction."""
+
+
+class UnusableFile(WarpfragError, OSError):
+    """A file cannot be read or written, or does not hold what it should; an OSError too."""
 
 
 class IllegalInstruction(WarpfragError):

@@ -1,0 +1,90 @@
+"""Writing a file whole or not at all.
+
+Every file that warpfrag writes goes through `write_atomically`: the bytes go to a new file in the same folder, which
+then takes the place of the old one. A full disk, an interrupt or a crash leaves the old file as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from stat import S_IMODE
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import UnusableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # other names of open streams
+
+
+def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
+    """Write a file in one step; a text is written as UTF-8, line ends as they are.
+
+    A link stays a link: what it points at is replaced. Permissions are those of the old file, or the usual ones of a
+    new file. What is no regular file (a terminal, a pipe, `/dev/stdout`) is written to directly.
+    """
+    with _refusals("write", path):
+        _write(Path(path), data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def check_writable(path: str | PathLike[str]) -> None:
+    """Refuse a path that cannot be written, before the work whose result would go there; nothing is left behind."""
+    with _refusals("write", path):
+        target = Path(path).resolve()
+        if target.exists():
+            _check_access(target)
+        else:
+            _create_beside(target).unlink()
+
+
+@contextmanager
+def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
+    """Turn what the operating system refuses into one sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, a text that is no Unicode
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        msg = f"cannot {verb} {str(path)!r}: {reason}"
+        raise UnusableFile(msg) from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    is_stream = str(path.absolute()).startswith(STREAMS)  # after `> file`, even /dev/stdout is a regular file
+    exists = path.exists()
+    if is_stream or (exists and not path.is_file()):
+        path.write_bytes(content)
+        return
+    target = path.resolve()
+    if exists:
+        _check_access(target)
+    try:
+        new = _create_beside(target)
+    except PermissionError:
+        if not exists:
+            raise
+        target.write_bytes(content)  # the file may be written, its folder may not
+        return
+    try:
+        new.write_bytes(content)
+        if exists:
+            new.chmod(S_IMODE(target.stat().st_mode))
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _create_beside(target: Path) -> Path:
+    """An empty file in the folder of another, under a name that nobody has."""
+    new = target.with_name(f".warpfrag-{os.urandom(8).hex()}")
+    new.touch(exist_ok=False)
+    return new
+
+
+def _check_access(target: Path) -> None:
+    """Refuse a file that could be replaced but not be written: whoever made it read-only meant it."""
+    if target.is_file() or target.is_dir():  # opening a pipe would wait for its reader
+        target.open("ab").close()
