@@ -12,6 +12,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MOST_SHOWN = 200  # characters: the longest PTX names have 125
+
+
+def shown(given: object) -> str:
+    r"""What a user gave, as a message repeats it: on one line, without control characters, and never whole pages.
+
+    >>> print(shown("mma\x1b[31m"), shown(7), shown("x" * 1_000_000)[-28:])
+    'mma\x1b[31m' 7 xxx'... (1000000 characters)
+    """
+    if isinstance(given, str | bytes) and len(given) > MOST_SHOWN:
+        return f"{given[:MOST_SHOWN]!r}... ({len(given)} {'bytes' if isinstance(given, bytes) else 'characters'})"
+    if isinstance(given, int) and given.bit_length() > MOST_SHOWN:
+        return f"an integer of {given.bit_length()} bits"
+    try:
+        text = " ".join(repr(given).split())
+    except Exception:  # noqa: BLE001 (whatever fails in the repr of a foreign object)
+        return f"an object of type {type(given).__name__}"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
+
 
 def quoted(entry: object, most: int = 80) -> str:
     """What a user gave, as a message quotes it: on one line, without control characters, cut where it is long.
@@ -77,7 +96,7 @@ class IllegalInstruction(WarpfragError):
         """Say the reason, then what is near."""
         near = [name for name in self.nearest if name != self.name]  # a bad selector: the name itself is legal
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        return f"{self.name!r}: {self.reason}{hint}"
+        return f"{shown(self.name)}: {self.reason}{hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Find what is near before the error goes to another process: the function that finds it cannot go."""

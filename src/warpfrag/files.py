@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_IMODE
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import UnusableFile
+from warpfrag.errors import UnusableFile, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, a text that is no Unicode
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        msg = f"cannot {verb} {str(path)!r}: {reason}"
+        msg = f"cannot {verb} {shown(str(path))}: {reason}"
         raise UnusableFile(msg) from None
 
 
