@@ -10,9 +10,9 @@ import pytest
 
 from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
 from warpfrag.emit import emit, ptx
-from warpfrag.emit.cuda.text import Variable
-from warpfrag.emit.ptx.module import needed_version
-from warpfrag.emit.ptx.raw import raw_kernel
+from warpfrag.emit.cuda_syntax import Variable
+from warpfrag.emit.ptx import needed_version
+from warpfrag.emit.ptx_kernels import raw_kernel
 from warpfrag.emit.statement import Choice, choices, identifier, immediates, raw_name, registers, statement
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -20,27 +20,34 @@ SPARSE = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SCALED = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 
 
-def test_every_instruction_has_a_name_of_its_own_in_both_tongues():
+def test_every_instruction_has_a_name_of_its_own_in_both_languages():
     names = [identifier(instruction) for instruction in find()]
 
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z]\w*", name) for name in names)
 
 
-def test_the_kernels_of_a_unit_have_names_of_their_own():
-    for lang, pattern in (("cuda", r"__global__ void (\w+)"), ("ptx", r"\.entry (\w+)")):
-        names = re.findall(pattern, emit(find(target="sm_120a"), lang=lang, target="sm_120a"))
+def test_both_languages_have_the_same_kernels_each_with_a_name_of_its_own():
+    every = find(target="sm_120a")
+    cuda = re.findall(r"__global__ void (\w+)", emit(every, target="sm_120a", kernels=True))
+    text = re.findall(r"\.entry (\w+)", emit(every, lang="ptx", target="sm_120a"))
 
-        assert len(set(names)) == len(names) > 1900
+    assert len(set(cuda)) == len(cuda) > 1900
+    assert sorted(cuda) == sorted(text)
+    assert sum(entry.endswith("_raw") for entry in cuda) > len(every)
 
 
-def test_both_tongues_emit_the_same_kernels():
-    for name in (MMA, SPARSE, SCALED, "wmma.mma.row.col.m16n16k16.f32.f16", "movmatrix.m8n8.trans.b16"):
-        cuda = set(re.findall(r"__global__ void (\w+)", emit(name)))
-        text = set(re.findall(r"\.entry (\w+)", emit(name, lang="ptx")))
+def test_a_header_holds_nothing_that_one_program_may_hold_once():
+    text = emit(find(target="sm_120a"), target="sm_120a")
+    functions = re.findall(r"^__device__ (\w*)", text, re.MULTILINE)
 
-        assert cuda == text
-        assert any(entry.endswith("_raw") for entry in cuda)
+    assert "__global__" not in text
+    assert set(functions) == {"__forceinline__"}
+    assert len(functions) > 2000
+
+
+def test_kernels_come_behind_the_header():
+    assert emit(MMA, kernels=True).startswith(emit(MMA))
 
 
 def test_a_unit_holds_each_instruction_once():
@@ -48,6 +55,17 @@ def test_a_unit_holds_each_instruction_once():
 
     assert once == emit(MMA)
     assert emit([MMA, SPARSE]).count("#ifndef WARPFRAG_ELEMENT") == 1
+
+
+def test_headers_for_several_targets_may_be_included_together():
+    plain, newer = (emit("mma.m16n8k16.f16.f16.f16.f16", target=target) for target in (None, "sm_90"))
+    guards = [re.findall(r"#ifndef (\w+)", text) for text in (plain, newer)]
+
+    assert newer.startswith(plain)
+    assert [guard.rpartition("F16_F16_F16_F16_")[2] for guard in guards[1][len(guards[0]) :]] == [
+        "STMATRIX_D_ROW",
+        "STMATRIX_D_COL",
+    ]
 
 
 @pytest.mark.parametrize("lang", ["cuda", "ptx"])
@@ -153,13 +171,35 @@ def test_a_selector_that_traps_is_refused():
         raw_kernel(get("mma.sp.m16n8k32.f32.f16.f16.f32"), Choice(2))
 
 
-def test_refusals_say_what_was_expected():
-    with pytest.raises(WarpfragError, match="lang is one of cuda, ptx, got 'rust'"):
-        emit(MMA, lang="rust")
-    with pytest.raises(WarpfragError, match="at least one instruction"):
-        emit([])
-    with pytest.raises(IllegalInstruction, match="not on target 'sm_75'"):
-        emit(MMA, target="sm_75")
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([MMA], {"lang": "rust"}, "lang is one of cuda, ptx, got 'rust'"),
+        ([MMA], {"lang": 3}, "lang is one of cuda, ptx, got 3"),
+        ([MMA], {"lang": ["cuda"]}, r"lang is one of cuda, ptx, got \['cuda'\]"),
+        ([MMA], {"lang": "\x1b[31m"}, r"got '\\x1b\[31m'"),
+        ([[]], {}, "at least one instruction"),
+        ([5], {}, "expected an instruction, its name, or several of them, got 5"),
+        ([None], {}, "expected an instruction, its name, or several of them, got None"),
+        ([[5]], {}, "expected PTX text, got a int"),
+        ([MMA], {"target": "sm_75"}, "not on target 'sm_75'"),
+        ([MMA], {"target": 80}, "unknown target 80"),
+    ],
+)
+def test_refusals_say_what_was_expected(arguments, options, message):
+    with pytest.raises(WarpfragError, match=message):
+        emit(*arguments, **options)
+
+
+@pytest.mark.parametrize("lang", ["cuda", "ptx"])
+def test_what_the_assembler_advises_is_said(lang):
+    advised = [one for one in find(sparse=True) if "// ptxas advises" in emit(one, lang=lang)]
+
+    assert advised == [one for one in find(sparse=True) if one.op == "mma.sp"]
+    for instruction in advised:
+        ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1))
+        assert ordered.name in emit(instruction, lang=lang)
+        assert [o.layout for o in ordered.operands.values()] == [o.layout for o in instruction.operands.values()]
 
 
 def test_a_module_is_for_the_oldest_target_that_takes_all():

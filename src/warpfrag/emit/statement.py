@@ -1,4 +1,4 @@
-"""What every tongue says alike: the names of an instruction's kernels, its immediates, and its one PTX statement."""
+"""What CUDA C++ and PTX say alike: the names of an instruction's kernels, its immediates, and its one statement."""
 
 from __future__ import annotations
 
@@ -102,6 +102,24 @@ def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Choice]:
 def registers(instruction: Instruction) -> dict[str, Registers]:
     """The register operands, in the order of the statement."""
     return {role: instruction.operands[role] for role in ROLES if role in instruction.operands}
+
+
+def threads(instruction: Instruction) -> int:
+    """How many threads execute an instruction together."""
+    lanes: int = next(iter(instruction.operands.values())).row.layout.lanes
+    return lanes
+
+
+def advice(instruction: Instruction) -> list[str]:
+    """What the assembler advises about a legal instruction, for a comment; see `isa.legality` for what it refuses."""
+    if instruction.op != "mma.sp":
+        return []
+    ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
+    # ptxas, PTX 8.5 on: "... as it is expected to have substantially reduced performance on some future architectures"
+    return [
+        "ptxas advises .sp::ordered_metadata: plain .sp may be much slower on later GPUs. Where the indices of every",
+        f"metadata code ascend, as compress gives them, the same words mean the same to {ordered} (PTX 8.5).",
+    ]
 
 
 def statement(
