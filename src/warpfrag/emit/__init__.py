@@ -13,11 +13,14 @@ registers out. A PTX module always has the kernels. Index expressions come from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand, WarpfragError, shown
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.instruction import Instruction
 from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LANGUAGES = ("cuda", "ptx")
 
@@ -34,9 +37,15 @@ def emit(
     Without a target it compiles wherever the instructions are legal (PTX: for the oldest target that takes them all).
     With one, it also has what that target adds, such as stmatrix from sm_90 on.
     """
-    if lang not in LANGUAGES:
+    if not isinstance(lang, str) or lang not in LANGUAGES:
         msg = f"lang is one of {', '.join(LANGUAGES)}, got {shown(lang)}"
-        raise WarpfragError(msg)
+        raise InvalidOperand(msg)
+    if not isinstance(kernels, bool):
+        msg = f"kernels is True or False, got {shown(kernels)}"
+        raise InvalidOperand(msg)
+    if target is not None and not isinstance(target, str):
+        msg = f"target is a name such as sm_90, got {shown(target)}"
+        raise InvalidOperand(msg)
     found = _instructions(instructions, target)
     if lang == "cuda":
         from warpfrag.emit import cuda
@@ -49,10 +58,11 @@ def emit(
 
 def _instructions(given: object, target: str | None) -> list[Instruction]:
     """Every instruction once, in the order given."""
-    several = [given] if isinstance(given, str | Instruction) else given
-    if not isinstance(several, Iterable):
+    try:
+        several = [given] if isinstance(given, str | Instruction) else list(given)  # type: ignore[call-overload]
+    except TypeError:  # what cannot be gone through
         msg = f"expected an instruction, its name, or several of them, got {shown(given)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(msg) from None
     # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
     found = list({one.name: one for one in (get(instruction, target) for instruction in several)}.values())
     if not found:

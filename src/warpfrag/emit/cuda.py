@@ -38,9 +38,15 @@ def _targets(instruction: Instruction, target: str | None) -> Sequence[str]:
     return (target,) if target else instruction.targets
 
 
+def nvcc_options(target: str) -> str:
+    """What nvcc must be told to build for a target; -arch with a suffix would also build for the target without."""
+    number = target.removeprefix("sm_")
+    return f"-arch={target}" if target[-1].isdigit() else f"-gencode arch=compute_{number},code={target}"
+
+
 def _how_to_compile(instruction: Instruction) -> list[str]:
-    """What nvcc must be told where no target without a suffix will do: -arch alone also builds for that one."""
-    first = instruction.targets[0].removeprefix("sm_")
+    """Said where no target without a suffix will do."""
     if any(target[-1].isdigit() for target in instruction.targets):
         return []
-    return [f"// Compile with -gencode arch=compute_{first},code=sm_{first}; -arch=sm_{first} builds for less, too."]
+    first = instruction.targets[0]
+    return [f"// Compile with {nvcc_options(first)}; -arch={first} builds for less, too."]

@@ -70,8 +70,8 @@ def block(instruction: Instruction, targets: Sequence[str]) -> str:
 
 def call(instruction: Instruction, choice: Choice, function: str = "mma") -> str:
     """A call of the wrapper, or of another function like it, with these immediates."""
-    # the template parameters of the wrapper are 0 by default, as in the first choice
-    template = "" if choice == FIRST_CHOICE else f"<{', '.join(immediates(instruction, choice))}>"
+    given = immediates(instruction, choice)
+    template = f"<{', '.join(given)}>" if given else ""
     return f"{function}{template}({', '.join(f'fragment_{role}' for role in registers(instruction))});"
 
 

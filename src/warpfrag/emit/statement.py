@@ -39,10 +39,15 @@ class Choice:
     byte_id: tuple[int, int] = (0, 0)
     thread_id: tuple[int, int] = (0, 0)
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """The selector, the byte ids of A and B, and their thread ids."""
+        return (self.selector, *self.byte_id, *self.thread_id)
+
     def suffix(self, instruction: Instruction) -> str:
         """What a kernel's name says about them: nothing where the instruction has none, or where all ids are 0."""
         text = f"_selector{self.selector}" if instruction.form.is_sparse else ""
-        if self.byte_id + self.thread_id != (0, 0, 0, 0):
+        if any(self.numbers[1:]):
             text += "_bytes{}{}_threads{}{}".format(*self.byte_id, *self.thread_id)
         return text
 
