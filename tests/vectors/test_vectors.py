@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -161,3 +163,11 @@ def test_the_command(tmp_path):
             runner.invoke(
                 command, [SPARSE, "-o", str(tmp_path / refused)], standalone_mode=False, catch_exceptions=False
             )
+
+
+def test_making_vectors_loads_no_code_generator():
+    code = f"import sys; from warpfrag.vectors import vectors; vectors({MMA!r})"
+    code += "; print([name for name in sys.modules if name.startswith(('warpfrag.emit.cuda', 'warpfrag.emit.ptx'))])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+
+    assert run.stdout.strip() == "[]"

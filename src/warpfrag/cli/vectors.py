@@ -36,9 +36,10 @@ def command(
     lane, register, expected and got. With --self-check, exit code 1 says that a mistake went unnoticed.
     """
     from warpfrag.vectors import vectors
-    from warpfrag.vectors.vector_files import check_output
 
     if output:
+        from warpfrag.vectors.vector_files import check_output
+
         check_output(output)
     found = vectors(name, arch=arch, seed=seed)
     if output:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.vectors import vector_files
-from warpfrag.vectors.self_check import self_check
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -43,13 +41,19 @@ class VectorSet:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write npz, json, a C++ header (.h) or a CUDA program that tests a GPU (.cu), by the ending of the path."""
+        from warpfrag.vectors import vector_files
+
         vector_files.save(self.instruction, self.arch, self.groups, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> VectorSet:
         """Read npz or json back."""
+        from warpfrag.vectors import vector_files
+
         return cls(*vector_files.read(path))
 
     def self_check(self) -> dict[str, str | None]:
         """For each way to get the layout wrong, the first group that shows it; None where none does."""
+        from warpfrag.vectors.self_check import self_check
+
         return self_check(self.instruction, self.arch, self.groups)

@@ -19,7 +19,6 @@ from warpfrag.files import check_writable, write_atomically
 from warpfrag.isa.rows import targets
 from warpfrag.registry import get
 from warpfrag.vectors.cases import Group
-from warpfrag.vectors.program import as_header, as_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,15 +43,19 @@ def check_output(path: str | PathLike[str]) -> None:
 
 def save(instruction: Instruction, arch: str, groups: Sequence[Group], path: str | PathLike[str]) -> None:
     """Write test vectors, in the format that the path's ending names."""
-    writers: dict[str, Callable[[Instruction, str, Sequence[Group]], str | bytes]] = {
-        **dict.fromkeys(ENDINGS, as_header),
-        ".npz": _as_npz,
-        ".json": as_json,
-        ".cu": as_program,
-    }
     check_output(path)
     place = _path(path)
-    write_atomically(place, writers[place.suffix](instruction, arch, groups))
+    write_atomically(place, _writer(place.suffix)(instruction, arch, groups))
+
+
+def _writer(ending: str) -> Callable[[Instruction, str, Sequence[Group]], str | bytes]:
+    if ending == ".npz":
+        return _as_npz
+    if ending == ".json":
+        return as_json
+    from warpfrag.vectors import program
+
+    return program.as_program if ending == ".cu" else program.as_header
 
 
 def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[Group, ...]]:
