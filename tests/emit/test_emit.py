@@ -11,7 +11,6 @@ import pytest
 from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
 from warpfrag.emit import emit, ptx
 from warpfrag.emit.cuda_syntax import Variable
-from warpfrag.emit.ptx import needed_version
 from warpfrag.emit.ptx_kernels import raw_kernel
 from warpfrag.emit.statement import Choice, choices, identifier, immediates, raw_name, registers, statement
 
@@ -112,6 +111,11 @@ def test_a_statement_has_metadata_selector_scales_and_ids_in_order():
     assert text.endswith("c3}, metadata0, 0, scale_a0, {0, 1}, scale_b0, {2, 3};")
 
 
+def test_a_target_may_be_written_short():
+    assert emit(MMA, target="90a") == emit(MMA, target="sm_90a")
+    assert ".target sm_90a\n" in emit(MMA, lang="ptx", target="SM90A")
+
+
 def test_without_a_target_only_what_all_targets_have_is_used():
     assert "stmatrix" not in emit("mma.m16n8k16.f16.f16.f16.f16")
     assert "stmatrix" in emit("mma.m16n8k16.f16.f16.f16.f16", target="sm_90")
@@ -129,9 +133,36 @@ def test_index_expressions_are_as_a_person_writes_them():
 def test_wmma_needs_no_layout():
     text = emit("wmma.mma.row.col.m16n16k16.f32.f16", target="sm_70")
 
-    assert "wmma.load.a.sync.aligned.row.m16n16k16.global.f16" in text
-    assert "wmma.store.d.sync.aligned.col.m16n16k16.global.f32" in text
+    assert "wmma.load.a.sync.aligned.row.m16n16k16.f16" in text  # of any memory
+    assert "wmma.store.d.sync.aligned.col.m16n16k16.f32" in text
     assert "lane" not in text.split("namespace warpfrag::wmma")[1]
+
+
+@pytest.mark.parametrize(
+    ("space", "constraint", "address"),
+    [
+        ("", "l", "memory"),
+        (".global", "l", "__cvta_generic_to_global(memory)"),
+        (".shared", "r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
+        (".shared::cta", "r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
+    ],
+)
+def test_the_state_space_is_kept(space, constraint, address):
+    name = f"wmma.load.a.sync.aligned.row.m16n16k16{space}.f16"
+    cuda, text = emit(name, kernels=True), emit(name, lang="ptx")
+
+    assert f'"{name} "' in cuda
+    assert f'"{constraint}"({address}), "r"(stride)' in cuda
+    assert f"    {name} {{" in text
+    assert ("dynamic_shared" in text) == ("__shared__" in cuda) == space.startswith(".shared")
+
+
+@pytest.mark.parametrize(("space", "kind"), [("", '"l"(address)'), (".shared", '"r"(address)')])
+def test_movers_take_the_address_of_their_space(space, kind):
+    name = f"ldmatrix.sync.aligned.m8n8.x4{space}.b16"
+
+    assert kind in emit(name)
+    assert ("cvta.shared.u64" in emit(name, lang="ptx")) == (space == "")
 
 
 def test_raw_kernels_share_one_list_of_parameters():
@@ -220,7 +251,7 @@ def test_a_module_is_for_the_oldest_target_that_takes_all():
     ],
 )
 def test_versions(name, target, version):
-    assert needed_version(get(name), target) == version
+    assert emit(name, lang="ptx", target=target).startswith(".version {}.{}\n".format(*version))
 
 
 def test_emitting_needs_no_numpy():

@@ -9,10 +9,10 @@ import pytest
 
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.emit import cuda, emit, ptx
-from warpfrag.emit.ptx import header, needed_version
+from warpfrag.emit.ptx import header
 from warpfrag.emit.ptx_kernels import raw_kernel
-from warpfrag.emit.statement import advice
-from warpfrag.isa.rows import targets
+from warpfrag.isa.legality import advice, first_version
+from warpfrag.isa.targets import targets
 from warpfrag.registry import find
 
 # Targets that take the same instructions; the first of each stands for its class where time is short.
@@ -45,7 +45,7 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
     ptxas, newest = find_ptxas(target)
     by_version = {}
     for instruction in find(target=target):
-        by_version.setdefault(needed_version(instruction, target), []).append(instruction)
+        by_version.setdefault(first_version(instruction.form, target), []).append(instruction)
     kernels = 0
     for version, instructions in by_version.items():
         if version > newest:
@@ -64,7 +64,7 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
 def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     ptxas, newest = find_ptxas(target)
     # a refusal must not be for the version's sake
-    left = [one for one in find() if target not in one.targets and needed_version(one, target) <= newest]
+    left = [one for one in find() if target not in one.targets and first_version(one.form, target) <= newest]
     count = len(left)
     module = tmp_path / "refused.ptx"
     head = [f".version {newest[0]}.{newest[1]}", *header((), target)[1:]]
@@ -82,7 +82,7 @@ def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
 def test_every_emitted_cuda_kernel_compiles(target, tmp_path, record_property):
     nvcc = find_nvcc()
     _, newest = find_ptxas(target)
-    instructions = [one for one in find(target=target) if needed_version(one, target) <= newest]
+    instructions = [one for one in find(target=target) if first_version(one.form, target) <= newest]
     if not EVERYTHING and target != CLASSES[-1]:
         instructions = instructions[:: len(instructions) // 24]
     kernels = 0
@@ -104,6 +104,27 @@ def test_without_a_target_the_code_compiles_for_the_oldest(tmp_path):
     source.write_text(emit(names, kernels=True), encoding="utf-8")
 
     assert compile_cuda(nvcc, "sm_75", source) == ""
+
+
+def test_every_state_space_assembles_and_compiles(tmp_path):
+    ptxas, _ = find_ptxas("sm_90")
+    nvcc = find_nvcc()
+    names = [
+        f"{op}.{form}{space}.{kind}"
+        for op, form, kind, spaces in (
+            ("wmma.load.a", "row.m16n16k16", "f16", ("", ".global", ".shared", ".shared::cta")),
+            ("wmma.store.d", "col.m16n16k16", "f32", ("", ".global", ".shared", ".shared::cta")),
+            ("ldmatrix", "m8n8.x4.trans", "b16", ("", ".shared", ".shared::cta")),
+            ("stmatrix", "m8n8.x2", "b16", ("", ".shared", ".shared::cta")),
+        )
+        for space in spaces
+    ]
+    module, source = tmp_path / "spaces.ptx", tmp_path / "spaces.cu"
+    module.write_text(emit(names, lang="ptx", target="sm_90"), encoding="utf-8")
+    source.write_text(emit(names, target="sm_90", kernels=True), encoding="utf-8")
+
+    assert assemble(ptxas, "sm_90", module) == []
+    assert compile_cuda(nvcc, "sm_90", source) == ""
 
 
 def test_headers_may_be_included_together_twice_and_in_several_files(tmp_path):
@@ -138,13 +159,13 @@ def test_headers_may_be_included_together_twice_and_in_several_files(tmp_path):
 
 def test_the_assembler_advises_what_the_comments_say(tmp_path):
     ptxas, newest = find_ptxas("sm_90")
-    instructions = [one for one in find(target="sm_90", sparse=True) if needed_version(one, "sm_90") <= newest]
+    instructions = [one for one in find(target="sm_90", sparse=True) if first_version(one.form, "sm_90") <= newest]
     module = tmp_path / "sparse.ptx"
     lines, owners = numbered([(None, header(instructions, "sm_90")), *((one, raw_kernel(one)) for one in instructions)])
     module.write_text("\n".join(lines) + "\n", encoding="utf-8")
     advised = {owners[found.line] for found in advisories(ptxas, "sm_90", module)}
 
-    assert advised == {one for one in instructions if advice(one)}
+    assert advised == {one for one in instructions if advice(one.form)}
     assert len(advised) == 44
 
 

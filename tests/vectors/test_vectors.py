@@ -99,6 +99,10 @@ def test_the_arithmetic_of_another_architecture_is_told_apart():
     assert not np.array_equal(other, group.d)
 
 
+def test_an_architecture_may_be_written_short():
+    assert vectors(SPARSE, arch="90").arch == "sm_90"
+
+
 def test_the_same_seed_gives_the_same_vectors():
     first, second, other = vectors(SPARSE), vectors(SPARSE), vectors(SPARSE, seed=2)
 

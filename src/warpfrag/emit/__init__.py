@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.instruction import Instruction
+from warpfrag.isa.targets import read_target
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -43,9 +44,8 @@ def emit(
     if not isinstance(kernels, bool):
         msg = f"kernels is True or False, got {shown(kernels)}"
         raise InvalidOperand(msg)
-    if target is not None and not isinstance(target, str):
-        msg = f"target is a name such as sm_90, got {shown(target)}"
-        raise InvalidOperand(msg)
+    if target is not None:
+        target = read_target(target, "emit").name
     found = _instructions(instructions, target)
     if lang == "cuda":
         from warpfrag.emit import cuda

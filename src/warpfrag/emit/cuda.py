@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.emit import cuda_functions, cuda_kernels
-from warpfrag.emit.statement import advice
+from warpfrag.emit.statement import remarks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ def header(instructions: Sequence[Instruction], target: str | None = None) -> st
         about = [
             f"// {instruction.name}",
             f"// Legal on {', '.join(instruction.targets)}.",
-            *(f"// {line}" for line in advice(instruction)),
+            *(f"// {line}" for line in remarks(instruction)),
             *_how_to_compile(instruction),
         ]
         first, *added = cuda_functions.blocks(instruction, _targets(instruction, target))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.emit.cuda_syntax import DEVICE, Extra, Variable, assembly, function, loop, thread_index
 from warpfrag.emit.shared import moved, operand_copies
-from warpfrag.emit.statement import identifier, memory_instruction, registers
+from warpfrag.emit.statement import identifier, memory_instruction, registers, state_space
 from warpfrag.emit.strides import described, described_index, element_bits, formulas, index_formula, stride_names
 
 if TYPE_CHECKING:
@@ -230,19 +230,22 @@ def _in_bytes(elements: str, bits: int) -> str:
 def mover_wrapper(instruction: Instruction) -> list[str]:
     """`ldmatrix`, `stmatrix` or `movmatrix` as a function of register arrays and an address in shared memory."""
     every = variables(instruction)
-    address = None if instruction.op == "movmatrix" else Extra("r", "address")
+    is_generic = not state_space(instruction)
+    address = None if instruction.op == "movmatrix" else Extra("l" if is_generic else "r", "address")
     outputs = [every["d"]] if "d" in every else []
     inputs = [every["a"]] if "a" in every else []
     parameters = [variable.parameter(const=variable in inputs) for variable in (*outputs, *inputs)]
     if address:
-        parameters.append("uint32_t address")
+        pointer = "void* address" if outputs == [] else "const void* address"
+        parameters.append(pointer if is_generic else "uint32_t address")
     lines = []
     given = instruction.addresses
     if given is not None:
         all_lanes = given.lanes == moved(instruction).row.layout.lanes
         who = "Every lane gives" if all_lanes else f"Lanes 0 to {given.lanes - 1} give"
         rest = "" if all_lanes else "; the others give any valid one"
-        lines.append(f"// {who} the shared memory address of a {given.dims[1]}, 16 bytes{rest}.")
+        kind = "generic address, in shared memory," if is_generic else "shared memory address"
+        lines.append(f"// {who} the {kind} of a {given.dims[1]}, 16 bytes{rest}.")
     signature = f"{DEVICE} void {instruction.op}({', '.join(parameters)})"
     return lines + function(signature, assembly(instruction, outputs, inputs, address=address))
 
@@ -269,14 +272,11 @@ def wmma_function(move: Instruction, name: str) -> list[str]:
     return [comment, *function(f"{DEVICE} void {name}({', '.join(parameters)})", body)]
 
 
-def state_space(move: Instruction) -> str:
-    """Where a wmma.load or wmma.store finds its memory; nothing for a generic address."""
-    del move  # its form does not keep the state space yet: every spelling is read as .global
-    return "global"
-
-
 def _wmma_product(instruction: Instruction) -> list[str]:
-    """The wrapper of a wmma.mma and its loads and stores: A and B lie in memory as its name says, C and D as asked."""
+    """The wrapper of a wmma.mma and its loads and stores: A and B lie in memory as its name says, C and D as asked.
+
+    Addresses are generic: they may be of global or of shared memory.
+    """
     lines = wrapper(instruction)
     for role, layout in zip("ab", instruction.layouts, strict=True):
         lines += wmma_function(memory_instruction(instruction, role, layout), f"load_{role}")

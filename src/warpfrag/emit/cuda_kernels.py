@@ -20,6 +20,7 @@ from warpfrag.emit.statement import (
     raw_name,
     registers,
     shared_kernel_name,
+    state_space,
     threads,
     tile_name,
 )
@@ -182,23 +183,31 @@ def wmma_move(instruction: Instruction) -> list[str]:
     fragments = f"{'const ' if stores else ''}{variable.c_type}* registers"
     memory = f"{'' if stores else 'const '}void* memory"
     at = f"registers[threadIdx.x * {variable.count} + i]"
+    lanes = f"each of {threads(instruction)} lanes"
+    comment = [f"// Registers are one word (f64: double) after another for {lanes}; launch one warp."]
+    parameters = [fragments, memory, "int stride"]
+    place, before, after = "memory", [], []
+    if state_space(instruction) == "shared":
+        comment.append("// The first `bytes` of memory pass through as much dynamic shared memory.")
+        parameters.append("int bytes")
+        place = "tile"
+        before = ["extern __shared__ __align__(32) uint32_t tile[];", "copy_words(tile, memory, bytes / 4);"]
+        after = ["__syncwarp();", "copy_words(memory, tile, bytes / 4);"] if stores else []
     fragment = f"{variable.c_type} fragment[{variable.count}];"
     if stores:
-        body = [fragment, *loop(variable.count, [f"fragment[i] = {at};"]), "store(memory, stride, fragment);"]
+        move = [*loop(variable.count, [f"fragment[i] = {at};"]), f"store({place}, stride, fragment);"]
     else:
-        body = [fragment, "load(fragment, memory, stride);", *loop(variable.count, [f"{at} = fragment[i];"])]
-    lanes = f"each of {threads(instruction)} lanes"
-    return [
-        f"// Registers are one word (f64: double) after another for {lanes}; launch one warp.",
-        *kernel(raw_name(instruction), [fragments, memory, "int stride"], body),
-    ]
+        move = [f"load(fragment, {place}, stride);", *loop(variable.count, [f"{at} = fragment[i];"])]
+    return [*comment, *kernel(raw_name(instruction), parameters, [fragment, *before, *move, *after])]
 
 
 def mover_kernel(instruction: Instruction) -> list[str]:
     """ldmatrix, stmatrix or movmatrix by itself: registers, and the 16 bytes to which each lane points."""
     every = variables(instruction)
     lanes = threads(instruction)
-    line = "static_cast<uint32_t>(__cvta_generic_to_shared(lines + threadIdx.x * 4))"
+    line = "lines + threadIdx.x * 4"
+    if state_space(instruction) == "shared":
+        line = f"static_cast<uint32_t>(__cvta_generic_to_shared({line}))"
     body = [f"uint32_t fragment_{role}[{variable.count}];" for role, variable in every.items()]
     if instruction.op != "movmatrix":
         body.append(f"__shared__ __align__(16) uint32_t lines[{4 * lanes}];")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from warpfrag.emit import ptx_kernels
 from warpfrag.emit.ptx_functions import move_function
-from warpfrag.emit.statement import advice, registers
+from warpfrag.emit.statement import registers, remarks, state_space
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.legality import first_version
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def raw_unit(kernels: Sequence[tuple[Instruction, Choice]], target: str) -> str:
 
 def body(instruction: Instruction, chosen: Sequence[str]) -> list[str]:
     """Functions and kernels of one instruction, with movers that are legal on all of these targets."""
-    lines = [f"// {line}" for line in advice(instruction)]
+    lines = [f"// {line}" for line in remarks(instruction)]
     if instruction.form.is_product and not instruction.form.is_wmma:  # wmma loads and stores by itself
         for operand in registers(instruction).values():
             lines += move_function(instruction, operand)
@@ -63,4 +63,7 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
 def header(instructions: Sequence[Instruction], target: str) -> list[str]:
     """The first lines of a module."""
     version = max((first_version(instruction.form, target) for instruction in instructions), default=(7, 0))
-    return [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64", ""]
+    lines = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64", ""]
+    if any(one.form.is_wmma and state_space(one) == "shared" for one in instructions):
+        lines += [f".extern .shared .align 32 .b8 {ptx_kernels.DYNAMIC}[];", ""]
+    return lines

@@ -23,6 +23,7 @@ from warpfrag.emit.statement import (
     raw_name,
     registers,
     shared_kernel_name,
+    state_space,
     statement,
     threads,
     tile_name,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
     from warpfrag.operand import Registers
 
+DYNAMIC = "dynamic_shared"  # the name of dynamic shared memory, which a module declares once
 RAW_PARAMETERS = {**dict.fromkeys(ROLES, ".u64"), "cases": ".u32"}
 
 
@@ -209,7 +211,7 @@ def wmma_tile(instruction: Instruction, layout: str) -> list[str]:
     names = {role: body.vector(f"{role}_", instruction.operands[role]) for role in "dabc"}
 
     def move(role: str) -> None:
-        mover = memory_instruction(instruction, role, layouts[role])
+        mover = memory_instruction(instruction, role, layouts[role], "global")
         words = {role: names[role]}
         body.do(statement(mover, words, address=given[role], stride=given[f"{role}_stride"]).rstrip(";"))
 
@@ -230,14 +232,49 @@ def wmma_move(instruction: Instruction) -> list[str]:
     memory, stride = (load_parameter(body, name, kinds[name]) for name in ("memory", "stride"))
     lane = body.compute("lane", "mov.u32", "%laneid")
     words = body.vector(f"{role}_", operand)
-    text = statement(instruction, {role: words}, address=memory, stride=stride).rstrip(";")
+    comment = f"// {instruction.name}"
+    address, bytes_moved = memory, ""
+    if state_space(instruction) == "shared":
+        comment += "\n// The first `bytes` of memory pass through as much dynamic shared memory."
+        kinds["bytes"] = ".u32"
+        bytes_moved = load_parameter(body, "bytes", ".u32")
+        address = body.compute("tile", "mov.u32", DYNAMIC)
+        _copy_bytes(body, lane, memory, address, bytes_moved, to_shared=True)
+    text = statement(instruction, {role: words}, address=address, stride=stride).rstrip(";")
     if role == "d":
         _move_registers(body, "registers", operand, words, lane, "ld")
         body.do(text)
+        if bytes_moved:
+            _copy_bytes(body, lane, memory, address, bytes_moved, to_shared=False)
     else:
         body.do(text)
         _move_registers(body, "registers", operand, words, lane, "st")
-    return [f"// {instruction.name}", *entry(raw_name(instruction), kinds, body)]
+    return [comment, *entry(raw_name(instruction), kinds, body)]
+
+
+def _copy_bytes(body: Body, lane: str, memory: str, tile: str, count: str, *, to_shared: bool) -> None:
+    """Some bytes, of a number known at launch, between global and shared memory, a word per lane at a time."""
+    again, done = f"COPY_{'IN' if to_shared else 'OUT'}", f"COPIED_{'IN' if to_shared else 'OUT'}"
+    if not to_shared:
+        body.do("bar.warp.sync 0xffffffff")
+    at = body.compute("at", "mul.lo.u32", lane, 4)
+    word, outside = body.new("word"), body.new("outside", ".pred")
+    body.label(again)
+    body.do(f"setp.ge.u32 {outside}, {at}, {count}")
+    body.do(f"@{outside} bra {done}")
+    shared = body.compute("shared", "add.u32", tile, at)
+    place = body.compute("global", "mad.wide.u32", at, 1, memory)
+    if to_shared:
+        body.do(f"ld.global.b32 {word}, [{place}]")
+        body.do(f"st.shared.b32 [{shared}], {word}")
+    else:
+        body.do(f"ld.shared.b32 {word}, [{shared}]")
+        body.do(f"st.global.b32 [{place}], {word}")
+    body.do(f"add.u32 {at}, {at}, 128")
+    body.do(f"bra {again}")
+    body.label(done)
+    if to_shared:
+        body.do("bar.warp.sync 0xffffffff")
 
 
 def mover_kernel(instruction: Instruction) -> list[str]:
@@ -254,13 +291,17 @@ def mover_kernel(instruction: Instruction) -> list[str]:
         body.shared("lines", 16 * threads(instruction))
         start = body.compute("line", "mov.u32", "lines")
         line = body.compute("line", "mad.lo.u32", lane, 16, start)
+    address = line
+    if state_space(instruction) == "" and line:
+        wide = body.compute("wide", "mad.wide.u32", line, 1, 0)
+        address = body.compute("generic", "cvta.shared.u64", wide)
     if "a" in operands:
         _move_registers(body, "a", operands["a"], names["a"], lane, "ld")
     if instruction.op != "movmatrix":
         # what stmatrix does not write stays as it was
         _move_line(body, "a" if instruction.op == "ldmatrix" else "d", lane, line, to_shared=True)
         body.do("bar.warp.sync 0xffffffff")
-    body.do(statement(instruction, names, address=line).rstrip(";"))
+    body.do(statement(instruction, names, address=address).rstrip(";"))
     if "d" in operands:
         _move_registers(body, "d", operands["d"], names["d"], lane, "st")
     else:

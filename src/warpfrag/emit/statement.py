@@ -8,6 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.isa.legality import advice
 from warpfrag.layout import check_index
 from warpfrag.registry import get
 
@@ -115,16 +116,14 @@ def threads(instruction: Instruction) -> int:
     return lanes
 
 
-def advice(instruction: Instruction) -> list[str]:
-    """What the assembler advises about a legal instruction, for a comment; see `isa.legality` for what it refuses."""
-    if instruction.op != "mma.sp":
-        return []
-    ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
-    # ptxas, PTX 8.5 on: "... as it is expected to have substantially reduced performance on some future architectures"
-    return [
-        "ptxas advises .sp::ordered_metadata: plain .sp may be much slower on later GPUs. Where the indices of every",
-        f"metadata code ascend, as compress gives them, the same words mean the same to {ordered} (PTX 8.5).",
-    ]
+def remarks(instruction: Instruction) -> list[str]:
+    """What the assembler advises about an instruction, for a comment, and how to follow it."""
+    lines = [f"{text}." for text in [advice(instruction.form)] if text]
+    if instruction.op == "mma.sp":
+        ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
+        lines.append(f"The same registers mean the same to {ordered}")
+        lines.append("where the indices in every metadata code ascend, as those that compress gives do.")
+    return lines
 
 
 def statement(
@@ -169,7 +168,13 @@ def immediates(instruction: Instruction, choice: Choice) -> list[str]:
     return [str(number) for number in numbers]
 
 
-def memory_instruction(instruction: Instruction, role: str, layout: str) -> Instruction:
+def state_space(instruction: Instruction) -> str:
+    """Where a load or store finds its memory: global or shared; nothing where it takes a generic address."""
+    return instruction.form.space.partition("::")[0]
+
+
+def memory_instruction(instruction: Instruction, role: str, layout: str, space: str = "") -> Instruction:
     """The wmma.load or wmma.store that moves one operand of a wmma product from or to row or col major memory."""
     op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
-    return get(f"{op}.{layout}.{instruction.shape}.global.{getattr(instruction.form, role)}")
+    words = [op, layout, instruction.shape, space, getattr(instruction.form, role)]
+    return get(".".join(str(word) for word in words if word))

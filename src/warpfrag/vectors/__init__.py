@@ -17,6 +17,7 @@ import operator
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, shown
+from warpfrag.isa.targets import read_target
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -35,10 +36,8 @@ def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 
     from warpfrag.vectors.sets import VectorSet
 
     number = check_seed(seed)
-    if not isinstance(arch, str):
-        msg = f"arch is a name such as sm_90, got {shown(arch)}"
-        raise InvalidOperand(msg)
     found = get(instruction)
+    arch = read_target(arch, found.name, "arch").name
     check_product(found, "vectors are made for")
     if found.form.is_wmma:
         found = get(found, target=arch)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.emit import cuda, cuda_kernels
 from warpfrag.emit.statement import ROLES, identifier, raw_name, threads
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

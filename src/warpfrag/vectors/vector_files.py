@@ -16,7 +16,7 @@ import numpy as np
 from warpfrag.emit.statement import Choice, check_choice
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
 from warpfrag.files import check_writable, write_atomically
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 from warpfrag.registry import get
 from warpfrag.vectors.cases import Group
 
