@@ -14,6 +14,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ARCH = "sm_90"
@@ -49,27 +50,27 @@ def build(folder: Path) -> int:
     if nvcc is None:
         sys.exit("no nvcc on the path")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, planted in SAMPLE.items():
-        for program in (None, planted):
-            _build_one(folder, nvcc, name, program)
-        say(f"built {name}")
+    with tempfile.TemporaryDirectory() as sources:
+        for name, planted in SAMPLE.items():
+            for mistake in (None, planted):
+                _build_one(folder, Path(sources), nvcc, name, mistake)
+            say(f"built {name}")
     return 0
 
 
-def _build_one(folder: Path, nvcc: str, name: str, planted: str | None) -> None:
+def _build_one(folder: Path, sources: Path, nvcc: str, name: str, planted: str | None) -> None:
     from warpfrag.emit.statement import identifier
     from warpfrag.mistakes import mistakes
     from warpfrag.vectors import vectors
 
     found = vectors(name, arch=ARCH)
     stem = identifier(found.instruction) + ("_planted" if planted else "")
-    source = folder / f"{stem}.cu"
+    source, header = sources / f"{stem}.cu", sources / f"{stem}.cuh"
     found.save(source)
     options = []
     mistake = next((one for one in mistakes(found.instruction) if one.name == planted), None)
     if planted:
         assert mistake is not None, planted
-        header = folder / f"{stem}.cuh"
         header.write_text(_wrong_function(found.instruction, mistake), encoding="utf-8")
         options = ["-include", str(header), "-DUNDER_TEST=wrong"]
     command = [nvcc, "-std=c++17", f"-arch={ARCH}", *options, "-o", str(folder / stem), str(source)]
