@@ -10,9 +10,8 @@ import pytest
 
 from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
 from warpfrag.emit import emit, ptx
-from warpfrag.emit.cuda.text import Variable
-from warpfrag.emit.ptx.module import needed_version
-from warpfrag.emit.ptx.raw import raw_kernel
+from warpfrag.emit.cuda_syntax import Variable
+from warpfrag.emit.ptx_kernels import raw_kernel
 from warpfrag.emit.statement import Choice, choices, identifier, immediates, raw_name, registers, statement
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -20,27 +19,34 @@ SPARSE = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SCALED = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 
 
-def test_every_instruction_has_a_name_of_its_own_in_both_tongues():
+def test_every_instruction_has_a_name_of_its_own_in_both_languages():
     names = [identifier(instruction) for instruction in find()]
 
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z]\w*", name) for name in names)
 
 
-def test_the_kernels_of_a_unit_have_names_of_their_own():
-    for lang, pattern in (("cuda", r"__global__ void (\w+)"), ("ptx", r"\.entry (\w+)")):
-        names = re.findall(pattern, emit(find(target="sm_120a"), lang=lang, target="sm_120a"))
+def test_both_languages_have_the_same_kernels_each_with_a_name_of_its_own():
+    every = find(target="sm_120a")
+    cuda = re.findall(r"__global__ void (\w+)", emit(every, target="sm_120a", kernels=True))
+    text = re.findall(r"\.entry (\w+)", emit(every, lang="ptx", target="sm_120a"))
 
-        assert len(set(names)) == len(names) > 1900
+    assert len(set(cuda)) == len(cuda) > 1900
+    assert sorted(cuda) == sorted(text)
+    assert sum(entry.endswith("_raw") for entry in cuda) > len(every)
 
 
-def test_both_tongues_emit_the_same_kernels():
-    for name in (MMA, SPARSE, SCALED, "wmma.mma.row.col.m16n16k16.f32.f16", "movmatrix.m8n8.trans.b16"):
-        cuda = set(re.findall(r"__global__ void (\w+)", emit(name)))
-        text = set(re.findall(r"\.entry (\w+)", emit(name, lang="ptx")))
+def test_a_header_holds_nothing_that_one_program_may_hold_once():
+    text = emit(find(target="sm_120a"), target="sm_120a")
+    functions = re.findall(r"^__device__ (\w*)", text, re.MULTILINE)
 
-        assert cuda == text
-        assert any(entry.endswith("_raw") for entry in cuda)
+    assert "__global__" not in text
+    assert set(functions) == {"__forceinline__"}
+    assert len(functions) > 2000
+
+
+def test_kernels_come_behind_the_header():
+    assert emit(MMA, kernels=True).startswith(emit(MMA))
 
 
 def test_a_unit_holds_each_instruction_once():
@@ -48,6 +54,17 @@ def test_a_unit_holds_each_instruction_once():
 
     assert once == emit(MMA)
     assert emit([MMA, SPARSE]).count("#ifndef WARPFRAG_ELEMENT") == 1
+
+
+def test_headers_for_several_targets_may_be_included_together():
+    plain, newer = (emit("mma.m16n8k16.f16.f16.f16.f16", target=target) for target in (None, "sm_90"))
+    guards = [re.findall(r"#ifndef (\w+)", text) for text in (plain, newer)]
+
+    assert newer.startswith(plain)
+    assert [guard.rpartition("F16_F16_F16_F16_")[2] for guard in guards[1][len(guards[0]) :]] == [
+        "STMATRIX_D_ROW",
+        "STMATRIX_D_COL",
+    ]
 
 
 @pytest.mark.parametrize("lang", ["cuda", "ptx"])
@@ -94,6 +111,11 @@ def test_a_statement_has_metadata_selector_scales_and_ids_in_order():
     assert text.endswith("c3}, metadata0, 0, scale_a0, {0, 1}, scale_b0, {2, 3};")
 
 
+def test_a_target_may_be_written_short():
+    assert emit(MMA, target="90a") == emit(MMA, target="sm_90a")
+    assert ".target sm_90a\n" in emit(MMA, lang="ptx", target="SM90A")
+
+
 def test_without_a_target_only_what_all_targets_have_is_used():
     assert "stmatrix" not in emit("mma.m16n8k16.f16.f16.f16.f16")
     assert "stmatrix" in emit("mma.m16n8k16.f16.f16.f16.f16", target="sm_90")
@@ -111,9 +133,36 @@ def test_index_expressions_are_as_a_person_writes_them():
 def test_wmma_needs_no_layout():
     text = emit("wmma.mma.row.col.m16n16k16.f32.f16", target="sm_70")
 
-    assert "wmma.load.a.sync.aligned.row.m16n16k16.global.f16" in text
-    assert "wmma.store.d.sync.aligned.col.m16n16k16.global.f32" in text
+    assert "wmma.load.a.sync.aligned.row.m16n16k16.f16" in text  # of any memory
+    assert "wmma.store.d.sync.aligned.col.m16n16k16.f32" in text
     assert "lane" not in text.split("namespace warpfrag::wmma")[1]
+
+
+@pytest.mark.parametrize(
+    ("space", "constraint", "address"),
+    [
+        ("", "l", "memory"),
+        (".global", "l", "__cvta_generic_to_global(memory)"),
+        (".shared", "r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
+        (".shared::cta", "r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
+    ],
+)
+def test_the_state_space_is_kept(space, constraint, address):
+    name = f"wmma.load.a.sync.aligned.row.m16n16k16{space}.f16"
+    cuda, text = emit(name, kernels=True), emit(name, lang="ptx")
+
+    assert f'"{name} "' in cuda
+    assert f'"{constraint}"({address}), "r"(stride)' in cuda
+    assert f"    {name} {{" in text
+    assert ("dynamic_shared" in text) == ("__shared__" in cuda) == space.startswith(".shared")
+
+
+@pytest.mark.parametrize(("space", "kind"), [("", '"l"(address)'), (".shared", '"r"(address)')])
+def test_movers_take_the_address_of_their_space(space, kind):
+    name = f"ldmatrix.sync.aligned.m8n8.x4{space}.b16"
+
+    assert kind in emit(name)
+    assert ("cvta.shared.u64" in emit(name, lang="ptx")) == (space == "")
 
 
 def test_raw_kernels_share_one_list_of_parameters():
@@ -153,13 +202,35 @@ def test_a_selector_that_traps_is_refused():
         raw_kernel(get("mma.sp.m16n8k32.f32.f16.f16.f32"), Choice(2))
 
 
-def test_refusals_say_what_was_expected():
-    with pytest.raises(WarpfragError, match="lang is one of cuda, ptx, got 'rust'"):
-        emit(MMA, lang="rust")
-    with pytest.raises(WarpfragError, match="at least one instruction"):
-        emit([])
-    with pytest.raises(IllegalInstruction, match="not on target 'sm_75'"):
-        emit(MMA, target="sm_75")
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([MMA], {"lang": "rust"}, "lang is one of cuda, ptx, got 'rust'"),
+        ([MMA], {"lang": 3}, "lang is one of cuda, ptx, got 3"),
+        ([MMA], {"lang": ["cuda"]}, r"lang is one of cuda, ptx, got \['cuda'\]"),
+        ([MMA], {"lang": "\x1b[31m"}, r"got '\\x1b\[31m'"),
+        ([[]], {}, "at least one instruction"),
+        ([5], {}, "expected an instruction, its name, or several of them, got 5"),
+        ([None], {}, "expected an instruction, its name, or several of them, got None"),
+        ([[5]], {}, "expected PTX text, got a int"),
+        ([MMA], {"target": "sm_75"}, "not on target 'sm_75'"),
+        ([MMA], {"target": 80}, "unknown target 80"),
+    ],
+)
+def test_refusals_say_what_was_expected(arguments, options, message):
+    with pytest.raises(WarpfragError, match=message):
+        emit(*arguments, **options)
+
+
+@pytest.mark.parametrize("lang", ["cuda", "ptx"])
+def test_what_the_assembler_advises_is_said(lang):
+    advised = [one for one in find(sparse=True) if "// ptxas advises" in emit(one, lang=lang)]
+
+    assert advised == [one for one in find(sparse=True) if one.op == "mma.sp"]
+    for instruction in advised:
+        ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1))
+        assert ordered.name in emit(instruction, lang=lang)
+        assert [o.layout for o in ordered.operands.values()] == [o.layout for o in instruction.operands.values()]
 
 
 def test_a_module_is_for_the_oldest_target_that_takes_all():
@@ -180,7 +251,7 @@ def test_a_module_is_for_the_oldest_target_that_takes_all():
     ],
 )
 def test_versions(name, target, version):
-    assert needed_version(get(name), target) == version
+    assert emit(name, lang="ptx", target=target).startswith(".version {}.{}\n".format(*version))
 
 
 def test_emitting_needs_no_numpy():

@@ -14,11 +14,11 @@ import pytest
 from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
 from warpfrag import find
-from warpfrag.emit.cuda.helpers import COMMON, load_function, store_function
-from warpfrag.emit.cuda.text import Variable
-from warpfrag.emit.memory import dimensions, element_bits, extents, stride_names
-from warpfrag.emit.ptx.helpers import function_name, move_function
+from warpfrag.emit.cuda_functions import COMMON, load_function, store_function
+from warpfrag.emit.cuda_syntax import Variable
+from warpfrag.emit.ptx_functions import function_name, move_function
 from warpfrag.emit.statement import registers
+from warpfrag.emit.strides import dimensions, element_bits, extents, stride_names
 
 
 def every_operand():
@@ -86,7 +86,7 @@ def host_library(tmp_path_factory):
     if compiler is None:
         absent("no C++ compiler to run the emitted helpers with")
     text = [
-        "#define __device__\n#define __forceinline__ inline\nstruct { int x; } threadIdx;\ninline void __syncwarp() {}",
+        "#define __device__\n#define __forceinline__ inline\nstruct { int x; } threadIdx;",
         COMMON,
         "using warpfrag::element;",
     ]

@@ -77,6 +77,7 @@ class Machine:
             "shl.b32": lambda a, b: a << b & MASK,
             "and.b32": lambda a, b: a & b,
             "or.b32": lambda a, b: a | b,
+            "xor.b32": lambda a, b: a ^ b,
             "add.s32": lambda a, b: a + b & MASK,
             "mul.lo.s32": lambda a, b: a * b & MASK,
             "mad.lo.s32": lambda a, b, c: a * b + c & MASK,

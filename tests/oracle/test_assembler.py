@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
-from oracle.toolkit import absent, assemble, compile_cuda, find_nvcc, find_ptxas
+from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.emit import cuda, emit, ptx
-from warpfrag.emit.ptx.module import header, needed_version
-from warpfrag.isa.rows import targets
+from warpfrag.emit.ptx import header
+from warpfrag.emit.ptx_kernels import raw_kernel
+from warpfrag.isa.legality import advice, first_version
+from warpfrag.isa.targets import targets
 from warpfrag.registry import find
 
 # Targets that take the same instructions; the first of each stands for its class where time is short.
@@ -34,7 +37,7 @@ def numbered(kernels):
 
 def smallest(instruction):
     """One kernel that holds the instruction."""
-    return ptx.raw_kernel(instruction) if instruction.form.is_product else ptx.body(instruction, ())
+    return raw_kernel(instruction) if instruction.form.is_product else ptx.body(instruction, ())
 
 
 @pytest.mark.parametrize("target", targets())
@@ -42,7 +45,7 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
     ptxas, newest = find_ptxas(target)
     by_version = {}
     for instruction in find(target=target):
-        by_version.setdefault(needed_version(instruction, target), []).append(instruction)
+        by_version.setdefault(first_version(instruction.form, target), []).append(instruction)
     kernels = 0
     for version, instructions in by_version.items():
         if version > newest:
@@ -61,7 +64,7 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
 def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     ptxas, newest = find_ptxas(target)
     # a refusal must not be for the version's sake
-    left = [one for one in find() if target not in one.targets and needed_version(one, target) <= newest]
+    left = [one for one in find() if target not in one.targets and first_version(one.form, target) <= newest]
     count = len(left)
     module = tmp_path / "refused.ptx"
     head = [f".version {newest[0]}.{newest[1]}", *header((), target)[1:]]
@@ -79,7 +82,7 @@ def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
 def test_every_emitted_cuda_kernel_compiles(target, tmp_path, record_property):
     nvcc = find_nvcc()
     _, newest = find_ptxas(target)
-    instructions = [one for one in find(target=target) if needed_version(one, target) <= newest]
+    instructions = [one for one in find(target=target) if first_version(one.form, target) <= newest]
     if not EVERYTHING and target != CLASSES[-1]:
         instructions = instructions[:: len(instructions) // 24]
     kernels = 0
@@ -94,23 +97,76 @@ def test_every_emitted_cuda_kernel_compiles(target, tmp_path, record_property):
     record_property("assembler: CUDA kernels compiled", kernels)
 
 
-def test_without_a_target_a_unit_compiles_for_the_oldest(tmp_path):
+def test_without_a_target_the_code_compiles_for_the_oldest(tmp_path):
     nvcc = find_nvcc()
     source = tmp_path / "unit.cu"
     names = ["mma.m8n8k16.s32.s8.s8.s32", "wmma.mma.row.col.m16n16k16.f32.f16", "ldmatrix.m8n8.x4.b16"]
-    source.write_text(emit(names), encoding="utf-8")
+    source.write_text(emit(names, kernels=True), encoding="utf-8")
 
     assert compile_cuda(nvcc, "sm_75", source) == ""
 
 
-def test_a_unit_may_be_included_twice(tmp_path):
+def test_every_state_space_assembles_and_compiles(tmp_path):
+    ptxas, _ = find_ptxas("sm_90")
     nvcc = find_nvcc()
-    text = emit("mma.m16n8k16.f32.f16.f16.f32")
-    (tmp_path / "once.cuh").write_text(text, encoding="utf-8")
-    source = tmp_path / "twice.cu"
-    source.write_text('#include "once.cuh"\n#include "once.cuh"\n', encoding="utf-8")
+    names = [
+        f"{op}.{form}{space}.{kind}"
+        for op, form, kind, spaces in (
+            ("wmma.load.a", "row.m16n16k16", "f16", ("", ".global", ".shared", ".shared::cta")),
+            ("wmma.store.d", "col.m16n16k16", "f32", ("", ".global", ".shared", ".shared::cta")),
+            ("ldmatrix", "m8n8.x4.trans", "b16", ("", ".shared", ".shared::cta")),
+            ("stmatrix", "m8n8.x2", "b16", ("", ".shared", ".shared::cta")),
+        )
+        for space in spaces
+    ]
+    module, source = tmp_path / "spaces.ptx", tmp_path / "spaces.cu"
+    module.write_text(emit(names, lang="ptx", target="sm_90"), encoding="utf-8")
+    source.write_text(emit(names, target="sm_90", kernels=True), encoding="utf-8")
 
-    assert compile_cuda(nvcc, "sm_80", source) == ""
+    assert assemble(ptxas, "sm_90", module) == []
+    assert compile_cuda(nvcc, "sm_90", source) == ""
+
+
+def test_headers_may_be_included_together_twice_and_in_several_files(tmp_path):
+    nvcc = find_nvcc()
+    headers = {
+        "dense.cuh": emit("mma.m16n8k16.f16.f16.f16.f16"),
+        "dense_sm_90.cuh": emit("mma.m16n8k16.f16.f16.f16.f16", target="sm_90"),
+        "sparse.cuh": emit("mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32"),
+        "wmma.cuh": emit(["wmma.mma.row.col.m16n16k16.f32.f32", "ldmatrix.m8n8.x4.b16", "movmatrix.m8n8.trans.b16"]),
+    }
+    for name, text in headers.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    lines = "".join(f'#include "{name}"\n' for name in [*headers, *headers])
+    uses = (
+        "using namespace warpfrag::mma_m16n8k16_row_col_f16_f16_f16_f16;\n"
+        "__global__ void {name}(void* d, const void* a) {{\n"
+        "    uint32_t fragment_a[4], fragment_b[2] = {{}}, fragment_d[2] = {{}};\n"
+        "    load_a(fragment_a, a, 16, 1);\n"
+        "    mma(fragment_d, fragment_a, fragment_b, fragment_d);\n"
+        "    stmatrix_d_row(d, 8, fragment_d);\n"
+        "}}\n"
+    )
+    files = []
+    for name, more in (("first", "int main() {}\n"), ("second", "")):
+        files.append(tmp_path / f"{name}.cu")
+        files[-1].write_text(lines + uses.format(name=name) + more, encoding="utf-8")
+    command = [str(nvcc), "-arch=sm_90", "-rdc=true", "-Werror", "all-warnings", "-o", str(tmp_path / "program")]
+    run = subprocess.run([*command, *map(str, files)], capture_output=True, check=False, text=True)
+
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_the_assembler_advises_what_the_comments_say(tmp_path):
+    ptxas, newest = find_ptxas("sm_90")
+    instructions = [one for one in find(target="sm_90", sparse=True) if first_version(one.form, "sm_90") <= newest]
+    module = tmp_path / "sparse.ptx"
+    lines, owners = numbered([(None, header(instructions, "sm_90")), *((one, raw_kernel(one)) for one in instructions)])
+    module.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    advised = {owners[found.line] for found in advisories(ptxas, "sm_90", module)}
+
+    assert advised == {one for one in instructions if advice(one.form)}
+    assert len(advised) == 44
 
 
 def test_a_wrong_module_is_noticed(tmp_path):

@@ -24,11 +24,12 @@ from warpfrag.isa.targets import targets
 NEWEST = (9, 4)
 REQUIRED = os.environ.get("WARPFRAG_REQUIRE_ASSEMBLER") == "1"
 COMPLAINT = re.compile(r", line (\d+); (?:error|fatal) *: (.*)")
+ADVISORY = re.compile(r", line (\d+); info *: Advisory: (.*)")
 
 
 @dataclass(frozen=True)
 class Complaint:
-    """One error of the assembler."""
+    """One error of the assembler, or one advice."""
 
     line: int
     text: str
@@ -89,6 +90,13 @@ def assemble(ptxas: Path, target: str, module: Path) -> list[Complaint]:
         found = [Complaint(0, run.stderr)]
     assert bool(found) == bool(run.returncode), run.stderr
     return found
+
+
+def advisories(ptxas: Path, target: str, module: Path) -> list[Complaint]:
+    """What ptxas advises about a module that it takes."""
+    command = [str(ptxas), f"-arch={target}", "-O0", "-o", str(module.with_suffix(".cubin")), str(module)]
+    run = subprocess.run(command, capture_output=True, check=True, text=True)
+    return [Complaint(int(line), text) for line, text in ADVISORY.findall(run.stderr)]
 
 
 def compile_cuda(nvcc: Path, target: str, source: Path) -> str:

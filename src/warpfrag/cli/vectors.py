@@ -11,25 +11,41 @@ from warpfrag.cli.output import NO, heading, say, say_json, wrapped, writing
 @verb(
     "warpfrag vectors mma.m16n8k16.f32.f16.f16.f32                  # what there is, and what it catches",
     "warpfrag vectors mma.m16n8k16.f32.f16.f16.f32 -o vectors.npz   # or .json, or a C++ header .h",
+    "warpfrag vectors mma.m16n8k16.f32.f16.f16.f32 -o test.cu       # a program that tests a GPU: nvcc test.cu",
     "warpfrag vectors mma.m16n8k32.s32.s8.s8.s32 --self-check",
 )
 @instruction_argument
 @arch_option
 @click.option("--seed", type=integer(least=0), default=1, show_default=True, help="Seed of the operands.")
-@file_option("-o", "--output", saying="Write them: .npz, .json, or a C++ header .h, .hpp, .cuh.")
+@click.option(
+    "--lang", type=click.Choice(["c", "cuda"]), help="Print a C++ header of arrays, or a CUDA program that tests a GPU."
+)
+@file_option("-o", "--output", saying="Write them: .npz, .json, a C++ header .h, .hpp, .cuh, or a program .cu.")
 @click.option("--self-check", "check", is_flag=True, help="Make every simple mistake and see that it is caught.")
 @json_option
-def command(name: str, arch: str, seed: int, output: str | None, *, check: bool, as_json: bool) -> int:
+def command(
+    name: str, arch: str, seed: int, lang: str | None, output: str | None, *, check: bool, as_json: bool
+) -> int:
     """Test vectors of one product: operand registers and the registers that must come out.
 
-    Each group says which mistakes it catches. With --self-check, exit status 1 says that a mistake went unnoticed.
+    Each group says which mistakes it catches. The program runs every group on a GPU and names those that fail, with
+    lane, register, expected and got. With --self-check, exit status 1 says that a mistake went unnoticed.
     """
     from warpfrag.vectors import vectors
 
+    if output:
+        from warpfrag.vectors.vector_files import check_output
+
+        check_output(output)
     found = vectors(name, arch=arch, seed=seed)
     if output:
-        with writing(output):
-            found.save(output)
+        found.save(output)
+    if lang:
+        from warpfrag.vectors.program import as_header, as_program
+
+        write = as_program if lang == "cuda" else as_header
+        say(write(found.instruction, arch, found.groups).rstrip("\n"))
+        return 0
     caught = found.self_check() if check else {}
     missed = [mistake for mistake, group in caught.items() if group is None]
     if as_json:

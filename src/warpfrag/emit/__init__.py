@@ -1,8 +1,9 @@
 """From layout to code: what an instruction needs around it, written in CUDA C++ or PTX.
 
-Every product gets the inline-PTX wrapper, helpers that move each operand between memory and registers, `ldmatrix` and
-`stmatrix` helpers where the layout allows them, a kernel that multiplies one tile, and a raw kernel, registers in and
-registers out. Index expressions come from the layout.
+In CUDA C++ every instruction gets its inline-PTX wrapper; a product also gets functions that move each operand between
+memory and registers, by ldmatrix and stmatrix too where the layout allows it. That is a header, for any number of
+files. With kernels it is a file to compile: a kernel that multiplies one tile, and a raw one, registers in and
+registers out. A PTX module always has the kernels. Index expressions come from the layout.
 
     >>> from warpfrag.emit import emit
     >>> text = emit("mma.m16n8k16.f32.f16.f16.f32")
@@ -14,37 +15,57 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.instruction import Instruction
+from warpfrag.isa.targets import read_target
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-TONGUES = ("cuda", "ptx")
+LANGUAGES = ("cuda", "ptx")
 
 
 def emit(
-    instructions: str | Instruction | Iterable[str | Instruction], *, lang: str = "cuda", target: str | None = None
+    instructions: str | Instruction | Iterable[str | Instruction],
+    *,
+    lang: str = "cuda",
+    target: str | None = None,
+    kernels: bool = False,
 ) -> str:
-    """One translation unit that compiles alone, for one instruction or several.
+    """A header in CUDA C++, or with `kernels` a file that compiles alone, or a PTX module, for some instructions.
 
     Without a target it compiles wherever the instructions are legal (PTX: for the oldest target that takes them all).
     With one, it also has what that target adds, such as stmatrix from sm_90 on.
     """
-    if lang not in TONGUES:
-        msg = f"lang is one of {', '.join(TONGUES)}, got {lang!r}"
-        raise WarpfragError(msg)
-    several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
+    if not isinstance(lang, str) or lang not in LANGUAGES:
+        msg = f"lang is one of {', '.join(LANGUAGES)}, got {shown(lang)}"
+        raise InvalidOperand(msg)
+    if not isinstance(kernels, bool):
+        msg = f"kernels is True or False, got {shown(kernels)}"
+        raise InvalidOperand(msg)
+    if target is not None:
+        target = read_target(target, "emit").name
+    found = _instructions(instructions, target)
+    if lang == "cuda":
+        from warpfrag.emit import cuda
+
+        return cuda.unit(found, target) if kernels else cuda.header(found, target)
+    from warpfrag.emit import ptx
+
+    return ptx.unit(found, target)
+
+
+def _instructions(given: object, target: str | None) -> list[Instruction]:
+    """Every instruction once, in the order given."""
+    try:
+        several = [given] if isinstance(given, str | Instruction) else list(given)  # type: ignore[call-overload]
+    except TypeError:  # what cannot be gone through
+        msg = f"expected an instruction, its name, or several of them, got {shown(given)}"
+        raise InvalidOperand(msg) from None
     # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
     found = list({one.name: one for one in (get(instruction, target) for instruction in several)}.values())
     if not found:
         msg = "expected at least one instruction to emit, got none"
-        raise WarpfragError(msg)
-    if lang == "cuda":
-        from warpfrag.emit import cuda
-
-        return cuda.unit(found, target)
-    from warpfrag.emit import ptx
-
-    return ptx.unit(found, target)
+        raise InvalidOperand(msg)
+    return found

@@ -1,13 +1,12 @@
-"""ldmatrix and stmatrix for an operand: found by comparing layouts, and proven place by place.
+"""ldmatrix and stmatrix for an operand: found, and at once proven, by following every bit of every register.
 
-An operand can be loaded by a mover when, seen in the mover's units (b16 or b8), each of its 8x8 (or 8x16, 16x16) blocks
-sits in the lanes as the mover puts it there. Then only the blocks' order is left, and it says which lane gives which
-address: bits of the lane that count lines move along the operand's lines, and bits that count matrices move as the
-operand's registers do.
+A mover reads lines of 16 bytes, one for each address, and its layout says which lane, register and bit each part of a
+line goes to. The operand's layout says which element it wants there. So each part tells where its line must start in
+the matrix. If all parts of every line agree, the mover serves, and the starts say which lane gives which address.
 
     >>> from warpfrag.registry import get
     >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]
-    >>> copy.mover.name, copy.order, copy.formulas
+    >>> copy.mover.name, copy.order, {dim: str(formula) for dim, formula in copy.formulas.items()}
     ('ldmatrix.sync.aligned.m8n8.x4.shared.b16', 'row', {'row': 'lane & 15', 'col': '(lane >> 4) * 8'})
 """
 
@@ -16,64 +15,57 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.emit.statement import ROLES
-from warpfrag.expressions import Move, formula
+from warpfrag.expressions import linear
 from warpfrag.isa.operands import REGISTER_BITS
-from warpfrag.layout import COPY, Basis
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from warpfrag.expressions import Expression
     from warpfrag.instruction import Instruction
     from warpfrag.isa.operands import OperandRow
-    from warpfrag.layout import Layout
     from warpfrag.operand import Operand
 
 ORDERS = ("row", "col")
 
 
-class Units(NamedTuple):
-    """The bases of an operand seen in units of a mover, along the coordinate that is contiguous in memory."""
+class Start(NamedTuple):
+    """The first element of a line."""
 
-    lane: tuple[Basis, ...]
-    reg: tuple[Basis, ...]
-    slot: tuple[Basis, ...]
+    row: int
+    col: int
+
+
+class Part(NamedTuple):
+    """Some bits of a line, from bit `at` on, and where the mover puts them."""
+
+    lane: int
+    reg: int
+    bit: int
+    giver: int  # the lane that gives the address of the line
+    at: int
 
 
 @dataclass(frozen=True)
 class SharedCopy:
     """How one mover moves one operand between shared memory, in row or column major order, and registers.
 
-    `lines` is what each bit of a lane moves in the address that the lane gives. In memory an element takes
-    `memory_bits`; after an ldmatrix its code must be shifted left by `shift`.
+    `starts` has, for each lane that gives an address, where its line starts.
     """
 
     mover: Instruction
     operand: OperandRow
     order: str
-    lines: tuple[Basis, ...]
-
-    def __post_init__(self) -> None:
-        """Prove it: every bit of every register comes from where the operand's layout wants it."""
-        for lane, reg in product(range(32), range(self.operand.layout.regs)):
-            for bit in range(0, REGISTER_BITS, min(self._unit, self._container)):
-                if self._moved(lane, reg, bit) != self._wanted(lane, reg, bit):
-                    where = f"lane {lane}, reg {reg}, bit {bit}"
-                    msg = f"{self.mover.name} does not move operand {self.operand.role}: {where}"
-                    raise ValueError(msg)
-
-    @property
-    def contiguous(self) -> str:
-        """The coordinate whose neighbours are neighbours in memory."""
-        return "col" if self.order == "row" else "row"
+    starts: tuple[Start, ...]
 
     @property
     def memory_bits(self) -> int:
         """Bits from one element to the next in memory; 16 narrow ones are padded to 16 bytes."""
-        return self._container
+        return self.operand.container
 
     @property
     def shift(self) -> int:
@@ -81,51 +73,11 @@ class SharedCopy:
         return self.operand.low
 
     @property
-    def formulas(self) -> dict[str, str]:
-        """Row and column of the first element of the 16 bytes whose address a lane gives."""
-        return {
-            dim: formula(
-                [
-                    Move("lane", bit, basis.step.bit_length() - 1)
-                    for bit, basis in enumerate(self.lines)
-                    if basis.dim == dim and basis.step
-                ],
-                {"lane": 5},
-            )
-            for dim in ("row", "col")
-        }
-
-    @property
-    def _container(self) -> int:
-        return self.operand.container
-
-    @property
-    def _unit(self) -> int:
-        return moved(self.mover).row.container
-
-    def _moved(self, lane: int, reg: int, bit: int) -> tuple[int, int, int]:
-        """Row, column and bit of the element that the mover puts at a bit of a register."""
-        place = moved(self.mover).layout.at(lane=lane, reg=reg, slot=bit // self._unit)
-        addresses = _addresses(self.mover)
-        line_dim = addresses.dims[1]
-        giver = addresses.where(matrix=place.matrix, **{line_dim: getattr(place, line_dim)})[0].lane
-        start = {"row": 0, "col": 0}
-        for index, basis in enumerate(self.lines):
-            if basis.step and giver >> index & 1:
-                start[basis.dim] += basis.step
-        in_line = place.col if line_dim == "row" else place.row
-        element, inside = divmod(in_line * self._unit + bit % self._unit, self._container)
-        start[self.contiguous] += element
-        return start["row"], start["col"], inside
-
-    def _wanted(self, lane: int, reg: int, bit: int) -> tuple[int, int, int]:
-        slot, inside = divmod(bit, self._container)
-        return (*self.operand.layout.at(lane=lane, reg=reg, slot=slot), inside)
-
-
-def _addresses(mover: Instruction) -> Layout:
-    """Which lane gives the address of which line."""
-    return cast("Layout", mover.addresses)
+    def formulas(self) -> dict[str, Expression]:
+        """Row and column of the start of a line from `lane`; lanes that need not give an address repeat another's."""
+        bits = range((self.operand.layout.lanes - 1).bit_length())
+        steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else Start(0, 0) for bit in bits]
+        return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in Start._fields}
 
 
 def moved(mover: Instruction) -> Operand:
@@ -139,20 +91,57 @@ def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy
     """Every way to move an operand by ldmatrix (or stmatrix), row major first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()
-    found = (_match(mover, operand, order) for order in ORDERS for mover in _movers(op))
+    found = (_match(mover, operand, order) for order in ORDERS for mover in find(op=op))
     return tuple(copy for copy in found if copy is not None)
 
 
-def legal_copies(operand: OperandRow, targets: Iterable[str], op: str = "ldmatrix") -> list[SharedCopy]:
-    """Those that are legal on every one of some targets."""
-    return [copy for copy in shared_copies(operand, op) if set(targets) <= set(copy.mover.targets)]
+def _match(mover: Instruction, operand: OperandRow, order: str) -> SharedCopy | None:
+    """The copy, or nothing where some part of a line contradicts another."""
+    unit = moved(mover).row
+    if unit.unknown or unit.layout.regs != operand.layout.regs:
+        return None
+    if not _same_memory(unit, operand, unpacks=bool(mover.form.memory)):
+        return None
+    starts: dict[int, Start] = {}
+    for part in _parts(mover, min(unit.container, operand.container)):
+        slot, bit_wanted = divmod(part.bit, operand.container)
+        row, col = operand.layout.at(lane=part.lane, reg=part.reg, slot=slot)
+        passed, bit_there = divmod(part.at, operand.container)
+        start = Start(row, col - passed) if order == "row" else Start(row - passed, col)
+        if bit_there != bit_wanted or starts.setdefault(part.giver, start) != start:
+            return None
+    return SharedCopy(mover, operand, order, tuple(start for _, start in sorted(starts.items())))
+
+
+def _same_memory(unit: OperandRow, operand: OperandRow, *, unpacks: bool) -> bool:
+    """Whether elements in memory, after what the mover unpacks, are elements in registers."""
+    if unpacks:
+        return (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
+    return operand.format.bits == operand.container
+
+
+def _parts(mover: Instruction, step: int) -> Iterator[Part]:
+    """Every register that a mover fills, `step` bits at a time."""
+    layout, addresses = moved(mover).layout, mover.addresses
+    if addresses is None:
+        return
+    line_dim = addresses.dims[1]
+    along = "col" if line_dim == "row" else "row"
+    givers = {addresses.at(lane=lane): lane for lane in range(addresses.lanes)}
+    unit = moved(mover).row.container
+    for lane, reg, bit in product(range(layout.lanes), range(layout.regs), range(0, REGISTER_BITS, step)):
+        slot, inside = divmod(bit, unit)
+        place = layout.at(lane=lane, reg=reg, slot=slot)
+        giver = givers[place.matrix, getattr(place, line_dim)]
+        yield Part(lane, reg, bit, giver, getattr(place, along) * unit + inside)
 
 
 def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
-    """The ways to move each matrix of a product through shared memory on these targets; without .trans first."""
+    """The ways to move each matrix of a product through shared memory, legal on these targets; without .trans first."""
     found = {}
     for role in "dabc":
-        legal = legal_copies(instruction.operands[role].row, targets, "stmatrix" if role == "d" else "ldmatrix")
+        every = shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix")
+        legal = [copy for copy in every if set(targets) <= set(copy.mover.targets)]
         found[role] = sorted(legal, key=lambda copy: copy.mover.form.trans)
     return found
 
@@ -174,67 +163,3 @@ def memory_orders(chosen: Mapping[str, SharedCopy]) -> dict[str, str]:
 def described_orders(orders: Mapping[str, str]) -> str:
     """How A, B, C and D lie in memory, for a comment."""
     return ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")
-
-
-@cache
-def _movers(op: str) -> tuple[Instruction, ...]:
-    return tuple(mover for mover in find(op=op) if not moved(mover).row.unknown)
-
-
-def _match(mover: Instruction, operand: OperandRow, order: str) -> SharedCopy | None:
-    """Compare the bases; nothing where they differ."""
-    contiguous, across = ("col", "row") if order == "row" else ("row", "col")
-    layout, addresses = moved(mover).layout, _addresses(mover)
-    if moved(mover).regs != operand.layout.regs or not _same_memory(mover, operand):
-        return None
-    units = _in_units(operand, moved(mover).row.container, contiguous)
-    if units is None:
-        return None
-    line_dim = addresses.dims[1]
-    names = {line_dim: across, "col" if line_dim == "row" else "row": contiguous, "matrix": "matrix", "": ""}
-    if (units.lane, units.slot) != (_renamed(layout.lane, names), _renamed(layout.slot, names)):
-        return None
-    blocks = {}
-    for mine, its in zip(units.reg, _renamed(layout.reg, names), strict=True):
-        if its.dim == "matrix":
-            blocks[its] = mine
-        elif mine != its:
-            return None
-    lines = tuple(
-        _in_elements(blocks.get(basis, basis), operand, moved(mover).row.container, contiguous)
-        for basis in _renamed(addresses.lane, names)
-    )
-    return SharedCopy(mover, operand, order, lines)
-
-
-def _same_memory(mover: Instruction, operand: OperandRow) -> bool:
-    """Whether elements in memory, after what the mover unpacks, are elements in registers."""
-    if mover.form.memory:
-        return operand.format.bits == moved(mover).format.bits and operand.container == moved(mover).row.container
-    return operand.format.bits == operand.container
-
-
-def _in_units(operand: OperandRow, unit: int, contiguous: str) -> Units | None:
-    """The operand's bases in units of a mover; nothing where a unit is not made of neighbours in memory."""
-    layout = operand.layout
-    container = operand.container
-    joined = max(0, (unit // container).bit_length() - 1)
-    inside = tuple(Basis(contiguous, 1 << bit) for bit in range(joined))
-    if layout.slot[:joined] != inside:
-        return None
-    split = tuple(Basis(contiguous, 1 << bit) for bit in range(max(0, (container // unit).bit_length() - 1)))
-
-    def scaled(bases: tuple[Basis, ...]) -> tuple[Basis, ...]:
-        return tuple(
-            Basis(basis.dim, basis.step * container // unit) if basis.dim == contiguous else basis for basis in bases
-        )
-
-    return Units(scaled(layout.lane), scaled(layout.reg), split + scaled(layout.slot[joined:]))
-
-
-def _in_elements(basis: Basis, operand: OperandRow, unit: int, contiguous: str) -> Basis:
-    return Basis(basis.dim, basis.step * unit // operand.container) if basis.dim == contiguous else basis
-
-
-def _renamed(bases: tuple[Basis, ...], names: dict[str, str]) -> tuple[Basis, ...]:
-    return tuple(Basis(names[basis.dim], basis.step) if basis.step else COPY for basis in bases)

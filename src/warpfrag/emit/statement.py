@@ -1,4 +1,4 @@
-"""What every tongue says alike: the names of an instruction's kernels, its immediates, and its one PTX statement."""
+"""What CUDA C++ and PTX say alike: the names of an instruction's kernels, its immediates, and its one statement."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.isa.legality import advice
 from warpfrag.layout import check_index
 from warpfrag.registry import get
 
@@ -39,10 +40,15 @@ class Choice:
     byte_id: tuple[int, int] = (0, 0)
     thread_id: tuple[int, int] = (0, 0)
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """The selector, the byte ids of A and B, and their thread ids."""
+        return (self.selector, *self.byte_id, *self.thread_id)
+
     def suffix(self, instruction: Instruction) -> str:
         """What a kernel's name says about them: nothing where the instruction has none, or where all ids are 0."""
         text = f"_selector{self.selector}" if instruction.form.is_sparse else ""
-        if self.byte_id + self.thread_id != (0, 0, 0, 0):
+        if any(self.numbers[1:]):
             text += "_bytes{}{}_threads{}{}".format(*self.byte_id, *self.thread_id)
         return text
 
@@ -104,6 +110,22 @@ def registers(instruction: Instruction) -> dict[str, Registers]:
     return {role: instruction.operands[role] for role in ROLES if role in instruction.operands}
 
 
+def threads(instruction: Instruction) -> int:
+    """How many threads execute an instruction together."""
+    lanes: int = next(iter(instruction.operands.values())).row.layout.lanes
+    return lanes
+
+
+def remarks(instruction: Instruction) -> list[str]:
+    """What the assembler advises about an instruction, for a comment, and how to follow it."""
+    lines = [f"{text}." for text in [advice(instruction.form)] if text]
+    if instruction.op == "mma.sp":
+        ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
+        lines.append(f"The same registers mean the same to {ordered}")
+        lines.append("where the indices in every metadata code ascend, as those that compress gives do.")
+    return lines
+
+
 def statement(
     instruction: Instruction,
     names: Mapping[str, Sequence[str]],
@@ -146,7 +168,13 @@ def immediates(instruction: Instruction, choice: Choice) -> list[str]:
     return [str(number) for number in numbers]
 
 
-def memory_instruction(instruction: Instruction, role: str, layout: str) -> Instruction:
+def state_space(instruction: Instruction) -> str:
+    """Where a load or store finds its memory: global or shared; nothing where it takes a generic address."""
+    return instruction.form.space.partition("::")[0]
+
+
+def memory_instruction(instruction: Instruction, role: str, layout: str, space: str = "") -> Instruction:
     """The wmma.load or wmma.store that moves one operand of a wmma product from or to row or col major memory."""
     op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
-    return get(f"{op}.{layout}.{instruction.shape}.global.{getattr(instruction.form, role)}")
+    words = [op, layout, instruction.shape, space, getattr(instruction.form, role)]
+    return get(".".join(str(word) for word in words if word))

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.emit import emit
-from warpfrag.emit.memory import contiguous_strides, element_bits
 from warpfrag.emit.shared import kernel_copies, memory_orders
 from warpfrag.emit.statement import choices, raw_name, registers, shared_kernel_name, tile_name
+from warpfrag.emit.strides import contiguous_strides, element_bits
 from warpfrag.execute import execute
 from warpfrag.hardware.device import open_gpu
 from warpfrag.registry import find
@@ -166,7 +166,7 @@ def check_tiles(say: Any = print) -> tuple[list[str], int]:  # noqa: ANN401 (pri
     failures = 0
     for tongue in tongues:
         counts = {"tile": 0, "raw": 0}
-        texts = [emit(unit, lang=tongue, target=gpu.target) for unit in units]
+        texts = [emit(unit, lang=tongue, target=gpu.target, kernels=True) for unit in units]
         if tongue == "ptx":
             modules = [gpu.load(text) for text in texts]
         else:

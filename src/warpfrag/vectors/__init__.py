@@ -13,9 +13,11 @@ vectors notice.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.isa.targets import read_target
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -33,12 +35,13 @@ def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 
     from warpfrag.vectors.material import Material
     from warpfrag.vectors.sets import VectorSet
 
-    check_seed(seed)
+    number = check_seed(seed)
     found = get(instruction)
+    arch = read_target(arch, found.name, "arch").name
     check_product(found, "vectors are made for")
     if found.form.is_wmma:
         found = get(found, target=arch)
-    return VectorSet(found, arch, tuple(groups(Material(found, arch, seed))))
+    return VectorSet(found, arch, tuple(groups(Material(found, arch, number))))
 
 
 def check_product(instruction: Instruction, purpose: str) -> None:
@@ -48,8 +51,13 @@ def check_product(instruction: Instruction, purpose: str) -> None:
         raise InvalidOperand(msg)
 
 
-def check_seed(seed: int) -> None:
-    """Refuse a seed that numpy does not take."""
-    if not isinstance(seed, int) or seed < 0:
-        msg = f"seed is an integer, at least 0, got {seed!r}"
+def check_seed(seed: int) -> int:
+    """The seed; refused where numpy would not take it."""
+    try:
+        number = -1 if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        msg = f"seed is an integer, at least 0, got {shown(seed)}"
         raise InvalidOperand(msg)
+    return number

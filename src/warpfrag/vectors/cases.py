@@ -33,6 +33,11 @@ class Group:
         """How many cases."""
         return len(self.d)
 
+    @property
+    def registers(self) -> dict[str, NDArray[np.uint32]]:
+        """The registers of every role, `d` the last."""
+        return {**self.words, "d": self.d}
+
 
 def run(instruction: Instruction, words: dict[str, Any], choice: Choice, arch: str) -> NDArray[np.uint32]:
     """What the instruction gives for these registers."""

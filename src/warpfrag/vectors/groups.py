@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.emit.statement import FIRST_CHOICE, Choice
-from warpfrag.vectors.rounding import rounding_group
+from warpfrag.vectors.arithmetic_models import rounding_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand
-from warpfrag.vectors import files, mutations
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -35,20 +34,26 @@ class VectorSet:
     def __getitem__(self, name: str) -> Group:
         """The group of a name."""
         found = {group.name: group for group in self.groups}
-        if name not in found:
-            msg = f"group is one of {', '.join(found)}; got {name!r}"
+        if not isinstance(name, str) or name not in found:
+            msg = f"group is one of {', '.join(found)}; got {shown(name)}"
             raise InvalidOperand(msg)
         return found[name]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write npz, json or a C++ header, by the ending of the path."""
-        files.save(self, path)
+        """Write npz, json, a C++ header (.h) or a CUDA program that tests a GPU (.cu), by the ending of the path."""
+        from warpfrag.vectors import vector_files
+
+        vector_files.save(self.instruction, self.arch, self.groups, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> VectorSet:
         """Read npz or json back."""
-        return cls(*files.read(path))
+        from warpfrag.vectors import vector_files
+
+        return cls(*vector_files.read(path))
 
     def self_check(self) -> dict[str, str | None]:
         """For each way to get the layout wrong, the first group that shows it; None where none does."""
-        return mutations.self_check(self)
+        from warpfrag.vectors.self_check import self_check
+
+        return self_check(self.instruction, self.arch, self.groups)

@@ -24,8 +24,8 @@ from __future__ import annotations
 from warpfrag.wmma import experimental
 from warpfrag.wmma.element_map import ElementMap
 from warpfrag.wmma.fragments import Fragment as fragment  # noqa: N813 (C++ spells it so)
-from warpfrag.wmma.memory import Pointer, ptr
 from warpfrag.wmma.operations import fill_fragment, load_matrix_sync, mma_sync, store_matrix_sync
+from warpfrag.wmma.pointers import Pointer, ptr
 from warpfrag.wmma.tf32 import float_to_tf32
 from warpfrag.wmma.types import (
     BFLOAT16,

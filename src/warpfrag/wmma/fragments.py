@@ -9,11 +9,11 @@ import numpy as np
 
 from warpfrag import fragment as registers
 from warpfrag.codes import from_codes
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.isa.rows import Shape
 from warpfrag.wmma.combinations import base_arch, find_operand
 from warpfrag.wmma.element_map import ElementMap
-from warpfrag.wmma.types import ElementType, MatrixLayout, element_type
+from warpfrag.wmma.types import ElementType, MatrixLayout, as_real, element_type, said
 from warpfrag.wmma.types import Use as Uses
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Fragment:
     ) -> None:
         """Refuse a combination that does not exist, with a list of those that do."""
         if not isinstance(Use, Uses):
-            msg = f"use: expected one of {', '.join(map(str, Uses))}; got {Use!r}"
+            msg = f"use: expected one of {', '.join(map(str, Uses))}; got {shown(Use)}"
             raise InvalidOperand(msg)
         _check_layout(Use, Layout)
         self.use = Use
@@ -105,7 +105,11 @@ class Fragment:
 
     @words.setter
     def words(self, words: ArrayLike) -> None:
-        self._words[...] = self.operand.check_words(words)
+        found = self.operand.check_words(words)
+        if found.shape != self._words.shape:
+            msg = f"words: expected uint32{list(self._words.shape)}, got shape {found.shape}"
+            raise InvalidOperand(msg)
+        self._words[...] = found
 
     @property
     def x(self) -> NDArray[Any]:
@@ -114,7 +118,12 @@ class Fragment:
 
     @x.setter
     def x(self, elements: ArrayLike) -> None:
-        self.x[...] = elements
+        try:
+            with np.errstate(over="ignore"):  # a value too large becomes an infinity, as a conversion in C++ does
+                self.x[...] = as_real(elements, "x")
+        except (TypeError, ValueError, OverflowError) as error:
+            msg = f"x: expected {self.storage_element_type.name}{list(self.x.shape)}: {error}"
+            raise InvalidOperand(msg) from None
 
     @property
     def is_measured(self) -> bool:
@@ -135,9 +144,13 @@ class Fragment:
         """The matrix in the natural dtype of its elements; of copies, the one the hardware reads."""
         return from_codes(self.operand.format, self.codes())
 
-    def set_codes(self, codes: NDArray[Any]) -> None:
+    def set_codes(self, codes: ArrayLike) -> None:
         """Write a matrix of unsigned codes into the registers, every copy."""
-        self._words[...] = registers.pack(self.operand.row, codes)
+        found = self.operand.codes(codes, raw=True)
+        if found.shape != self.operand.shape:
+            msg = f"codes: expected a matrix of shape {self.operand.shape}, got {found.shape}"
+            raise InvalidOperand(msg)
+        self._words[...] = registers.pack(self.operand.row, found)
 
     def copy(self) -> Fragment:
         """Another fragment with the same registers: what `=` does in C++, and does not in Python."""
@@ -153,7 +166,7 @@ def _extent(name: str, extent: object) -> int:
     try:
         return operator.index(extent)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"{name}: expected an integer, got {extent!r}"
+        msg = f"{name}: expected an integer, got {shown(extent)}"
         raise InvalidOperand(msg) from None
 
 
@@ -161,10 +174,10 @@ def _check_layout(use: Uses, layout: object) -> None:
     """A multiplicand has its layout from the start; an accumulator gets it with each load and store."""
     if use is Uses.accumulator and layout is not None:
         msg = (
-            f"fragment accumulator: expected no Layout, got {layout}; give mem_row_major or mem_col_major to "
+            f"fragment accumulator: expected no Layout, got {said(layout)}; give mem_row_major or mem_col_major to "
             "load_matrix_sync and store_matrix_sync"
         )
         raise InvalidOperand(msg)
     if use is not Uses.accumulator and not isinstance(layout, MatrixLayout):
-        msg = f"fragment {use}: expected the Layout row_major or col_major, got {layout}"
+        msg = f"fragment {use}: expected the Layout row_major or col_major, got {said(layout)}"
         raise InvalidOperand(msg)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.wmma.combinations import accumulators, find_product, sizes
 from warpfrag.wmma.fragments import Fragment
-from warpfrag.wmma.memory import Tile, check_memory_type, ptr, read_codes, write_codes
-from warpfrag.wmma.types import B1, MatrixLayout, MemoryLayout, Use
+from warpfrag.wmma.pointers import Tile, check_memory_type, ptr, read_codes, write_codes
+from warpfrag.wmma.types import B1, MatrixLayout, MemoryLayout, Use, said
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,19 +63,19 @@ def fill_fragment(a: Fragment, v: float) -> None:
         raise InvalidOperand(msg)
     if kind.format.is_float:
         if np.asarray(v).dtype.kind in "OSUcmM":  # of these numpy would make a number of its own
-            msg = f"fill_fragment: expected a number for {kind.name}, got {v!r}"
+            msg = f"fill_fragment: expected a number for {kind.name}, got {shown(v)}"
             raise InvalidOperand(msg)
         try:
             with np.errstate(over="ignore"):  # a value too large becomes an infinity, as a conversion in C++ does
                 a.x[...] = np.asarray(v).astype(kind.dtype)
         except (TypeError, ValueError):
-            msg = f"fill_fragment: expected a number for {kind.name}, got {v!r}"
+            msg = f"fill_fragment: expected a number for {kind.name}, got {shown(v)}"
             raise InvalidOperand(msg) from None
         return
     try:
         whole = operator.index(v)  # type: ignore[arg-type]  # a float is refused right here
     except TypeError:
-        msg = f"fill_fragment: expected an integer for {kind.name}, got {v!r}"
+        msg = f"fill_fragment: expected an integer for {kind.name}, got {shown(v)}"
         raise InvalidOperand(msg) from None
     if kind.is_sub_byte:
         ones = kind.format.codes - 1
@@ -83,7 +83,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
     elif kind.format.min <= whole <= kind.format.max:
         a.x[...] = whole
     else:
-        msg = f"fill_fragment: {kind.name} holds {kind.format.min}..{kind.format.max}, got {whole}"
+        msg = f"fill_fragment: {kind.name} holds {kind.format.min}..{kind.format.max}, got {shown(whole)}"
         raise InvalidOperand(msg)
 
 
@@ -101,8 +101,11 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
     if a.element_type == B1:
         msg = "mma_sync: bits are multiplied by experimental.bmma_sync, which asks for the bit operation"
         raise InvalidOperand(msg)
+    if not isinstance(satf, bool | np.bool):
+        msg = f"mma_sync: expected satf as True or False, got {shown(satf)}"
+        raise InvalidOperand(msg)
     is_float = a.element_type.format.is_float
-    multiply(d, a, b, c, saturate=satf and not is_float)
+    multiply(d, a, b, c, saturate=bool(satf) and not is_float)
     if satf and is_float:
         np.nan_to_num(d.x, copy=False, nan=0.0)  # infinities become the largest finite values of the dtype
 
@@ -160,11 +163,11 @@ def _memory_word(what: str, a: Fragment, layout: object) -> str:
     """Row or col: of the fragment itself, or for an accumulator of the layout given."""
     if a.matrix_layout is not None:
         if layout is not None:
-            msg = f"{what}: {a!r} has its layout; expected none here, got {layout}"
+            msg = f"{what}: {a!r} has its layout; expected none here, got {said(layout)}"
             raise InvalidOperand(msg)
         return a.matrix_layout.value
     if not isinstance(layout, MemoryLayout):
-        msg = f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {layout}"
+        msg = f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {said(layout)}"
         raise InvalidOperand(msg)
     return layout.value
 
@@ -181,7 +184,7 @@ def _tile(
     try:
         step = operator.index(ldm)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"{what}: expected ldm as an integer, got {ldm!r}"
+        msg = f"{what}: expected ldm as an integer, got {shown(ldm)}"
         raise InvalidOperand(msg) from None
     rows, cols = a.operand.shape
     lines, extent = (rows, cols) if word == "row" else (cols, rows)

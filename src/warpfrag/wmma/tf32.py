@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.formats import FORMATS
+from warpfrag.wmma.types import as_real
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -26,7 +27,8 @@ def float_to_tf32(values: ArrayLike) -> Any:  # noqa: ANN401 (a float32, or an a
         >>> wmma.float_to_tf32(1 + 2**-11), wmma.float_to_tf32(-1 - 2**-12)
         (np.float32(1.0009766), np.float32(-1.0))
     """
-    floats = np.asarray(values).astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes an infinity, as in C++
+        floats = as_real(values, "float_to_tf32").astype(np.float32)
     codes = floats.view(np.uint32)
     # the exponent stands above the fraction, so that a carry out of the fraction steps the exponent as it should
     rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))

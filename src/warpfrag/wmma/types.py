@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.codes import natural_dtype
-from warpfrag.errors import InvalidOperand
+from warpfrag.codes import as_array, natural_dtype
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.formats import FORMATS, Format
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 
 class Use(Enum):
@@ -123,6 +126,20 @@ class ExperimentalPrecision:
     b1 = B1
 
 
+def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
+    """An array of real numbers; what numpy would first have to make numbers of is refused."""
+    found = as_array(values, what)
+    if found.dtype.kind in "OSUcmM" or (found.dtype.kind == "V" and found.dtype.names):
+        msg = f"{what}: expected real numbers, got {shown(values)}"
+        raise InvalidOperand(msg)
+    return found
+
+
+def said(given: object) -> str:
+    """What a user gave where a word of ours is expected: such a word as C++ spells it, anything else as it is shown."""
+    return given.name if isinstance(given, Enum) else shown(given)
+
+
 def element_type(given: object) -> ElementType:
     """The element type somebody means; refused where it is none."""
     if isinstance(given, type):
@@ -130,5 +147,5 @@ def element_type(given: object) -> ElementType:
     if isinstance(given, ElementType) and given.format_name:
         return given
     names = ", ".join(entry.name for entry in ELEMENT_TYPES)
-    msg = f"element type: expected one of {names}; got {given!r}"
+    msg = f"element type: expected one of {names}; got {shown(given)}"
     raise InvalidOperand(msg)

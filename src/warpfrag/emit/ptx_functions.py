@@ -1,12 +1,12 @@
-"""PTX functions of one operand: one register between memory and a warp, by the layout."""
+"""Functions in PTX: one register of an operand between memory and a warp, by the layout."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit.memory import described, described_index, element_bits, formulas, stride_names
-from warpfrag.emit.ptx.text import Body, register_type, width
+from warpfrag.emit.ptx_syntax import Body, register_type, width
 from warpfrag.emit.statement import identifier
+from warpfrag.emit.strides import described, described_index, element_bits, formulas, stride_names
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
@@ -46,8 +46,8 @@ def move_function(instruction: Instruction, operand: Registers) -> list[str]:
 
 def _index(body: Body, operand: Registers, lane: str, element: str) -> str:
     index = ""
-    for dim, text in formulas(operand).items():
-        coordinate = body.formula(dim, text, {"lane": lane, "i": element})
+    for dim, formula in formulas(operand).items():
+        coordinate = body.formula(dim, formula, {"lane": lane, "i": element})
         if index:
             index = body.compute("index", "mad.lo.s32", coordinate, f"%{dim}_stride", index)
         else:

@@ -1,4 +1,4 @@
-"""Pieces of CUDA C++: variables that hold registers, and inline assembly."""
+"""Pieces of CUDA C++: arrays that hold registers, inline assembly, functions and loops."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 # The C++ type and the constraint of inline assembly for the registers of each PTX type; packed elements are words.
 C_TYPES = {".f32": ("float", "f"), ".f64": ("double", "d"), ".s32": ("int32_t", "r")}
 WORD = ("uint32_t", "r")
-DEVICE = "__device__ __forceinline__"
-LANE = "const int lane = threadIdx.x & 31;"
+DEVICE = "__device__ __forceinline__"  # inline, so that any number of files may include it
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,11 @@ def assembly(
         lines.append('    : "memory"')
     lines[-1] += ");"
     return [part.rstrip() for line in lines for part in line.split("\n")]
+
+
+def thread_index(operand: Registers) -> str:
+    """The declaration of `lane`: which of the threads that hold an operand this one is."""
+    return f"const int lane = threadIdx.x & {operand.row.layout.lanes - 1};"
 
 
 def function(signature: str, body: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.fragment import cut_slots as cut_elements
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class Pointer:
 
     def __add__(self, elements: int) -> Pointer:
         """The pointer some elements further on."""
-        return replace(self, offset=self.offset + operator.index(elements))
+        return replace(self, offset=self.offset + _whole(elements))
 
     __radd__ = __add__
 
     def __sub__(self, elements: int) -> Pointer:
         """The pointer some elements back."""
-        return self + -operator.index(elements)
+        return self + -_whole(elements)
 
     def __repr__(self) -> str:
         """Offset and type."""
@@ -69,6 +69,15 @@ class Pointer:
             msg = f"{self!r} is outside of its memory: elements 0..{(high - low) // self.array.itemsize - 1}"
             raise InvalidOperand(msg)
         return Memory(allocation, start, stop)
+
+
+def _whole(elements: object) -> int:
+    """A number of elements."""
+    try:
+        return operator.index(elements)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
+    except TypeError:
+        msg = f"a pointer moves by an integer number of elements, got {shown(elements)}"
+        raise InvalidOperand(msg) from None
 
 
 def ptr(memory: object, *, strict: bool = False) -> Pointer:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.expressions import element_formulas
+from warpfrag.expressions import element_expressions
 from warpfrag.operand import SparseOperand
 
 if TYPE_CHECKING:
+    from warpfrag.expressions import Expression
     from warpfrag.operand import Registers
 
 # Coordinates that choose between words which a warp may hold side by side; they are no part of the matrix in memory.
@@ -28,9 +29,9 @@ def extents(operand: Registers) -> tuple[int, ...]:
     return tuple(operand.layout.extents[dim] for dim in dimensions(operand))
 
 
-def formulas(operand: Registers) -> dict[str, str]:
+def formulas(operand: Registers) -> dict[str, Expression]:
     """Each coordinate from `lane` and the element number `i`."""
-    every = element_formulas(operand.layout)
+    every = element_expressions(operand.layout)
     return {dim: every[dim] for dim in dimensions(operand)}
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING
+
+from warpfrag.expressions import Constant, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from warpfrag.expressions import Expression
     from warpfrag.operand import Registers
 
-OPERATIONS = {ast.Add: "add.s32", ast.Mult: "mul.lo.s32", ast.BitAnd: "and.b32", ast.RShift: "shr.u32"}
+OPERATIONS = {"*": "mul.lo.s32", "+": "add.s32", ">>": "shr.u32", "&": "and.b32", "^": "xor.b32"}
 REGISTER_TYPES = {".f32": ".f32", ".f64": ".f64"}
 
 
@@ -23,7 +25,7 @@ class Body:
     """The instructions of a function or kernel; registers are declared when they are first named."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Nothing is declared yet."""
         self._declared: dict[str, str] = {}
         self._lines: list[str] = []
         self._spaces: list[str] = []
@@ -63,21 +65,18 @@ class Body:
         self.do(f"{operation} {', '.join([target, *map(str, operands)])}")
         return target
 
-    def formula(self, name: str, text: str, indices: Mapping[str, str]) -> str:
+    def formula(self, name: str, formula: Expression, indices: Mapping[str, str]) -> str:
         """A new register with the value of an index formula, written above it as a comment."""
-        self.say(f"{name} = {text}")
-        return self._node(name, ast.parse(text, mode="eval").body, indices)
+        self.say(f"{name} = {formula}")
+        return self._part(name, formula, indices)
 
-    def _node(self, name: str, node: ast.expr, indices: Mapping[str, str]) -> str:
-        if isinstance(node, ast.Name):
-            return indices[node.id]
-        if isinstance(node, ast.Constant):
-            return str(node.value)
-        if not isinstance(node, ast.BinOp):  # the formulas are ours: sums, products, masks and shifts
-            msg = f"{ast.unparse(node)!r} is no index formula"
-            raise TypeError(msg)
-        left, right = self._node(name, node.left, indices), self._node(name, node.right, indices)
-        return self.compute(name, OPERATIONS[type(node.op)], left, right)
+    def _part(self, name: str, part: Expression, indices: Mapping[str, str]) -> str:
+        if isinstance(part, Variable):
+            return indices[part.name]
+        if isinstance(part, Constant):
+            return str(part.value)
+        left, right = self._part(name, part.left, indices), self._part(name, part.right, indices)
+        return self.compute(name, OPERATIONS[part.operator], left, right)
 
     def lines(self, ending: Iterable[str] = ()) -> list[str]:
         """Declarations, then instructions."""

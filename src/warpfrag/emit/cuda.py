@@ -1,0 +1,52 @@
+"""CUDA C++ for any instructions: a header of device functions, or a file with kernels too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.emit import cuda_functions, cuda_kernels
+from warpfrag.emit.statement import remarks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warpfrag.instruction import Instruction
+
+
+def header(instructions: Sequence[Instruction], target: str | None = None) -> str:
+    """Wrappers, loads and stores, which any number of files may include; with a target, with what that target adds."""
+    parts = [cuda_functions.COMMON]
+    for instruction in instructions:
+        about = [
+            f"// {instruction.name}",
+            f"// Legal on {', '.join(instruction.targets)}.",
+            *(f"// {line}" for line in remarks(instruction)),
+            *_how_to_compile(instruction),
+        ]
+        first, *added = cuda_functions.blocks(instruction, _targets(instruction, target))
+        parts += ["\n".join([*about, first]), *added]
+    return "\n".join(parts)
+
+
+def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
+    """The header, and behind it the kernels of every instruction: a file that compiles alone."""
+    kernels = [cuda_kernels.block(instruction, _targets(instruction, target)) for instruction in instructions]
+    return "\n".join([header(instructions, target), cuda_kernels.COMMON, *kernels])
+
+
+def _targets(instruction: Instruction, target: str | None) -> Sequence[str]:
+    return (target,) if target else instruction.targets
+
+
+def nvcc_options(target: str) -> str:
+    """What nvcc must be told to build for a target; -arch with a suffix would also build for the target without."""
+    number = target.removeprefix("sm_")
+    return f"-arch={target}" if target[-1].isdigit() else f"-gencode arch=compute_{number},code={target}"
+
+
+def _how_to_compile(instruction: Instruction) -> list[str]:
+    """Said where no target without a suffix will do."""
+    if any(target[-1].isdigit() for target in instruction.targets):
+        return []
+    first = instruction.targets[0]
+    return [f"// Compile with {nvcc_options(first)}; -arch={first} builds for less, too."]
