@@ -17,6 +17,7 @@ from warpfrag import fragment
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.engines import engine_for
 from warpfrag.arithmetic.operands import Operands
+from warpfrag.arithmetic.sharing import check_threads
 from warpfrag.codes import as_array, code_dtype, from_codes
 from warpfrag.errors import IllegalInstruction, InvalidOperand
 from warpfrag.isa.legality import check_selector, form_of
@@ -62,6 +63,8 @@ def execute(
     except TypeError:  # not hashable: let form_of say what is wrong with it
         form_of(instruction)
         raise
+    if threads is not None:
+        check_threads(threads)
     if byte_id != (0, 0) or thread_id != (0, 0):
         _check_ids(runner.form, byte_id=byte_id, thread_id=thread_id)
     if selector is None and metadata is None and scale_a is None and scale_b is None and runner.is_quick(a, b, c):

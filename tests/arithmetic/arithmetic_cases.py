@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.arithmetic import fast, reference
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import Form, Shape
+from warpfrag.isa.rows import Form, Shape, forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,9 @@ TWINS: dict[str, Callable[..., Any]] = {"reference": reference.matmul, "fast": f
 
 def instruction(op: str, shape: str, types: str, **qualifiers: Any) -> Form:
     """`instruction("mma", "m16n8k16", "f32.f16.f16.f32")`: the types are D, A, B, C, as PTX writes them."""
-    d, a, b, c = types.split(".")
-    return Form(op, Shape.parse(shape), d=d, a=a, b=b, c=c, **qualifiers)
+    words = {"satfinite": False, "kind": "", "scale_vec": "", "rounding": "", "bitop": "", **qualifiers}
+    words |= dict(zip("dabc", types.split("."), strict=True), op=op, shape=Shape.parse(shape))
+    return next(form for form in forms() if all(getattr(form, name) == word for name, word in words.items()))
 
 
 def code_type(name: str) -> type[np.unsignedinteger[Any]]:
@@ -44,6 +45,21 @@ def notable_codes(name: str) -> list[int]:
     magnitudes |= {last, last - 1, last - step, last - step + 1, last - 2 * step + 1}
     kept = [magnitude << row.unused for magnitude in magnitudes if 0 <= magnitude < top]
     return sorted({code | sign for code in kept for sign in (0, row.sign_bit)})
+
+
+def extreme_codes(name: str) -> list[int]:
+    """The ends of a format and what lies beside them: each tells one overflow, underflow or carry from another."""
+    row = FORMATS[name]
+    if not row.is_float:
+        return notable_codes(name)
+    largest = row.encode(row.max)
+    one = row.encode(1.0)
+    step = 1 << (row.fraction + row.unused)
+    magnitudes = {0, 1 << row.unused, step - (1 << row.unused), step, one, one + step, largest, largest - step}
+    magnitudes |= {largest + (1 << row.unused), row.nan_code or 0}  # infinity, or a NaN, where there is one
+    return sorted(
+        {code | sign for code in magnitudes if code < (row.sign_bit or row.codes) for sign in (0, row.sign_bit)}
+    )
 
 
 def operand_shapes(plan: Plan, rows: int, columns: int, instructions: int) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from arithmetic_cases import instruction
 
 from warpfrag.arithmetic import lowering, plan
 from warpfrag.arithmetic.units import Unit, find_unit, read_units
-from warpfrag.errors import NotModelled
+from warpfrag.errors import IllegalInstruction, NotModelled
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.rows import Shape
 from warpfrag.tables import read_table
 
 AMPERE = ["sm_80", "sm_86", "sm_87", "sm_88"]
@@ -163,6 +166,21 @@ def test_what_nobody_knows_is_refused_with_a_sentence(asked, arch, reason):
     assert f"is not modelled on {arch}" in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("form", "complaint"),
+    [
+        (replace(F16, a="f64"), "'mma m16n8k16 f32.f64.f16.f32': no instruction has this form"),
+        (replace(F16, shape=Shape(16, 8, 64)), "no instruction has this form"),
+        (replace(F16, layouts=()), "no instruction has this form"),
+        (replace(F16, satfinite=True), "no instruction has this form"),
+        (resolve("movmatrix.sync.aligned.m8n8.trans.b16"), "it moves registers and computes nothing"),
+    ],
+)
+def test_a_form_that_no_instruction_has_is_refused(form, complaint):
+    with pytest.raises(IllegalInstruction, match=complaint):
+        plan(form, "sm_90")
+
+
 def test_every_row_of_units_is_used_by_some_lowering():
     named = {row["unit"] for row in read_table("lowering")["lowering"] if "unit" in row}
     assert {unit.unit for unit in read_units()} == named
@@ -206,8 +224,8 @@ def test_looking_up_a_plan_imports_neither_numpy_nor_numba():
     program = """
 import sys
 from warpfrag.arithmetic import lowering, plan
-from warpfrag.isa.rows import Form, Shape
-plan(Form("mma", Shape(16, 8, 16), a="f16", b="f16", c="f32", d="f32"), "sm_90")
+from warpfrag.isa.legality import resolve
+plan(resolve("mma.m16n8k16.f32.f16.f16.f32"), "sm_90")
 heavy = sorted({"numpy", "numba", "llvmlite"} & set(sys.modules))
 sys.exit(", ".join(heavy) or None)
 """

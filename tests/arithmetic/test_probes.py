@@ -249,13 +249,16 @@ DOUBLE_PROBES = [
     ("D4.b>c", "", QUIET | 3, [(ONE, QUIET | 2)], QUIET | 2),
     ("D4.c>a", "", QUIET | 3, [(QUIET | 1, ONE)], QUIET | 3),
     ("D5.-0", "", f64(-0.0), [(f64(-0.0), ONE)] * 4, f64(-0.0)),
-    ("rn.tie", "rn", ONE, [(f64(2.0**-53), ONE)], ONE),
+    ("rn.tie", "", ONE, [(f64(2.0**-53), ONE)], ONE),
     ("rz", "rz", ONE, [(f64(2.0**-53 * 1.5), ONE)], ONE),
     ("rp", "rp", ONE, [(f64(2.0**-1000), ONE)], ONE + 1),
     ("rm", "rm", ONE, [(f64(-(2.0**-1000)), ONE)], ONE - 1),
     ("rm.zero", "rm", ONE, [(f64(-1.0), ONE)], f64(-0.0)),
     ("rz.overflow", "rz", 0, [(f64(2.0**1000), f64(2.0**1000))], f64(np.finfo(np.float64).max)),
     ("rp.overflow", "rp", 0, [(f64(2.0**1000), f64(2.0**1000))], f64(np.inf)),
+    ("rp.carry", "rp", ONE, [(f64(np.finfo(np.float64).max), f64(2.0))], f64(np.inf)),  # just under 2**1025
+    ("rm.carry", "rm", f64(-1.0), [(f64(np.finfo(np.float64).max), f64(-2.0))], f64(-np.inf)),
+    ("rz.carry", "rz", ONE, [(f64(np.finfo(np.float64).max), f64(2.0))], f64(np.finfo(np.float64).max)),
     ("rp.tiny", "rp", 0, [(f64(2.0**-1000), f64(2.0**-1000))], 1),
 ]
 

@@ -153,8 +153,11 @@ class Double:
     """f64."""
 
     def __init__(self, plan: Plan) -> None:
-        """Remember the rounding."""
-        self.rounding = ("rn", "rz", "rm", "rp").index(plan.rounding)
+        """Remember the rounding mode."""
+        from warpfrag.arithmetic.kernels import llvm
+
+        modes = {"rn": llvm.TO_NEAREST, "rz": llvm.TOWARDS_ZERO, "rm": llvm.DOWNWARD, "rp": llvm.UPWARD}
+        self.rounding = modes[plan.rounding]
 
     def run(self, operands: Operands, threads: int | None) -> Codes:
         """Tiles whole, or the rows of each large tile, on the threads."""

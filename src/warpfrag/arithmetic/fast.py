@@ -15,6 +15,7 @@ import numpy as np
 
 from warpfrag.arithmetic.engines import engine_for
 from warpfrag.arithmetic.operands import Operands
+from warpfrag.arithmetic.sharing import check_threads
 from warpfrag.codes import code_dtype
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
@@ -49,6 +50,7 @@ def matmul(
     """
     operands = Operands(a, b, c, columns, scale_a, scale_b)
     _check(plan, operands)
+    check_threads(threads)
     code_type = code_dtype(FORMATS[plan.d])
     if c.size == 0:
         return np.empty(c.shape, code_type)

@@ -17,9 +17,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.arithmetic.units import Level, Unit, find_unit
-from warpfrag.errors import NotModelled
+from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import architectures
+from warpfrag.isa.rows import architectures, forms
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -104,8 +104,12 @@ class Plan:
 def plan(instruction: Form, arch: str) -> Plan:
     """How `instruction` runs on `arch` (a trailing a or f, as in sm_90a, changes nothing).
 
-    Raises NotModelled where nobody has published or measured it.
+    Raises IllegalInstruction for a form that no instruction has, NotModelled where nobody has published or measured it.
     """
+    if instruction not in forms():
+        raise IllegalInstruction(_describe(instruction), "no instruction has this form")
+    if not instruction.is_product:
+        raise IllegalInstruction(_describe(instruction), "it moves registers and computes nothing")
     base = arch.rstrip("af")
     row = _find_row(instruction, base)
     if row is None:
@@ -236,12 +240,16 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
     )
 
 
+def _describe(instruction: Form) -> str:
+    """A form in words, also one that cannot be spelled."""
+    types = ".".join(word for word in (instruction.d, instruction.a, instruction.b, instruction.c) if word)
+    kind = f" kind::{instruction.kind}" if instruction.kind else ""
+    return f"{instruction.op} {instruction.shape} {types}{kind}"
+
+
 def _refusal(instruction: Form, arch: str) -> str:
     """One sentence on what is not known."""
-    types = f"{instruction.d}.{instruction.a}.{instruction.b}.{instruction.c}"
-    name = f"{instruction.op} {instruction.shape} {types}"
-    if instruction.kind:
-        name += f" kind::{instruction.kind}"
+    name = _describe(instruction)
     if instruction.is_sparse:
         reason = "how many products of a sparse floating-point step are added together is measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:

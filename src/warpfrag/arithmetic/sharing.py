@@ -24,11 +24,15 @@ LARGE_TILE = 1 << 21
 """Multiply-adds from which one tile is shared among threads."""
 
 
-def count_threads(asked: int | None, work: int) -> int:
-    """How many threads to use for `work` multiply-adds: one where it is small, else those asked for, or every core."""
+def check_threads(asked: object) -> None:
+    """Refuse what is no number of threads, however small the work."""
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
         msg = f"threads is an integer from 1 on, or None for every core; got {asked!r}"
         raise InvalidOperand(msg)
+
+
+def count_threads(asked: int | None, work: int) -> int:
+    """How many threads to use for `work` multiply-adds: one where it is small, else those asked for, or every core."""
     if work < SMALL:
         return 1
     if asked is not None:

@@ -53,6 +53,8 @@ def count_ones(_typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]
 
 TOWARDS_ZERO = np.int32(0)
 TO_NEAREST = np.int32(1)
+UPWARD = np.int32(2)
+DOWNWARD = np.int32(3)
 
 
 @_typed
