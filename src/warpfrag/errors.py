@@ -29,6 +29,10 @@ class InvalidSparsity(WarpfragError):
     """A matrix or its metadata does not follow the sparsity rule of the instruction."""
 
 
+class SlowArithmetic(UserWarning):
+    """The codes are right, but take longer than they could: compiled kernels cannot be had, or not be kept."""
+
+
 class IllegalInstruction(WarpfragError):
     """No assembler accepts this spelling, or not for this target or selector.
 

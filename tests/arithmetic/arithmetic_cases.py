@@ -6,16 +6,40 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic import fast, reference
+from warpfrag.arithmetic import plan, reference
+from warpfrag.arithmetic.backends.compiled import Compiled
+from warpfrag.arithmetic.backends.portable import Portable
+from warpfrag.arithmetic.protocol import Operands
 from warpfrag.formats import FORMATS
 from warpfrag.isa.rows import Form, Shape, forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.arithmetic import Plan
+    from warpfrag.arithmetic.protocol import Backend
+    from warpfrag.arithmetic.rules import Rule
 
-TWINS: dict[str, Callable[..., Any]] = {"reference": reference.matmul, "fast": fast.matmul}
+
+def _twin(backend: Backend) -> Callable[..., Any]:
+    """A backend as a function of a rule and operands."""
+
+    def run(rule: Rule, *operands: Any, **named: Any) -> Any:
+        codes = backend.compile(rule).run_whole(Operands(*operands, **named))
+        return codes.astype(code_type(rule.d))
+
+    return run
+
+
+TWINS: dict[str, Callable[..., Any]] = {
+    "reference": lambda rule, *operands, **named: reference.matmul(rule, Operands(*operands, **named)),
+    "portable": _twin(Portable()),
+    "compiled": _twin(Compiled()),
+}
+
+
+def rule_of(form: Form, arch: str) -> Rule:
+    """The rule that a form follows on an architecture."""
+    return plan(form, arch).rule
 
 
 def instruction(op: str, shape: str, types: str, **qualifiers: Any) -> Form:
@@ -62,28 +86,28 @@ def extreme_codes(name: str) -> list[int]:
     )
 
 
-def operand_shapes(plan: Plan, rows: int, columns: int, instructions: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+def operand_shapes(rule: Rule, rows: int, columns: int, instructions: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Format and shape of each operand of a product of a few instructions in K."""
-    depth = plan.k * instructions
-    stored = plan.stored * instructions
+    depth = rule.k * instructions
+    stored = rule.stored * instructions
     shapes = {
-        "a": (plan.a, (1, rows, stored)),
-        "b": (plan.b, (1, depth, columns)),
-        "c": (plan.c, (1, rows, columns)),
+        "a": (rule.a, (1, rows, stored)),
+        "b": (rule.b, (1, depth, columns)),
+        "c": (rule.c, (1, rows, columns)),
     }
-    if plan.scales:
-        shapes["scale_a"] = (plan.scale_type, (1, rows, plan.scales * instructions))
-        shapes["scale_b"] = (plan.scale_type, (1, plan.scales * instructions, columns))
+    if rule.scales:
+        shapes["scale_a"] = (rule.scale_format, (1, rows, rule.scales * instructions))
+        shapes["scale_b"] = (rule.scale_format, (1, rule.scales * instructions, columns))
     return shapes
 
 
-def stored_columns(plan: Plan, choices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def stored_columns(rule: Rule, choices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Logical columns of a sparse A from random numbers of A's shape: any legal positions, rising or not."""
     places = np.arange(choices.shape[-1])
-    if plan.a == "tf32":
+    if rule.a == "tf32":
         return (2 * places + choices % 2).astype(np.int32)
     pair = np.array([(x, y) for x in range(4) for y in range(4) if x != y])
-    if plan.a in ("s4", "u4"):
+    if rule.a in ("s4", "u4"):
         field = pair[choices[..., ::4] % 12]
         positions = np.repeat(field, 2, axis=-1).reshape(choices.shape)
         return (8 * (places // 4) + 2 * positions + places % 2).astype(np.int32)
