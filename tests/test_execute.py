@@ -251,8 +251,16 @@ def test_a_batch_may_be_empty():
             lambda: wf.get(F16).a.unpack([[1], [1, 2]]),
             "operand a of .*: expected an array of numbers, got rows of unlike",
         ),
-        (lambda: wf.gemm([[1]], [[1]], instruction=F16, threads=0), "threads is an integer from 1 on, .*; got 0"),
-        (lambda: wf.gemm([[1]], [[1]], instruction=F16, threads="x"), "threads is an integer from 1 on, .*; got 'x'"),
+        *[
+            (lambda run=run, threads=threads: run(threads), f"threads is an integer from 1 on, .*; got {threads!r}")
+            for threads in (0, -1, "x", 1.5, True)
+            for run in (
+                lambda threads: wf.gemm(np.ones((0, 4)), np.ones((4, 3)), instruction=F16, threads=threads),
+                lambda threads: wf.execute(F16, **random_words(F16), threads=threads),
+                lambda threads: wf.execute(F16, **random_words(F16, (0,)), threads=threads),
+                lambda threads: wf.get(F16)(np.ones((16, 16)), np.ones((16, 8)), threads=threads),
+            )
+        ],
         (lambda: wf.vectors(F16, seed=1.5), "seed is an integer, at least 0, got 1.5"),
     ],
 )

@@ -52,6 +52,10 @@ class UnusableFile(WarpfragError, OSError):
     """A file cannot be read or written, or does not hold what it should; an OSError too."""
 
 
+class SlowArithmetic(UserWarning):
+    """The codes are right, but take longer than they could: compiled kernels cannot be had, or not be kept."""
+
+
 class IllegalInstruction(WarpfragError):
     """No assembler accepts this spelling, or not for this target or selector.
 

@@ -7,7 +7,7 @@ What depends only on the instruction and the architecture is prepared once, in a
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from warpfrag import fragment, movers
 from warpfrag.arithmetic import matmul, plan
-from warpfrag.arithmetic.engines import engine_for
-from warpfrag.arithmetic.operands import Operands
+from warpfrag.arithmetic.backends import choice_of
+from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.codes import as_array, code_dtype, from_codes
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from warpfrag.operand import Operand
 
 FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
+MOST_SPELLINGS = 1024
+MOST_RUNNERS = 512
 
 
 def execute(
@@ -65,10 +68,12 @@ def execute(
         msg = f"{spell(form)} takes no shared memory: its operands are registers"
         raise InvalidOperand(msg)
     try:
-        runner = _runner(instruction, arch)
-    except TypeError:  # not hashable: let the reader of names say what is wrong with it
-        arithmetic_arch(form_of(instruction), arch)
+        runner = find_runner(instruction, arch)
+    except TypeError:  # not hashable: let form_of say what is wrong with it
+        form_of(instruction)
         raise
+    if threads is not None:
+        check_threads(threads)
     if byte_id != (0, 0) or thread_id != (0, 0):
         _check_ids(runner.form, byte_id=byte_id, thread_id=thread_id)
     if selector is None and metadata is None and scale_a is None and scale_b is None and runner.is_quick(a, b, c):
@@ -81,7 +86,7 @@ def execute(
     codes_a, codes_b = runner.a.read(given[0], batch), runner.b.read(given[1], batch)
     codes_c = runner.c.zeros(codes_a, codes_b) if c is None else runner.c.read(given[2], batch)
     extra = runner.read_chosen(chosen, batch, selector, byte_id, thread_id)
-    result = matmul(runner.plan, codes_a, codes_b, codes_c, threads=threads, **extra)
+    result = matmul(runner.rule, codes_a, codes_b, codes_c, threads=threads, **extra)
     return runner.d.write(result, batch)
 
 
@@ -100,7 +105,7 @@ def call(
 ) -> NDArray[Any]:
     """D of matrices instead of registers: the arithmetic without the lanes, so wmma works on every architecture.
 
-    A sparse instruction takes the full, thinned A; a block-scaled one the matrices of its scale factors.
+    A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors.
     """
     wanted = arithmetic_arch(form, arch)
     operands = operands_of(form, wanted)
@@ -119,7 +124,7 @@ def call(
         shape = (len(tiled["a"]), tiled["a"].shape[1], tiled["b"].shape[2])
         tiled["c"] = np.zeros(shape, code_dtype(operands["c"].format))
     extra = {role: _tiles(array, batch, 2) for role, array in extra.items()}
-    codes = matmul(plan(form, wanted), **tiled, threads=threads, **extra).reshape(*batch, *operands["d"].shape)
+    codes = matmul(plan(form, wanted).rule, **tiled, threads=threads, **extra).reshape(*batch, *operands["d"].shape)
     return codes if raw else from_codes(operands["d"].format, codes)
 
 
@@ -197,17 +202,17 @@ class Port:
 
 
 class Runner:
-    """One form on one architecture, ready to run: its plan, and a port for each operand."""
+    """One form on one architecture, ready to run: its rule, and a port for each operand."""
 
     def __init__(self, form: Form, arch: str) -> None:
         """Look everything up that does not depend on the operands."""
         self.form = form
-        self.plan = plan(form, arch)
+        self.rule = plan(form, arch).rule
         # wmma registers are those of the architecture that runs it; where nobody knows them, that is NotModelled
         self.operands = operands_of(form, arch)
         self.a, self.b, self.c, self.d = (Port(self.operands[role]) for role in "abcd")
         self.is_plain = not (form.is_sparse or form.block_scale)
-        self.engine = engine_for(self.plan)
+        self.choice = choice_of(self.rule)
         self.no_c = np.zeros((self.operands["d"].shape[0] if form.is_quad else 1, *self.c.shape), self.c.container)
 
     def is_quick(self, a: Any, b: Any, c: Any) -> bool:  # noqa: ANN401 (whatever a user passes)
@@ -217,8 +222,9 @@ class Runner:
     def run_tile(self, a: Any, b: Any, c: Any) -> NDArray[np.uint32]:  # noqa: ANN401 (what is_quick has seen)
         """One tile, with as little around it as possible."""
         codes_c = self.no_c if c is None else self.c.read_tile(c)
-        codes = self.engine.run(Operands(self.a.read_tile(a), self.b.read_tile(b), codes_c), 1)
-        return self.d.write_tile(codes)
+        operands = Operands(self.a.read_tile(a), self.b.read_tile(b), codes_c)
+        kernel = self.choice.settled.get(False) or self.choice.kernel(operands)
+        return self.d.write_tile(kernel.run_whole(operands))
 
     def check_chosen(self, **given: ArrayLike | None) -> dict[str, NDArray[np.uint32]]:
         """Metadata and scale words: those that the form has must come, others must not."""
@@ -265,10 +271,14 @@ def _check_ids(form: Form, **ids: Any) -> None:  # noqa: ANN401 (whatever a user
             raise InvalidOperand(msg)
 
 
-@cache
-def _runner(instruction: str | HasForm, arch: str) -> Runner:
+@lru_cache(MOST_SPELLINGS)
+def find_runner(instruction: str | HasForm, arch: str) -> Runner:
+    """The runner of an instruction, however it is spelled: one for each form and arithmetic."""
     form = form_of(instruction)
-    return Runner(form, arithmetic_arch(form, arch))
+    return _runner(form, arithmetic_arch(form, arch))
+
+
+_runner = lru_cache(MOST_RUNNERS)(Runner)
 
 
 def _full_a(

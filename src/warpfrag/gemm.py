@@ -41,7 +41,7 @@ def gemm(
 ) -> NDArray[Any]:
     """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it, on all cores.
 
-    Arrays are taken as `Operand.pack` takes them; C=None is zero. A sparse instruction takes the full, thinned A. A
+    Arrays are taken as `Operand.pack` takes them; C=None is zero. A sparse instruction takes the full, pruned A. A
     block-scaled one takes scale factors (M, blocks) and (blocks, N), one block for each run of K that shares a scale.
     Refused where C and D have different formats: such an instruction cannot be chained.
     """
@@ -74,7 +74,7 @@ def gemm(
         extra["columns"] = logical_columns(rule, fields, ordered=True)[None]
     if form.block_scale or scale_a is not None or scale_b is not None:
         extra |= _scales(form, scale_a, scale_b, (rows, depth, columns), raw=raw, rounding=rounding)
-    codes = matmul(plan(form, wanted), a[None], b[None], c[None], threads=threads, **extra)[0]
+    codes = matmul(plan(form, wanted).rule, a[None], b[None], c[None], threads=threads, **extra)[0]
     return codes if raw else from_codes(operands["d"].format, codes)
 
 

@@ -6,22 +6,47 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic import fast, reference
+from warpfrag.arithmetic import plan, reference
+from warpfrag.arithmetic.backends.compiled import Compiled
+from warpfrag.arithmetic.backends.portable import Portable
+from warpfrag.arithmetic.protocol import Operands
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import Form, Shape
+from warpfrag.isa.rows import Form, Shape, forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.arithmetic import Plan
+    from warpfrag.arithmetic.protocol import Backend
+    from warpfrag.arithmetic.rules import Rule
 
-TWINS: dict[str, Callable[..., Any]] = {"reference": reference.matmul, "fast": fast.matmul}
+
+def _twin(backend: Backend) -> Callable[..., Any]:
+    """A backend as a function of a rule and operands."""
+
+    def run(rule: Rule, *operands: Any, **named: Any) -> Any:
+        codes = backend.compile(rule).run_whole(Operands(*operands, **named))
+        return codes.astype(code_type(rule.d))
+
+    return run
+
+
+TWINS: dict[str, Callable[..., Any]] = {
+    "reference": lambda rule, *operands, **named: reference.matmul(rule, Operands(*operands, **named)),
+    "portable": _twin(Portable()),
+    "compiled": _twin(Compiled()),
+}
+
+
+def rule_of(form: Form, arch: str) -> Rule:
+    """The rule that a form follows on an architecture."""
+    return plan(form, arch).rule
 
 
 def instruction(op: str, shape: str, types: str, **qualifiers: Any) -> Form:
     """`instruction("mma", "m16n8k16", "f32.f16.f16.f32")`: the types are D, A, B, C, as PTX writes them."""
-    d, a, b, c = types.split(".")
-    return Form(op, Shape.parse(shape), d=d, a=a, b=b, c=c, **qualifiers)
+    words = {"satfinite": False, "kind": "", "scale_vec": "", "rounding": "", "bitop": "", **qualifiers}
+    words |= dict(zip("dabc", types.split("."), strict=True), op=op, shape=Shape.parse(shape))
+    return next(form for form in forms() if all(getattr(form, name) == word for name, word in words.items()))
 
 
 def code_type(name: str) -> type[np.unsignedinteger[Any]]:
@@ -46,28 +71,43 @@ def notable_codes(name: str) -> list[int]:
     return sorted({code | sign for code in kept for sign in (0, row.sign_bit)})
 
 
-def operand_shapes(plan: Plan, rows: int, columns: int, instructions: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+def extreme_codes(name: str) -> list[int]:
+    """The ends of a format and what lies beside them: each tells one overflow, underflow or carry from another."""
+    row = FORMATS[name]
+    if not row.is_float:
+        return notable_codes(name)
+    largest = row.encode(row.max)
+    one = row.encode(1.0)
+    step = 1 << (row.fraction + row.unused)
+    magnitudes = {0, 1 << row.unused, step - (1 << row.unused), step, one, one + step, largest, largest - step}
+    magnitudes |= {largest + (1 << row.unused), row.nan_code or 0}  # infinity, or a NaN, where there is one
+    return sorted(
+        {code | sign for code in magnitudes if code < (row.sign_bit or row.codes) for sign in (0, row.sign_bit)}
+    )
+
+
+def operand_shapes(rule: Rule, rows: int, columns: int, instructions: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Format and shape of each operand of a product of a few instructions in K."""
-    depth = plan.k * instructions
-    stored = plan.stored * instructions
+    depth = rule.k * instructions
+    stored = rule.stored * instructions
     shapes = {
-        "a": (plan.a, (1, rows, stored)),
-        "b": (plan.b, (1, depth, columns)),
-        "c": (plan.c, (1, rows, columns)),
+        "a": (rule.a, (1, rows, stored)),
+        "b": (rule.b, (1, depth, columns)),
+        "c": (rule.c, (1, rows, columns)),
     }
-    if plan.scales:
-        shapes["scale_a"] = (plan.scale_type, (1, rows, plan.scales * instructions))
-        shapes["scale_b"] = (plan.scale_type, (1, plan.scales * instructions, columns))
+    if rule.scales:
+        shapes["scale_a"] = (rule.scale_format, (1, rows, rule.scales * instructions))
+        shapes["scale_b"] = (rule.scale_format, (1, rule.scales * instructions, columns))
     return shapes
 
 
-def stored_columns(plan: Plan, choices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def stored_columns(rule: Rule, choices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Logical columns of a sparse A from random numbers of A's shape: any legal positions, rising or not."""
     places = np.arange(choices.shape[-1])
-    if plan.a == "tf32":
+    if rule.a == "tf32":
         return (2 * places + choices % 2).astype(np.int32)
     pair = np.array([(x, y) for x in range(4) for y in range(4) if x != y])
-    if plan.a in ("s4", "u4"):
+    if rule.a in ("s4", "u4"):
         field = pair[choices[..., ::4] % 12]
         positions = np.repeat(field, 2, axis=-1).reshape(choices.shape)
         return (8 * (places // 4) + 2 * positions + places % 2).astype(np.int32)

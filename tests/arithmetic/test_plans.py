@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields, replace
 
 import pytest
-from arithmetic_cases import instruction
+from arithmetic_cases import instruction, rule_of
 
 from warpfrag.arithmetic import lowering, plan
+from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Scaled
 from warpfrag.arithmetic.units import Unit, find_unit, read_units
-from warpfrag.errors import NotModelled
+from warpfrag.errors import IllegalInstruction, NotModelled
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.rows import Shape, architectures, forms
 from warpfrag.tables import read_table
 
 AMPERE = ["sm_80", "sm_86", "sm_87", "sm_88"]
@@ -22,48 +26,37 @@ QUAD = instruction("mma", "m8n8k4", "f32.f16.f16.f32")
 XOR = instruction("mma", "m16n8k256", "s32.b1.b1.s32", bitop="xor")
 
 
-def numbers(asked, arch):
-    """Fraction bits, products of each step, rounding and zero exponent."""
-    steps = plan(asked, arch).fused_steps
-    unit = steps[0].unit
-    return unit.fraction_bits, [len(step.places) for step in steps], unit.rounding, unit.zero_exponent
-
-
-@pytest.mark.parametrize(
-    ("asked", "arch", "expected"),
-    [
-        (QUAD, "sm_70", (23, [4], "RZ-FP32", -131)),
-        (QUAD, "sm_75", (23, [4], "RZ-FP32", -131)),
-        (instruction("mma", "m16n8k8", "f16.f16.f16.f16"), "sm_75", (24, [8], "RNE-FP16", -20)),
-        *[(F16, arch, (24, [8, 8], "RZ-FP32", -132)) for arch in [*AMPERE, "sm_89"]],
-        *[(F16, arch, (25, [16], "RZ-FP32", -133)) for arch in ("sm_90", "sm_100", "sm_103", "sm_120")],
-        (TF32, "sm_80", (24, [4, 4], "RZ-FP32", -132)),
-        (TF32, "sm_90", (25, [8], "RZ-FP32", -133)),
-        (WMMA_TF32, "sm_90", (25, [4, 4], "RZ-FP32", -133)),
-        (FP8, "sm_89", (13, [16, 16], "RZ-E8M13", -132)),
-        (FP8, "sm_90", (25, [16, 16], "RZ-FP32", -133)),
-        (FP8, "sm_120", (25, [32], "RZ-FP32", -133)),
-        (instruction("mma.sp", "m16n8k32", "f32.f16.f16.f32"), "sm_90", (25, [16], "RZ-FP32", -133)),
-        (instruction("mma.sp", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90", (25, [4], "RZ-FP32", -133)),
-        (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f16"), "sm_70", (23, [4] * 4, "RNE-FP16", -19)),
-    ],
-)
-def test_numbers_of_the_steps(asked, arch, expected):
-    assert numbers(asked, arch) == expected
+def test_a_step_longer_than_the_unit_can_add_is_split():
+    assert rule_of(F16, "sm_90").steps == (tuple(range(16)),)
+    assert rule_of(F16, "sm_80").steps == (tuple(range(8)), tuple(range(8, 16)))
+    assert rule_of(WMMA_TF32, "sm_90").steps == ((0, 1, 2, 3), (4, 5, 6, 7))
 
 
 def test_fp8_on_sm_90_adds_pairs_of_columns_alternately_and_c_last():
-    steps = plan(FP8, "sm_90").steps
-    assert [step.do for step in steps] == ["read_ab", "fused", "fused", "add_c"]
-    assert steps[1].places == tuple(k for k in range(32) if k % 4 in (0, 1))
-    assert steps[1].onto == "zero"
-    assert steps[2].places == tuple(k for k in range(32) if k % 4 in (2, 3))
-    assert steps[2].onto == "previous"
+    rule = rule_of(FP8, "sm_90")
+    even, odd = (tuple(k for k in range(32) if k // 2 % 2 == take) for take in (0, 1))
+    assert (rule.steps, rule.adds_c_last, rule.multiplicands) == ((even, odd), True, ("f16", "f16"))
+    sparse = rule_of(instruction("mma.sp", "m16n8k64", "f32.e4m3.e4m3.f32"), "sm_90")
+    assert (sparse.steps, sparse.stored) == ((even, odd), 32)  # even chunks of four columns, then odd ones
 
 
-def test_sparse_fp8_on_sm_90_adds_even_chunks_first():
-    steps = plan(instruction("mma.sp", "m16n8k64", "f32.e4m3.e4m3.f32"), "sm_90").fused_steps
-    assert steps[0].places == tuple(s for s in range(32) if (s // 2) % 2 == 0)
+def test_what_is_computed_is_a_rule_with_its_own_few_fields():
+    found = {
+        type(rule_of(form, arch))
+        for form in forms()
+        if form.is_product
+        for arch in architectures()
+        if modelled(form, arch)
+    }
+    assert found == {Fused, Scaled, Grouped, Chain, Fma64, Integer, Popcount}
+    assert max(len(fields(kind)) for kind in found) <= 8 + 6  # eight that every rule has
+
+
+def modelled(form, arch):
+    try:
+        return bool(plan(form, arch))
+    except NotModelled:
+        return False
 
 
 @pytest.mark.parametrize(
@@ -163,6 +156,21 @@ def test_what_nobody_knows_is_refused_with_a_sentence(asked, arch, reason):
     assert f"is not modelled on {arch}" in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("form", "complaint"),
+    [
+        (replace(F16, a="f64"), "'mma m16n8k16 f32.f64.f16.f32': no instruction has this form"),
+        (replace(F16, shape=Shape(16, 8, 64)), "no instruction has this form"),
+        (replace(F16, layouts=()), "no instruction has this form"),
+        (replace(F16, satfinite=True), "no instruction has this form"),
+        (resolve("movmatrix.sync.aligned.m8n8.trans.b16"), "it moves registers and computes nothing"),
+    ],
+)
+def test_a_form_that_no_instruction_has_is_refused(form, complaint):
+    with pytest.raises(IllegalInstruction, match=complaint):
+        plan(form, "sm_90")
+
+
 def test_every_row_of_units_is_used_by_some_lowering():
     named = {row["unit"] for row in read_table("lowering")["lowering"] if "unit" in row}
     assert {unit.unit for unit in read_units()} == named
@@ -206,8 +214,8 @@ def test_looking_up_a_plan_imports_neither_numpy_nor_numba():
     program = """
 import sys
 from warpfrag.arithmetic import lowering, plan
-from warpfrag.isa.rows import Form, Shape
-plan(Form("mma", Shape(16, 8, 16), a="f16", b="f16", c="f32", d="f32"), "sm_90")
+from warpfrag.isa.legality import resolve
+plan(resolve("mma.m16n8k16.f32.f16.f16.f32"), "sm_90")
 heavy = sorted({"numpy", "numba", "llvmlite"} & set(sys.modules))
 sys.exit(", ".join(heavy) or None)
 """

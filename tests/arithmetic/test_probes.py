@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arithmetic_cases import TWINS, code_type, instruction
-
-from warpfrag.arithmetic import plan
+from arithmetic_cases import TWINS, code_type, instruction, rule_of
 
 F16 = instruction("mma", "m16n8k16", "f32.f16.f16.f32")
 F16K8 = instruction("mma", "m16n8k8", "f32.f16.f16.f32")
@@ -184,19 +182,19 @@ def read_probes():
 
 def run(twin, asked, arch, c, terms):
     """One dot product: A has one row, B one column."""
-    steps = plan(asked, arch)
-    a = np.zeros((1, 1, steps.stored), code_type(steps.a))
-    b = np.zeros((1, steps.k, 1), code_type(steps.b))
-    columns = np.arange(steps.k)
+    rule = rule_of(asked, arch)
+    a = np.zeros((1, 1, rule.stored), code_type(rule.a))
+    b = np.zeros((1, rule.k, 1), code_type(rule.b))
+    columns = np.arange(rule.k)
     extra = {}
-    if steps.is_sparse:  # the first two of each four columns, or the first of each two
-        places = np.arange(steps.stored)
-        columns = 2 * places if steps.a == "tf32" else 4 * (places // 2) + places % 2
+    if rule.is_sparse:  # the first two of each four columns, or the first of each two
+        places = np.arange(rule.stored)
+        columns = 2 * places if rule.a == "tf32" else 4 * (places // 2) + places % 2
         extra["columns"] = columns.reshape(1, 1, -1).astype(np.int32)
     for k, (code_a, code_b) in terms.items():
         a[0, 0, k] = code_a
         b[0, columns[k], 0] = code_b
-    return int(TWINS[twin](steps, a, b, np.full((1, 1, 1), c, code_type(steps.c)), **extra)[0, 0, 0])
+    return int(TWINS[twin](rule, a, b, np.full((1, 1, 1), c, code_type(rule.c)), **extra)[0, 0, 0])
 
 
 @pytest.mark.parametrize("twin", TWINS)
@@ -249,13 +247,16 @@ DOUBLE_PROBES = [
     ("D4.b>c", "", QUIET | 3, [(ONE, QUIET | 2)], QUIET | 2),
     ("D4.c>a", "", QUIET | 3, [(QUIET | 1, ONE)], QUIET | 3),
     ("D5.-0", "", f64(-0.0), [(f64(-0.0), ONE)] * 4, f64(-0.0)),
-    ("rn.tie", "rn", ONE, [(f64(2.0**-53), ONE)], ONE),
+    ("rn.tie", "", ONE, [(f64(2.0**-53), ONE)], ONE),
     ("rz", "rz", ONE, [(f64(2.0**-53 * 1.5), ONE)], ONE),
     ("rp", "rp", ONE, [(f64(2.0**-1000), ONE)], ONE + 1),
     ("rm", "rm", ONE, [(f64(-(2.0**-1000)), ONE)], ONE - 1),
     ("rm.zero", "rm", ONE, [(f64(-1.0), ONE)], f64(-0.0)),
     ("rz.overflow", "rz", 0, [(f64(2.0**1000), f64(2.0**1000))], f64(np.finfo(np.float64).max)),
     ("rp.overflow", "rp", 0, [(f64(2.0**1000), f64(2.0**1000))], f64(np.inf)),
+    ("rp.carry", "rp", ONE, [(f64(np.finfo(np.float64).max), f64(2.0))], f64(np.inf)),  # just under 2**1025
+    ("rm.carry", "rm", f64(-1.0), [(f64(np.finfo(np.float64).max), f64(-2.0))], f64(-np.inf)),
+    ("rz.carry", "rz", ONE, [(f64(np.finfo(np.float64).max), f64(2.0))], f64(np.finfo(np.float64).max)),
     ("rp.tiny", "rp", 0, [(f64(2.0**-1000), f64(2.0**-1000))], 1),
 ]
 
@@ -290,13 +291,13 @@ NVFP4 = instruction("mma", "m16n8k64", "f32.e2m1.e2m1.f32", kind="mxf4nvf4", sca
     ],
 )
 def test_scale_probe(twin, asked, scales, expected):
-    steps = plan(asked, "sm_120")
-    one = 0x38 if steps.a == "e4m3" else 2
-    a = np.zeros((1, 1, steps.k), np.uint8)
-    b = np.zeros((1, steps.k, 1), np.uint8)
+    rule = rule_of(asked, "sm_120")
+    one = 0x38 if rule.a == "e4m3" else 2
+    a = np.zeros((1, 1, rule.k), np.uint8)
+    b = np.zeros((1, rule.k, 1), np.uint8)
     a[0, 0, 0] = b[0, 0, 0] = one
-    count = steps.scales
+    count = rule.scales
     scale_a = np.full((1, 1, count), scales[0], np.uint8)
     scale_b = np.full((1, count, 1), scales[1], np.uint8)
-    found = TWINS[twin](steps, a, b, np.zeros((1, 1, 1), np.uint32), scale_a=scale_a, scale_b=scale_b)
+    found = TWINS[twin](rule, a, b, np.zeros((1, 1, 1), np.uint32), scale_a=scale_a, scale_b=scale_b)
     assert f"{int(found[0, 0, 0]):x}" == f"{expected:x}"

@@ -6,15 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from arithmetic_cases import instruction
+from arithmetic_cases import instruction, rule_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpfrag.arithmetic import plan, trace
+from warpfrag.arithmetic import trace
 from warpfrag.arithmetic.numbers import round_code, unpack
 from warpfrag.formats import FORMATS
 
-F16 = plan(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
+F16 = rule_of(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
 
 
 def test_a_cut_bit_is_shown():
@@ -37,10 +37,10 @@ def test_kept_and_lost_add_up():
         (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_80"),
         (instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32"), "sm_89"),
     ):
-        steps = plan(asked, arch)
-        codes = random.standard_normal((2, steps.k)).astype(np.float16)
-        a, b = ([FORMATS[steps.a].encode(float(x), rounding="rne") for x in row] for row in codes)
-        for step in trace(steps, a, b, 0x3F800000):
+        rule = rule_of(asked, arch)
+        codes = random.standard_normal((2, rule.k)).astype(np.float16)
+        a, b = ([FORMATS[rule.a].encode(float(x), rounding="rne") for x in row] for row in codes)
+        for step in trace(rule, a, b, 0x3F800000):
             grid = Fraction(2) ** (step.common_exponent - step.fraction_bits)
             assert sum(term.kept for term in step.terms) == step.total
             for term in step.terms:
@@ -49,8 +49,8 @@ def test_kept_and_lost_add_up():
 
 
 def test_expanded_instructions_show_each_machine_step():
-    steps = plan(instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32"), "sm_90")
-    shown = trace(steps, [0x38] * 32, [0x38] * 32, 0x3F800000)
+    rule = rule_of(instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32"), "sm_90")
+    shown = trace(rule, [0x38] * 32, [0x38] * 32, 0x3F800000)
     assert [step.rule for step in shown] == [
         "fused step of 16 products onto zero",
         "fused step of 16 products onto previous",
@@ -61,18 +61,18 @@ def test_expanded_instructions_show_each_machine_step():
 
 def test_a_group_of_sixteen_is_one_term():
     asked = instruction("mma", "m16n8k64", "f32.e2m1.e2m1.f32", kind="mxf4nvf4", scale_vec="4X", scale_type="ue4m3")
-    steps = plan(asked, "sm_120")
-    (step,) = trace(steps, [2] * 64, [2] * 64, 0, scale_a=[0x38] * 4, scale_b=[0x38, 0x40, 0x30, 0x38])
+    rule = rule_of(asked, "sm_120")
+    (step,) = trace(rule, [2] * 64, [2] * 64, 0, scale_a=[0x38] * 4, scale_b=[0x38, 0x40, 0x30, 0x38])
     assert [term.name for term in step.terms] == ["k=0..15", "k=16..31", "k=32..47", "k=48..63", "C"]
     assert [term.value for term in step.terms] == [16, 32, 8, 16, 0]
 
 
 def test_integers_and_bits_have_a_trace_too():
-    steps = plan(instruction("mma", "m8n8k16", "s32.s8.s8.s32", satfinite=True), "sm_75")
-    (step,) = trace(steps, [0xFF] * 16, [2] * 16, 5)
+    rule = rule_of(instruction("mma", "m8n8k16", "s32.s8.s8.s32", satfinite=True), "sm_75")
+    (step,) = trace(rule, [0xFF] * 16, [2] * 16, 5)
     assert (step.rounding, step.result) == ("clamped once", (5 - 32) % 2**32)
-    steps = plan(instruction("mma", "m8n8k128", "s32.b1.b1.s32", bitop="and"), "sm_80")
-    (step,) = trace(steps, [1] * 128, [1, 0] * 64, 1)
+    rule = rule_of(instruction("mma", "m8n8k128", "s32.b1.b1.s32", bitop="and"), "sm_80")
+    (step,) = trace(rule, [1] * 128, [1, 0] * 64, 1)
     assert ([(term.name, term.value) for term in step.terms], step.result) == ([("popcount", 64), ("C", 1)], 65)
 
 
@@ -123,9 +123,9 @@ def test_rounding_to_nearest_is_that_of_the_formats(value, name):
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_adding_in_f64_is_that_of_the_host(x, y):
-    steps = plan(instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_90")
+    rule = rule_of(instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_90")
     one, zero = 0x3FF0000000000000, 0x8000000000000000
-    code = trace(steps, [FORMATS["f64"].encode(x)] + [zero] * 3, [one] * 4, FORMATS["f64"].encode(y))[-1].result
+    code = trace(rule, [FORMATS["f64"].encode(x)] + [zero] * 3, [one] * 4, FORMATS["f64"].encode(y))[-1].result
     with np.errstate(over="ignore"):
         assert code == int((np.float64(x) + np.float64(y)).view(np.uint64))
 

@@ -1,7 +1,12 @@
 """What the tensor core computes, as numbers and rules.
 
-`plan` looks up how an instruction runs on an architecture; it is plain Python and imports neither numpy nor numba.
-`matmul` runs a plan on matrices of codes; `trace` shows every step of one output.
+`plan` looks up which rule an instruction follows on an architecture, and how that is known; it is plain Python and
+imports neither numpy nor numba. `matmul` runs a rule on matrices of codes; `trace` shows every step of one output.
+
+    lowering   instruction and architecture -> rule     product    operands checked, then run
+    rules      what is computed                         schedule   blocks of outputs, threads
+    reference  a rule read, one output at a time        backends   a rule compiled: portable (numpy), compiled (numba)
+    numbers, tracing, units                             kernels    the loops of the compiled backend
 
     >>> from warpfrag.arithmetic import matmul, plan, trace
 """
@@ -13,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 from warpfrag.arithmetic.lowering import Plan, plan
 
 if TYPE_CHECKING:
-    from warpfrag.arithmetic.fast import matmul
+    from warpfrag.arithmetic.product import matmul
     from warpfrag.arithmetic.reference import trace
 
 __all__ = ["Plan", "matmul", "plan", "trace"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute can be anything
-    """Import the compiled twin and the reference only when they are asked for."""
+    """Import the backends and the reference only when they are asked for."""
     if name == "matmul":
-        from warpfrag.arithmetic.fast import matmul
+        from warpfrag.arithmetic.product import matmul
 
         return matmul
     if name == "trace":

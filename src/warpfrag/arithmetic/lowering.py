@@ -1,25 +1,24 @@
-"""Which steps an instruction takes on an architecture: PTX is not the unit of arithmetic, the machine code is.
+"""Which rule an instruction follows on an architecture: PTX is not the unit of arithmetic, the machine code is.
 
-    instruction + architecture  --tables/lowering.toml-->  steps, in order
-    unit named by the row       --tables/arithmetic.toml-> the numbers of each step
+instruction + architecture  --tables/lowering.toml-->   machine code, and the steps it takes
+unit named by the row       --tables/arithmetic.toml->  the numbers of a step
+steps + numbers             --plan-->                   a rule (`rules`), and how it is known
 
-`plan` joins the two. Everything that runs or explains an instruction (`fast`, `reference`, `trace`) reads a `Plan`
-and knows nothing of PTX names or architectures.
-
-    fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
-                    previous = fused(places 2 3 6 7 ...) onto previous;  D = C + previous, to nearest
+fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
+                previous = fused(places 2 3 6 7 ...) onto previous;  D = C + previous, to nearest
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.units import Level, Unit, find_unit
-from warpfrag.errors import NotModelled
+from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import architectures
+from warpfrag.isa.rows import architectures, forms
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -39,117 +38,117 @@ Do = Literal[
     "scaled",
     "grouped",
 ]
-Onto = Literal["c", "zero", "previous"]
+MOST_PLANS = 4096
+"""More than there are instructions times architectures that a process is likely to meet."""
 
 _CONDITIONS = ("op", "a", "shape", "kind", "bitop", "accumulators", "arch")
 _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 
 @dataclass(frozen=True)
-class Step:
-    """One thing done to an output; `places` are stored elements of A's row, in the order they are added."""
-
-    do: Do
-    places: tuple[int, ...] = ()
-    onto: Onto | None = None
-    to: str = ""
-    unit: Unit | None = None
-
-
-@dataclass(frozen=True)
 class Plan:
-    """How one instruction runs on one architecture.
+    """How one instruction runs on one architecture: the rule, the machine code, and how that is known."""
 
-    `operand_a` and `operand_b` are the formats that enter the arithmetic: those of A and B, or what they are
-    converted to. `scales` is the number of scale factors per row of A and column of B.
-    """
-
-    arch: str
-    m: int
-    n: int
-    k: int
-    a: str
-    b: str
-    c: str
-    d: str
-    operand_a: str
-    operand_b: str
-    is_sparse: bool
-    satfinite: bool
-    bitop: str
-    rounding: str
-    scales: int
-    scale_type: str
-    steps: tuple[Step, ...]
-    native: bool
+    rule: Rule
     machine: str
+    native: bool
     source: str
     level: Level
 
-    def __hash__(self) -> int:
-        """A cheap hash: a plan is looked up on every call, and its steps are long."""
-        return hash((self.arch, self.m, self.n, self.k, self.a, self.b, self.c, self.d, self.machine))
 
-    @property
-    def stored(self) -> int:
-        """Stored elements per row of A."""
-        return self.k // 2 if self.is_sparse else self.k
-
-    @property
-    def fused_steps(self) -> tuple[Step, ...]:
-        """The steps that add products, without conversions and the final addition."""
-        return tuple(step for step in self.steps if step.do in ("fused", "scaled", "grouped"))
-
-
+@lru_cache(MOST_PLANS)
 def plan(instruction: Form, arch: str) -> Plan:
     """How `instruction` runs on `arch` (a trailing a or f, as in sm_90a, changes nothing).
 
-    Raises NotModelled where nobody has published or measured it.
+    Raises IllegalInstruction for a form that no instruction has, NotModelled where nobody has published or measured it.
     """
+    if instruction not in forms():
+        raise IllegalInstruction(_describe(instruction), "no instruction has this form")
+    if not instruction.is_product:
+        raise IllegalInstruction(_describe(instruction), "it moves registers and computes nothing")
     base = arch.rstrip("af")
     row = _find_row(instruction, base)
     if row is None:
         raise NotModelled(_refusal(instruction, base))
-    operand_a, operand_b = instruction.a, instruction.b
-    for written in row["steps"]:
-        if written["do"] == "read_ab":
-            operand_a = operand_b = written["to"]
+    steps = {written["do"]: written for written in row["steps"]}
     unit = None
     if "unit" in row:
-        rounds_d = any(written["do"] == "round_d" for written in row["steps"])
-        accumulator = instruction.c if rounds_d else instruction.d
-        unit = find_unit(row["unit"], base, operand_a, operand_b, accumulator)
+        operands = _multiplicands(instruction, steps)
+        unit = find_unit(row["unit"], base, *operands, instruction.c if "round_d" in steps else instruction.d)
         if unit is None:
             raise NotModelled(_refusal(instruction, base))
-    shape = instruction.shape
-    stored = shape.k // 2 if instruction.is_sparse else shape.k
-    source = row["source"] if unit is None else f"{row['source']}; {unit.source}"
     return Plan(
-        arch=base,
-        m=shape.m,
-        n=shape.n,
-        k=shape.k,
-        a=instruction.a,
-        b=instruction.b,
-        c=instruction.c,
-        d=instruction.d,
-        operand_a=operand_a,
-        operand_b=operand_b,
-        is_sparse=instruction.is_sparse,
-        satfinite=instruction.satfinite,
-        bitop=instruction.bitop,
-        rounding=(instruction.rounding or "rn") if instruction.a == "f64" else "",
-        scales=int(instruction.scale_vec[0]) if instruction.scale_vec else 0,
-        scale_type=instruction.scale_type,
-        steps=_resolve_steps(row["steps"], unit, stored),
-        native=row["native"],
+        rule=_aligned_rule(instruction, row, unit) if unit else _exact_rule(instruction, steps),
         machine=_spell_machine(row, instruction, base),
-        source=source,
-        level=row["level"] if unit is None else unit.level,
+        native=row["native"],
+        source=f"{row['source']}; {unit.source}" if unit else row["source"],
+        level=unit.level if unit else row["level"],
     )
 
 
-@cache
+def _multiplicands(instruction: Form, steps: dict[str, Any]) -> tuple[str, str]:
+    """The formats that A and B have when they are multiplied."""
+    if "read_ab" in steps:
+        return steps["read_ab"]["to"], steps["read_ab"]["to"]
+    return instruction.a, instruction.b
+
+
+def _words(instruction: Form) -> dict[str, Any]:
+    """What every rule has."""
+    return {
+        "k": instruction.shape.k,
+        **{role: getattr(instruction, role) for role in "abcd"},
+        "is_sparse": instruction.is_sparse,
+        "scales": int(instruction.scale_vec[0]) if instruction.scale_vec else 0,
+        "scale_format": instruction.scale_type,
+    }
+
+
+def _exact_rule(instruction: Form, steps: dict[str, Any]) -> Rule:
+    """A rule that needs no unit: integers, bits, and what ordinary float operations compute."""
+    words = _words(instruction)
+    if "integer" in steps:
+        return Integer(**words, clamps=instruction.satfinite)
+    if "popcount" in steps:
+        return Popcount(**words, operation=instruction.bitop)  # type: ignore[arg-type]
+    if "fma_f64" in steps:
+        return Fma64(**words, rounding=instruction.rounding or "rn")  # type: ignore[arg-type]
+    return Chain(**words)
+
+
+def _aligned_rule(instruction: Form, row: dict[str, Any], unit: Unit) -> Rule:
+    """A rule whose steps align their terms as a unit does."""
+    words = _words(instruction)
+    steps = {written["do"]: written for written in row["steps"]}
+    how = AlignedSum(unit.fraction_bits, unit.zero_exponent, unit.rounding, unit.accumulator, unit.nan)
+    if unit.rule == "grouped":
+        return Grouped(**words, sum=how, group=unit.group)
+    stored = instruction.shape.k // 2 if instruction.is_sparse else instruction.shape.k
+    make = Scaled if unit.rule == "scaled" else Fused
+    return make(
+        **words,
+        sum=how,
+        steps=tuple(
+            places
+            for written in row["steps"]
+            if written["do"] == unit.rule
+            for places in _split(written, unit.products, stored)
+        ),
+        multiplicands=_multiplicands(instruction, steps),
+        c_read_as=steps.get("read_c", {"to": instruction.c})["to"],
+        adds_c_last="add_c" in steps,
+    )
+
+
+def _split(written: dict[str, Any], most: int, stored: int) -> list[tuple[int, ...]]:
+    """The places of a written step, in as many steps as it takes to add at most `most` products at a time."""
+    of, take = written.get("of", stored), written.get("take", 0)
+    chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
+    length = min(len(chosen), most, written.get("at_most", most))
+    return [chosen[first : first + length] for first in range(0, len(chosen), length)]
+
+
+@lru_cache(1)
 def _read_rows() -> tuple[dict[str, Any], ...]:
     """The rows of the table; one that names an unknown condition, architecture, step or format is refused."""
     rows = tuple(read_table("lowering")["lowering"])
@@ -187,25 +186,6 @@ def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
     return None
 
 
-def _resolve_steps(written_steps: list[dict[str, Any]], unit: Unit | None, stored: int) -> tuple[Step, ...]:
-    """The steps with their places: a fused step longer than the unit can add is split, the rest goes onto it."""
-    steps: list[Step] = []
-    for written in written_steps:
-        if unit is None or written["do"] not in ("fused", "scaled", "grouped"):
-            steps.append(Step(do=written["do"], to=written.get("to", "")))
-            continue
-        places = range(stored)
-        if "of" in written:
-            chosen = tuple(p for p in places if (p // written["of"]) % 2 == written["take"])
-        else:
-            chosen = tuple(places)
-        length = min(len(chosen), unit.products, written.get("at_most", unit.products))
-        for first in range(0, len(chosen), length):
-            onto: Onto = written["onto"] if first == 0 else "previous"
-            steps.append(Step(do=written["do"], places=chosen[first : first + length], onto=onto, unit=unit))
-    return tuple(steps)
-
-
 def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
     """The machine instructions as text, with the shape and types filled in."""
     shape = instruction.shape
@@ -236,12 +216,16 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
     )
 
 
+def _describe(instruction: Form) -> str:
+    """A form in words, also one that cannot be spelled."""
+    types = ".".join(word for word in (instruction.d, instruction.a, instruction.b, instruction.c) if word)
+    kind = f" kind::{instruction.kind}" if instruction.kind else ""
+    return f"{instruction.op} {instruction.shape} {types}{kind}"
+
+
 def _refusal(instruction: Form, arch: str) -> str:
     """One sentence on what is not known."""
-    types = f"{instruction.d}.{instruction.a}.{instruction.b}.{instruction.c}"
-    name = f"{instruction.op} {instruction.shape} {types}"
-    if instruction.kind:
-        name += f" kind::{instruction.kind}"
+    name = _describe(instruction)
     if instruction.is_sparse:
         reason = "how many products of a sparse floating-point step are added together is measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:

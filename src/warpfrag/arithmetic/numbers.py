@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.formats import FORMATS
 
-Direction = Literal["rn", "rz", "rm", "rp"]
+if TYPE_CHECKING:
+    from warpfrag.arithmetic.rules import Direction
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """A value taken apart: (-1)**negative * significand * 2**(exponent - fraction), or infinity, or NaN.
 
     `exponent` is what the hardware aligns by: that of the leading place, and emin for every subnormal. It is not

@@ -1,23 +1,30 @@
 """The rules, readable: one short function each, on Python integers, which never round or overflow.
 
-`fast` computes the same codes quickly; both are held to the same tests. Where the two differ, this one is right.
+The backends compute the same codes quickly, and are held to the same tests. Where they differ, this one is right.
+Nothing here depends on the floating-point environment: there is no float arithmetic.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warpfrag.arithmetic.numbers import MINUS_ZERO, ONE, PLUS_ZERO, Direction, Number, round_code, unpack
+from warpfrag.arithmetic.numbers import MINUS_ZERO, ONE, PLUS_ZERO, Number, round_code, unpack
+from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule
 from warpfrag.arithmetic.tracing import Term, TraceStep
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warpfrag.arithmetic.lowering import Plan, Step
-    from warpfrag.arithmetic.units import Rounding, Unit
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.protocol import Operands
+    from warpfrag.arithmetic.rules import Direction
+    from warpfrag.arithmetic.units import Rounding
 
 NAN_F32 = 0x7FFFFFFF
 NAN_F16 = 0x7FFF
@@ -25,16 +32,16 @@ NAN_F64 = 0xFFF8000000000000
 QUIET_F64 = 1 << 51
 
 
-def truncated_sum(terms: Sequence[Number], unit: Unit) -> tuple[int, int, tuple[int, ...]]:
-    """Align, cut, add: every term is cut towards zero to a multiple of 2**(common - F); the sum is exact.
+def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, tuple[int, ...]]:
+    """Align, truncate, add: of every term a multiple of 2**(common - F) is kept, towards zero; the sum is exact.
 
     The common exponent is the largest exponent of a term that is not zero, and at least `zero_exponent`. Returns
     the common exponent, the sum and what was kept of each term.
     """
-    common = max([unit.zero_exponent, *(term.exponent for term in terms if term.aligns)])
+    common = max([how.zero_exponent, *(term.exponent for term in terms if term.aligns)])
     kept = []
     for term in terms:
-        shift = term.exponent - term.fraction - (common - unit.fraction_bits)
+        shift = term.exponent - term.fraction - (common - how.fraction_bits)
         magnitude = term.significand << shift if shift >= 0 else term.significand >> -shift
         kept.append(-magnitude if term.negative else magnitude)
     return common, sum(kept), tuple(kept)
@@ -67,7 +74,7 @@ def infinity_code(format_name: str, *, negative: bool) -> int:
 def round_sum(total: int, exponent: int, rounding: Rounding) -> int:
     """The rounding that ends a step; the result is never -0.
 
-    RZ-FP32 cuts to f32 and overflows to infinity; RZ-E8M13 cuts to 13 fraction bits; RNE-FP16 takes the nearest
+    RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 to 13 fraction bits; RNE-FP16 takes the nearest
     f16, ties to even.
     """
     if rounding == "RNE-FP16":
@@ -79,9 +86,9 @@ def round_sum(total: int, exponent: int, rounding: Rounding) -> int:
 
 
 def fused_step(
-    products: Sequence[Number], c: Number, unit: Unit
+    products: Sequence[Number], c: Number, how: AlignedSum
 ) -> tuple[int, int | None, int | None, tuple[int, ...]]:
-    """Truncated fused dot-product-add: products and C in one cut sum, rounded once.
+    """Truncated fused dot-product-add: products and C in one truncated sum, rounded once.
 
     Any NaN, infinity times zero, or infinities of both signs give the one NaN code. Returns the result's code, the
     common exponent, the sum and what was kept of each term (C last); with an infinity or NaN nothing is aligned, and
@@ -91,10 +98,10 @@ def fused_step(
     special = special_sum(terms)
     if special is not None:
         negative = special.negative
-        code = unit.nan if special.is_nan else infinity_code(unit.accumulator, negative=negative)
+        code = how.nan if special.is_nan else infinity_code(how.accumulator, negative=negative)
         return code, None, None, (0,) * len(terms)
-    common, total, kept = truncated_sum(terms, unit)
-    return round_sum(total, common - unit.fraction_bits, unit.rounding), common, total, kept
+    common, total, kept = truncated_sum(terms, how)
+    return round_sum(total, common - how.fraction_bits, how.rounding), common, total, kept
 
 
 def scale_product(product: Number, scale: Number) -> Number:
@@ -208,167 +215,162 @@ def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
     return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
 
 
-class _Output:
-    """One output on its way through a plan; keeps the trace."""
+class OneOutput(NamedTuple):
+    """What one output of one instruction depends on: codes of A's stored elements and of the B elements they meet."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Start with nothing done."""
-        self.plan = plan
-        self.steps: list[TraceStep] = []
+    a: Sequence[int]
+    b: Sequence[int]
+    c: int
+    scale_a: Sequence[int] = ()
+    scale_b: Sequence[int] = ()
 
-    def run(self, a: Sequence[int], b: Sequence[int], c: int, scale_a: Sequence[int], scale_b: Sequence[int]) -> int:
-        """One instruction: codes of A's stored elements, of the B elements they meet, of C and of the scales."""
-        last = self.plan.steps[-1].do  # the step that gives D; those before it may only convert
-        if last == "integer":
-            return self._integer(a, b, c)
-        if last == "popcount":
-            ones, start = count_bits(a, b, self.plan.bitop), int(FORMATS["s32"].decode(c))
-            result = add_integers([ones], start, satfinite=False)
-            terms = (_integer_term("popcount", ones), _integer_term("C", start))
-            self._record(f"C + popcount(A {self.plan.bitop} B)", terms, result, "mod 2**32")
-            return result
-        numbers_a = [unpack(self.plan.operand_a, convert(code, self.plan.a, self.plan.operand_a)) for code in a]
-        numbers_b = [unpack(self.plan.operand_b, convert(code, self.plan.b, self.plan.operand_b)) for code in b]
-        if last == "fma_f64":
-            return self._chain_f64(numbers_a, numbers_b, c)
-        return self._steps(numbers_a, numbers_b, c, scale_a, scale_b)
 
-    def _steps(
-        self,
-        a: Sequence[Number],
-        b: Sequence[Number],
-        c_code: int,
-        scale_a: Sequence[int],
-        scale_b: Sequence[int],
-    ) -> int:
-        """The steps of a plan with a floating-point accumulator, in order."""
-        plan = self.plan
-        c = unpack(plan.c, c_code)
-        c_format = plan.c
-        previous = c_code
-        for step in plan.steps:
-            if step.do == "read_c":
-                c_format = step.to
-                previous = convert(c_code, plan.c, step.to)
-                c = unpack(step.to, previous)
-            elif step.do in ("fused", "scaled", "grouped"):
-                onto = {"c": c, "zero": PLUS_ZERO, "previous": None}[step.onto or "c"]
-                start = unpack(_unit(step).accumulator, previous) if onto is None else onto
-                previous = self._fused(step, a, b, start, scale_a, scale_b)
-            elif step.do == "add_c":
-                part = unpack(plan.d, previous)
-                previous = add_c(c, part, plan.d)
-                self._record("C + previous", (_term("previous", part), _term("C", c)), previous, "RN")
-            elif step.do == "round_d":
-                number = unpack(c_format, previous)
-                previous = convert_f16(number)
-                self._record("previous to f16", (_term("previous", number),), previous, "RN")
-            elif step.do == "chain_f32":
-                previous = chain_f32(a, b, c).code
-                self._record(
-                    "C + fma(a3, b3, fma(a2, b2, fma(a1, b1, fma(a0, b0, 0)))) in f32",
-                    (*_products(a, b), _term("C", c)),
-                    previous,
-                    "RN after each",
-                )
-            elif step.do == "chain_f16":
-                previous = convert_f16(chain_f16(a, b, c))
-                self._record(
-                    "(C + fma(a1, b1, a0 * b0)) + fma(a3, b3, a2 * b2) in f32, then f16",
-                    (*_products(a, b), _term("C", c)),
-                    previous,
-                    "RN after each",
-                )
-        return previous
+Trace = list[TraceStep]
 
-    def _fused(
-        self,
-        step: Step,
-        a: Sequence[Number],
-        b: Sequence[Number],
-        start: Number,
-        scale_a: Sequence[int],
-        scale_b: Sequence[int],
-    ) -> int:
-        """One fused, scaled or grouped step."""
-        unit = _unit(step)
-        products = [multiply(a[place], b[place]) for place in step.places]
-        names = [f"k={place}" for place in step.places]
-        if self.plan.scales:
-            scales = [
-                multiply(unpack(self.plan.scale_type, x), unpack(self.plan.scale_type, y))
-                for x, y in zip(scale_a, scale_b, strict=True)
-            ]
-            block = self.plan.k // len(scales)
-            if step.do == "scaled":
-                products = [
-                    scale_product(product, scales[place // block])
-                    for place, product in zip(step.places, products, strict=True)
-                ]
-            else:
-                names = [f"k={place}..{place + unit.group - 1}" for place in step.places[:: unit.group]]
-                products = [
-                    group_product(products[index : index + unit.group], scales[step.places[index] // block])
-                    for index in range(0, len(products), unit.group)
-                ]
-        code, common, total, kept = fused_step(products, start, unit)
-        start_name = {"c": "C", "zero": "0", "previous": "previous"}[step.onto or "c"]
-        grid = None if common is None else Fraction(2) ** (common - unit.fraction_bits)
+
+def compute(rule: Rule, codes: OneOutput, trace: Trace | None = None) -> int:
+    """One instruction for one output; its steps are added to `trace`, if there is one."""
+    match rule:
+        case Fused():
+            return _fused(rule, codes, trace)
+        case Grouped():
+            return _grouped(rule, codes, trace)
+        case Chain():
+            return _chain(rule, codes, trace)
+        case Fma64():
+            return _fma_chain(rule, codes, trace)
+        case Integer():
+            return _integer(rule, codes, trace)
+        case Popcount():
+            return _popcount(rule, codes, trace)
+    msg = f"no such rule: {rule}"
+    raise TypeError(msg)
+
+
+def _fused(rule: Fused, codes: OneOutput, trace: Trace | None) -> int:
+    """The steps one after the other; then C, where it comes last; then D's format, where it is another."""
+    format_a, format_b = rule.multiplicands
+    a = [_unpack(format_a, convert(code, rule.a, format_a)) for code in codes.a]
+    b = [_unpack(format_b, convert(code, rule.b, format_b)) for code in codes.b]
+    c = unpack(rule.c_read_as, convert(codes.c, rule.c, rule.c_read_as))
+    scale = _scales(rule, codes)
+    accumulator = rule.sum.accumulator
+    start, onto = (PLUS_ZERO, "zero") if rule.adds_c_last else (c, "c")
+    code = 0
+    for places in rule.steps:
+        products = [multiply(a[place], b[place]) for place in places]
+        if scale:
+            block = rule.k // rule.scales
+            products = [scale_product(one, scale[place // block]) for one, place in zip(products, places, strict=True)]
+        name = f"{'scaled' if scale else 'fused'} step of {len(places)} products onto {onto}"
+        code = _aligned_step(rule.sum, name, [f"k={place}" for place in places], products, start, trace)
+        start, onto = unpack(accumulator, code), "previous"
+    if rule.adds_c_last:
+        code = add_c(c, start, rule.d)
+        if trace is not None:
+            terms = (_term("previous", start), _term("C", c))
+            trace.append(_unaligned(rule, "C + previous", terms, code, "RN"))
+    elif rule.d != accumulator:
+        code = convert_f16(start)
+        if trace is not None:
+            trace.append(_unaligned(rule, "previous to f16", (_term("previous", start),), code, "RN"))
+    return code
+
+
+def _grouped(rule: Grouped, codes: OneOutput, trace: Trace | None) -> int:
+    """One step, whose terms are groups of products."""
+    products = [multiply(_unpack(rule.a, x), _unpack(rule.b, y)) for x, y in zip(codes.a, codes.b, strict=True)]
+    scales = _scales(rule, codes)
+    block = rule.k // rule.scales
+    starts = range(0, rule.k, rule.group)
+    groups = [group_product(products[first : first + rule.group], scales[first // block]) for first in starts]
+    names = [f"k={first}..{first + rule.group - 1}" for first in starts]
+    name = f"grouped step of {rule.k} products onto c"
+    return _aligned_step(rule.sum, name, names, groups, unpack(rule.c, codes.c), trace)
+
+
+def _aligned_step(
+    how: AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
+) -> int:
+    """One truncated sum."""
+    code, common, total, kept = fused_step(products, start, how)
+    if trace is not None:
+        start_name = {"c": "C", "zero": "0", "previous": "previous"}[name.rpartition(" ")[2]]
+        grid = None if common is None else Fraction(2) ** (common - how.fraction_bits)
         terms = tuple(
-            _term(name, number, part, grid)
-            for name, number, part in zip([*names, start_name], [*products, start], kept, strict=True)
+            _term(term, number, part, grid)
+            for term, number, part in zip([*names, start_name], [*products, start], kept, strict=True)
         )
-        self.steps.append(
-            TraceStep(
-                rule=f"{step.do} step of {len(step.places)} products onto {step.onto}",
-                terms=terms,
-                common_exponent=common,
-                fraction_bits=None if common is None else unit.fraction_bits,
-                total=total,
-                rounding=unit.rounding,
-                result_format=unit.accumulator,
-                result=code,
-            )
-        )
-        return code
-
-    def _chain_f64(self, a: Sequence[Number], b: Sequence[Number], code: int) -> int:
-        """c = fma(a, b, c) with k ascending."""
-        direction: Direction = self.plan.rounding  # type: ignore[assignment]
-        for place, (x, y) in enumerate(zip(a, b, strict=True)):
-            c = unpack("f64", code)
-            code = fma_f64(x, y, c, direction)
-            terms = (_term(f"k={place}", multiply(x, y)), _term("C", c))
-            self._record("fma(a, b, c)", terms, code, direction.upper())
-        return code
-
-    def _integer(self, a: Sequence[int], b: Sequence[int], c: int) -> int:
-        """The exact sum of integer products and C."""
-        products = [
-            int(FORMATS[self.plan.a].decode(x)) * int(FORMATS[self.plan.b].decode(y)) for x, y in zip(a, b, strict=True)
-        ]
-        start = int(FORMATS["s32"].decode(c))
-        result = add_integers(products, start, satfinite=self.plan.satfinite)
-        terms = (
-            *(_integer_term(f"k={place}", value) for place, value in enumerate(products)),
-            _integer_term("C", start),
-        )
-        self._record("exact sum", terms, result, "clamped once" if self.plan.satfinite else "mod 2**32")
-        return result
-
-    def _record(self, rule: str, terms: tuple[Term, ...], result: int, rounding: str) -> None:
-        """Keep a step that does not align its terms."""
-        self.steps.append(TraceStep(rule, terms, None, None, None, rounding, self.plan.d, result))
+        bits = None if common is None else how.fraction_bits
+        trace.append(TraceStep(name, terms, common, bits, total, how.rounding, how.accumulator, code))
+    return code
 
 
-def _unit(step: Step) -> Unit:
-    """The unit of a step that adds products."""
-    if step.unit is None:
-        msg = f"step {step.do!r} has no unit"
-        raise TypeError(msg)
-    return step.unit
+def _chain(rule: Chain, codes: OneOutput, trace: Trace | None) -> int:
+    """m8n8k4 in software."""
+    a, b = [_unpack(rule.a, code) for code in codes.a], [_unpack(rule.b, code) for code in codes.b]
+    c = unpack("f32", convert(codes.c, rule.c, "f32"))
+    if rule.d == "f32":
+        name = "C + fma(a3, b3, fma(a2, b2, fma(a1, b1, fma(a0, b0, 0)))) in f32"
+        code = chain_f32(a, b, c).code
+    else:
+        name = "(C + fma(a1, b1, a0 * b0)) + fma(a3, b3, a2 * b2) in f32, then f16"
+        code = convert_f16(chain_f16(a, b, c))
+    if trace is not None:
+        terms = (*(_term(f"k={k}", multiply(x, y)) for k, (x, y) in enumerate(zip(a, b, strict=True))), _term("C", c))
+        trace.append(_unaligned(rule, name, terms, code, "RN after each"))
+    return code
 
 
+def _fma_chain(rule: Fma64, codes: OneOutput, trace: Trace | None) -> int:
+    """c = fma(a, b, c) with k ascending."""
+    code = codes.c
+    for k, (a, b) in enumerate(zip(codes.a, codes.b, strict=True)):
+        x, y, c = unpack("f64", a), unpack("f64", b), unpack("f64", code)
+        code = fma_f64(x, y, c, rule.rounding)
+        if trace is not None:
+            terms = (_term(f"k={k}", multiply(x, y)), _term("C", c))
+            trace.append(_unaligned(rule, "fma(a, b, c)", terms, code, rule.rounding.upper()))
+    return code
+
+
+def _integer(rule: Integer, codes: OneOutput, trace: Trace | None) -> int:
+    """The exact sum of integer products and C."""
+    a, b, s32 = FORMATS[rule.a], FORMATS[rule.b], FORMATS["s32"]
+    products = [int(a.decode(x)) * int(b.decode(y)) for x, y in zip(codes.a, codes.b, strict=True)]
+    start = int(s32.decode(codes.c))
+    code = add_integers(products, start, satfinite=rule.clamps)
+    if trace is not None:
+        terms = (*(_integer_term(f"k={k}", value) for k, value in enumerate(products)), _integer_term("C", start))
+        trace.append(_unaligned(rule, "exact sum", terms, code, "clamped once" if rule.clamps else "mod 2**32"))
+    return code
+
+
+def _popcount(rule: Popcount, codes: OneOutput, trace: Trace | None) -> int:
+    """C plus a count of ones."""
+    ones, start = count_bits(codes.a, codes.b, rule.operation), int(FORMATS["s32"].decode(codes.c))
+    code = add_integers([ones], start, satfinite=False)
+    if trace is not None:
+        terms = (_integer_term("popcount", ones), _integer_term("C", start))
+        trace.append(_unaligned(rule, f"C + popcount(A {rule.operation} B)", terms, code, "mod 2**32"))
+    return code
+
+
+def _scales(rule: Rule, codes: OneOutput) -> list[Number]:
+    """The scale factor of each block: that of A's row times that of B's column."""
+    name = rule.scale_format
+    return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
+
+
+_unpack = lru_cache(1 << 12)(unpack)  # few elements are ever new: a row of A meets every column of B
+
+
+def _unaligned(rule: Rule, name: str, terms: tuple[Term, ...], code: int, rounding: str) -> TraceStep:
+    """A step that does not align its terms."""
+    return TraceStep(name, terms, None, None, None, rounding, rule.d, code)
+
+
+@lru_cache(1 << 12)
 def convert(code: int, source: str, target: str) -> int:
     """An exact conversion to a wider format (F2FP of fp8, HADD2.F32 of C); NaN becomes the target's canonical one."""
     if source == target:
@@ -382,7 +384,7 @@ def convert(code: int, source: str, target: str) -> int:
 
 
 def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> Term:
-    """A term of the trace; without a grid nothing is cut."""
+    """A term of the trace; without a grid nothing is lost."""
     if not number.is_finite:
         infinity = -math.inf if number.negative else math.inf
         return Term(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))
@@ -396,13 +398,19 @@ def _integer_term(name: str, value: int) -> Term:
     return Term(name, Fraction(value), None, value, Fraction(0))
 
 
-def _products(a: Sequence[Number], b: Sequence[Number]) -> tuple[Term, ...]:
-    """The products as terms."""
-    return tuple(_term(f"k={place}", multiply(x, y)) for place, (x, y) in enumerate(zip(a, b, strict=True)))
+def chain(rule: Rule, codes: OneOutput, trace: Trace | None = None) -> int:
+    """One output of any multiple of the instruction's K: the D of one instruction is the C of the next."""
+    code = codes.c
+    for index in range(len(codes.a) // rule.stored):
+        stored = slice(index * rule.stored, (index + 1) * rule.stored)
+        scales = slice(index * rule.scales, (index + 1) * rule.scales)
+        part = OneOutput(codes.a[stored], codes.b[stored], code, codes.scale_a[scales], codes.scale_b[scales])
+        code = compute(rule, part, trace)
+    return code
 
 
 def trace(
-    plan: Plan,
+    rule: Rule,
     a: Sequence[int],
     b: Sequence[int],
     c: int,
@@ -413,50 +421,28 @@ def trace(
 ) -> list[TraceStep]:
     """Every step of one output: `a` is a row of A (stored elements), `b` a column of B, all codes.
 
-    K may be a multiple of the instruction's: the D of one instruction is the C of the next. A sparse plan needs
-    `columns`, the logical column of each stored element.
+    A sparse rule needs `columns`, the logical column of each stored element.
     """
-    output = _Output(plan)
     met = [int(b[column]) for column in (range(len(b)) if columns is None else columns)]
-    code = int(c)
-    for index in range(len(b) // plan.k):
-        stored = slice(index * plan.stored, (index + 1) * plan.stored)
-        scales = slice(index * plan.scales, (index + 1) * plan.scales)
-        code = output.run(
-            [int(element) for element in a[stored]],
-            met[stored],
-            code,
-            [int(scale) for scale in scale_a[scales]],
-            [int(scale) for scale in scale_b[scales]],
+    steps: Trace = []
+    row, scales = [int(code) for code in a], [[int(code) for code in scale] for scale in (scale_a, scale_b)]
+    chain(rule, OneOutput(row, met, int(c), *scales), steps)
+    return steps
+
+
+def matmul(rule: Rule, operands: Operands) -> NDArray[Any]:
+    """D's codes, one output at a time."""
+    lists: list[Any] = [None if array is None else array.tolist() for array in operands]
+    a, b, c, columns, scale_a, scale_b = lists
+    out = operands.c.astype(f"uint{max(8, FORMATS[rule.d].bits)}")
+    for tile, i, j in itertools.product(*(range(extent) for extent in out.shape)):
+        met = range(len(b[tile])) if columns is None else columns[tile][i]
+        codes = OneOutput(
+            a[tile][i],
+            [b[tile][k][j] for k in met],
+            c[tile][i][j],
+            () if scale_a is None else scale_a[tile][i],
+            () if scale_b is None else [scales[j] for scales in scale_b[tile]],
         )
-    return output.steps
-
-
-def matmul(
-    plan: Plan,
-    a: Any,  # noqa: ANN401 - arrays of codes, typed in fast
-    b: Any,  # noqa: ANN401
-    c: Any,  # noqa: ANN401
-    *,
-    columns: Any = None,  # noqa: ANN401
-    scale_a: Any = None,  # noqa: ANN401
-    scale_b: Any = None,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
-    """The slow twin of `fast.matmul`: the same arguments, the same codes, one output at a time."""
-    out = c.astype(f"uint{max(8, FORMATS[plan.d].bits)}")
-    for tile in range(c.shape[0]):
-        for i in range(c.shape[1]):
-            row = a[tile, i].tolist()
-            met = None if columns is None else columns[tile, i].tolist()
-            for j in range(c.shape[2]):
-                steps = trace(
-                    plan,
-                    row,
-                    b[tile, :, j].tolist(),
-                    int(c[tile, i, j]),
-                    columns=met,
-                    scale_a=() if scale_a is None else scale_a[tile, i].tolist(),
-                    scale_b=() if scale_b is None else scale_b[tile, :, j].tolist(),
-                )
-                out[tile, i, j] = steps[-1].result
+        out[tile, i, j] = chain(rule, codes)
     return out

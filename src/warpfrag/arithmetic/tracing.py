@@ -55,7 +55,7 @@ class TraceStep:
 
     @property
     def exact_sum(self) -> Fraction | None:
-        """The sum of the terms before anything is cut off; None where the step does not align them."""
+        """The sum of the terms before anything is truncated; None where the step does not align them."""
         if self.common_exponent is None:
             return None
         return sum((term.value for term in self.terms if isinstance(term.value, Fraction)), Fraction(0))

@@ -287,8 +287,8 @@ def _trace(
         options["columns"] = logical_columns(instruction.pattern, fields, ordered=True)[row]
     if "scale_a" in codes:
         options |= {"scale_a": codes["scale_a"][row], "scale_b": codes["scale_b"][:, col]}
-    steps = plan(instruction.form, arithmetic_arch(instruction.form, arch))
-    found = trace(steps, a[row], b[:, col], int(c[row, col]), **options)
+    rule = plan(instruction.form, arithmetic_arch(instruction.form, arch)).rule
+    found = trace(rule, a[row], b[:, col], int(c[row, col]), **options)
     return [_by_column(step, options["columns"]) for step in found] if "columns" in options else found
 
 

@@ -7,40 +7,44 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.compiled import Array, Whole, entry
-from warpfrag.arithmetic.kernels.parameters import IS_F16
+from warpfrag.arithmetic.kernels.constants import IS_F16
+from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, give_environment_back, take_environment
+from warpfrag.arithmetic.kernels.jit import Array, Int, entry
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
 
 LENGTH = 4
 
 
 @entry
-def chain_tiles(
+def chain_block(
     a: Array,
     b: Array,
     c: Array,
-    c_format: Whole,
-    d_format: Whole,
+    c_format: Int,
+    d_format: Int,
     out: Array,
-    first_tile: Whole,
-    last_tile: Whole,
-    first_row: Whole,
-    last_row: Whole,
+    first_tile: Int,
+    last_tile: Int,
+    first_row: Int,
+    last_row: Int,
+    first_column: Int,
+    last_column: Int,
 ) -> None:
-    """Some rows of some tiles; four products per instruction."""
-    depth, width = b.shape[1], b.shape[2]
+    """Some outputs of some tiles; four products per instruction."""
+    depth, width = b.shape[1], last_column - first_column
     b_values = np.empty((depth, width), np.float32)
     a_values = np.empty(depth, np.float32)
     line = np.empty(width, np.float32)
+    caller = take_environment(TO_NEAREST)
     for tile in range(first_tile, last_tile):
         for k in range(depth):
             for j in range(width):
-                b_values[k, j] = read_accumulator(b[tile, k, j], IS_F16)
+                b_values[k, j] = read_accumulator(b[tile, k, first_column + j], IS_F16)
         for i in range(first_row, last_row):
             for k in range(depth):
                 a_values[k] = read_accumulator(a[tile, i, k], IS_F16)
             for j in range(width):
-                line[j] = read_accumulator(c[tile, i, j], c_format)
+                line[j] = read_accumulator(c[tile, i, first_column + j], c_format)
             for k in range(0, depth, LENGTH):
                 a0, a1, a2, a3 = a_values[k], a_values[k + 1], a_values[k + 2], a_values[k + 3]
                 row0, row1, row2, row3 = b_values[k], b_values[k + 1], b_values[k + 2], b_values[k + 3]
@@ -57,4 +61,5 @@ def chain_tiles(
                         total = total + a3 * row3[j]
                         line[j] = line[j] + total
             for j in range(width):
-                out[tile, i, j] = write_accumulator(line[j], d_format)
+                out[tile, i, first_column + j] = write_accumulator(line[j], d_format)
+    give_environment_back(caller)

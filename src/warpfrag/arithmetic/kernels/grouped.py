@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.kernels.compiled import Array, Flag, Real, Whole, entry, inner
+from warpfrag.arithmetic.kernels.constants import ANY_NAN_SCALE
+from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, give_environment_back, take_environment
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.rounding import NAN_F32, truncate_f32
 from warpfrag.arithmetic.kernels.scalar import exponent_of, power_of_two, shifted
@@ -14,62 +17,67 @@ SCALE_FRACTION = 3  # scales come as integers with three fraction bits and an ex
 PRODUCT_FRACTION = 2  # elements come doubled, so that they are integers
 
 
+class Side(NamedTuple):
+    """A's row or B's column of one output: doubled elements, and the significands and exponents of its scales."""
+
+    elements: Array
+    scales: Array
+    exponents: Array
+
+
+class GroupedNumbers(NamedTuple):
+    """A grouped rule."""
+
+    depth: Int
+    group: Int
+    scales: Int
+    fraction_bits: Int
+    zero_exponent: Int
+
+
 @inner
-def has_product(a: Array, b: Array, row: Whole, column: Whole, first: Whole, group: Whole) -> Flag:
+def has_product(a: Array, b: Array, first: Int, group: Int) -> Flag:
     """Whether any product of a group is not zero."""
     for k in range(first, first + group):  # noqa: SIM110 (numba compiles no generators here)
-        if a[row, k] != 0 and b[k, column] != 0:
+        if a[k] != 0 and b[k] != 0:
             return True
     return False
 
 
-@inner
-def grouped_output(
-    a: Array,
-    b: Array,
-    column: Whole,
-    accumulator: Real,
-    row: Whole,
-    scale_a: Array,
-    scale_b: Array,
-    exponent_a: Array,
-    exponent_b: Array,
-    first: Whole,
-    depth: Whole,
-    group: Whole,
-    scales: Whole,
-    keep: Whole,
-    floor: Whole,
-) -> Real:
+@inlined
+def grouped_output(a: Side, b: Side, accumulator: Float, first: Int, rule: GroupedNumbers) -> Float:
     """One instruction for one output, from k = first on."""
-    block = depth // scales
-    common = np.int64(floor)
-    for start in range(first, first + depth, group):
+    block = rule.depth // rule.scales
+    common = np.int64(rule.zero_exponent)
+    nan = np.isnan(accumulator)
+    for start in range(first, first + rule.depth, rule.group):
         scale = start // block
-        exponent = np.int64(exponent_a[row, scale]) + np.int64(exponent_b[scale, column])
-        if exponent >= at.ANY_NAN_SCALE:
-            return np.nan
-        present = scale_a[row, scale] != 0 and scale_b[scale, column] != 0
-        if present and has_product(a, b, row, column, start, group):
+        exponent = np.int64(a.exponents[scale]) + np.int64(b.exponents[scale])
+        nan = nan or exponent >= ANY_NAN_SCALE
+        present = a.scales[scale] != 0 and b.scales[scale] != 0
+        if present and has_product(a.elements, b.elements, start, rule.group):
             common = max(common, exponent)
-    if np.isnan(accumulator) or abs(accumulator) == np.inf:
-        return accumulator
-    if accumulator != 0.0:
-        common = max(common, exponent_of(accumulator, -126))
-    total = np.int64(accumulator * power_of_two(keep - common))
-    for start in range(first, first + depth, group):
-        scale = start // block
-        exact = np.int64(0)
-        for k in range(start, start + group):
-            exact += np.int64(a[row, k]) * np.int64(b[k, column])
-        exact *= np.int64(scale_a[row, scale]) * np.int64(scale_b[scale, column])
-        exponent = np.int64(exponent_a[row, scale]) + np.int64(exponent_b[scale, column])
-        total += shifted(exact, exponent - common + keep - PRODUCT_FRACTION - 2 * SCALE_FRACTION)
-    return truncate_f32(np.float64(total) * power_of_two(common - keep), 23)
+    result = accumulator
+    if nan:
+        result = np.nan
+    elif abs(accumulator) != np.inf:
+        if accumulator != 0.0:
+            common = max(common, exponent_of(accumulator, -126))
+        total = np.int64(accumulator * power_of_two(rule.fraction_bits - common))
+        for start in range(first, first + rule.depth, rule.group):
+            scale = start // block
+            exact = np.int64(0)
+            for k in range(start, start + rule.group):
+                exact += np.int64(a.elements[k]) * np.int64(b.elements[k])
+            exact *= np.int64(a.scales[scale]) * np.int64(b.scales[scale])
+            exponent = np.int64(a.exponents[scale]) + np.int64(b.exponents[scale])
+            total += shifted(exact, exponent - common + rule.fraction_bits - PRODUCT_FRACTION - 2 * SCALE_FRACTION)
+        result = truncate_f32(np.float64(total) * power_of_two(common - rule.fraction_bits), 23)
+    return result
 
 
 @entry
-def grouped_tiles(
+def grouped_block(
     a: Array,
     b: Array,
     c: Array,
@@ -77,41 +85,28 @@ def grouped_tiles(
     scale_b: Array,
     exponent_a: Array,
     exponent_b: Array,
-    depth: Whole,
-    group: Whole,
-    scales: Whole,
-    keep: Whole,
-    floor: Whole,
+    numbers: Array,
     out: Array,
-    first_tile: Whole,
-    last_tile: Whole,
-    first_row: Whole,
-    last_row: Whole,
+    first_tile: Int,
+    last_tile: Int,
+    first_row: Int,
+    last_row: Int,
+    first_column: Int,
+    last_column: Int,
 ) -> None:
-    """Some rows of some tiles; elements doubled, scales as integers and exponents, C and D as f32 codes."""
+    """Some outputs of some tiles; elements doubled, scales as integers and exponents, C and D as f32 codes."""
+    rule = GroupedNumbers(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4])
+    caller = take_environment(TO_NEAREST)
     for tile in range(first_tile, last_tile):
         for i in range(first_row, last_row):
-            for j in range(b.shape[2]):
+            row = Side(a[tile, i], scale_a[tile, i], exponent_a[tile, i])
+            for j in range(first_column, last_column):
+                column = Side(b[tile, :, j], scale_b[tile, :, j], exponent_b[tile, :, j])
                 accumulator = np.float64(f32_of_bits(np.int32(c[tile, i, j])))
-                for first in range(0, a.shape[2], depth):
-                    accumulator = grouped_output(
-                        a[tile],
-                        b[tile],
-                        j,
-                        accumulator,
-                        i,
-                        scale_a[tile],
-                        scale_b[tile],
-                        exponent_a[tile],
-                        exponent_b[tile],
-                        first,
-                        depth,
-                        group,
-                        scales,
-                        keep,
-                        floor,
-                    )
+                for first in range(0, a.shape[2], rule.depth):
+                    accumulator = grouped_output(row, column, accumulator, first, rule)
                 if np.isnan(accumulator):
                     out[tile, i, j] = NAN_F32
                 else:
                     out[tile, i, j] = np.uint32(bits_of_f32(np.float32(accumulator)))
+    give_environment_back(caller)

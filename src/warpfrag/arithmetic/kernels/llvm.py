@@ -1,10 +1,9 @@
-"""What LLVM can do and numba has no word for: bits of floats, counting bits, fused multiply-add, rounding modes."""
+"""What LLVM can do and numba has no word for: bits of floats, counting bits, fused multiply-add."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _typed(function: Callable[..., Any]) -> Any:  # noqa: ANN401 (called by kernels, without the typing context)
+def typed_intrinsic(function: Callable[..., Any]) -> Any:  # noqa: ANN401 (called by kernels, without the typing context)
     """An intrinsic whose arguments mypy does not count: numba adds the first."""
     return intrinsic(function)
 
@@ -31,7 +30,7 @@ def _reinterpret(source: Any, target: Any, llvm_target: ir.Type) -> Any:  # noqa
     return cast
 
 
-@_typed
+@typed_intrinsic
 def fused_multiply_add(_typing_context: Any, _x: Any, _y: Any, _z: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
     """x * y + z in float64, rounded once."""
 
@@ -41,7 +40,7 @@ def fused_multiply_add(_typing_context: Any, _x: Any, _y: Any, _z: Any) -> tuple
     return types.float64(types.float64, types.float64, types.float64), generate
 
 
-@_typed
+@typed_intrinsic
 def count_ones(_typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
     """How many bits of an unsigned integer are set."""
 
@@ -49,29 +48,6 @@ def count_ones(_typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]
         return builder.ctpop(arguments[0])
 
     return word(word), generate
-
-
-TOWARDS_ZERO = np.int32(0)
-TO_NEAREST = np.int32(1)
-
-
-@_typed
-def set_rounding(_typing_context: Any, _mode: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
-    """Make float operations of this thread round as told, from here on.
-
-    LLVM takes float operations to be the same everywhere, and may move them across this. The fences, which are no
-    machine code, hold loads and stores in place; so what lies between two of these must depend on a load there, and
-    be stored there.
-    """
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
-        signature = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
-        builder.fence("seq_cst", targetscope="singlethread")
-        builder.call(builder.module.declare_intrinsic("llvm.set.rounding", (), signature), arguments)
-        builder.fence("seq_cst", targetscope="singlethread")
-        return context.get_dummy_value()
-
-    return types.void(types.int32), generate
 
 
 bits_of_f32 = _reinterpret(types.float32, types.int32, ir.IntType(32))

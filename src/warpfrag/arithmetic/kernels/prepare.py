@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels import parameters as at
-from warpfrag.arithmetic.kernels.compiled import Array, Real, Whole, entry, inner, woven
+from warpfrag.arithmetic.kernels.constants import NAN_SCALE, Constants, Encoding
+from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.scalar import power_of_two
 
@@ -31,8 +31,36 @@ NUDGE = 1.0 + 2.0**-30  # factor on the elements of B: `strip` says what for
 TINY = 2.0**-500  # stands for a 0 of B: far below any grid, but above 0 as its sign bit says
 
 
-class Ready(NamedTuple):
-    """A or B in the order of adding: two arrays with a number per element, two with one per group."""
+class Source(NamedTuple):
+    """A product as it came: codes, which elements meet in which order, and scale factors.
+
+    `order` lists A's elements in the order of adding, `b_order` B's rows; b_places[row] is where a row of B is in it.
+    `rows` is empty for a dense A; else rows[i, p] is the row of B that element `order[p]` of A's row i meets. Scale
+    factors are exponents, and empty where there are none.
+    """
+
+    a: Array
+    b: Array
+    order: Array
+    b_order: Array
+    b_places: Array
+    rows: Array
+    scale_a: Array
+    scale_b: Array
+
+
+class PreparedA(NamedTuple):
+    """A in the order of adding: per element [row, index], and per group [row, step]."""
+
+    values: Array
+    relatives: Array
+    largest: Array
+    negative: Array
+    nonzero: Array
+
+
+class PreparedB(NamedTuple):
+    """B in the order of adding, flat: per element at (block * rows + row) * BLOCK + column, and per group alike."""
 
     values: Array
     relatives: Array
@@ -40,30 +68,45 @@ class Ready(NamedTuple):
     negative: Array
 
 
+class Decoder(NamedTuple):
+    """An encoding in the width of the vector code."""
+
+    fraction: Int
+    bias: Int
+    unused: Int
+    sign_place: Int
+    special_from: Int
+
+
 @inner
-def decode(
-    code: Whole,
-    fraction: Whole,
-    bias: Whole,
-    unused: Whole,
-    sign_place: Whole,
-    special_from: Whole,
-) -> tuple[Real, Whole]:
+def decoder(encoding: Encoding) -> Decoder:
+    """For elements of that encoding."""
+    return Decoder(
+        np.int32(encoding.fraction),
+        np.int32(encoding.bias),
+        np.int32(encoding.unused),
+        np.int32(encoding.sign_place),
+        np.int32(encoding.special_from),
+    )
+
+
+@inner
+def decode(code: Int, by: Decoder) -> tuple[Float, Int]:
     """The value and its exponent; what is infinite or NaN reads as 0, with an exponent of its own.
 
     No branches, so that a loop over it becomes vector code.
     """
     bits = np.int32(code)
-    magnitude = np.int32(np.int32(bits & np.int32(np.int32(np.int32(1) << sign_place) - np.int32(1))) >> unused)
-    special = magnitude >= special_from
+    magnitude = np.int32(np.int32(bits & np.int32(np.int32(np.int32(1) << by.sign_place) - np.int32(1))) >> by.unused)
+    special = magnitude >= by.special_from
     magnitude = np.int32(0) if special else magnitude
-    field = np.int32(magnitude >> fraction)
-    hidden = np.int32(np.int32(1) << fraction)
+    field = np.int32(magnitude >> by.fraction)
+    hidden = np.int32(np.int32(1) << by.fraction)
     significand = np.int32(magnitude & np.int32(hidden - np.int32(1)))
     significand = np.int32(significand | hidden) if field > np.int32(0) else significand
-    exponent = np.int32(max(field, np.int32(1)) - bias)
-    sign = np.int32(np.int32(np.int32(bits >> sign_place) & np.int32(1)) << np.int32(31))
-    unit = f32_of_bits(np.int32(np.int32(np.int32(127) - fraction) << np.int32(23)))
+    exponent = np.int32(max(field, np.int32(1)) - by.bias)
+    sign = np.int32(np.int32(np.int32(bits >> by.sign_place) & np.int32(1)) << np.int32(31))
+    unit = f32_of_bits(np.int32(np.int32(np.int32(127) - by.fraction) << np.int32(23)))
     power = f32_of_bits(np.int32(np.int32(exponent + np.int32(127)) << np.int32(23)))
     value = f32_of_bits(np.int32(bits_of_f32(np.float32(significand) * unit * power) | sign))
     exponent = ZERO if significand == np.int32(0) else exponent
@@ -71,31 +114,42 @@ def decode(
 
 
 @inner
-def relate(exponent: Whole, largest: Whole) -> Whole:
+def relate(exponent: Int, largest: Int) -> Int:
     """The exponent of an element relative to the largest of its group."""
     relative = max(np.int32(np.int32(exponent - largest) + np.int32(NEAREST)), np.int32(0))
     return np.int8(np.int32(NOTHING) if exponent == ZERO else relative)
 
 
 @inner
-def scaled_exponent(largest: Whole, scale_exponent: Whole) -> Whole:
+def scaled_exponent(largest: Int, scale_exponent: Int) -> Int:
     """The largest exponent of a group after scaling."""
     scaled = largest if largest == ZERO else np.int32(largest + scale_exponent)
-    return SPECIAL if scale_exponent >= at.NAN_SCALE else scaled
+    return SPECIAL if scale_exponent >= NAN_SCALE else scaled
 
 
-@entry
+class RowScratch(NamedTuple):
+    """Room for one row of A: codes, the bit of each element, values, exponents."""
+
+    codes: Array
+    bits: Array
+    values: Array
+    exponents: Array
+
+
+@inner
+def row_scratch(elements: Int) -> RowScratch:
+    """For rows of so many elements."""
+    return RowScratch(
+        np.empty(elements, np.uint32),
+        np.empty(elements, np.uint32),
+        np.empty(elements, np.float32),
+        np.empty(elements, np.int32),
+    )
+
+
+@inlined
 def prepare_a(
-    codes: Array,
-    order: Array,
-    rows: Array,
-    b_places: Array,
-    scale: Array,
-    numbers: Array,
-    ready: Ready,
-    nonzero: Array,
-    first_row: Whole,
-    last_row: Whole,
+    source: Source, constants: Constants, ready: PreparedA, scratch: RowScratch, first: Int, last: Int
 ) -> None:
     """Rows of A.
 
@@ -103,134 +157,137 @@ def prepare_a(
     one that of row `rows[row, index]` of B; no two elements of a step meet the same, and all meet the step's group.
     nonzero[row, step] has the bits of the elements that are not 0.
     """
-    fraction = np.int32(numbers[at.FORMAT_A + at.FRACTION])
-    bias = np.int32(numbers[at.FORMAT_A + at.BIAS])
-    unused = np.int32(numbers[at.FORMAT_A + at.UNUSED])
-    sign_place = np.int32(numbers[at.FORMAT_A + at.SIGN_PLACE])
-    special_from = np.int32(numbers[at.FORMAT_A + at.SPECIAL_FROM])
-    length = np.uintp(numbers[at.PRODUCTS])
-    stored = np.uintp(order.size)
-    row_codes = np.empty(order.size, np.uint32)
-    bits = np.empty(order.size, np.uint32)
+    by = decoder(constants.a)
+    length = np.uintp(constants.products)
+    stored = np.uintp(source.order.size)
+    codes, bits, values, exponents = scratch
     for index in range(stored):
         bits[index] = np.uint32(index % length)
-    row_values = np.empty(order.size, np.float32)
-    exponents = np.empty(order.size, np.int32)
-    for row in range(first_row, last_row):
+    for row in range(first, last):
         for index in range(stored):  # apart, for this is no vector code and what follows is
-            row_codes[index] = codes[row, order[index]]
-        if rows.shape[0] > 0:
+            codes[index] = source.a[row, source.order[index]]
+        if source.rows.shape[0] > 0:
             for index in range(stored):
-                bits[index] = np.uint32(b_places[rows[row, index]]) % np.uint32(2 * length)
+                bits[index] = np.uint32(source.b_places[source.rows[row, index]]) % np.uint32(2 * length)
         for index in range(stored):
-            value, exponent = decode(row_codes[index], fraction, bias, unused, sign_place, special_from)
-            row_values[index] = value
+            value, exponent = decode(codes[index], by)
+            values[index] = value
             ready.values[row, index] = np.float64(value)
             exponents[index] = exponent
         for step in range(ready.largest.shape[1]):
-            first = np.uintp(step) * length
+            start = np.uintp(step) * length
             top = ZERO
             below = present = np.uint32(0)
-            for index in range(first, first + length):
+            for index in range(start, start + length):
                 top = max(top, exponents[index])
-                below |= np.uint32(row_values[index] < np.float32(0.0)) << bits[index]
-                present |= np.uint32(row_values[index] != np.float32(0.0)) << bits[index]
-            for index in range(first, first + length):
+                below |= np.uint32(values[index] < np.float32(0.0)) << bits[index]
+                present |= np.uint32(values[index] != np.float32(0.0)) << bits[index]
+            for index in range(start, start + length):
                 ready.relatives[row, index] = relate(exponents[index], top)
-            if scale.size > 0:
-                scale_exponent = scale[row, step // numbers[at.STEPS]]
+            if source.scale_a.size > 0:
+                scale_exponent = source.scale_a[row, step // constants.steps]
                 top = scaled_exponent(top, scale_exponent)
-                for index in range(first, first + length):
+                for index in range(start, start + length):
                     ready.values[row, index] *= power_of_two(scale_exponent)
             ready.largest[row, step] = top
             ready.negative[row, step] = below
-            nonzero[row, step] = present
+            ready.nonzero[row, step] = present
 
 
-@woven
-def scale_group(
-    scale: Array,
-    instruction: Whole,
-    ready: Ready,
-    at_rows: Whole,
-    group: Whole,
-    at_group: Whole,
-    start: Whole,
-    width: Whole,
-) -> None:
+class GroupScratch(NamedTuple):
+    """Room for one group of B: a line of values, and all exponents."""
+
+    line: Array
+    exponents: Array
+
+
+@inner
+def group_scratch(rows: Int) -> GroupScratch:
+    """For groups of so many rows."""
+    return GroupScratch(np.empty(BLOCK, np.float32), np.empty(rows * BLOCK, np.int32))
+
+
+class Group(NamedTuple):
+    """Where one group of B is: in which block of columns, how wide, and in the prepared arrays."""
+
+    start: Int  # first column
+    width: Int
+    padded: Int  # columns with those past N, up to a multiple of 8
+    rows: Int
+    at_rows: Int
+    at_group: Int
+
+
+@inlined
+def scale_group(scale: Array, instruction: Int, ready: PreparedB, group: Group) -> None:
     """Multiply a group by its scale factors."""
-    for column in range(width):
-        scale_exponent = scale[instruction, start + column]
-        ready.largest[at_group + column] = scaled_exponent(ready.largest[at_group + column], scale_exponent)
-    for index in range(group):
-        at_row = at_rows + np.uintp(index) * np.uintp(BLOCK)
-        for column in range(width):
-            ready.values[at_row + column] *= power_of_two(scale[instruction, start + column])
+    for column in range(group.width):
+        scale_exponent = scale[instruction, group.start + column]
+        at = group.at_group + column
+        ready.largest[at] = scaled_exponent(ready.largest[at], scale_exponent)
+    for index in range(group.rows):
+        at_row = group.at_rows + np.uintp(index) * np.uintp(BLOCK)
+        for column in range(group.width):
+            ready.values[at_row + column] *= power_of_two(scale[instruction, group.start + column])
 
 
-@entry
-def prepare_b(
-    codes: Array,
-    order: Array,
-    steps: Whole,
-    scale: Array,
-    numbers: Array,
-    ready: Ready,
-    first_block: Whole,
-    last_block: Whole,
+@inlined
+def prepare_group(
+    codes: Array, order: Array, by: Decoder, ready: PreparedB, scratch: GroupScratch, group: Group
 ) -> None:
-    """Rows `order` of B, block after block; columns past N, up to a multiple of 8, are zeros.
-
-    The results are flat: of `values` and `relatives` element (block, row, column) is at (block * rows + row) * BLOCK
-    + column; the others have one row per group instead.
-    """
-    fraction = np.int32(numbers[at.FORMAT_B + at.FRACTION])
-    bias = np.int32(numbers[at.FORMAT_B + at.BIAS])
-    unused = np.int32(numbers[at.FORMAT_B + at.UNUSED])
-    sign_place = np.int32(numbers[at.FORMAT_B + at.SIGN_PLACE])
-    special_from = np.int32(numbers[at.FORMAT_B + at.SPECIAL_FROM])
-    rows = order.size
-    group = rows // steps
+    """Rows `order` of B, for the columns of a group; those past N are zeros."""
+    line, exponents = scratch
     wide = np.uintp(BLOCK)
-    exponents = np.empty(group * BLOCK, np.int32)
-    line = np.empty(BLOCK, np.float32)
-    for block in range(first_block, last_block):
-        start = np.uintp(block * BLOCK)
-        width = np.uintp(min(BLOCK, codes.shape[1] - block * BLOCK))
-        padded = np.uintp((np.int64(width) + 7) & -8)
-        for first in range(0, rows, group):
-            at_rows = np.uintp(block * rows + first) * wide
-            at_group = np.uintp((block * steps + first // group) * BLOCK)
-            for column in range(padded):
-                ready.largest[at_group + column] = ZERO if column < width else np.int32(0)
-                ready.negative[at_group + column] = np.uint32(0)
-            for index in range(group):
-                at_row = at_rows + np.uintp(index) * wide
-                at_line = np.uintp(index) * wide
-                k = order[first + index]
-                for column in range(width):
-                    code = codes[k, start + column]
-                    value, exponent = decode(code, fraction, bias, unused, sign_place, special_from)
-                    line[column] = value
-                    exponents[at_line + column] = exponent
-                bit = np.uint32(index)
-                for column in range(width):
-                    value = line[column]
-                    ready.values[at_row + column] = np.float64(value) * NUDGE if value != np.float32(0.0) else TINY
-                    ready.largest[at_group + column] = max(
-                        ready.largest[at_group + column], exponents[at_line + column]
-                    )
-                    ready.negative[at_group + column] |= np.uint32(value < np.float32(0.0)) << bit
-            for index in range(group):
-                at_row = at_rows + np.uintp(index) * wide
-                at_line = np.uintp(index) * wide
-                for column in range(width):
-                    ready.relatives[at_row + column] = relate(
-                        exponents[at_line + column], ready.largest[at_group + column]
-                    )
-                for column in range(width, padded):
-                    ready.values[at_row + column] = 0.0
-                    ready.relatives[at_row + column] = np.int8(NEAREST)
-            if scale.size > 0:
-                instruction = first // group // numbers[at.STEPS]
-                scale_group(scale, instruction, ready, at_rows, group, at_group, start, width)
+    for column in range(group.padded):
+        ready.largest[group.at_group + column] = ZERO if column < group.width else np.int32(0)
+        ready.negative[group.at_group + column] = np.uint32(0)
+    for index in range(group.rows):
+        at_row = group.at_rows + np.uintp(index) * wide
+        at_line = np.uintp(index) * wide
+        k = order[index]
+        for column in range(group.width):
+            value, exponent = decode(codes[k, group.start + column], by)
+            line[column] = value
+            exponents[at_line + column] = exponent
+        bit = np.uint32(index)
+        for column in range(group.width):
+            value = line[column]
+            at = group.at_group + column
+            ready.values[at_row + column] = np.float64(value) * NUDGE if value != np.float32(0.0) else TINY
+            ready.largest[at] = max(ready.largest[at], exponents[at_line + column])
+            ready.negative[at] |= np.uint32(value < np.float32(0.0)) << bit
+    for index in range(group.rows):
+        at_row = group.at_rows + np.uintp(index) * wide
+        at_line = np.uintp(index) * wide
+        for column in range(group.width):
+            largest = ready.largest[group.at_group + column]
+            ready.relatives[at_row + column] = relate(exponents[at_line + column], largest)
+        for column in range(group.width, group.padded):
+            ready.values[at_row + column] = 0.0
+            ready.relatives[at_row + column] = np.int8(NEAREST)
+
+
+@inlined
+def prepare_b(
+    source: Source, constants: Constants, ready: PreparedB, scratch: GroupScratch, first: Int, last: Int
+) -> None:
+    """Blocks of columns of B, group after group."""
+    by = decoder(constants.b)
+    steps = source.order.size // constants.products
+    rows = source.b_order.size
+    group_rows = rows // steps
+    for block in range(first, last):
+        width = min(BLOCK, source.b.shape[1] - block * BLOCK)
+        for step in range(steps):
+            group = Group(
+                np.uintp(block * BLOCK),
+                np.uintp(width),
+                np.uintp((width + 7) & -8),
+                group_rows,
+                np.uintp(block * rows + step * group_rows) * np.uintp(BLOCK),
+                np.uintp((block * steps + step) * BLOCK),
+            )
+            order = source.b_order[step * group_rows : (step + 1) * group_rows]
+            prepare_group(source.b, order, by, ready, scratch, group)
+            if source.scale_b.size > 0:
+                scale_group(source.scale_b, step // constants.steps, ready, group)

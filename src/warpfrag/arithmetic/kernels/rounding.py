@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.compiled import Real, Whole, inner
+from warpfrag.arithmetic.kernels.constants import IS_F16, TO_E8M13_RZ, TO_F16_RN
+from warpfrag.arithmetic.kernels.jit import Float, Int, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, bits_of_f64, f32_of_bits, f64_of_bits
-from warpfrag.arithmetic.kernels.parameters import IS_F16, TO_E8M13_RZ, TO_F16_RN
 
 NAN_F32 = np.uint32(0x7FFFFFFF)
 NAN_F16 = np.uint32(0x7FFF)
@@ -16,7 +16,7 @@ SMALLEST_NORMAL_F32 = 2.0**-126
 
 
 @inner
-def round_f16(exact: Real) -> Real:
+def round_f16(exact: Float) -> Float:
     """The nearest f16 value, ties to even, as float64; anything from 65520 on is an infinity; zeros keep their sign.
 
     Adding and taking away 1.5 * 2**52 ulps of the target makes float64 itself do the rounding.
@@ -35,20 +35,20 @@ def round_f16(exact: Real) -> Real:
 
 
 @inner
-def truncate_f32(exact: Real, fraction: Whole) -> Real:
-    """Cut to `fraction` bits after the leading one, or to the subnormal grid, towards zero; 2**128 is an infinity."""
+def truncate_f32(exact: Float, fraction: Int) -> Float:
+    """Truncate to `fraction` bits after the leading one, or to the subnormal grid; 2**128 is an infinity."""
     if abs(exact) < SMALLEST_NORMAL_F32:
         grid = f64_of_bits(np.int64((126 + fraction + 1023) << 52))
-        cut = np.float64(np.int64(exact * grid)) / grid
+        kept = np.float64(np.int64(exact * grid)) / grid
     else:
-        cut = f64_of_bits(bits_of_f64(exact) & np.int64(-(1 << (52 - fraction))))
-    if abs(cut) >= OVERFLOW_F32:
-        return np.inf if cut > 0 else -np.inf
-    return cut + 0.0
+        kept = f64_of_bits(bits_of_f64(exact) & np.int64(-(1 << (52 - fraction))))
+    if abs(kept) >= OVERFLOW_F32:
+        return np.inf if kept > 0 else -np.inf
+    return kept + 0.0
 
 
 @inner
-def round_step(exact: Real, rounding: Whole) -> Real:
+def round_step(exact: Float, rounding: Int) -> Float:
     """The rounding that ends a step."""
     if rounding == TO_F16_RN:
         return round_f16(exact) + 0.0
@@ -56,7 +56,7 @@ def round_step(exact: Real, rounding: Whole) -> Real:
 
 
 @inner
-def read_accumulator(code: Whole, accumulator: Whole) -> Real:
+def read_accumulator(code: Int, accumulator: Int) -> Float:
     """The value of an f32 or f16 code, as float32, which holds both exactly."""
     if accumulator != IS_F16:
         return f32_of_bits(np.int32(code))
@@ -71,7 +71,7 @@ def read_accumulator(code: Whole, accumulator: Whole) -> Real:
 
 
 @inner
-def write_accumulator(value: Real, accumulator: Whole) -> Whole:
+def write_accumulator(value: Float, accumulator: Int) -> Int:
     """The f32 or f16 code of a value, rounded to nearest where f16 cannot hold it; every NaN is the canonical one."""
     if np.isnan(value):
         return NAN_F16 if accumulator == IS_F16 else NAN_F32

@@ -2,31 +2,43 @@
 
 1. The largest exponent of the products: a maximum over int8 sums (`largest_of_four`).
 2. With C's exponent, the common grid, and a float64 whose last place is that grid (`start_sums`).
-3. Products added to it, then C, with the rounding mode towards zero (`add_four`, `whole_sum`).
+3. Products added to it, then C, with the rounding mode towards zero (`add_four`, `exact_sum`).
 4. The exact sum, rounded once (`round_to_f32`, `round_to_f16`).
 
-Why a float64 sum cuts each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53 of
-them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards zero
-for a product above zero. For one below zero it is one grid too far, except where the product lies on the grid. There
-is no exception once every element of B, and C, is larger by 2**-30 of itself (`prepare.NUDGE`): a product has at most
-22 bits and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not has
-still not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids
+Why a float64 sum truncates each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53
+of them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards
+zero for a product above zero. For one below zero it is one grid too far, except where the product lies on the grid.
+There is no exception once every element of B, and C, is larger by 2**-30 of itself (`prepare.NUDGE`): a product has at
+most 22 bits and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not
+has still not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids
 higher: `start_sums` counts them by their signs. A 0 of A has no sign; a 0 of B is made so small a number above zero
 (`prepare.TINY`) that its products are counted like any other.
 
+An example, with grids of 1 (common exponent 25, 25 fraction bits). Products 5.75, -2.25 and -3, C = 4: truncated they
+are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 starts at 1.5 * 2**52 + 2. Let S be
+1.5 * 2**52; B was made larger by 2**-30 of itself, so the products are a little further from zero.
+
+    S + 2                        the sum starts two grids higher
+    + 5.7500000054  =  S + 7     S + 7.75... is not a float64: rounded towards zero, which is down
+    - 2.2500000021  =  S + 4     S + 4.74... down: one grid too far, as for every product below zero
+    - 3.0000000028  =  S + 0     S + 0.99... down: too far as well, because the product no longer lies on the grid
+    + 4.0000000037  =  S + 4     C
+    - S             =  4         exact, and right: the two grids too far are the two at the start
+
 A row is *odd* if it has an output that all this does not cover; `fused` does those again.
 
-`strip` is the first row of the strip. Its rows lie BLOCK apart in `tops` and `sums`. Indices are unsigned because a
-signed one might count from the end, which is no vector code.
+The rows of a strip lie BLOCK apart in the arrays of `Scratch`. Indices are unsigned because a signed one might count
+from the end, which is no vector code.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.compiled import Array, Real, Whole, inner, woven
+from warpfrag.arithmetic.kernels.constants import IS_F16, TO_E8M13_RZ, Constants
+from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import (
     bits_of_f32,
     bits_of_f64,
@@ -35,13 +47,13 @@ from warpfrag.arithmetic.kernels.llvm import (
     f64_of_bits,
     fused_multiply_add,
 )
-from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, NUDGE, Ready
+from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, NUDGE, PreparedA, PreparedB
 from warpfrag.arithmetic.kernels.rounding import OVERFLOW_F16
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Four: TypeAlias = "tuple[Real, Real, Real, Real]"
+Four: TypeAlias = "tuple[Float, Float, Float, Float]"
 
 STRIP = 4  # rows of A that pass together: an element of B once loaded meets them all
 TOP = 2 * NEAREST  # the sum of two relative exponents that are the largest of their groups
@@ -57,32 +69,80 @@ WIDE3 = np.uintp(3 * BLOCK)
 WIDE4 = np.uintp(4 * BLOCK)
 
 
+class Strip(NamedTuple):
+    """One step of some rows of A and a block of columns of B."""
+
+    first_row: Int
+    rows: Int  # of the strip that exist
+    step: Int
+    first: Int  # element of A's rows, in the order of adding
+    last: Int
+    at_first: Int  # B's line for that element
+    at_group: Int  # B's group of this step
+    width: Int
+
+
+class Held(NamedTuple):
+    """What the outputs of a strip hold: C at first, then the result of each step. C is never -0."""
+
+    values: Array
+    at_line: Int
+    next_line: Int
+
+
+class Scratch(NamedTuple):
+    """Room for one strip: largest sums of exponents, odd rows, what odd rows held, sums as words and as constants."""
+
+    tops: Array
+    odd: Array
+    before: Array
+    words: Array
+    sums: Array
+    lines: Array  # of a sparse A: where the line of B is that each element meets
+    from_zero: Array  # held, where C is added last
+
+
 @inner
-def four_of(matrix: Array, row: Whole, column: Whole) -> Four:
+def strip_scratch(products: Int) -> Scratch:
+    """For steps of so many products."""
+    words = np.empty(2 * STRIP * BLOCK, np.int32)
+    return Scratch(
+        np.empty(STRIP * BLOCK, np.int8),
+        np.empty(STRIP, np.int8),
+        np.empty(STRIP * BLOCK, np.float32),
+        words,
+        words.view(np.float64),
+        np.empty((STRIP, products), np.uintp),
+        np.empty(STRIP * BLOCK, np.float32),
+    )
+
+
+@inner
+def four_of(matrix: Array, row: Int, column: Int) -> Four:
     """Four neighbours in a row."""
     return matrix[row, column], matrix[row, column + 1], matrix[row, column + 2], matrix[row, column + 3]
 
 
 @inner
-def four_below(lines: Array, place: Whole) -> Four:
+def four_below(lines: Array, place: Int) -> Four:
     """Four neighbours in a column of B."""
     return lines[place], lines[place + WIDE], lines[place + WIDE2], lines[place + WIDE3]
 
 
 @inner
-def four_at(lines: Array, starts: Four, j: Whole) -> Four:
+def four_at(lines: Array, starts: Four, j: Int) -> Four:
     """Element j of four lines of B."""
     return lines[starts[0] + j], lines[starts[1] + j], lines[starts[2] + j], lines[starts[3] + j]
 
 
 @inner
-def largest_of_four(top: Whole, a: Four, b: Four) -> Whole:
+def largest_of_four(top: Int, a: Four, b: Four) -> Int:
     """The largest of `top` and four sums."""
     return max(top, np.int8(a[0] + b[0]), np.int8(a[1] + b[1]), np.int8(a[2] + b[2]), np.int8(a[3] + b[3]))
 
 
 @inner
-def add_four(total: Real, a: Four, b: Four) -> Real:
+def add_four(total: Float, a: Four, b: Four) -> Float:
     """total + four products."""
     total = fused_multiply_add(a[0], b[0], total)
     total = fused_multiply_add(a[1], b[1], total)
@@ -90,26 +150,17 @@ def add_four(total: Real, a: Four, b: Four) -> Real:
     return fused_multiply_add(a[3], b[3], total)
 
 
-@woven
-def over_strip(
-    fold: Callable[..., Any],
-    folded: Array,
-    a: Array,
-    strip: Whole,
-    first: Whole,
-    last: Whole,
-    b: Array,
-    base: Whole,
-    width: Whole,
-) -> None:
-    """Fold the pairs a[k], b[k, j] of each row into folded[j]; B's line for k = first is at `base`.
+@inlined
+def over_strip(fold: Callable[..., Any], folded: Array, a: Array, b: Array, strip: Strip) -> None:
+    """Fold the pairs a[k], b[k, j] of each row into folded[j].
 
     `fold` takes four k at a time: `largest_of_four` or `add_four`.
     """
-    for k in range(first, last, 4):
-        a0, a1 = four_of(a, strip, k), four_of(a, strip + 1, k)
-        a2, a3 = four_of(a, strip + 2, k), four_of(a, strip + 3, k)
-        for j in range(width):
+    row, base = strip.first_row, strip.at_first
+    for k in range(strip.first, strip.last, 4):
+        a0, a1 = four_of(a, row, k), four_of(a, row + 1, k)
+        a2, a3 = four_of(a, row + 2, k), four_of(a, row + 3, k)
+        for j in range(strip.width):
             four = four_below(b, base + j)
             folded[j] = fold(folded[j], a0, four)
             folded[j + WIDE] = fold(folded[j + WIDE], a1, four)
@@ -118,143 +169,124 @@ def over_strip(
         base += WIDE4
 
 
-@woven
-def over_sparse_strip(
-    fold: Callable[..., Any],
-    folded: Array,
-    a: Array,
-    strip: Whole,
-    first: Whole,
-    last: Whole,
-    b: Array,
-    lines: Array,
-    rows: Whole,
-    width: Whole,
-) -> None:
+@inlined
+def over_sparse_strip(fold: Callable[..., Any], folded: Array, a: Array, b: Array, lines: Array, strip: Strip) -> None:
     """The same for some rows of a sparse A, each of whose elements meets a line of B of its own."""
-    for row in range(rows):
+    for row in range(strip.rows):
         own = np.uintp(row) * WIDE
-        for k in range(first, last, 4):
-            four = four_of(a, strip + row, k)
-            starts = four_of(lines, row, k - first)
-            for j in range(width):
+        for k in range(strip.first, strip.last, 4):
+            four = four_of(a, strip.first_row + row, k)
+            starts = four_of(lines, row, k - strip.first)
+            for j in range(strip.width):
                 folded[own + j] = fold(folded[own + j], four, four_at(b, starts, j))
 
 
-@woven
-def mark_far(odd: Array, rows: Whole, tops: Array, width: Whole) -> None:
+@inlined
+def mark_far(scratch: Scratch, strip: Strip) -> None:
     """Mark rows odd in which any largest sum cannot be relied on, or says that there is no product but 0."""
-    for row in range(rows):
+    for row in range(strip.rows):
         own = np.uintp(row) * WIDE
         deepest = np.int8(TOP)
-        for j in range(width):
-            deepest = min(deepest, tops[own + j])
-        odd[row] = np.int8(deepest <= FAR)
+        for j in range(strip.width):
+            deepest = min(deepest, scratch.tops[own + j])
+        scratch.odd[row] = np.int8(deepest <= FAR)
 
 
 @inner
-def biased_exponent(value: Real) -> Whole:
+def biased_exponent(value: Float) -> Int:
     """The exponent of an f32 as it is stored."""
     return np.int32(np.int32(bits_of_f32(value) >> np.int32(23)) & np.int32(255))
 
 
-@woven
-def start_sums(
-    words: Array,
-    odd: Array,
-    rows: Whole,
-    a: Ready,
-    a_nonzero: Array,
-    strip: Whole,
-    step: Whole,
-    b: Ready,
-    at_group: Whole,
-    tops: Array,
-    held: Array,
-    at_line: Whole,
-    next_line: Whole,
-    least: Whole,
-    floor: Whole,
-    keep: Whole,
-    width: Whole,
-) -> None:
-    """For each output the float64 that its sum starts from, as two words, the lower one first. C is never -0.
+@inlined
+def start_sums(scratch: Scratch, a: PreparedA, b: PreparedB, held: Held, constants: Constants, strip: Strip) -> None:
+    """For each output the float64 that its sum starts from, as two words, the lower one first.
 
     A row becomes odd if any output has a common exponent out of range, as it is with any infinity or NaN.
     """
-    narrow = least > -127 or floor > LEAST_COMMON  # a floor further down is never reached here
+    # An f32 is read with its own exponent, an f16 with at least that of its subnormals.
+    least = constants.c_emin if constants.c_format == IS_F16 and constants.c_emin > -126 else -127
+    narrow = least > -127 or constants.zero_exponent > LEAST_COMMON  # a floor further down is never reached here
     lowest = np.int32(least + 127)
-    zero_exponent = np.int32(floor + 127)
-    to_upper = np.int32(np.int32(np.int32(1023 - 127 + 52) - np.int32(keep)) << np.int32(20)) | HALF
+    zero_exponent = np.int32(constants.zero_exponent + 127)
+    to_upper = np.int32(np.int32(np.int32(1023 - 127 + 52) - np.int32(constants.fraction_bits)) << np.int32(20)) | HALF
     origin = np.int32(LEAST_COMMON + np.int32(127))
-    for row in range(rows):
-        i = strip + row
+    for row in range(strip.rows):
+        i = strip.first_row + row
         own = np.uintp(row) * WIDE
-        at_row = at_line + np.uintp(row) * next_line
-        pair_offset = np.int32(a.largest[i, step] + 127 - TOP)  # exponents are biased as in f32 from here on
-        negative, nonzero = a.negative[i, step], a_nonzero[i, step]
+        at_row = held.at_line + np.uintp(row) * held.next_line
+        pair_offset = np.int32(a.largest[i, strip.step] + 127 - TOP)  # exponents are biased as in f32 from here on
+        negative, nonzero = a.negative[i, strip.step], a.nonzero[i, strip.step]
         reach = np.uint32(0)
-        for j in range(width):
-            value = held[at_row + j]
+        for j in range(strip.width):
+            value = held.values[at_row + j]
             exponent_c = biased_exponent(value)
             if narrow:
                 exponent_c = max(exponent_c, lowest) if exponent_c > np.int32(0) else exponent_c
                 exponent_c = max(exponent_c, zero_exponent)
-            pair = np.int32(b.largest[at_group + j] + pair_offset)
-            common = max(np.int32(pair + np.int32(tops[own + j])), exponent_c)
+            pair = np.int32(b.largest[strip.at_group + j] + pair_offset)
+            common = max(np.int32(pair + np.int32(scratch.tops[own + j])), exponent_c)
             reach = max(reach, np.uint32(np.int32(common - origin)))
-            below = count_ones((negative ^ b.negative[at_group + j]) & nonzero)
+            below = count_ones((negative ^ b.negative[strip.at_group + j]) & nonzero)
             below += np.uint32(bits_of_f32(value)) >> np.uint32(31)
             lower = own + own + j + j
-            words[lower] = np.int32(below)
-            words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
-        odd[row] |= np.int8(reach > np.uint32(MOST_COMMON - LEAST_COMMON))
+            scratch.words[lower] = np.int32(below)
+            scratch.words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
+        scratch.odd[row] |= np.int8(reach > np.uint32(MOST_COMMON - LEAST_COMMON))
+
+
+@inlined
+def keep_odd_rows(scratch: Scratch, held: Held, strip: Strip) -> None:
+    """Remember what odd rows held before the step."""
+    for row in range(strip.rows):
+        if scratch.odd[row]:
+            at_row = held.at_line + np.uintp(row) * held.next_line
+            for j in range(strip.width):
+                scratch.before[np.uintp(row) * WIDE + j] = held.values[at_row + j]
 
 
 @inner
-def whole_sum(c: Real, total: Real) -> Real:
+def exact_sum(c: Float, total: Float) -> Float:
     """The sum with C added, and without what it started from."""
     total = fused_multiply_add(np.float64(c), NUDGE, total)
     return fused_multiply_add(-1.5, f64_of_bits(bits_of_f64(total) & EXPONENT), total)
 
 
-@woven
-def round_to_f32(
-    held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, fraction: Whole, width: Whole
-) -> None:
-    """Add C, then cut the sum to `fraction` bits after the leading one. The rounding mode is towards zero."""
-    for row in range(rows):
+@inlined
+def round_to_f32(held: Held, sums: Array, round_to: Int, strip: Strip) -> None:
+    """Add C, then truncate the sum to the fraction bits of the accumulator. The rounding mode is towards zero."""
+    for row in range(strip.rows):
         own = np.uintp(row) * WIDE
-        at_row = at_line + np.uintp(row) * next_line
-        for j in range(width):
-            held[at_row + j] = np.float32(whole_sum(held[at_row + j], sums[own + j]))
-        if fraction < 23:
-            mask = np.int32(-(1 << (23 - fraction)))
-            for j in range(width):
-                held[at_row + j] = f32_of_bits(np.int32(bits_of_f32(held[at_row + j]) & mask))
+        at_row = held.at_line + np.uintp(row) * held.next_line
+        for j in range(strip.width):
+            held.values[at_row + j] = np.float32(exact_sum(held.values[at_row + j], sums[own + j]))
+        if round_to == TO_E8M13_RZ:
+            mask = np.int32(-(1 << 10))
+            for j in range(strip.width):
+                held.values[at_row + j] = f32_of_bits(np.int32(bits_of_f32(held.values[at_row + j]) & mask))
 
 
-@woven
-def add_c(held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, width: Whole) -> None:
-    """Make whole sums of `sums`. The rounding mode is towards zero."""
-    for row in range(rows):
+@inlined
+def add_c(held: Held, sums: Array, strip: Strip) -> None:
+    """Make exact sums of `sums`. The rounding mode is towards zero."""
+    for row in range(strip.rows):
         own = np.uintp(row) * WIDE
-        at_row = at_line + np.uintp(row) * next_line
-        for j in range(width):
-            sums[own + j] = whole_sum(held[at_row + j], sums[own + j])
+        at_row = held.at_line + np.uintp(row) * held.next_line
+        for j in range(strip.width):
+            sums[own + j] = exact_sum(held.values[at_row + j], sums[own + j])
 
 
-@woven
-def round_to_f16(held: Array, at_line: Whole, next_line: Whole, sums: Array, rows: Whole, width: Whole) -> None:
-    """Round whole sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
-    for row in range(rows):
+@inlined
+def round_to_f16(held: Held, sums: Array, strip: Strip) -> None:
+    """Round exact sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
+    for row in range(strip.rows):
         own = np.uintp(row) * WIDE
-        at_row = at_line + np.uintp(row) * next_line
-        for j in range(width):
+        at_row = held.at_line + np.uintp(row) * held.next_line
+        for j in range(strip.width):
             exact = sums[own + j]
             exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
             shift = f64_of_bits(np.int64((exponent + 42) << 52) | np.int64(1 << 51))
             rounded = (exact + shift) - shift
             rounded = np.inf if rounded >= OVERFLOW_F16 else rounded
             rounded = -np.inf if rounded <= -OVERFLOW_F16 else rounded
-            held[at_row + j] = np.float32(rounded)
+            held.values[at_row + j] = np.float32(rounded)

@@ -1,6 +1,6 @@
-"""The fast twin of `reference`: matrix products of codes, compiled, on all cores, bit for bit the same.
+"""Matrix products of codes: D = matmul(rule, A, B, C), bit for bit as `reference` computes it, on all cores.
 
-    D = matmul(plan, A, B, C)    A [T, M, K], B [T, K, N], C [T, M, N]: T tiles, all codes
+    A [T, M, K], B [T, K, N], C [T, M, N]: T tiles, all codes
 
 K may be any multiple of the instruction's K: the D of one instruction is the C of the next, k ascending. So the same
 function runs a batch of instructions (K equal to the instruction's) and a whole matrix product (T = 1).
@@ -8,13 +8,13 @@ function runs a batch of instructions (K equal to the instruction's) and a whole
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.engines import engine_for
-from warpfrag.arithmetic.operands import Operands
+from warpfrag.arithmetic.backends import choice_of
+from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.schedule import check_threads, run
 from warpfrag.codes import code_dtype
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
@@ -22,15 +22,13 @@ from warpfrag.formats import FORMATS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.lowering import Plan
+    from warpfrag.arithmetic.rules import Rule
 
     Codes = NDArray[Any]
 
-_engine = cache(engine_for)
-
 
 def matmul(
-    plan: Plan,
+    rule: Rule,
     a: Codes,
     b: Codes,
     c: Codes,
@@ -42,20 +40,21 @@ def matmul(
 ) -> Codes:
     """D's codes [T, M, N] from the codes of A, B and C.
 
-    A sparse plan takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
+    A sparse rule takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
     `sparsity.logical_columns` gives them: each in its chunk, no two the same. A
-    block-scaled plan takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
+    block-scaled rule takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
     the result does not depend on it.
     """
+    check_threads(threads)
     operands = Operands(a, b, c, columns, scale_a, scale_b)
-    _check(plan, operands)
-    code_type = code_dtype(FORMATS[plan.d])
+    check_operands(rule, operands)
+    code_type = code_dtype(FORMATS[rule.d])
     if c.size == 0:
         return np.empty(c.shape, code_type)
-    return _engine(plan).run(operands, threads).astype(code_type, copy=False)
+    return run(choice_of(rule).kernel(operands), operands, threads, rule.k).astype(code_type, copy=False)
 
 
-def _check(plan: Plan, operands: Operands) -> None:
+def check_operands(rule: Rule, operands: Operands) -> None:
     """Refuse operands that do not fit together; the elements themselves are taken as they are."""
     a, b, c, columns, scale_a, scale_b = operands
     for name, codes in (("a", a), ("b", b), ("c", c)):
@@ -64,29 +63,29 @@ def _check(plan: Plan, operands: Operands) -> None:
             raise InvalidOperand(msg)
     tiles, depth, width = b.shape
     height = c.shape[1]
-    stored = depth // 2 if plan.is_sparse else depth
+    stored = depth // 2 if rule.is_sparse else depth
     if a.shape != (tiles, height, stored) or c.shape != (tiles, height, width):
         msg = f"a {a.shape}, b {b.shape} and c {c.shape} do not fit: expected a ({tiles}, {height}, {stored})"
         raise InvalidOperand(msg)
-    if depth == 0 or depth % plan.k:
-        msg = f"K must be a multiple of the instruction's {plan.k}, got {depth}"
+    if depth == 0 or depth % rule.k:
+        msg = f"K must be a multiple of the instruction's {rule.k}, got {depth}"
         raise InvalidOperand(msg)
-    if depth != plan.k and plan.c != plan.d:
-        msg = f"K = {depth} needs D as the next C, but C is {plan.c} and D is {plan.d}; only K = {plan.k} is possible"
+    if depth != rule.k and rule.c != rule.d:
+        msg = f"K = {depth} needs D as the next C, but C is {rule.c} and D is {rule.d}; only K = {rule.k} is possible"
         raise InvalidOperand(msg)
-    if plan.is_sparse != (columns is not None) or (columns is not None and columns.shape != a.shape):
-        msg = "a sparse plan takes columns of the shape of a" if plan.is_sparse else "a dense plan takes no columns"
+    if rule.is_sparse != (columns is not None) or (columns is not None and columns.shape != a.shape):
+        msg = "a sparse rule takes columns of the shape of a" if rule.is_sparse else "a dense rule takes no columns"
         raise InvalidOperand(msg)
     if columns is not None:
         _check_columns(columns)
-    scales = plan.scales * (depth // plan.k)
+    scales = rule.scales * (depth // rule.k)
     for name, scale, expected in (
         ("scale_a", scale_a, (tiles, height, scales)),
         ("scale_b", scale_b, (tiles, scales, width)),
     ):
         found = None if scale is None else scale.shape
-        if found != (expected if plan.scales else None):
-            msg = f"{name}: expected {'shape ' + str(expected) if plan.scales else 'none'}, got {found}"
+        if found != (expected if rule.scales else None):
+            msg = f"{name}: expected {'shape ' + str(expected) if rule.scales else 'none'}, got {found}"
             raise InvalidOperand(msg)
 
 

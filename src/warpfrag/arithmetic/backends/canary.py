@@ -1,0 +1,69 @@
+"""The canary: a small product whose codes depend on the floating-point environment, against the reference.
+
+LLVM does not promise that float operations stay between two changes of the rounding mode. If a new version moved one
+of them, or a machine kept another mode than it was told, codes would be wrong without a sign. So every kind of
+compiled kernel computes this product first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.arithmetic import reference
+from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.schedule import run_cut
+from warpfrag.formats import FORMATS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.protocol import Kernel
+    from warpfrag.arithmetic.rules import Rule
+
+ROWS, COLUMNS = 5, 3
+
+
+def sings(kernel: Kernel, rule: Rule, *, cut: bool) -> bool:
+    """Whether a kernel computes what the reference does."""
+    operands = song(rule)
+    found = run_cut(kernel, operands, threads=1) if cut else kernel.run_whole(operands)
+    return np.array_equal(found, reference.matmul(rule, operands))
+
+
+def song(rule: Rule) -> Operands:
+    """Operands of every sign with full significands near 1, and a row and a column of the smallest subnormals."""
+    random = np.random.default_rng(7)
+
+    def draw(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        row = FORMATS[name]
+        kind = np.dtype(f"uint{max(8, row.bits)}")
+        if not row.is_float:
+            return random.integers(0, row.codes, shape, dtype=np.uint64).astype(kind)
+        exponent = np.clip(row.bias + random.integers(-3, 4, shape), 0, (1 << row.exponent) - 2).astype(np.uint64)
+        fraction = random.integers(0, 1 << row.fraction, shape, dtype=np.uint64)
+        sign = random.integers(0, 2, shape, dtype=np.uint64) * np.uint64(row.sign_bit)
+        codes = (exponent << np.uint64(row.fraction) | fraction) << np.uint64(row.unused) | sign
+        return codes.astype(kind)
+
+    a, b = draw(rule.a, (1, ROWS, rule.stored)), draw(rule.b, (1, rule.k, COLUMNS))
+    c = draw(rule.c, (1, ROWS, COLUMNS))
+    if FORMATS[rule.a].is_float:
+        a[:, -1], c[:, -1] = 1 << FORMATS[rule.a].unused, 3
+        b[:, :, -1] = 3 << FORMATS[rule.b].unused
+    columns = None
+    if rule.is_sparse:
+        places = np.arange(rule.stored, dtype=np.int32)
+        first = 2 * places if rule.k == 2 * rule.stored and rule.a == "tf32" else 4 * (places // 2) + places % 2
+        columns = np.broadcast_to(first, a.shape).copy()
+    if not rule.scales:
+        return Operands(a, b, c, columns)
+    return Operands(
+        a,
+        b,
+        c,
+        columns,
+        draw(rule.scale_format, (1, ROWS, rule.scales)),
+        draw(rule.scale_format, (1, rule.scales, COLUMNS)),
+    )

@@ -1,0 +1,446 @@
+"""The compiled backend: a kernel class per rule, over loops that numba has compiled.
+
+A kernel turns codes into what its loops take, runs blocks of outputs, and gives back codes. Which blocks, and on
+which threads, is the scheduler's affair.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache, partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.arithmetic import reference
+from warpfrag.arithmetic.kernels import constants as at
+from warpfrag.arithmetic.kernels import fused
+from warpfrag.arithmetic.kernels.chain import chain_block
+from warpfrag.arithmetic.kernels.control_word import CONTROL_WORDS
+from warpfrag.arithmetic.kernels.fma64 import fma_block
+from warpfrag.arithmetic.kernels.grouped import grouped_block
+from warpfrag.arithmetic.kernels.integer import integer_block
+from warpfrag.arithmetic.kernels.popcount import popcount_block
+from warpfrag.arithmetic.kernels.prepare import BLOCK, PreparedA, PreparedB, Source
+from warpfrag.arithmetic.kernels.strip import STRIP
+from warpfrag.arithmetic.numbers import unpack
+from warpfrag.arithmetic.protocol import Block, Grain
+from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
+from warpfrag.arithmetic.schedule import cut
+from warpfrag.formats import FORMATS, Format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.kernels.jit import Entry
+    from warpfrag.arithmetic.protocol import Codes, Job, Operands, Task
+
+CACHE_LINE = 64
+"""Bytes: arrays start at a line of the cache."""
+MOST_BITS = 25
+"""Fraction bits for which `kernels.strip` is proved."""
+MOST_PRODUCTS = 32
+"""Products of a step: one bit of a word for each element of B that may be met."""
+MOST_PREPARED = 1 << 27
+"""Bytes of prepared operands, about: a longer K is run in parts, one after the other."""
+LEAST_DEPTH = 1 << 10
+"""But never in smaller parts than this."""
+_NONE = np.empty((0, 0, 0), np.int32)
+
+
+class BlockJob:
+    """One product whose loops take any block."""
+
+    def __init__(self, loops: Callable[..., None], out: Codes, result: Codes) -> None:
+        """`loops` takes a block; `out` is what it writes to, `result` the same as codes."""
+        self.loops = loops
+        self.out = result
+        self.shape = out.shape
+
+    def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (nothing is prepared)
+        """Nothing."""
+        return []
+
+    def run(self, block: Block) -> None:
+        """Some outputs."""
+        self.loops(*block)
+
+
+class BlockKernel:
+    """What the rules share whose loops take any block: all but the fused one."""
+
+    entry: Entry
+    grain = Grain(columns=BLOCK)
+
+    @property
+    def entry_of_parts(self) -> Entry:
+        """What runs parts of a tile: the same."""
+        return self.entry
+
+    def __init__(self, rule: Rule) -> None:
+        """Remember the rule."""
+        self.rule = rule
+
+    def most_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (they need no room for K)
+        """Any K."""
+        return 1 << 62
+
+    def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
+        """What the loops take before the block; what they write to; and the same as codes."""
+        raise NotImplementedError
+
+    def start(self, operands: Operands) -> Job:
+        """Take a product on."""
+        arguments, out, codes = self.load(operands)
+        return BlockJob(partial(self.entry, *arguments), out, codes)
+
+    def run_whole(self, operands: Operands) -> Codes:
+        """All of it."""
+        arguments, out, codes = self.load(operands)
+        tiles, height, width = out.shape
+        self.entry(*arguments, 0, tiles, 0, height, 0, width)
+        return codes
+
+
+def _plain(array: Codes, kind: type[np.generic]) -> Codes:
+    """An array as the loops are compiled for: contiguous, and not read-only, which is a type of its own to numba."""
+    found = np.ascontiguousarray(array, kind)
+    return found if found.flags.writeable else found.copy()
+
+
+def _is_f16(name: str) -> int:
+    return at.IS_F16 if name == "f16" else at.IS_F32
+
+
+class ChainKernel(BlockKernel):
+    """m8n8k4 in software."""
+
+    entry = chain_block
+
+    def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
+        """Codes, and the accumulators' formats."""
+        out = np.empty(operands.c.shape, np.uint32)
+        codes = [_plain(array, np.uint32) for array in operands[:3]]
+        return (*codes, _is_f16(self.rule.c), _is_f16(self.rule.d), out), out, out
+
+
+class IntegerKernel(BlockKernel):
+    """8- and 4-bit integers."""
+
+    entry = integer_block
+
+    def __init__(self, rule: Integer) -> None:
+        """Tables from codes to values."""
+        self.integer = rule
+        self.rule = rule
+        self.tables = [
+            np.array([FORMATS[name].decode(code) for code in range(FORMATS[name].codes)], np.int16)
+            for name in (rule.a, rule.b)
+        ]
+
+    def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
+        """Values, and C as the sums to add to."""
+        rule = self.integer
+        a, b, c, columns, *_ = operands
+        sums = np.array(c, np.uint32, order="C").view(np.int32)
+        rows = np.arange(b.shape[1], dtype=np.int32).reshape(1, 1, -1) if columns is None else _plain(columns, np.int32)
+        values = (self.tables[0].take(a), self.tables[1].take(b))
+        return (*values, rows, sums, rule.stored, rule.k, rule.clamps), sums, sums.view(np.uint32)
+
+
+class PopcountKernel(BlockKernel):
+    """One-bit operands, 64 to a word."""
+
+    entry = popcount_block
+
+    def __init__(self, rule: Popcount) -> None:
+        """Remember the operation."""
+        self.rule = rule
+        self.is_xor = rule.operation == "xor"
+
+    def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
+        """Words, and C as the sums to add to."""
+        a, b, c, *_ = operands
+        words_a = np.packbits(a, axis=2, bitorder="little").view(np.uint64)
+        tiles, depth, width = b.shape
+        bytes_b = np.packbits(b, axis=1, bitorder="little").reshape(tiles, depth // 64, 8, width)
+        words_b = np.ascontiguousarray(bytes_b.swapaxes(2, 3)).view(np.uint64)[..., 0]
+        sums = np.array(c, np.uint32, order="C").view(np.int32)
+        return (words_a, words_b, sums, self.is_xor), sums, sums.view(np.uint32)
+
+
+class Fma64Kernel(BlockKernel):
+    """f64."""
+
+    entry = fma_block
+
+    def __init__(self, rule: Fma64) -> None:
+        """Remember the rounding."""
+        self.rule = rule
+        self.control_word = CONTROL_WORDS[rule.rounding]
+
+    def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
+        """Codes as signed integers, B also as numbers."""
+        a, b, c = (_plain(array, np.uint64).view(np.int64) for array in operands[:3])
+        out = np.empty(c.shape, np.int64)
+        return (a, b, b.view(np.float64), c, self.control_word, out), out, out.view(np.uint64)
+
+
+class GroupedKernel(BlockKernel):
+    """Block-scaled 4-bit floats."""
+
+    entry = grouped_block
+
+    def __init__(self, rule: Grouped) -> None:
+        """Tables from codes to doubled elements and to scales."""
+        self.rule = rule
+        elements = FORMATS[rule.a]
+        self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
+        scales = [unpack(rule.scale_format, code) for code in range(256)]
+        self.scale_units = np.array([scale.significand << (3 - scale.fraction) for scale in scales], np.int32)
+        self.scale_exponents = np.array(
+            [at.NAN_SCALE if scale.is_nan else scale.exponent for scale in scales], np.int32
+        )
+        how = rule.sum
+        numbers = (rule.k, rule.group, rule.scales, how.fraction_bits, how.zero_exponent)
+        self.numbers = np.array(numbers, np.int64)
+
+    def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
+        """Elements doubled, scales as integers and exponents."""
+        a, b, c, _, scale_a, scale_b = operands
+        out = np.empty(c.shape, np.uint32)
+        arguments = (
+            self.doubled.take(a),
+            self.doubled.take(b),
+            _plain(c, np.uint32),
+            self.scale_units.take(scale_a),  # type: ignore[arg-type]
+            self.scale_units.take(scale_b),  # type: ignore[arg-type]
+            self.scale_exponents.take(scale_a),  # type: ignore[arg-type]
+            self.scale_exponents.take(scale_b),  # type: ignore[arg-type]
+            self.numbers,
+            out,
+        )
+        return arguments, out, out
+
+
+class Order(NamedTuple):
+    """For a whole K: in which order A's elements are added, how B's rows are stored, where each row of B is."""
+
+    a: NDArray[np.int32]
+    b: NDArray[np.int32]
+    b_places: NDArray[np.int32]
+
+
+class FusedKernel:
+    """The truncated fused dot-product-add, plain or with a power of two per block."""
+
+    entry = fused.fused_tiles
+    entry_of_parts = fused.fused_block
+    grain = Grain(STRIP, BLOCK, fused.ROWS_AT_ONCE, 4)
+
+    def __init__(self, rule: Fused) -> None:
+        """Collect the numbers of the rule and, where fp8 becomes f16, the table that does it."""
+        self.rule = rule
+        self.numbers = at.flatten(fused_constants(rule))
+        self.converts = rule.multiplicands != (rule.a, rule.b)
+        self.order = lru_cache(8)(partial(_order, rule))
+
+    @property
+    def tables(self) -> list[NDArray[np.uint32]]:
+        """Tables from the codes of A and of B to the codes that are multiplied."""
+        rule = self.rule
+        pairs = zip((rule.a, rule.b), rule.multiplicands, strict=True)
+        return [_conversion(source, target) for source, target in pairs]
+
+    def most_depth(self, height: int, width: int) -> int:
+        """As much K as fits the room for prepared operands."""
+        padded = -(-height // STRIP) * STRIP + -(-width // BLOCK) * BLOCK
+        depth = max(LEAST_DEPTH, MOST_PREPARED // (padded * (np.dtype(np.float64).itemsize + 1)))
+        return max(1, depth // self.rule.k) * self.rule.k
+
+    def load(self, operands: Operands) -> tuple[Any, ...]:
+        """What the loops take, but for the tiles."""
+        a, b, c, columns, scale_a, scale_b = operands
+        if self.converts:
+            table_a, table_b = self.tables
+            a, b = table_a[a], table_b[b]
+        return (
+            _plain(a, np.uint32),
+            _plain(b, np.uint32),
+            _plain(c, np.uint32),
+            _NONE if columns is None else _plain(columns, np.int32),
+            _NONE if scale_a is None else _powers_of_two(scale_a),
+            _NONE if scale_b is None else _powers_of_two(scale_b),
+            *self.order(b.shape[1]),
+            self.numbers,
+            np.empty(c.shape, np.uint32),
+        )
+
+    def start(self, operands: Operands) -> Job:
+        """Take a product on."""
+        return FusedJob(self.load(operands))
+
+    def run_whole(self, operands: Operands) -> Codes:
+        """All of it."""
+        arguments = self.load(operands)
+        self.entry(*arguments, 0, operands.c.shape[0])
+        out: Codes = arguments[-1]
+        return out
+
+
+class FusedJob:
+    """One fused product: whole tiles prepare themselves, a large one is prepared once for all of its blocks."""
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        """Keep what the loops take."""
+        self.arguments = arguments
+        self.out: Codes = arguments[-1]
+        self.tile: tuple[Any, ...] | None = None
+
+    def prepare(self, tile: int, pieces: int) -> list[Task]:
+        """Rows of A and blocks of B."""
+        a, b, c, columns, scale_a, scale_b, *order, numbers, out = self.arguments
+        order_a, order_b, places = order
+        rows = columns[tile].take(order_a, axis=1) if len(columns) else columns.reshape(0, 0)
+        scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
+        source = Source(a[tile], b[tile], order_a, order_b, places, rows, *scales)
+        height, width = out.shape[1:]
+        strips, blocks = -(-height // STRIP), -(-width // BLOCK)
+        steps = order_a.size // int(numbers[PRODUCTS])
+        kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32, np.uint32]
+        shapes_a = [(strips * STRIP, order_a.size)] * 2 + [(height, steps)] * 3
+        shapes_b = [(blocks * order_b.size * BLOCK,)] * 2 + [(blocks * steps * BLOCK,)] * 2
+        *fields, accumulators = _carve(
+            *zip(shapes_a, [*kinds, np.uint32], strict=True),
+            *zip(shapes_b, kinds, strict=True),
+            ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
+        )
+        ready_a, ready_b = PreparedA(*fields[:5]), PreparedB(*fields[5:])
+        self.tile = (ready_a, ready_b, source, numbers, c[tile], accumulators, out[tile])
+        by_column = [partial(fused.prepare_blocks, source, numbers, ready_b, *span) for span in cut(blocks, pieces)]
+        by_row = [partial(fused.prepare_rows, source, numbers, ready_a, *span) for span in cut(height, pieces)]
+        return [*by_column, *by_row]
+
+    def run(self, block: Block) -> None:
+        """Whole tiles, or part of the one that is prepared."""
+        if self.tile is None:
+            fused.fused_tiles(*self.arguments, block.first_tile, block.last_tile)
+            return
+        blocks = (block.first_column // BLOCK, -(-block.last_column // BLOCK))
+        fused.fused_block(*self.tile, fused.Part(block.first_row, block.last_row, *blocks))
+
+
+PRODUCTS = 2 * len(at.Encoding._fields) + at.Constants._fields[2:].index("products")
+"""Where the length of a step is in the flat array of a rule's numbers."""
+
+
+def fused_constants(rule: Fused) -> at.Constants:
+    """The numbers of a rule, as the kernels read them."""
+    how, products = rule.sum, len(rule.steps[0])
+    if not Compiled.holds(rule):
+        msg = (
+            f"the kernels of the fused rule keep at most {MOST_BITS} fraction bits, and add products by fours, at most "
+            f"{MOST_PRODUCTS} (sparse: half of it); got {how.fraction_bits} bits, {products} products"
+        )
+        raise ValueError(msg)
+    rounding = {"RZ-FP32": at.TO_F32_RZ, "RNE-FP16": at.TO_F16_RN, "RZ-E8M13": at.TO_E8M13_RZ}
+    return at.Constants(
+        a=_encoding(FORMATS[rule.multiplicands[0]]),
+        b=_encoding(FORMATS[rule.multiplicands[1]]),
+        fraction_bits=how.fraction_bits,
+        products=products,
+        zero_exponent=how.zero_exponent,
+        round_to=rounding[how.rounding],
+        c_format=_is_f16(rule.c),
+        c_emin=FORMATS[rule.c_read_as].emin,
+        d_format=_is_f16(rule.d),
+        steps=len(rule.steps),
+        adds_c_last=int(rule.adds_c_last),
+    )
+
+
+def _encoding(row: Format) -> at.Encoding:
+    """How the codes of a format are read."""
+    top = 1 << (row.exponent + row.fraction)
+    special, infinity = (top - 1 if row.nan == "ones" else top), -1
+    if row.nan == "ieee":
+        special = infinity = top - (1 << row.fraction)
+    return at.Encoding(row.fraction, row.bias, row.unused, row.bits - 1, special, infinity)
+
+
+def _order(rule: Fused, depth: int) -> Order:
+    """The order of adding for a K."""
+    once = np.array([place for step in rule.steps for place in step], np.int32)
+    starts = np.arange(depth // rule.k, dtype=np.int32)[:, None]
+    a_order = np.ascontiguousarray((once + starts * np.int32(rule.stored)).reshape(-1))
+    # Stored element p of a sparse A meets row 2 p or 2 p + 1, or those of its neighbour in the chunk.
+    b_order = (2 * a_order[:, None] + np.arange(2, dtype=np.int32)).reshape(-1) if rule.is_sparse else a_order
+    return Order(a_order, b_order, np.argsort(b_order).astype(np.int32))
+
+
+@lru_cache(32)
+def _conversion(source: str, target: str) -> NDArray[np.uint32]:
+    """A table from the codes of a format to those of a wider one."""
+    return np.array([reference.convert(code, source, target) for code in range(FORMATS[source].codes)], np.uint32)
+
+
+def _powers_of_two(codes: Codes) -> NDArray[np.int32]:
+    """ue8m0 codes as exponents."""
+    exponents = codes.astype(np.int32) - FORMATS["ue8m0"].bias
+    exponents[codes == FORMATS["ue8m0"].nan_code] = at.NAN_SCALE
+    return exponents
+
+
+def _carve(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[Any]]:
+    """Arrays cut from one block of memory.
+
+    The C library keeps one large block for the next product; many smaller ones it hands back to the system, and
+    getting their pages again took a tenth of the time of a product of 512 x 512 x 512.
+    """
+    sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
+    starts = [0, *accumulate(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]
+    memory = np.empty(starts[-1] + CACHE_LINE, np.uint8)
+    memory = memory[-memory.ctypes.data % CACHE_LINE :]
+    return [
+        memory[start : start + size].view(kind).reshape(shape)
+        for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=False)
+    ]
+
+
+KERNELS: dict[type[Rule], Callable[[Any], BlockKernel | FusedKernel]] = {
+    Fused: FusedKernel,
+    Scaled: FusedKernel,
+    Grouped: GroupedKernel,
+    Chain: ChainKernel,
+    Fma64: Fma64Kernel,
+    Integer: IntegerKernel,
+    Popcount: PopcountKernel,
+}
+
+
+class Compiled:
+    """The backend."""
+
+    name = "compiled"
+
+    def compile(self, rule: Rule) -> BlockKernel | FusedKernel:
+        """A kernel for a rule; its loops are compiled when they first run, or loaded if they were before."""
+        return KERNELS[type(rule)](rule)
+
+    @staticmethod
+    def holds(rule: Rule) -> bool:
+        """Whether the loops can run a rule: the fused ones are proved up to a number of bits and products."""
+        if not isinstance(rule, Fused):
+            return True
+        lengths = {len(step) for step in rule.steps}
+        most = MOST_PRODUCTS // 2 if rule.is_sparse else MOST_PRODUCTS
+        bits = rule.sum.fraction_bits
+        return bits <= MOST_BITS and len(lengths) == 1 and max(lengths) <= most and not max(lengths) % 4
+
+    @staticmethod
+    def is_cached(kernel: BlockKernel | FusedKernel, *, cut: bool) -> bool:
+        """Whether the loops of a kernel have been compiled before, for whole tiles or for parts of one."""
+        return (kernel.entry_of_parts if cut else kernel.entry).is_cached

@@ -1,0 +1,402 @@
+"""The portable backend: every rule on arrays of 64-bit integers, by numpy alone.
+
+It compiles nothing, so it answers at once: small work runs here until compiling pays (`backends`). And it stands in
+wherever the compiled one cannot be had. Terms are aligned as `reference` does it, for many outputs at a time; the few
+float operations (sums that are exact, and the f32 of `Chain`) run in the default environment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.arithmetic import reference
+from warpfrag.arithmetic.environment import exact_floats
+from warpfrag.arithmetic.protocol import Block, Grain, Operands
+from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule
+from warpfrag.formats import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.protocol import Codes, Job, Task
+
+    Integers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+AT_ONCE = 1 << 20
+"""Products of a step held at once: 8 MB each of their significands and exponents."""
+
+
+class Portable:
+    """The backend."""
+
+    name = "portable"
+
+    def compile(self, rule: Rule) -> PortableKernel:
+        """Choose the function of the rule."""
+        return PortableKernel(rule)
+
+
+class PortableKernel:
+    """A rule, as a function of one tile."""
+
+    grain = Grain(pieces_per_thread=4)
+
+    def __init__(self, rule: Rule) -> None:
+        """Find the function."""
+        self.rule = rule
+        functions: dict[type[Rule], Callable[..., Codes]] = {
+            Grouped: _grouped,
+            Chain: _chain,
+            Fma64: _fma_chain,
+            Integer: _integer,
+            Popcount: _popcount,
+        }
+        self.function = functions.get(type(rule), _fused)
+
+    def most_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
+        """Any K."""
+        return 1 << 62
+
+    def start(self, operands: Operands) -> Job:
+        """A job whose blocks are slices of the operands."""
+        return PortableJob(self, operands)
+
+    def run_whole(self, operands: Operands) -> Codes:
+        """All of it."""
+        job = PortableJob(self, operands)
+        tiles, height, width = operands.c.shape
+        job.run(Block(0, tiles, 0, height, 0, width))
+        return job.out
+
+
+class PortableJob:
+    """One product."""
+
+    def __init__(self, kernel: PortableKernel, operands: Operands) -> None:
+        """Keep the operands as they are."""
+        self.kernel = kernel
+        self.operands = operands
+        self.out = np.empty(operands.c.shape, np.uint64 if kernel.rule.d == "f64" else np.uint32)
+
+    def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (there is nothing to prepare)
+        """Nothing."""
+        return []
+
+    def run(self, block: Block) -> None:
+        """Some tiles, rows and columns, as many rows at a time as fit."""
+        rule, (_tiles, depth, _width) = self.kernel.rule, self.operands.b.shape
+        columns = slice(block.first_column, block.last_column)
+        step = max(1, AT_ONCE // max(1, min(depth, rule.k) * (block.last_column - block.first_column)))
+        for tile in range(block.first_tile, block.last_tile):
+            for first in range(block.first_row, block.last_row, step):
+                rows = slice(first, min(first + step, block.last_row))
+                part = _part(self.operands, tile, rows, columns)
+                self.out[tile, rows, columns] = run_tile(self.kernel, part)
+
+
+@exact_floats
+def run_tile(kernel: PortableKernel, operands: Operands) -> Codes:
+    """One tile, of matrices."""
+    with np.errstate(all="ignore"):
+        return kernel.function(kernel.rule, operands)
+
+
+def _part(operands: Operands, tile: int, rows: slice, columns: slice) -> Operands:
+    """Some rows and columns of one tile."""
+    a, b, c, met, scale_a, scale_b = operands
+    return Operands(
+        a[tile, rows],
+        b[tile, :, columns],
+        c[tile, rows, columns],
+        None if met is None else met[tile, rows],
+        None if scale_a is None else scale_a[tile, rows],
+        None if scale_b is None else scale_b[tile, :, columns],
+    )
+
+
+class Decoded(NamedTuple):
+    """Codes taken apart as `numbers.Number` is: (-1)**negative * significand * 2**(exponent - fraction)."""
+
+    negative: Flags
+    significand: Integers
+    exponent: Integers
+    fraction: int
+    nan: Flags
+    infinite: Flags
+
+    def at(self, index: Any) -> Decoded:  # noqa: ANN401 (whatever indexes an array)
+        """Some of the numbers."""
+        negative, significand, exponent, fraction, nan, infinite = self
+        return Decoded(negative[index], significand[index], exponent[index], fraction, nan[index], infinite[index])
+
+    @property
+    def special(self) -> bool:
+        """Whether any is infinite or NaN."""
+        return bool(self.nan.any() or self.infinite.any())
+
+
+def decode(name: str, codes: Codes) -> Decoded:
+    """The array twin of `numbers.unpack`."""
+    row = FORMATS[name]
+    wide = codes.astype(np.int64)
+    negative = (wide & row.sign_bit) != 0
+    magnitude = (wide & (row.codes - 1 - row.sign_bit)) >> row.unused
+    field = magnitude >> row.fraction
+    fraction = magnitude & ((1 << row.fraction) - 1)
+    nan = infinite = np.zeros(codes.shape, bool)
+    if row.nan == "ones":
+        nan = magnitude == (1 << (row.exponent + row.fraction)) - 1
+    elif row.nan == "ieee":
+        top = field == (1 << row.exponent) - 1
+        nan, infinite = top & (fraction != 0), top & (fraction == 0)
+    if not row.fraction:  # ue8m0 has no subnormals: code 0 is 2**-127
+        return Decoded(negative, np.where(nan, 0, 1), field - row.bias, 0, nan, infinite)
+    significand = np.where(field > 0, fraction | (1 << row.fraction), fraction)
+    significand = np.where(nan | infinite, 0, significand)
+    return Decoded(negative, significand, np.maximum(field, 1) - row.bias, row.fraction, nan, infinite)
+
+
+def shift(magnitude: Integers, places: Integers) -> Integers:
+    """magnitude * 2**places, truncated. To the left by no more than fits."""
+    left = np.clip(places, 0, 62)
+    return np.where(places >= 0, magnitude << left, magnitude >> np.clip(-places, 0, 63))
+
+
+def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
+    """The codes of total * 2**exponent with `fraction` bits kept, truncated or to nearest even; never that of -0.
+
+    The array twin of `numbers.round_code`, with its `overflows`. |total| is below 2**53.
+    """
+    row = FORMATS[name]
+    magnitude = np.abs(total)
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact, whatever the environment
+    place = np.maximum(length - 1 + exponent, row.emin) - fraction
+    down = place - exponent
+    units = shift(magnitude, -down)
+    if nearest:
+        below = np.clip(down, 0, 62)
+        rest = magnitude & ((np.int64(1) << below) - 1)
+        half = np.where(down > 0, np.int64(1) << np.maximum(below - 1, 0), 1)
+        units += (rest > half) | ((rest == half) & ((units & 1) == 1))
+    dropped = row.fraction - fraction
+    codes = ((place - dropped - (row.emin - row.fraction)) << row.fraction) + (units << dropped)
+    codes = np.minimum(codes, ((1 << row.exponent) - 1) << row.fraction)
+    return np.where((magnitude == 0) | (codes == 0), 0, np.where(total < 0, codes | row.sign_bit, codes))
+
+
+class Terms(NamedTuple):
+    """Terms of a step [rows, terms, columns]: signed significands, exponents, and which are not zero."""
+
+    significand: Integers
+    exponent: Integers
+    fraction: int
+    present: Flags
+
+
+def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
+    """The array twin of `reference.fused_step` for finite terms: codes [rows, columns]."""
+    floor = np.int64(how.zero_exponent)
+    common = np.where(terms.present, terms.exponent, floor).max(axis=1, initial=floor)
+    common = np.maximum(common, np.where(c.significand != 0, c.exponent, floor))
+    places = terms.exponent - common[:, None, :] + (how.fraction_bits - terms.fraction)
+    kept = shift(np.abs(terms.significand), places)
+    total = np.where(terms.significand < 0, -kept, kept).sum(axis=1)
+    kept_c = shift(c.significand, c.exponent - common + (how.fraction_bits - c.fraction))
+    total += np.where(c.negative, -kept_c, kept_c)
+    exponent = common - how.fraction_bits
+    if how.rounding == "RNE-FP16":
+        return round_codes("f16", total, exponent, 10, nearest=True)
+    return round_codes("f32", total, exponent, 13 if how.rounding == "RZ-E8M13" else 23, nearest=False)
+
+
+def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
+    """The codes, or what infinities and NaNs make of them."""
+    row = FORMATS[how.accumulator]
+    infinity = ((1 << row.exponent) - 1) << row.fraction
+    codes = np.where(plus, infinity, np.where(minus, infinity | row.sign_bit, codes))
+    return np.where(nan | (plus & minus), how.nan, codes)
+
+
+def _convert(source: str, target: str, codes: Codes) -> Codes:
+    """Codes of a wider format: the array twin of `reference.convert`."""
+    if source == target:
+        return codes
+    table = [reference.convert(code, source, target) for code in range(FORMATS[source].codes)]
+    return np.array(table, np.uint32)[codes]
+
+
+def _fused(rule: Fused, operands: Operands) -> Codes:
+    """Steps of truncated sums, k ascending; plain or scaled."""
+    a = decode(rule.multiplicands[0], _convert(rule.a, rule.multiplicands[0], operands.a))
+    b = decode(rule.multiplicands[1], _convert(rule.b, rule.multiplicands[1], operands.b))
+    special = a.special or b.special
+    code = operands.c
+    for index in range(len(operands.b) // rule.k):
+        c = decode(rule.c_read_as, _convert(rule.c, rule.c_read_as, code))
+        scale = _scales(rule, operands, index)
+        start = decode(rule.sum.accumulator, np.zeros(code.shape, np.int64)) if rule.adds_c_last else c
+        for step in rule.steps:
+            places = np.array(step) + index * rule.stored
+            x = a.at((slice(None), places, None))
+            y = b.at((None, places)) if operands.columns is None else b.at(operands.columns[:, places])
+            terms = Terms(
+                np.where(x.negative != y.negative, -1, 1) * x.significand * y.significand,
+                x.exponent + y.exponent,
+                x.fraction + y.fraction,
+                (x.significand != 0) & (y.significand != 0),
+            )
+            if scale is not None:
+                block = np.array(step) // (rule.k // rule.scales)
+                terms = terms._replace(exponent=terms.exponent + scale.exponent[:, block])
+            made = aligned_sum(rule.sum, terms, start)
+            if special or start.special or (scale is not None and scale.nan.any()):
+                nan, plus, minus = _special_products(x, y)
+                if scale is not None:
+                    nan |= scale.nan.any(axis=1)
+                plus |= start.infinite & ~start.negative
+                minus |= start.infinite & start.negative
+                made = with_specials(rule.sum, made, nan | start.nan, plus, minus)
+            start = decode(rule.sum.accumulator, made)
+        if rule.adds_c_last:
+            made = _add_c(rule.d, code, made)
+        elif rule.d != rule.sum.accumulator:
+            made = _codes_of_f16(_values_f32(made).astype(np.float64))
+        code = made
+    return code
+
+
+def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
+    """Which outputs meet a product that is NaN, +infinity, -infinity."""
+    infinite = x.infinite | y.infinite
+    zero_x, zero_y = (~(part.infinite | part.nan) & (part.significand == 0) for part in (x, y))
+    nan = x.nan | y.nan | (x.infinite & zero_y) | (zero_x & y.infinite)
+    negative = x.negative != y.negative
+    plus, minus = infinite & ~nan & ~negative, infinite & ~nan & negative
+    return nan.any(axis=1), plus.any(axis=1), minus.any(axis=1)
+
+
+def _scales(rule: Rule, operands: Operands, index: int) -> Decoded | None:
+    """The scale factors of one instruction, A's times B's: [rows, blocks, columns]."""
+    if operands.scale_a is None or operands.scale_b is None:
+        return None
+    blocks = slice(index * rule.scales, (index + 1) * rule.scales)
+    x = decode(rule.scale_format, operands.scale_a[:, blocks]).at((slice(None), slice(None), None))
+    y = decode(rule.scale_format, operands.scale_b[blocks]).at(None)
+    return Decoded(
+        x.negative != y.negative,
+        x.significand * y.significand,
+        x.exponent + y.exponent,
+        x.fraction + y.fraction,
+        x.nan | y.nan,
+        x.infinite | y.infinite,
+    )
+
+
+def _grouped(rule: Grouped, operands: Operands) -> Codes:
+    """Exact sums of groups, scaled, then one truncated sum per instruction."""
+    doubled = np.array([2 * FORMATS[rule.a].decode(code) for code in range(FORMATS[rule.a].codes)])
+    a, b = doubled[operands.a], doubled[operands.b]  # halves are exact in float64, and so are their sums
+    code = operands.c
+    for index in range(len(b) // rule.k):
+        whole = slice(index * rule.k, (index + 1) * rule.k)
+        x = a[:, whole].reshape(len(a), -1, rule.group).swapaxes(0, 1)
+        y = b[whole].reshape(-1, rule.group, b.shape[1])
+        total = (x @ y).astype(np.int64).swapaxes(0, 1)
+        met = ((x != 0).astype(np.float64) @ (y != 0).astype(np.float64)).swapaxes(0, 1) > 0
+        scale = _scales(rule, operands, index)
+        if scale is None:
+            msg = "a grouped rule has scale factors"
+            raise TypeError(msg)
+        block = np.arange(total.shape[1]) * rule.group // (rule.k // rule.scales)
+        scale = scale.at((slice(None), block))
+        present = met & (scale.significand != 0)
+        terms = Terms(total * scale.significand, scale.exponent, 2 + scale.fraction, present)
+        c = decode(rule.c, code)
+        made = aligned_sum(rule.sum, terms, c)
+        nan = c.nan | scale.nan.any(axis=1)
+        code = with_specials(rule.sum, made, nan, c.infinite & ~c.negative, c.infinite & c.negative)
+    return code
+
+
+def _values_f32(codes: Codes) -> NDArray[np.float32]:
+    return codes.astype(np.uint32).view(np.float32)
+
+
+def _values_f16(codes: Codes) -> NDArray[np.float32]:
+    return codes.astype(np.uint16).view(np.float16).astype(np.float32)
+
+
+def _codes_of_f32(values: NDArray[np.float32]) -> Codes:
+    return np.where(np.isnan(values), np.uint32(reference.NAN_F32), values.view(np.uint32))
+
+
+def _codes_of_f16(values: NDArray[Any]) -> Codes:
+    """To nearest even."""
+    codes = values.astype(np.float16).view(np.uint16)
+    return np.where(np.isnan(values), np.uint16(reference.NAN_F16), codes).astype(np.uint32)
+
+
+def _add_c(name: str, c: Codes, part: Codes) -> Codes:
+    """FADD or HADD2: to nearest."""
+    if name == "f16":
+        return _codes_of_f16(_values_f16(c).astype(np.float64) + _values_f16(part).astype(np.float64))
+    return _codes_of_f32(_values_f32(c) + _values_f32(part))
+
+
+def _chain(rule: Chain, operands: Operands) -> Codes:
+    """m8n8k4 in software. f16 products are exact in f32, so a product and a sum give what one FFMA gives."""
+    a, b = _values_f16(operands.a), _values_f16(operands.b)
+    code = operands.c
+    for first in range(0, len(b), rule.k):
+        line = _values_f16(code) if rule.c == "f16" else _values_f32(code)
+        p0, p1, p2, p3 = (a[:, k, None] * b[None, k] for k in range(first, first + 4))
+        if rule.d == "f16":
+            code = _codes_of_f16((line + (p0 + p1)) + (p2 + p3))
+        else:
+            code = _codes_of_f32(line + (((p0 + np.float32(0.0) + p1) + p2) + p3))
+    return code
+
+
+def _fma_chain(rule: Fma64, operands: Operands) -> Codes:
+    """numpy has no fused multiply-add, so this is the reference."""
+    codes: Codes = reference.matmul(rule, Operands(operands.a[None], operands.b[None], operands.c[None]))[0]
+    return codes
+
+
+def _dense(operands: Operands, a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A with its zeros."""
+    if operands.columns is None:
+        return a
+    full = np.zeros((len(a), len(operands.b)), np.float64)
+    np.put_along_axis(full, operands.columns.astype(np.int64), a, axis=1)
+    return full
+
+
+def _integer(rule: Integer, operands: Operands) -> Codes:
+    """Sums of integers: exact in float64, since none reaches 2**53 within an instruction."""
+    values = [
+        np.array([FORMATS[name].decode(code) for code in range(FORMATS[name].codes)], np.float64)[codes]
+        for name, codes in ((rule.a, operands.a), (rule.b, operands.b))
+    ]
+    a, b = _dense(operands, values[0]), values[1]
+    total = operands.c.astype(np.uint32).view(np.int32).astype(np.int64)
+    for first in range(0, len(b), rule.k):
+        whole = slice(first, first + rule.k)
+        total = total + (a[:, whole] @ b[whole]).astype(np.int64)
+        total = np.clip(total, -(1 << 31), (1 << 31) - 1) if rule.clamps else total
+    return (total & 0xFFFFFFFF).astype(np.uint32)
+
+
+def _popcount(rule: Popcount, operands: Operands) -> Codes:
+    """Ones of A and B are products of bits; those of A xor B are A's and B's less twice that."""
+    a, b = operands.a.astype(np.float64), operands.b.astype(np.float64)
+    ones = a @ b
+    if rule.operation == "xor":
+        ones = a.sum(axis=1)[:, None] + b.sum(axis=0)[None] - 2 * ones
+    total: Integers = operands.c.astype(np.int64) + ones.astype(np.int64)
+    return (total & 0xFFFFFFFF).astype(np.uint32)

@@ -1,0 +1,67 @@
+"""The floating-point environment of a call, from Python: the default one, and the caller's back afterwards.
+
+A caller may have changed how its thread rounds (fesetround), or switched on flush-to-zero and denormals-are-zero
+(libraries built with -ffast-math, torch.set_flush_denormal). Float operations of numpy obey that. Compiled kernels
+look after themselves (`kernels.control_word`).
+
+    @exact_floats
+    def function(...): ...          # runs in the default environment, whatever the caller's
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+LARGEST_FENV = 64
+"""Bytes: more than any C library keeps in a fenv_t."""
+
+
+@lru_cache(1)
+def _library() -> tuple[Any, Any, Any] | None:
+    """fegetenv and fesetenv of the C library and its default environment; None where there is none to be had."""
+    if sys.platform == "win32":
+        return None
+    for name in (None, "libm.so.6"):  # what the process has already, or glibc's, which keeps it apart
+        try:
+            library = ctypes.CDLL(name)
+            save, load = library.fegetenv, library.fesetenv
+        except (OSError, AttributeError):
+            continue
+        break
+    else:
+        return None
+    save.argtypes = load.argtypes = [ctypes.c_void_p]
+    if sys.platform == "darwin":
+        return save, load, ctypes.addressof(ctypes.c_byte.in_dll(library, "_FE_DFL_ENV"))
+    return save, load, ctypes.c_void_p(-1)  # what FE_DFL_ENV is in glibc and musl
+
+
+def exact_floats(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Run a function in the default floating-point environment of its thread, and give the caller's back.
+
+    An interrupt may be raised between any two calls, so the one that gives it back is the first of the `finally`.
+    """
+
+    @wraps(function)
+    def exactly(*args: Parameters.args, **options: Parameters.kwargs) -> Result:
+        library = _library()
+        if library is None:
+            return function(*args, **options)
+        save, load, default = library
+        caller = ctypes.create_string_buffer(LARGEST_FENV)
+        save(caller)
+        try:
+            load(default)
+            return function(*args, **options)
+        finally:
+            load(caller)
+
+    return exactly

@@ -1,0 +1,93 @@
+"""f64: a chain of fused multiply-adds, k ascending, by the processor's own, with its rounding mode set.
+
+NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is walked through again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels.control_word import give_environment_back, take_environment
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
+from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits, fused_multiply_add
+
+MAGNITUDE = np.int64((1 << 63) - 1)
+INFINITY = np.int64(0x7FF << 52)
+QUIET = np.int64(1 << 51)
+MADE_NAN = np.int64(-(1 << 51))  # 0xFFF8000000000000
+K_AT_ONCE = 16
+COLUMNS_AT_ONCE = 256
+
+
+@inner
+def is_nan(bits: Int) -> Flag:
+    """Whether a code is a NaN."""
+    return (bits & MAGNITUDE) > INFINITY
+
+
+@inner
+def multiply_add(a: Int, b: Int, c: Int) -> Int:
+    """One link of the chain, with the tensor core's NaN rule: B's NaN before C's before A's, quieted."""
+    if is_nan(b):
+        return b | QUIET
+    if is_nan(c):
+        return c | QUIET
+    if is_nan(a):
+        return a | QUIET
+    result = bits_of_f64(fused_multiply_add(f64_of_bits(a), f64_of_bits(b), f64_of_bits(c)))
+    return MADE_NAN if is_nan(result) else result
+
+
+@inlined
+def add_products(a_line: Array, b: Array, sums: Array, first: Int, last: Int, start: Int, stop: Int) -> None:
+    """Add some k to the sums of one row, for the columns from `start` to `stop`; k counts in fours."""
+    for k in range(first, last, 4):
+        a0, a1 = f64_of_bits(a_line[k]), f64_of_bits(a_line[k + 1])
+        a2, a3 = f64_of_bits(a_line[k + 2]), f64_of_bits(a_line[k + 3])
+        row0, row1, row2, row3 = b[k, start:stop], b[k + 1, start:stop], b[k + 2, start:stop], b[k + 3, start:stop]
+        for j in range(stop - start):
+            total = fused_multiply_add(a0, row0[j], sums[j])
+            total = fused_multiply_add(a1, row1[j], total)
+            total = fused_multiply_add(a2, row2[j], total)
+            sums[j] = fused_multiply_add(a3, row3[j], total)
+
+
+@entry
+def fma_block(
+    a: Array,
+    b: Array,
+    b_values: Array,
+    c: Array,
+    control_word: Int,
+    out: Array,
+    first_tile: Int,
+    last_tile: Int,
+    first_row: Int,
+    last_row: Int,
+    first_column: Int,
+    last_column: Int,
+) -> None:
+    """Some outputs of some tiles; a, b, c and out are codes as int64, `b_values` is B again as float64."""
+    depth = b.shape[1]
+    sums = np.empty(COLUMNS_AT_ONCE, np.float64)
+    caller = take_environment(control_word)
+    for tile in range(first_tile, last_tile):
+        for start in range(first_column, last_column, COLUMNS_AT_ONCE):
+            stop = min(last_column, start + COLUMNS_AT_ONCE)
+            for first in range(0, depth, K_AT_ONCE):
+                last = min(depth, first + K_AT_ONCE)
+                source = c if first == 0 else out
+                for i in range(first_row, last_row):
+                    for j in range(stop - start):
+                        sums[j] = f64_of_bits(source[tile, i, start + j])
+                    add_products(a[tile, i], b_values[tile], sums, first, last, start, stop)
+                    for j in range(stop - start):
+                        out[tile, i, start + j] = bits_of_f64(sums[j])
+        for i in range(first_row, last_row):
+            for j in range(first_column, last_column):
+                if is_nan(out[tile, i, j]):
+                    code = c[tile, i, j]
+                    for k in range(depth):
+                        code = multiply_add(a[tile, i, k], b[tile, k, j], code)
+                    out[tile, i, j] = code
+    give_environment_back(caller)

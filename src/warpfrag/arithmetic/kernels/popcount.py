@@ -1,0 +1,39 @@
+"""One-bit products: 64 of them at a time, as the count of ones of a word."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry
+from warpfrag.arithmetic.kernels.llvm import count_ones
+
+
+@entry
+def popcount_block(
+    a: Array,
+    b: Array,
+    sums: Array,
+    is_xor: Flag,
+    first_tile: Int,
+    last_tile: Int,
+    first_row: Int,
+    last_row: Int,
+    first_column: Int,
+    last_column: Int,
+) -> None:
+    """sums[t, i, j] += ones of (a[t, i, w] op b[t, w, j]) over the words w, which are even in number."""
+    for tile in range(first_tile, last_tile):
+        for i in range(first_row, last_row):
+            line = sums[tile, i, first_column:last_column]
+            for word in range(0, a.shape[2], 2):
+                a0, a1 = a[tile, i, word], a[tile, i, word + 1]
+                row0 = b[tile, word, first_column:last_column]
+                row1 = b[tile, word + 1, first_column:last_column]
+                if is_xor:
+                    for j in range(line.size):
+                        ones = count_ones(a0 ^ row0[j]) + count_ones(a1 ^ row1[j])
+                        line[j] = np.int32(line[j] + np.int32(ones))
+                else:
+                    for j in range(line.size):
+                        ones = count_ones(a0 & row0[j]) + count_ones(a1 & row1[j])
+                        line[j] = np.int32(line[j] + np.int32(ones))

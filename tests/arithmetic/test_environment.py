@@ -1,0 +1,269 @@
+"""Any floating-point environment of the caller: the same codes, and its own environment back. On x86 and ARM.
+
+A caller's environment is set here through the C library, apart from the code under test.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import signal
+import threading
+from functools import cache
+
+import numpy as np
+import pytest
+from arithmetic_cases import TWINS, code_type, instruction, rule_of
+
+import warpfrag as wf
+from warpfrag.arithmetic.backends import canary
+from warpfrag.arithmetic.backends.compiled import Compiled
+from warpfrag.arithmetic.backends.portable import Portable
+from warpfrag.arithmetic.environment import exact_floats
+from warpfrag.arithmetic.kernels.chain import chain_block
+from warpfrag.arithmetic.schedule import run_cut
+
+MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine())
+pytestmark = pytest.mark.skipif(MACHINE is None, reason="neither x86-64 nor 64-bit ARM")
+
+# Where the control word is in a fenv_t, and its bits: rounding up, down, to zero; flush-to-zero; denormals-are-zero.
+PLACE, UP, DOWN, TO_ZERO, FLUSH, DENORMALS = {
+    "x86": (28, 0x4000, 0x2000, 0x6000, 0x8000, 0x0040),
+    "arm": (0, 1 << 22, 2 << 22, 3 << 22, 1 << 24, 1 << 19),
+    None: (0, 0, 0, 0, 0, 0),
+}[MACHINE]
+ENVIRONMENTS = {
+    "upward": UP,
+    "downward": DOWN,
+    "towards zero": TO_ZERO,
+    "flush to zero": FLUSH,
+    "denormals are zero": DENORMALS,
+    "all at once": UP | FLUSH | DENORMALS,
+}
+LIBRARY = ctypes.CDLL("libm.so.6")
+MX = {"kind": "mxf8f6f4", "scale_vec": "1X", "scale_type": "ue8m0"}
+RULES = {
+    "fused to f32": rule_of(instruction("mma", "m16n8k16", "f32.bf16.bf16.f32"), "sm_90"),
+    "fused to f16": rule_of(instruction("mma", "m16n8k16", "f16.f16.f16.f16"), "sm_90"),
+    "fused to e8m13": rule_of(instruction("mma", "m16n8k32", "f32.e4m3.e5m2.f32"), "sm_89"),
+    "fused, c last": rule_of(instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32"), "sm_90"),
+    "fused, d rounded": rule_of(instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_90"),
+    "sparse": rule_of(instruction("mma.sp", "m16n8k32", "f32.bf16.bf16.f32"), "sm_90"),
+    "scaled": rule_of(instruction("mma", "m16n8k32", "f32.e5m2.e2m1.f32", **MX), "sm_120"),
+    "grouped": rule_of(
+        instruction("mma", "m16n8k64", "f32.e2m1.e2m1.f32", kind="mxf4", scale_vec="2X", scale_type="ue8m0"), "sm_120"
+    ),
+    "chain to f32": rule_of(instruction("mma", "m8n8k4", "f32.f16.f16.f32"), "sm_90"),
+    "chain to f16": rule_of(instruction("mma", "m8n8k4", "f16.f16.f16.f16"), "sm_90"),
+    **{
+        f"f64 {rounding}": rule_of(instruction("mma", "m8n8k4", "f64.f64.f64.f64", rounding=rounding), "sm_90")
+        for rounding in ("", "rz", "rm", "rp")
+    },
+    "integer": rule_of(instruction("mma", "m16n8k32", "s32.s8.u8.s32"), "sm_90"),
+    "popcount": rule_of(instruction("mma", "m8n8k128", "s32.b1.b1.s32", bitop="xor"), "sm_90"),
+}
+
+
+def control_word(bits=None):
+    """The control word of this thread; with `bits`, set on top of the default, sticky flags cleared."""
+    environment = ctypes.create_string_buffer(64)
+    LIBRARY.fegetenv(environment)
+    word = ctypes.c_uint32.from_buffer(environment, PLACE)
+    found = word.value
+    if bits is not None:
+        word.value = (0x1F80 if MACHINE == "x86" else 0) | bits
+        LIBRARY.fesetenv(environment)
+    return found & ~0x3F if MACHINE == "x86" else found
+
+
+@pytest.fixture
+def caller():
+    """Sets an environment, and makes sure that the next test has the usual one."""
+    usual = control_word()
+    yield control_word
+    control_word(usual & ~0x1F80)
+
+
+@cache
+def expected(name):
+    """What the reference computes in the usual environment."""
+    return TWINS["reference"](RULES[name], **canary.song(RULES[name])._asdict())
+
+
+def runs(rule):
+    """Every way to run a rule on the canary's operands."""
+    operands = canary.song(rule)
+    compiled, portable = Compiled().compile(rule), Portable().compile(rule)
+    return {
+        "reference": lambda: TWINS["reference"](rule, **operands._asdict()),
+        "portable": lambda: portable.run_whole(operands),
+        "compiled": lambda: compiled.run_whole(operands),
+        "compiled, cut": lambda: run_cut(compiled, operands, 1),
+        "compiled, cut, on threads": lambda: run_cut(compiled, operands, 3),
+        "portable, on threads": lambda: run_cut(portable, operands, 3),
+    }
+
+
+@pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+@pytest.mark.parametrize("name", RULES)
+def test_same_codes_and_its_own_environment_back(name, bits, caller):
+    ways = runs(RULES[name])
+    codes = expected(name)
+    for way, run in ways.items():
+        caller(bits)
+        before = control_word()
+        found = run()
+        after = control_word()
+        caller(0)
+        assert before & bits == bits
+        assert after == before, way
+        assert [f"{code:x}" for code in found.ravel()] == [f"{code:x}" for code in codes.ravel()], way
+
+
+@pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_the_same_in_a_thread_of_the_callers(bits):
+    found = {}
+
+    def work():
+        control_word(bits)
+        found["before"] = control_word()
+        found["codes"] = [run() for rule in RULES.values() for run in runs(rule).values()]
+        found["after"] = control_word()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found["after"] == found["before"]
+    assert found["before"] & bits == bits
+    wanted = [expected(name) for name in RULES for _ in range(6)]
+    for codes, right in zip(found["codes"], wanted, strict=True):
+        np.testing.assert_array_equal(codes.astype(right.dtype), right)
+
+
+def test_the_public_functions_too(caller):
+    """One tile, a batch, a product that is cut, matrices."""
+    mma, f64 = wf.get("mma.m16n8k16.f32.f16.f16.f32"), wf.get("mma.m8n8k4.f64.f64.f64.f64")
+    rng = np.random.default_rng(1)
+    words = {
+        one: [rng.integers(0, 2**32, (3, 32, getattr(one, role).words), np.uint32) for role in "abc"]
+        for one in (mma, f64)
+    }
+    A, B = rng.standard_normal((2, 150, 150)).astype(np.float16)
+
+    def ask():
+        return [
+            *(wf.execute(one, *(array[0] for array in arrays)) for one, arrays in words.items()),
+            *(wf.execute(one, *arrays) for one, arrays in words.items()),
+            wf.gemm(A, B, instruction=mma),
+            mma(A[:16, :16], B[:16, :8]),
+        ]
+
+    usual = ask()
+    for bits in ENVIRONMENTS.values():
+        caller(bits)
+        before = control_word()
+        found = ask()
+        after = control_word()
+        caller(0)
+        assert after == before
+        assert all(map(np.array_equal, found, usual))
+
+
+def test_the_canary_hears_every_environment(caller):
+    """Its codes depend on each rounding and on subnormals: those of plain float64 code change with every one."""
+    rule = RULES["f64 "]
+    operands = canary.song(rule)
+    a, b, c = (array.view(np.float64)[0] for array in operands[:3])
+
+    def plain():
+        total = c.copy()
+        for k in range(rule.k):
+            total = a[:, k, None] * b[None, k] + total
+        return total.view(np.uint64)
+
+    usual = plain()
+    for bits in ENVIRONMENTS.values():
+        caller(bits)
+        found = plain()
+        caller(0)
+        assert not np.array_equal(found, usual)
+    directed = [expected(f"f64 {rounding}").tobytes() for rounding in ("", "rz", "rm", "rp")]
+    assert len(set(directed)) == 4
+
+
+@pytest.mark.parametrize("bits", [0, UP | FLUSH])
+def test_after_an_exception(bits, caller):
+    @exact_floats
+    def fail():
+        assert control_word() & (UP | FLUSH) == 0
+        msg = "in the middle"
+        raise ZeroDivisionError(msg)
+
+    caller(bits)
+    before = control_word()
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert control_word() == before
+    empty = np.empty((1, 4, 8), np.uint32)
+    with pytest.raises(MemoryError):
+        chain_block(empty, empty, empty, 0, 0, empty, 0, 1, 0, 4, 0, 1 << 50)  # no room for so many columns
+    assert control_word() == before
+
+
+@pytest.mark.parametrize("backend", [Portable(), Compiled()], ids=["portable", "compiled"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_after_an_interrupt(backend, threads, caller, monkeypatch):
+    """Ctrl-C in the middle of a block, while other threads compute theirs."""
+    rule = RULES["fused to f32"]
+    kernel, operands = backend.compile(rule), canary.song(rule)
+    if backend.name == "portable":
+        function = kernel.function
+        monkeypatch.setattr(kernel, "function", lambda *args: (signal.raise_signal(signal.SIGINT), function(*args))[1])
+    else:
+        start = kernel.start
+
+        def interrupted(operands):
+            job = start(operands)
+            run = job.run
+            job.run = lambda block: (run(block), signal.raise_signal(signal.SIGINT))
+            return job
+
+        monkeypatch.setattr(kernel, "start", interrupted)
+    monkeypatch.setattr(signal, "default_int_handler", signal.default_int_handler)
+    caller(UP | FLUSH)
+    before = control_word()
+    with pytest.raises(KeyboardInterrupt):
+        run_cut(kernel, operands, threads)
+    assert control_word() == before
+    assert control_word() & (UP | FLUSH) == UP | FLUSH
+
+
+def test_an_interrupt_by_the_clock(caller):
+    """An alarm that comes at no chosen place, until one came in the middle of a product."""
+    rule = RULES["fused to f16"]
+    operands = canary.song(rule)
+    kernels = [Portable().compile(rule), Compiled().compile(rule)]
+    caller(DOWN | FLUSH)
+    before = control_word()
+    interrupts = 0
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for attempt in range(60):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + attempt * 0.00005)
+                for _ in range(10_000):
+                    for kernel in kernels:
+                        kernel.run_whole(operands)
+            except KeyboardInterrupt:
+                interrupts += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert control_word() == before
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert interrupts == 60
+
+
+def test_code_types_are_those_of_the_format():
+    for name, rule in RULES.items():
+        assert expected(name).dtype == code_type(rule.d)
