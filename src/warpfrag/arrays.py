@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
 """Registers of 32 bits."""
+Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
+"""A memory, byte by byte."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
 """Numbers of a format's natural dtype, or unsigned codes: which, the function says."""
 

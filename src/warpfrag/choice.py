@@ -37,6 +37,16 @@ class Choice:
     byte_id: tuple[int, int] = (0, 0)
     thread_id: tuple[int, int] = (0, 0)
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """The selector, the byte ids of A and B, and their thread ids."""
+        return (self.selector, *self.byte_id, *self.thread_id)
+
+    def suffix(self, *, sparse: bool) -> str:
+        """What a kernel's name says about them: nothing where the instruction has none, or where all ids are 0."""
+        text = f"_selector{self.selector}" if sparse else ""
+        return text + ("_bytes{}{}_threads{}{}".format(*self.numbers[1:]) if any(self.numbers[1:]) else "")
+
     def of(self, role: str) -> dict[str, int]:
         """The coordinates that choose the part of one word."""
         if role not in CHOOSING:
@@ -61,6 +71,9 @@ class Choice:
         for role in layouts:
             if role in CHOOSING:
                 check_chosen(layouts[role], self.of(role))
+
+
+FIRST_CHOICE = Choice()
 
 
 def legal(layout: Layout, coordinate: str) -> range:

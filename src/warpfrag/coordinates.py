@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import namedtuple
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import InvalidOperand, shown
 
@@ -50,6 +50,12 @@ def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
     # pickle looks a class up by its name and would not find one that is made from data
     travel = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (names, tuple(self)))}
     return type(base.__name__, (fields, base), travel)
+
+
+def place(**indices: int) -> Place:
+    """The place with these indices, such as lane, reg and slot."""
+    made: Any = coordinate_type(tuple(indices))._make(indices.values())
+    return made  # type: ignore[no-any-return] # a Place, because of its names
 
 
 def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:

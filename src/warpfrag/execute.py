@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.backends import choice_of
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.schedule import check_threads
-from warpfrag.codes import as_array, code_dtype, from_codes
+from warpfrag.arrays import as_array
+from warpfrag.choice import Choice
+from warpfrag.codes import code_dtype, from_codes
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
 from warpfrag.isa.names import spell
+from warpfrag.isa.words import Form
 from warpfrag.operand import operands_of
 from warpfrag.sparsity import compress, logical_columns
 
@@ -30,13 +33,41 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.arrays import Array, Bytes, Words
     from warpfrag.formats import Rounding
-    from warpfrag.isa.words import Form, HasForm
+    from warpfrag.isa.words import HasForm
     from warpfrag.operand import Operand
 
 FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
 MOST_SPELLINGS = 1024
+MOVERS = ("ldmatrix", "stmatrix", "movmatrix")
 MOST_RUNNERS = 512
+
+
+@overload
+def execute(
+    instruction: str | HasForm,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int | None = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    byte_id: tuple[int, int] = (0, 0),
+    thread_id: tuple[int, int] = (0, 0),
+    arch: str = "sm_90",
+    threads: int | None = None,
+) -> Words: ...
+
+
+@overload
+def execute(instruction: str | HasForm, a: ArrayLike, *, shared: ArrayLike | None = None) -> Words: ...
+
+
+@overload
+def execute(instruction: str | HasForm, a: ArrayLike, b: ArrayLike, *, shared: ArrayLike) -> Bytes: ...
 
 
 def execute(
@@ -54,30 +85,34 @@ def execute(
     shared: ArrayLike | None = None,
     arch: str = "sm_90",
     threads: int | None = None,
-) -> Any:
+) -> Words | Bytes:
     """D's registers, uint32[..., 32, words], bit for bit; leading axes broadcast; c=None is zero.
 
     A sparse instruction takes `metadata` words and a `selector`, a block-scaled one `scale_a` and `scale_b` words and
-    the ids that choose their bytes and lanes. IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows
-    what that architecture computes.
+    the ids that choose their bytes and lanes. ldmatrix takes the addresses of its lanes and the bytes of `shared`,
+    stmatrix its registers too, and gives the memory after it; movmatrix takes registers. IllegalInstruction if `arch`
+    cannot run it, NotModelled if nobody knows what that architecture computes.
     """
-    form = form_of(instruction)
-    if form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
-        return movers.run(form, a, b, shared)
-    if shared is not None:
-        msg = f"{spell(form)} takes no shared memory: its operands are registers"
-        raise InvalidOperand(msg)
     try:
         runner = find_runner(instruction, arch)
-    except TypeError:  # not hashable: let form_of say what is wrong with it
-        form_of(instruction)
-        raise
+    except TypeError:  # not hashable: let the reader of names say what is wrong with it
+        runner = arithmetic_arch(form_of(instruction), arch)  # type: ignore[assignment] # which raises
+    if isinstance(runner, Form):
+        return movers.run(runner, a, b, shared)
     if threads is not None:
         check_threads(threads)
-    if byte_id != (0, 0) or thread_id != (0, 0):
-        _check_ids(runner.form, byte_id=byte_id, thread_id=thread_id)
-    if selector is None and metadata is None and scale_a is None and scale_b is None and runner.is_quick(a, b, c):
+    if (
+        selector is None
+        and metadata is None
+        and scale_a is None
+        and scale_b is None
+        and runner.is_quick(a, b, c)
+        and (shared is None and (*byte_id, *thread_id) == (0, 0, 0, 0))
+    ):
         return runner.run_tile(a, b, c)
+    if b is None or shared is not None:
+        msg = f"{spell(runner.form)} {'needs b' if b is None else 'takes no shared memory: its operands are registers'}"
+        raise InvalidOperand(msg)
     given = [runner.a.check(a), runner.b.check(b)]
     if c is not None:
         given.append(runner.c.check(c))
@@ -85,9 +120,29 @@ def execute(
     batch = _batch([array.shape[:-2] for array in given] + [array.shape[:-1] for array in chosen.values()])
     codes_a, codes_b = runner.a.read(given[0], batch), runner.b.read(given[1], batch)
     codes_c = runner.c.zeros(codes_a, codes_b) if c is None else runner.c.read(given[2], batch)
-    extra = runner.read_chosen(chosen, batch, selector, byte_id, thread_id)
+    extra = runner.read_chosen(chosen, batch, Choice(selector or 0, byte_id, thread_id))
     result = matmul(runner.rule, codes_a, codes_b, codes_c, threads=threads, **extra)
     return runner.d.write(result, batch)
+
+
+def execute_registers(
+    instruction: str | HasForm, words: Mapping[str, NDArray[np.uint32]], choice: Choice | None = None, *, arch: str
+) -> Words:
+    """`execute` for registers by role and one choice of immediates."""
+    chosen = choice or Choice()
+    return execute(
+        instruction,
+        words["a"],
+        words["b"],
+        words.get("c"),
+        metadata=words.get("metadata"),
+        selector=chosen.selector if "metadata" in words else None,
+        scale_a=words.get("scale_a"),
+        scale_b=words.get("scale_b"),
+        byte_id=chosen.byte_id,
+        thread_id=chosen.thread_id,
+        arch=arch,
+    )
 
 
 def call(
@@ -102,30 +157,30 @@ def call(
     raw: bool = False,
     rounding: Rounding = None,
     threads: int | None = None,
-) -> NDArray[Any]:
+) -> Array:
     """D of matrices instead of registers: the arithmetic without the lanes, so wmma works on every architecture.
 
     A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors.
     """
     wanted = arithmetic_arch(form, arch)
     operands = operands_of(form, wanted)
-    a, extra = _full_a(form, operands["a"], A, raw=raw, rounding=rounding)
-    given = {"a": a, "b": operands["b"].codes(B, raw=raw, rounding=rounding)}
+    a, extra = _full_a(operands.a, A, raw=raw, rounding=rounding)
+    given: dict[str, NDArray[Any]] = {"a": a, "b": operands.b.codes(B, raw=raw, rounding=rounding)}
     if C is not None:
-        given["c"] = operands["c"].codes(C, raw=raw, rounding=rounding)
+        given["c"] = operands.c.codes(C, raw=raw, rounding=rounding)
     for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
         _check_given(form, role, operands, given=scales is not None)
         if scales is not None:
             extra[role] = operands[role].codes(scales, raw=raw, rounding=rounding)
-    axes = len(operands["d"].shape)
+    axes = len(operands.d.shape)
     batch = _batch([o.shape[:-axes] for o in given.values()] + [e.shape[:-2] for e in extra.values()])
     tiled = {role: _tiles(array, batch, axes) for role, array in given.items()}
     if C is None:
         shape = (len(tiled["a"]), tiled["a"].shape[1], tiled["b"].shape[2])
-        tiled["c"] = np.zeros(shape, code_dtype(operands["c"].format))
+        tiled["c"] = np.zeros(shape, code_dtype(operands.c.format))
     extra = {role: _tiles(array, batch, 2) for role, array in extra.items()}
-    codes = matmul(plan(form, wanted).rule, **tiled, threads=threads, **extra).reshape(*batch, *operands["d"].shape)
-    return codes if raw else from_codes(operands["d"].format, codes)
+    codes = matmul(plan(form, wanted).rule, **tiled, threads=threads, **extra).reshape(*batch, *operands.d.shape)
+    return codes if raw else from_codes(operands.d.format, codes)
 
 
 class Port:
@@ -138,16 +193,12 @@ class Port:
         """Find the element of each place, and the first place of each element."""
         layout = operand.layout
         self.operand = operand
-        self.words = (layout.lanes, operand.words)
+        self.words = (*operand.threads, operand.words)
         self.shape = operand.shape[-2:]  # the four products of m8n8k4 are four tiles
         self.size = prod(operand.shape)
         self.container = np.dtype(f"<u{max(1, operand.row.container // 8)}")
         self.fills_bytes = operand.row.container == operand.format.bits and operand.row.container % 8 == 0
-        coordinates = [layout.at(lane=place.lane, reg=place.reg, slot=place.slot) for place in layout.places()]
-        self.elements = np.ravel_multi_index(tuple(zip(*coordinates, strict=True)), layout.shape).astype(np.intp)
-        self.first_places = np.empty(self.size, np.intp)
-        # of several copies the first is written last, and stays
-        self.first_places[self.elements[::-1]] = np.arange(self.elements.size)[::-1]
+        self.elements, self.first_places = fragment.elements(layout), fragment.first_places(layout)
         self.first_places_of_tile = self.first_places.reshape(-1, *self.shape)
         self.elements_of_lanes = self.elements.reshape(layout.lanes, -1)
 
@@ -210,10 +261,13 @@ class Runner:
         self.rule = plan(form, arch).rule
         # wmma registers are those of the architecture that runs it; where nobody knows them, that is NotModelled
         self.operands = operands_of(form, arch)
-        self.a, self.b, self.c, self.d = (Port(self.operands[role]) for role in "abcd")
-        self.is_plain = not (form.is_sparse or form.block_scale)
+        self.a, self.b = Port(self.operands.a), Port(self.operands.b)
+        self.c, self.d = Port(self.operands.c), Port(self.operands.d)
+        self.chosen = self.operands.chosen_layouts
+        self.pattern = self.operands.a.pattern
+        self.is_plain = not self.chosen
         self.choice = choice_of(self.rule)
-        self.no_c = np.zeros((self.operands["d"].shape[0] if form.is_quad else 1, *self.c.shape), self.c.container)
+        self.no_c = np.zeros((self.operands.d.shape[0] if form.is_quad else 1, *self.c.shape), self.c.container)
 
     def is_quick(self, a: Any, b: Any, c: Any) -> bool:  # noqa: ANN401 (whatever a user passes)
         """Whether this is one tile of a plain product: then nothing needs to be broadcast or checked."""
@@ -236,45 +290,29 @@ class Runner:
         return found
 
     def read_chosen(
-        self,
-        chosen: dict[str, NDArray[np.uint32]],
-        batch: tuple[int, ...],
-        selector: int | None,
-        byte_id: tuple[int, int],
-        thread_id: tuple[int, int],
+        self, chosen: dict[str, NDArray[np.uint32]], batch: tuple[int, ...], choice: Choice
     ) -> dict[str, NDArray[Any]]:
         """Logical columns of a sparse A, and scale codes: what the selector and the ids choose of their words."""
-        if selector is not None and not self.form.is_sparse:
-            msg = f"{spell(self.form)} is dense: it takes no selector, got {selector!r}"
-            raise InvalidOperand(msg)
-        found = {}
         if self.form.is_sparse:
-            check_selector(self.form, selector or 0)
-            fields = self.operands["metadata"].unpack(chosen["metadata"], selector=selector or 0)
-            columns = logical_columns(self.operands["a"].pattern, fields, ordered=self.form.is_ordered)
-            found["columns"] = _tiles(columns, batch, 2)
-        if self.form.block_scale:
-            for side, role in enumerate(("scale_a", "scale_b")):
-                ids = {"byte_id": byte_id[side], "thread_id": thread_id[side]}
-                found[role] = _tiles(self.operands[role].unpack(chosen[role], **ids, raw=True), batch, 2)
+            check_selector(self.form, choice.selector)
+        choice.check(self.chosen, spell(self.form))
+        found: dict[str, NDArray[Any]] = {}
+        if self.pattern is not None:
+            fields = self.operands.metadata.unpack(chosen["metadata"], **choice.of("metadata"))
+            found["columns"] = _tiles(logical_columns(self.pattern, fields, ordered=self.form.is_ordered), batch, 2)
+        for scale in (self.operands.scale_a, self.operands.scale_b):
+            if scale is not None:
+                codes = scale.unpack(chosen[scale.role], **choice.of(scale.role), raw=True)
+                found[scale.role] = _tiles(codes, batch, 2)
         return found
 
 
-def _check_ids(form: Form, **ids: Any) -> None:  # noqa: ANN401 (whatever a user passes)
-    """Refuse ids that are no pairs, and ids where there are no scale factors to choose."""
-    for name, pair in ids.items():
-        if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            msg = f"{name} is a pair, that of A and that of B, such as (0, 0); got {pair!r}"
-            raise InvalidOperand(msg)
-        if not form.block_scale and tuple(pair) != (0, 0):
-            msg = f"{spell(form)} has no scale factors: it takes no {name}, got {pair!r}"
-            raise InvalidOperand(msg)
-
-
 @lru_cache(MOST_SPELLINGS)
-def find_runner(instruction: str | HasForm, arch: str) -> Runner:
-    """The runner of an instruction, however it is spelled: one for each form and arithmetic."""
+def find_runner(instruction: str | HasForm, arch: str) -> Runner | Form:
+    """The runner of an instruction, however it is spelled: one for each form and arithmetic; of a mover its form."""
     form = form_of(instruction)
+    if form.op in MOVERS:
+        return form
     return _runner(form, arithmetic_arch(form, arch))
 
 
@@ -282,15 +320,10 @@ _runner = lru_cache(MOST_RUNNERS)(Runner)
 
 
 def _full_a(
-    form: Form,
-    operand: Any,  # noqa: ANN401 (an Operand, sparse or not)
-    A: ArrayLike,
-    *,
-    raw: bool,
-    rounding: Rounding,
+    operand: Operand, A: ArrayLike, *, raw: bool, rounding: Rounding
 ) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     """Codes of A; of a sparse one the stored codes, and their logical columns."""
-    if not form.is_sparse:
+    if operand.pattern is None:
         return operand.codes(A, raw=raw, rounding=rounding), {}
     stored, fields = compress(operand.pattern, operand.full_codes(A, raw=raw, rounding=rounding))
     return stored, {"columns": logical_columns(operand.pattern, fields, ordered=True)}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic import matmul, plan
-from warpfrag.codes import as_array, check_codes, code_dtype, from_codes, to_codes
+from warpfrag.arrays import as_array
+from warpfrag.codes import code_dtype, codes_of, from_codes
 from warpfrag.errors import IllegalInstruction, InvalidOperand
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
@@ -21,6 +22,7 @@ from warpfrag.sparsity import compress, logical_columns
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.arrays import Array
     from warpfrag.formats import Rounding
     from warpfrag.isa.rows import Form, HasForm
     from warpfrag.operand import Registers
@@ -38,7 +40,7 @@ def gemm(
     raw: bool = False,
     rounding: Rounding = None,
     threads: int | None = None,
-) -> NDArray[Any]:
+) -> Array:
     """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it, on all cores.
 
     Arrays are taken as `Operand.pack` takes them; C=None is zero. A sparse instruction takes the full, pruned A. A
@@ -68,8 +70,8 @@ def gemm(
     if padding:
         a, b = np.pad(a, ((0, 0), (0, padding))), np.pad(b, ((0, padding), (0, 0)))
     extra: dict[str, Any] = {}
-    if form.is_sparse:
-        rule = operands["a"].pattern
+    rule = operands.a.pattern
+    if rule is not None:
         a, fields = compress(rule, a)
         extra["columns"] = logical_columns(rule, fields, ordered=True)[None]
     if form.block_scale or scale_a is not None or scale_b is not None:
@@ -84,9 +86,7 @@ def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, roundi
     if matrix.ndim != 2:
         msg = f"{what}: expected a matrix, got an array of shape {matrix.shape}"
         raise InvalidOperand(msg)
-    if raw:
-        return check_codes(operand.format, matrix, what=what)
-    return to_codes(operand.format, matrix, rounding=rounding, what=what)
+    return codes_of(operand.format, matrix, raw=raw, rounding=rounding, what=what)
 
 
 def _scales(

@@ -185,8 +185,8 @@ class Instruction:
     ) -> Array:
         """D = A B + C of matrices, bit for bit.
 
-        A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors. Leading axes
-        are a batch and broadcast; C=None is zero.
+        A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors. Leading
+        axes are a batch and broadcast; C=None is zero.
         """
         from warpfrag.execute import call
 

@@ -104,7 +104,7 @@ class Way:
         return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
 
     def expression(self, access: Access) -> str:
-        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; memory starts at `base`."""
+        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; `base` is its start."""
         return address_expression(self, access)
 
     def load(self, shared: ArrayLike) -> Words:

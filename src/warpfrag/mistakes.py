@@ -52,11 +52,11 @@ class Mistake:
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:
     """Every mistake that the operands of an instruction allow."""
-    for role in "abcd":
-        yield from _matrix_mistakes(instruction.operands[role])
-    for role in "ab":
-        transpose = partial(_other_order, operand=instruction.operands[role])
-        yield Mistake("transposed", role, "memory read in the other order", transpose)
+    for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
+        yield from _matrix_mistakes(operand)
+    for operand in (instruction.a, instruction.b):
+        transpose = partial(_other_order, operand=operand)
+        yield Mistake("transposed", operand.role, "memory read in the other order", transpose)
     kinds: dict[str, tuple[Kind, str]] = {
         "metadata": ("metadata", "fields"),
         "scale_a": ("scales", "bytes"),

@@ -227,7 +227,9 @@ class Operand(Registers):
 
     # ---- of a sparse A
 
-    def _sparse(self) -> Pattern:
+    @property
+    def sparsity(self) -> Pattern:
+        """The pattern of a sparse A; refused for any other operand."""
         if self.pattern is None:
             msg = f"{self.described} is dense: only A of mma.sp has logical columns and metadata"
             raise InvalidSparsity(msg)
@@ -235,7 +237,7 @@ class Operand(Registers):
 
     def span(self, *, lane: int, reg: int) -> Span:
         """The logical column range of one register of a sparse A, as the ISA states it."""
-        rule = self._sparse()
+        rule = self.sparsity
         first = self.layout.at(lane=lane, reg=reg, slot=0)
         last = self.layout.at(lane=lane, reg=reg, slot=self.slots - 1)
         return Span(first.row, first.col // rule.kept * rule.chunk, last.col // rule.kept * rule.chunk + rule.chunk - 1)
@@ -245,7 +247,7 @@ class Operand(Registers):
         from warpfrag.arrays import as_array
         from warpfrag.codes import codes_of
 
-        self._sparse()
+        _ = self.sparsity  # refuses a dense operand
         full = as_array(matrix, self.described)
         rows, stored = self.shape
         if full.shape[-2:] != (rows, 2 * stored):
@@ -260,7 +262,7 @@ class Operand(Registers):
         from warpfrag.arrays import as_array
         from warpfrag.sparsity import logical_columns
 
-        rule = self._sparse()
+        rule = self.sparsity
         rows, stored = self.shape
         check_index("row", row, rows)
         check_index("col", col, 2 * stored)
@@ -465,9 +467,9 @@ class Operands(Mapping[str, AnyOperand]):
         return self._found.get("scale_b")  # type: ignore[return-value]
 
     @property
-    def layouts(self) -> dict[str, Layout]:
-        """The layout of each."""
-        return {role: operand.layout for role, operand in self._found.items()}
+    def chosen_layouts(self) -> dict[str, Layout]:
+        """The layouts of the words of which immediates choose a part: metadata and scale factors."""
+        return {role: operand.layout for role, operand in self._found.items() if role in CHOOSING}
 
 
 @cache

@@ -7,7 +7,7 @@ import click
 from warpfrag.cli.command import instruction_argument, integer, json_option, operand_argument, target_option, verb
 from warpfrag.cli.output import heading, notes, say_json, say_table
 from warpfrag.cli.view import view
-from warpfrag.layout import Place, check_index
+from warpfrag.coordinates import check_index, place
 from warpfrag.registry import get
 
 
@@ -37,7 +37,7 @@ def command(
         check_index(index, given or 0, extent)
     regs = range(layout.regs) if reg is None else [reg]
     slots = range(layout.slots) if slot is None else [slot]
-    places = [Place(lane, reg, slot) for reg in regs for slot in slots]
+    places = [place(lane=lane, reg=reg, slot=slot) for reg in regs for slot in slots]
     records = [shown.record(place) for place in places] if shown.check_lane(lane) else []
     if as_json:
         answer = {

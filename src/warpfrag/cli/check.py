@@ -82,7 +82,15 @@ def _label(family: Family) -> str:
 def _differing_tiles(case: Case, arch: str) -> int:
     from warpfrag.execute import execute
 
-    options = {"metadata": case.metadata, "scale_a": case.scale_a, "scale_b": case.scale_b, "selector": case.selector}
-    given = {name: words for name, words in options.items() if words is not None}
-    found = execute(case.instruction, case.a, case.b, case.c, arch=arch, **given)  # type: ignore[arg-type]
+    found = execute(
+        case.instruction,
+        case.a,
+        case.b,
+        case.c,
+        metadata=case.metadata,
+        selector=case.selector,
+        scale_a=case.scale_a,
+        scale_b=case.scale_b,
+        arch=arch,
+    )
     return int((found != case.d).any(axis=(-1, -2)).sum())

@@ -16,7 +16,7 @@ from warpfrag.cli.command import (
     target_option,
     verb,
 )
-from warpfrag.cli.output import TERMINAL, say, writing
+from warpfrag.cli.output import TERMINAL, say
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS

@@ -95,8 +95,8 @@ def command(
     lanes = _lanes(registers) if registers else []
     given = _operands(instruction, files, seed, arch, rounding=rounding)
     codes = given.codes
-    scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
-    result = instruction(codes["a"], codes["b"], codes["c"], **scales, arch=arch, raw=True)
+    scale_a, scale_b = codes.get("scale_a"), codes.get("scale_b")
+    result = instruction(codes["a"], codes["b"], codes["c"], scale_a=scale_a, scale_b=scale_b, arch=arch, raw=True)
     known = instruction.evidence(arch)
     words = _words(instruction, codes, result) if lanes else {}
     steps = _trace(instruction, arch, codes, trace, mma or 0) if trace else []
@@ -145,7 +145,7 @@ def _operands(
     import numpy as np
 
     from warpfrag.codes import code_dtype
-    from warpfrag.execute import arithmetic_arch
+    from warpfrag.isa.legality import arithmetic_arch
     from warpfrag.samples import random_matrix
 
     arithmetic_arch(instruction.form, arch)  # refuse what cannot run before operands are made

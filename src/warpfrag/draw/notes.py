@@ -29,10 +29,10 @@ def notes(instruction: Instruction, operand: Registers | None, view: View) -> tu
     if instruction.addresses:
         found.append("address: the lane that gives the shared-memory address of the line beside it.")
     if any(isinstance(one, SparseOperand) for one in shown) and view in {"logical", "whole"}:
-        pattern = instruction.a.pattern
+        pattern = instruction.a.sparsity
         found.append(f"Of each {pattern.chunk} columns {pattern.kept} are stored; the metadata says which.")
     if any(isinstance(one, Metadata) for one in shown):
-        found.append(_codes_note(instruction.a.pattern))
+        found.append(_codes_note(instruction.a.sparsity))
     if view == "warp":
         found.append(f"Cells say {_coordinate_words(shown)}; low bits stand left.")
     found += dict.fromkeys(_copies_note(one) for one in shown if isinstance(one, Operand) and one.layout.copies > 1)

@@ -76,7 +76,7 @@ def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View,
     if view == "warp":
         return field_warp_grid(operand, choice)
     if isinstance(operand, Metadata):
-        return metadata_grid(operand, choice, instruction.a.pattern, request.cut)
+        return metadata_grid(operand, choice, instruction.a.sparsity, request.cut)
     return scale_grid(operand, choice, request.cut)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.choice import FIRST_CHOICE
 from warpfrag.emit.cuda_functions import shared_name, variables
 from warpfrag.emit.cuda_syntax import Variable, kernel, loop
 from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders
 from warpfrag.emit.statement import (
-    FIRST_CHOICE,
     ROLES,
     choices,
     identifier,
@@ -29,8 +29,8 @@ from warpfrag.emit.strides import contiguous_strides, extents, stride_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from warpfrag.choice import Choice
     from warpfrag.emit.shared import SharedCopy
-    from warpfrag.emit.statement import Choice
     from warpfrag.instruction import Instruction
 
 # Used by the kernels of every instruction.

@@ -15,7 +15,7 @@ from warpfrag.registry import get
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warpfrag.emit.statement import Choice
+    from warpfrag.choice import Choice
     from warpfrag.instruction import Instruction
 
 

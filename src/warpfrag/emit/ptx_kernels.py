@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.choice import FIRST_CHOICE
 from warpfrag.emit.ptx_functions import function_name
 from warpfrag.emit.ptx_syntax import Body, entry, load_parameter, register_type, width
 from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders, moved
 from warpfrag.emit.statement import (
-    FIRST_CHOICE,
     ROLES,
     check_choice,
     choices,
@@ -33,8 +33,8 @@ from warpfrag.emit.strides import contiguous_strides, extents, stride_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from warpfrag.choice import Choice
     from warpfrag.emit.shared import SharedCopy
-    from warpfrag.emit.statement import Choice
     from warpfrag.instruction import Instruction
     from warpfrag.operand import Registers
 

@@ -127,7 +127,7 @@ def _parts(mover: Instruction, step: int) -> Iterator[Part]:
         return
     line_dim = addresses.dims[1]
     along = "col" if line_dim == "row" else "row"
-    givers = {addresses.at(lane=lane): lane for lane in range(addresses.lanes)}
+    givers = {tuple(addresses.at(lane=lane)): lane for lane in range(addresses.lanes)}
     unit = moved(mover).row.container
     for lane, reg, bit in product(range(layout.lanes), range(layout.regs), range(0, REGISTER_BITS, step)):
         slot, inside = divmod(bit, unit)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.choice import FIRST_CHOICE, Choice
+from warpfrag.choice import choices as all_choices
 from warpfrag.isa.legality import advice
-from warpfrag.layout import check_index
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -32,39 +30,15 @@ def identifier(instruction: Instruction) -> str:
     return re.sub(r"[.:]+", "_", instruction.name.replace(".sync.aligned", ""))
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The immediates of a statement: the sparsity selector, and the byte and thread ids of the scales of A and B."""
-
-    selector: int = 0
-    byte_id: tuple[int, int] = (0, 0)
-    thread_id: tuple[int, int] = (0, 0)
-
-    @property
-    def numbers(self) -> tuple[int, int, int, int, int]:
-        """The selector, the byte ids of A and B, and their thread ids."""
-        return (self.selector, *self.byte_id, *self.thread_id)
-
-    def suffix(self, instruction: Instruction) -> str:
-        """What a kernel's name says about them: nothing where the instruction has none, or where all ids are 0."""
-        text = f"_selector{self.selector}" if instruction.form.is_sparse else ""
-        if any(self.numbers[1:]):
-            text += "_bytes{}{}_threads{}{}".format(*self.byte_id, *self.thread_id)
-        return text
-
-
-FIRST_CHOICE = Choice()
-
-
 def raw_name(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> str:
     """The kernel from registers to registers, with these immediates."""
-    return f"{identifier(instruction)}{choice.suffix(instruction)}_raw"
+    return f"{identifier(instruction)}{choice.suffix(sparse=instruction.form.is_sparse)}_raw"
 
 
 def tile_name(instruction: Instruction, choice: Choice = FIRST_CHOICE, order: str = "") -> str:
     """The kernel of one tile from memory to memory; wmma has one for each memory order of C and D."""
     ending = f"_{order}" if order else ""
-    return f"{identifier(instruction)}{choice.suffix(instruction)}_tile{ending}"
+    return f"{identifier(instruction)}{choice.suffix(sparse=instruction.form.is_sparse)}_tile{ending}"
 
 
 def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> str:
@@ -76,33 +50,12 @@ def check_choice(instruction: Instruction, choice: Choice) -> None:
     """Refuse a selector or an id that the instruction does not have."""
     if instruction.form.is_sparse:
         get(instruction, selector=choice.selector)
-    elif choice.selector:
-        msg = f"{instruction.name} is dense: it has no selector, got {choice.selector}"
-        raise InvalidOperand(msg)
-    for role, byte_id, thread_id in zip(("scale_a", "scale_b"), choice.byte_id, choice.thread_id, strict=True):
-        scale: Any = instruction.operands.get(role)
-        if scale is None:
-            if byte_id or thread_id:
-                msg = f"{instruction.name} has no scales, got byte_id {choice.byte_id}, thread_id {choice.thread_id}"
-                raise InvalidOperand(msg)
-            continue
-        check_index(f"thread_id of {role}", thread_id, len(scale.thread_ids))
-        if byte_id not in scale.byte_ids:
-            legal = ", ".join(map(str, scale.byte_ids))
-            msg = f"byte_id of {role} of {instruction.name} is one of {legal}, got {byte_id}"
-            raise InvalidOperand(msg)
+    choice.check(instruction.operands.chosen_layouts, instruction.name)
 
 
 def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Choice]:
     """Every selector, and with `ids` every byte and thread id too."""
-    for selector in instruction.selectors or (0,):
-        if ids and instruction.form.block_scale:
-            scales = (instruction.scale_a, instruction.scale_b)
-            byte_ids = product(*(scale.byte_ids for scale in scales))
-            thread_ids = product(*(scale.thread_ids for scale in scales))
-            yield from (Choice(selector, *pair) for pair in product(byte_ids, thread_ids))
-        else:
-            yield Choice(selector)
+    return all_choices(instruction.operands.chosen_layouts, ids=ids)
 
 
 def registers(instruction: Instruction) -> dict[str, Registers]:

@@ -24,7 +24,7 @@ from warpfrag.emit import emit
 from warpfrag.emit.shared import kernel_copies, memory_orders
 from warpfrag.emit.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.emit.strides import contiguous_strides, element_bits
-from warpfrag.execute import execute
+from warpfrag.execute import execute_registers
 from warpfrag.hardware.device import open_gpu
 from warpfrag.registry import find
 from warpfrag.samples import random_codes, random_words
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.emit.statement import Choice
+    from warpfrag.choice import Choice
     from warpfrag.hardware.device import Gpu
     from warpfrag.instruction import Instruction
 
@@ -116,9 +116,11 @@ def run_tile(gpu: Gpu, module: Any, instruction: Instruction, tile: Tile, random
     full = codes["a"]
     if instruction.pattern is not None:
         codes["metadata"] = random.choice([*instruction.pattern.rising], instruction.metadata.shape).astype(np.uint64)
-        full = instruction.expand(codes["a"], codes["metadata"].astype(np.uint8), raw=True)
-    scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
-    expected = instruction(full, codes["b"], codes["c"], **scales, arch=gpu.target, raw=True)
+        full = np.asarray(instruction.expand(codes["a"], codes["metadata"].astype(np.uint8), raw=True))
+    scales = codes.get("scale_a"), codes.get("scale_b")
+    expected = instruction(
+        full, codes["b"], codes["c"], scale_a=scales[0], scale_b=scales[1], arch=gpu.target, raw=True
+    )
     memory = {role: to_memory(codes[role], tile.strides[role], element_bits(operands[role])) for role in codes}
     bits = element_bits(operands["d"])
     blank = to_memory(np.zeros(instruction.d.shape, np.uint64), tile.strides["d"], bits)
@@ -134,8 +136,7 @@ def run_raw(gpu: Gpu, module: Any, instruction: Instruction, choice: Choice) -> 
     """Whether the raw kernel gives exactly the registers of `wf.execute`."""
     kind = "narrow" if instruction.a.format.is_float else "bits"
     words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
-    selector = choice.selector if instruction.form.is_sparse else None
-    expected = execute(instruction, **words, selector=selector, arch=gpu.target)  # type: ignore[arg-type]
+    expected = execute_registers(instruction, words, choice, arch=gpu.target)
     return np.array_equal(gpu.run(module, raw_name(instruction, choice), words, instruction.d.words), expected)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.emit.statement import Choice
+    from warpfrag.choice import Choice
 
 
 def verify(
@@ -94,7 +94,7 @@ def _compare(
     worker: Worker, instruction: Instruction, choice: Choice, cases: int, seed: int, recorder: Recorder | None
 ) -> Line:
     """Run one kernel on every class of operands and compare."""
-    from warpfrag.execute import execute
+    from warpfrag.execute import execute_registers
 
     selector = choice.selector if instruction.form.is_sparse else None
     ran = differing = 0
@@ -107,14 +107,7 @@ def _compare(
         if recorder:
             recorder.add(instruction, selector, kind, words, answer)
         try:
-            predicted = execute(
-                instruction,
-                **words,  # type: ignore[arg-type]
-                selector=selector,
-                byte_id=choice.byte_id,
-                thread_id=choice.thread_id,
-                arch=worker.about["target"],
-            )
+            predicted = execute_registers(instruction, words, choice, arch=worker.about["target"])
         except NotModelled as error:
             trouble = f"not modelled: {error}"
             continue

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.emit.statement import Choice
+    from warpfrag.choice import Choice
     from warpfrag.hardware.device import Gpu
 
 LAST_SECONDS = 10  # that a process gets to end by itself

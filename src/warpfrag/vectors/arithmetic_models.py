@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.choice import FIRST_CHOICE
 from warpfrag.codes import from_codes, to_codes
-from warpfrag.emit.statement import FIRST_CHOICE
 from warpfrag.sparsity import logical_columns
 from warpfrag.vectors.cases import Group, run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.emit.statement import FIRST_CHOICE, Choice
-from warpfrag.execute import execute
+from warpfrag.choice import FIRST_CHOICE, Choice
+from warpfrag.execute import execute_registers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,16 +41,4 @@ class Group:
 
 def run(instruction: Instruction, words: dict[str, Any], choice: Choice, arch: str) -> NDArray[np.uint32]:
     """What the instruction gives for these registers."""
-    scales = {role: words[role] for role in ("scale_a", "scale_b") if role in words}
-    return execute(
-        instruction,
-        words["a"],
-        words["b"],
-        words["c"],
-        metadata=words.get("metadata"),
-        selector=choice.selector if instruction.form.is_sparse else None,
-        **scales,
-        byte_id=choice.byte_id,
-        thread_id=choice.thread_id,
-        arch=arch,
-    )
+    return execute_registers(instruction, words, choice, arch=arch)

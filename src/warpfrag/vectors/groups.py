@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.emit.statement import FIRST_CHOICE, Choice
+from warpfrag.choice import FIRST_CHOICE, Choice
 from warpfrag.vectors.arithmetic_models import rounding_group
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def random(material: Material) -> Iterator[Group]:
             catches += "; a wrong selector, metadata in the wrong lane or field"
         if material.instruction.form.block_scale:
             catches += "; wrong byte or thread ids, scales in the wrong lane or byte"
-        suffix = choice.suffix(material.instruction).replace("_", " ")
+        suffix = choice.suffix(sparse=material.instruction.form.is_sparse).replace("_", " ")
         yield material.group(f"random{suffix}", catches, codes, choice)
 
 

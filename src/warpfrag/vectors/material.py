@@ -18,7 +18,7 @@ from warpfrag.vectors.cases import Group, run
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.emit.statement import Choice
+    from warpfrag.choice import Choice
     from warpfrag.formats import Format
     from warpfrag.instruction import Instruction
 
@@ -88,7 +88,8 @@ class Material:
         cases = len(codes["b"])
         if instruction.form.is_sparse and "metadata" not in codes:
             codes["a"], codes["metadata"] = instruction.compress(codes["a"], raw=True)
-        words = {role: instruction.operands[role].pack(codes[role], raw=True) for role in "abc"}
+        matrices = (instruction.a, instruction.b, instruction.c)
+        words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
         if instruction.form.is_sparse:
             words["metadata"] = self._metadata_words(codes["metadata"], choice.selector)
         for side, role in enumerate(("scale_a", "scale_b") if instruction.form.block_scale else ()):

@@ -13,7 +13,7 @@ from warpfrag.vectors.cases import run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warpfrag.emit.statement import Choice
+    from warpfrag.choice import Choice
     from warpfrag.instruction import Instruction
     from warpfrag.mistakes import Mistake
     from warpfrag.vectors.cases import Group
@@ -58,7 +58,8 @@ def _wrong_choices(instruction: Instruction, arch: str, group: Group) -> dict[st
         if not _one_mistake(choice, group.choice):
             continue
         d = run(instruction, group.words, choice, arch)
-        name = f"{group.name}: run as {choice.suffix(instruction).replace('_', ' ').strip() or 'the first choice'}"
+        said = choice.suffix(sparse=instruction.form.is_sparse).replace("_", " ").strip()
+        name = f"{group.name}: run as {said or 'the first choice'}"
         found[name] = group.name if not np.array_equal(d, group.d) else None
     return found
 

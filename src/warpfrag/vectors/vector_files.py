@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.emit.statement import Choice, check_choice
+from warpfrag.choice import Choice
+from warpfrag.emit.statement import check_choice
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
 from warpfrag.files import check_writable, write_atomically
 from warpfrag.isa.targets import targets

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.codes import as_array, natural_dtype
+from warpfrag.arrays import as_array
+from warpfrag.codes import natural_dtype
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.formats import FORMATS, Format
 
