@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warpfrag.emit.statement import FIRST_CHOICE, Choice
 from warpfrag.execute import execute
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -39,9 +41,10 @@ class Group:
         return {**self.words, "d": self.d}
 
 
-def run(instruction: Instruction, words: dict[str, Any], choice: Choice, arch: str) -> NDArray[np.uint32]:
+def run(
+    instruction: Instruction, words: Mapping[str, NDArray[np.uint32]], choice: Choice, arch: str
+) -> NDArray[np.uint32]:
     """What the instruction gives for these registers."""
-    scales = {role: words[role] for role in ("scale_a", "scale_b") if role in words}
     return execute(
         instruction,
         words["a"],
@@ -49,7 +52,8 @@ def run(instruction: Instruction, words: dict[str, Any], choice: Choice, arch: s
         words["c"],
         metadata=words.get("metadata"),
         selector=choice.selector if instruction.form.is_sparse else None,
-        **scales,
+        scale_a=words.get("scale_a"),
+        scale_b=words.get("scale_b"),
         byte_id=choice.byte_id,
         thread_id=choice.thread_id,
         arch=arch,
