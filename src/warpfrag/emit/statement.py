@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.isa.legality import advice
 from warpfrag.layout import check_index
 from warpfrag.registry import get
@@ -77,7 +77,7 @@ def check_choice(instruction: Instruction, choice: Choice) -> None:
     if instruction.form.is_sparse:
         get(instruction, selector=choice.selector)
     elif choice.selector:
-        msg = f"{instruction.name} is dense: it has no selector, got {choice.selector}"
+        msg = f"{instruction.name} is dense: it has no selector, got {shown(choice.selector)}"
         raise InvalidOperand(msg)
     for role, byte_id, thread_id in zip(("scale_a", "scale_b"), choice.byte_id, choice.thread_id, strict=True):
         scale: Any = instruction.operands.get(role)
@@ -89,7 +89,7 @@ def check_choice(instruction: Instruction, choice: Choice) -> None:
         check_index(f"thread_id of {role}", thread_id, len(scale.thread_ids))
         if byte_id not in scale.byte_ids:
             legal = ", ".join(map(str, scale.byte_ids))
-            msg = f"byte_id of {role} of {instruction.name} is one of {legal}, got {byte_id}"
+            msg = f"byte_id of {role} of {instruction.name} is one of {legal}, got {shown(byte_id)}"
             raise InvalidOperand(msg)
 
 
@@ -122,7 +122,7 @@ def remarks(instruction: Instruction) -> list[str]:
     if instruction.op == "mma.sp":
         ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
         lines.append(f"The same registers mean the same to {ordered}")
-        lines.append("where the indices in every metadata code ascend, as those that compress gives do.")
+        lines.append("where the indices of every metadata code ascend, as they do in what compress gives.")
     return lines
 
 
