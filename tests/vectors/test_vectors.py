@@ -162,6 +162,7 @@ def test_the_command(tmp_path):
     for lang, start in (("c", "// Test vectors of"), ("cuda", "// Runs the test vectors of")):
         answer = runner.invoke(command, [SPARSE, "--lang", lang], standalone_mode=False)
         assert answer.stdout.startswith(start)
+    assert runner.invoke(command, [SPARSE, "--lang", "c", "--json"]).exit_code == 2
     for refused in ("missing/v.npz", "v.txt"):
         with pytest.raises(WarpfragError, match="cannot write|ending names the format"):
             runner.invoke(

@@ -33,6 +33,9 @@ def command(
     """
     from warpfrag.vectors import vectors
 
+    if lang and as_json:
+        msg = "--lang prints code and --json prints JSON: give one of them"
+        raise click.UsageError(msg)
     if output:
         from warpfrag.vectors.vector_files import check_output
 

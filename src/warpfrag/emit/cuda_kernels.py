@@ -25,6 +25,7 @@ from warpfrag.emit.statement import (
     tile_name,
 )
 from warpfrag.emit.strides import contiguous_strides, extents, stride_names
+from warpfrag.isa.operands import REGISTER_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
 COMMON = """\
 namespace warpfrag {
 
-// Copy a tile of whole words between global and shared memory, with one warp.
+// Copy a tile of whole words between global and shared memory, with all threads of a block.
 __device__ __forceinline__ void copy_words(void* to, const void* from, int words) {
-    for (int i = threadIdx.x & 31; i < words; i += 32) {
+    for (int i = threadIdx.x; i < words; i += blockDim.x) {
         static_cast<uint32_t*>(to)[i] = static_cast<const uint32_t*>(from)[i];
     }
-    __syncwarp();
+    __syncthreads();
 }
 
 }  // namespace warpfrag
@@ -141,7 +142,7 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
             continue
         copy = chosen[role]
         rows, cols = extents(operand)
-        words = rows * cols * copy.memory_bits // 32
+        words = rows * cols * copy.memory_bits // REGISTER_BITS
         before.append(f"__shared__ __align__(16) uint32_t shared_{role}[{words}];")
         helper = shared_name(operand, copy)
         if role == "d":

@@ -75,7 +75,7 @@ def remarks(instruction: Instruction) -> list[str]:
     if instruction.op == "mma.sp":
         ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
         lines.append(f"The same registers mean the same to {ordered}")
-        lines.append("where the indices in every metadata code ascend, as those that compress gives do.")
+        lines.append("where the indices of every metadata code ascend, as they do in what compress gives.")
     return lines
 
 

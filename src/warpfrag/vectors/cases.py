@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warpfrag.choice import FIRST_CHOICE, Choice
 from warpfrag.execute import execute_registers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -39,6 +41,8 @@ class Group:
         return {**self.words, "d": self.d}
 
 
-def run(instruction: Instruction, words: dict[str, Any], choice: Choice, arch: str) -> NDArray[np.uint32]:
+def run(
+    instruction: Instruction, words: Mapping[str, NDArray[np.uint32]], choice: Choice, arch: str
+) -> NDArray[np.uint32]:
     """What the instruction gives for these registers."""
     return execute_registers(instruction, words, choice, arch=arch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -10,7 +10,9 @@ from warpfrag.formats import FORMATS
 from warpfrag.wmma.types import as_real
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
 
 UNUSED = FORMATS["tf32"].unused
 LOW_BITS = np.uint32((1 << UNUSED) - 1)
@@ -18,7 +20,15 @@ HALF_A_STEP = np.uint32(1 << (UNUSED - 1))
 QUIET = np.uint32(1 << (FORMATS["f32"].fraction - 1))
 
 
-def float_to_tf32(values: ArrayLike) -> Any:  # noqa: ANN401 (a float32, or an array of them)
+@overload
+def float_to_tf32(values: float) -> np.float32: ...
+
+
+@overload
+def float_to_tf32(values: Sequence[float] | NDArray[np.generic]) -> NDArray[np.float32]: ...
+
+
+def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
     """Round floats to tf32: to nearest, ties away from zero, as PTX's cvt.rna.tf32.f32 does; the low 13 bits are zero.
 
     What is nearer to 2**128 than to the largest tf32 becomes an infinity. A NaN stays a NaN and becomes quiet.
@@ -32,4 +42,5 @@ def float_to_tf32(values: ArrayLike) -> Any:  # noqa: ANN401 (a float32, or an a
     codes = floats.view(np.uint32)
     # the exponent stands above the fraction, so that a carry out of the fraction steps the exponent as it should
     rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))
-    return (rounded & ~LOW_BITS).view(np.float32)[()]
+    found: NDArray[np.float32] = (rounded & ~LOW_BITS).view(np.float32)
+    return found[()]  # of one value, a number
