@@ -10,22 +10,29 @@ from warpfrag.emit.statement import raw_name, registers
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
+# An address of shared memory, and a generic one: constraint, operand, C++ type, and that of this lane's line.
+ADDRESS = (
+    ("l", "address", "const void*", "lines + threadIdx.x * 4"),
+    ("r", "address", "uint32_t", "static_cast<uint32_t>(__cvta_generic_to_shared(lines + threadIdx.x * 4))"),
+)
+
 
 def mover(instruction: Instruction) -> list[str]:
     """Everything for one mover."""
     every = {role: Variable(role, operand, role) for role, operand in registers(instruction).items()}
-    address = None if instruction.op == "movmatrix" else Extra("r", "address")
+    address = None if instruction.op == "movmatrix" else Extra(*ADDRESS[instruction.form.space != ""][:2])
     outputs = [every["d"]] if "d" in every else []
     inputs = [every["a"]] if "a" in every else []
     parameters = [variable.parameter(const=variable in inputs) for variable in (*outputs, *inputs)]
     if address:
-        parameters.append("uint32_t address")
+        parameters.append(f"{ADDRESS[instruction.form.space != ''][2]} address")
     lines = []
     given = instruction.addresses
     if given is not None:
         who = "Every lane gives" if given.lanes == 32 else f"Lanes 0 to {given.lanes - 1} give"
         rest = "" if given.lanes == 32 else "; the others give any valid one"
-        lines.append(f"// {who} the shared memory address of a {given.dims[1]}, 16 bytes{rest}.")
+        which = "shared memory" if instruction.form.space else "generic"
+        lines.append(f"// {who} the {which} address of a {given.dims[1]}, 16 bytes{rest}.")
     wrapper = f"{DEVICE} void {instruction.op}({', '.join(parameters)})"
     lines += function(wrapper, assembly(instruction, outputs, inputs, address=address))
     return lines + _kernel(instruction, every)
@@ -33,7 +40,7 @@ def mover(instruction: Instruction) -> list[str]:
 
 def _kernel(instruction: Instruction, every: dict[str, Variable]) -> list[str]:
     """d and a are the registers, uint32[32][words], or the 16 bytes to which each lane points, uint32[32][4]."""
-    line = "static_cast<uint32_t>(__cvta_generic_to_shared(lines + threadIdx.x * 4))"
+    line = ADDRESS[instruction.form.space != ""][3]
     body = [f"uint32_t fragment_{role}[{variable.count}];" for role, variable in every.items()]
     if instruction.op != "movmatrix":
         body.append("__shared__ __align__(16) uint32_t lines[128];")

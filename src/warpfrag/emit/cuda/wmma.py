@@ -11,6 +11,14 @@ from warpfrag.emit.statement import FIRST_CHOICE, memory_instruction, raw_name, 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
+SHARED = Extra("r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))")
+ADDRESS = {
+    "": Extra("l", "memory"),
+    "global": Extra("l", "__cvta_generic_to_global(memory)"),
+    "shared": SHARED,
+    "shared::cta": SHARED,
+}
+
 
 def move_function(move: Instruction, name: str) -> list[str]:
     """wmma.load or wmma.store as a function of a fragment, a pointer and the stride of rows or columns."""
@@ -23,11 +31,12 @@ def move_function(move: Instruction, name: str) -> list[str]:
         move,
         [] if stores else [variable],
         [variable] if stores else [],
-        address=Extra("l", "__cvta_generic_to_global(memory)"),
+        address=ADDRESS[move.form.space],
         stride=Extra("r", "stride"),
     )
     line = "row" if move.layouts == ("row",) else "column"
-    what = f"{role.upper()}, {move.operands[role].format}, {line} major in global memory, at a multiple of 32 bytes"
+    where = f"{move.form.space} memory" if move.form.space else "memory"
+    what = f"{role.upper()}, {move.operands[role].format}, {line} major in {where}, at a multiple of 32 bytes"
     comment = f"// {what}: stride elements from one {line} to the next."
     return [comment, *function(f"{DEVICE} void {name}({', '.join(parameters)})", body)]
 
@@ -58,7 +67,12 @@ def product(instruction: Instruction) -> list[str]:
 
 
 def move(instruction: Instruction) -> list[str]:
-    """A wmma.load or wmma.store by itself: the wrapper, and a kernel from memory to raw registers or back."""
+    """A wmma.load or wmma.store by itself: the wrapper, and a kernel from memory to raw registers or back.
+
+    No kernel of shared memory: what is there when it starts is nobody's.
+    """
+    if instruction.form.space.startswith("shared"):
+        return move_function(instruction, "store" if instruction.op == "wmma.store.d" else "load")
     role = instruction.op[-1]
     variable = Variable(role, instruction.operands[role], role)
     stores = role == "d"

@@ -32,7 +32,10 @@ def mover(instruction: Instruction) -> list[str]:
         # what stmatrix does not write stays as it was
         _move_line(body, "a" if instruction.op == "ldmatrix" else "d", lane, line, to_shared=True)
         body.do("bar.warp.sync 0xffffffff")
-    body.do(statement(instruction, names, address=line).rstrip(";"))
+    address = line
+    if instruction.op != "movmatrix" and not instruction.form.space:
+        address = body.compute("address", "cvta.shared.u64", body.compute("wide", "mul.wide.u32", line, 1))
+    body.do(statement(instruction, names, address=address).rstrip(";"))
     if "d" in operands:
         move_registers(body, "d", operands["d"], names["d"], lane, "st")
     else:

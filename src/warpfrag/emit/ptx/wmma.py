@@ -54,4 +54,5 @@ def move(instruction: Instruction) -> list[str]:
     else:
         body.do(text)
         move_registers(body, "registers", operand, words, lane, "st")
-    return [f"// {instruction.name}", *entry(raw_name(instruction), kinds, body)]
+    space = f"; memory is an address of {instruction.form.space} memory" if instruction.form.space else ""
+    return [f"// {instruction.name}{space}", *entry(raw_name(instruction), kinds, body)]
