@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats import Rounding
-    from warpfrag.isa.rows import Form, HasForm
+    from warpfrag.isa.words import Form, HasForm
     from warpfrag.operand import Registers
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from warpfrag.formats import Format, Rounding
     from warpfrag.isa.patterns import Pattern
-    from warpfrag.isa.rows import Form
+    from warpfrag.isa.words import Form
     from warpfrag.layout import Place
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.arithmetic import fast, reference
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import Form, Shape
+from warpfrag.isa.words import Form, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -206,7 +206,7 @@ def test_looking_up_a_plan_imports_neither_numpy_nor_numba():
     program = """
 import sys
 from warpfrag.arithmetic import lowering, plan
-from warpfrag.isa.rows import Form, Shape
+from warpfrag.isa.words import Form, Shape
 plan(Form("mma", Shape(16, 8, 16), a="f16", b="f16", c="f32", d="f32"), "sm_90")
 heavy = sorted({"numpy", "numba", "llvmlite"} & set(sys.modules))
 sys.exit(", ".join(heavy) or None)

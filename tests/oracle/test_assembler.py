@@ -9,7 +9,7 @@ import pytest
 from oracle.toolkit import absent, assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.emit import cuda, emit, ptx
 from warpfrag.emit.ptx.module import header, needed_version
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 from warpfrag.registry import find, get
 
 # Targets that take the same instructions; the first of each stands for its class where time is short.

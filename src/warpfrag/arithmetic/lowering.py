@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from warpfrag.arithmetic.units import Level, Unit, find_unit
 from warpfrag.errors import NotModelled
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import architectures
+from warpfrag.isa.targets import architectures
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from warpfrag.isa.rows import Form
+    from warpfrag.isa.words import Form
 
 Do = Literal[
     "read_c",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.isa.rows import Form, HasForm
+    from warpfrag.isa.words import Form, HasForm
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.legality import Version, first_version
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
