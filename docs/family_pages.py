@@ -11,7 +11,7 @@ from regions import code, markdown_table
 
 import warpfrag as wf
 from warpfrag.expressions import element_formulas, place_formulas
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from facts import captured_gpus, evidence_by_architecture, facts
 from warpfrag.cli import VERBS
 from warpfrag.cli.output import STATUSES
 from warpfrag.formats import FORMATS, Format
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

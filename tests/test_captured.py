@@ -76,8 +76,8 @@ def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(
 
 
 def test_evidence_of_an_unknown_architecture_is_refused():
-    with pytest.raises(wf.IllegalInstruction, match="unknown arch 'sm90'; expected one of sm_70"):
-        wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm90")
+    with pytest.raises(wf.IllegalInstruction, match="unknown arch 'sm91'; expected one of sm_70"):
+        wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm91")
 
 
 ABOUT = {"device": "GPU", "arch": "sm_80", "driver": "1", "assembler": "ptxas"}

@@ -55,7 +55,7 @@ def test_find_asks_every_question():
     ("question", "message"),
     [
         ({"a": "e4m4"}, "a is one of .*e4m3"),
-        ({"target": "sm_91"}, "target is one of sm_70"),
+        ({"target": "sm_91"}, "unknown target 'sm_91'; expected one of sm_70"),
         ({"shape": "m16n9"}, "shape is one of"),
         ({"kind": "mxfp4"}, "kind is one of .*mxf4"),
     ],

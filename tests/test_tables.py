@@ -13,7 +13,8 @@ from warpfrag.isa import legality
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import OperandRow, operands
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.rows import Family, families, forms, targets
+from warpfrag.isa.rows import Family, families, forms
+from warpfrag.isa.targets import targets
 from warpfrag.isa.words import FIXED, OPS, WORDS, Form, Shape
 from warpfrag.layout import Layout
 from warpfrag.tables import read_table

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arrays import Array
     from warpfrag.formats import Rounding
-    from warpfrag.isa.rows import Form, HasForm
+    from warpfrag.isa.words import Form, HasForm
     from warpfrag.operand import Registers
 
 

@@ -11,7 +11,8 @@ from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import Form, Shape, forms
+from warpfrag.isa.rows import forms
+from warpfrag.isa.words import Form, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable

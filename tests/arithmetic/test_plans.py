@@ -225,7 +225,7 @@ sys.exit(", ".join(heavy) or None)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("slip", [{"shpae": ["m16n8k16"]}, {"arch": ["sm_72"]}, {"piece_sm_72": [8, 8, 16]}])
+@pytest.mark.parametrize("slip", [{"shpae": ["m16n8k16"]}, {"arch": ["sm_71"]}, {"piece_sm_71": [8, 8, 16]}])
 def test_a_row_with_a_key_or_an_architecture_that_there_is_not_is_refused(slip, monkeypatch):
     """A missing key fits everything: a misspelt one would, too."""
     row = {**read_table("lowering")["lowering"][0], **slip}

@@ -143,7 +143,8 @@ def test_an_unknown_operand_is_refused_with_those_there_are(refused):
 def test_an_unknown_target_is_refused_with_those_there_are(refused):
     message = refused("info", NAME, "--target", "sm_99")
 
-    assert "unknown target 'sm_99': targets are sm_70, sm_75, sm_80" in message
+    assert "unknown target 'sm_99'; expected one of sm_70, sm_72, sm_75, sm_80" in message
+    assert "nearest: sm_90, sm_89, sm_90a" in message
 
 
 @pytest.mark.parametrize("spelling", ["sm_90a", "SM_90A", "sm90a", "90a"])

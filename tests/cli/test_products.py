@@ -132,7 +132,10 @@ def test_products_as_text(run):
         ([NAME, 0, 0, "--byte-id", 0, 0], "--byte-id is for instructions with block scaling"),
         ([NAME, 0, 0, "--mma", 0], "--mma is not for d of mma.sync"),
         ([SPARSE, 0, 0, "--selector", 1], "selector is one of 0, got 1"),
-        (["ldmatrix.m8n8.x4.b16", 0, 0], "ldmatrix.sync.aligned.m8n8.x4.shared.b16 moves elements and multiplies none"),
+        (
+            ["ldmatrix.m8n8.x4.shared.b16", 0, 0],
+            "ldmatrix.sync.aligned.m8n8.x4.shared.b16 moves elements and multiplies none",
+        ),
     ],
 )
 def test_bad_questions_are_refused(refused, words, message):

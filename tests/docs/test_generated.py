@@ -13,7 +13,7 @@ import regions
 
 import warpfrag as wf
 from warpfrag.cli import VERBS
-from warpfrag.isa.rows import architectures, targets
+from warpfrag.isa.targets import architectures, targets
 
 ROOT = Path(__file__).parents[2]
 

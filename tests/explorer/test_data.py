@@ -12,7 +12,7 @@ import warpfrag as wf
 from warpfrag.explorer.build import PAGE
 from warpfrag.explorer.bundle import join_modules
 from warpfrag.explorer.data import page_data
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 
 
 @cache

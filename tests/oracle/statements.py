@@ -34,7 +34,7 @@ def with_operands(text: str, instruction: Instruction) -> str:
     elif does == "store":
         operands = ["[p]", *vectors.values()]
     else:
-        operands = [vectors[role] for role in "dabc"]
+        operands = [vectors[role] for role in form.operation.roles]
         operands += [registers["metadata"], "0"] if form.is_sparse else []
         operands += [registers["scale_a"], "{0, 0}", registers["scale_b"], "{0, 0}"] if form.block_scale else []
     if form.is_wmma and does != "multiply":

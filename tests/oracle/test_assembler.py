@@ -185,3 +185,26 @@ def test_absence_is_a_skip_or_a_failure(monkeypatch):
     monkeypatch.setattr("oracle.toolkit.REQUIRED", True)
     with pytest.raises(pytest.fail.Exception, match="no ptxas here"):
         absent("no ptxas here")
+
+
+SPACES = ["wmma.load.a.row.m16n16k16{}.f16", "wmma.store.d.col.m16n16k16{}.f32"]
+SPACES += ["ldmatrix.x4.m8n8{}.b16", "stmatrix.x2.m8n8.trans{}.b16"]
+
+
+@pytest.mark.parametrize("pattern", SPACES)
+def test_an_emitted_unit_keeps_the_state_space(pattern, tmp_path):
+    ptxas, _ = find_ptxas("sm_90")
+    spaces = ["", ".shared", ".shared::cta", *([".global"] if pattern.startswith("wmma") else [])]
+    instructions = [get(pattern.format(space)) for space in spaces]
+    for lang, check in (("ptx", lambda path: assemble(ptxas, "sm_90", path)), ("cuda", compile_unit)):
+        for instruction in instructions:
+            text = emit(instruction, lang=lang, target="sm_90")
+            path = tmp_path / f"unit.{'cu' if lang == 'cuda' else 'ptx'}"
+            path.write_text(text, encoding="utf-8")
+
+            assert f"{instruction.name} " in text
+            assert not check(path)
+
+
+def compile_unit(path):
+    return compile_cuda(find_nvcc(), "sm_90", path)

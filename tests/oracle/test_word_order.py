@@ -38,8 +38,8 @@ def kinds() -> list[list[wf.Instruction]]:
 
 
 def is_type(word: str) -> bool:
-    """Whether a word is the type of an operand or of scale factors."""
-    return word.strip("besuftmxp_0123456789") == "" and word[0] in "bfstue" and word[-1].isdigit()
+    """Whether a word is the type of a matrix."""
+    return word.strip("besuftmxp_0123456789") == "" and word[0] in "bfstue" and word[:2] != "ue" and word[-1].isdigit()
 
 
 def shuffled(one: wf.Instruction, chance: random.Random) -> str:
@@ -61,6 +61,8 @@ def shuffled(one: wf.Instruction, chance: random.Random) -> str:
         if chance.random() < 0.75:
             own = iter([word for word in words if belongs(word)])
             mixed = [next(own) if belongs(word) else word for word in mixed]
+    if one.form.scale_type and chance.random() < 0.7:
+        mixed.sort(key=lambda word: word == one.form.scale_type)  # to the end
     return ".".join([op, *mixed])
 
 

@@ -18,11 +18,12 @@ from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, 
 from warpfrag.arithmetic.units import Level, Unit, find_unit
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats import FORMATS
-from warpfrag.isa.rows import architectures, forms
+from warpfrag.isa.rows import forms
+from warpfrag.isa.targets import architectures
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from warpfrag.isa.rows import Form
+    from warpfrag.isa.words import Form
 
 Do = Literal[
     "read_c",

@@ -179,6 +179,7 @@ def _json(instruction: Instruction) -> dict[str, Any]:
     return {
         "instruction": instruction.name,
         "op": form.op,
+        "scope": form.operation.scope,
         "shape": form.shape._asdict(),
         "layouts": [word for word in form.layouts if word],
         "kind": form.kind,

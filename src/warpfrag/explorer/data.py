@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from warpfrag import __version__
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.rows import architectures, families_of, targets
+from warpfrag.isa.rows import families_of
+from warpfrag.isa.targets import architectures, targets
 from warpfrag.registry import find
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 
 from warpfrag.emit.statement import ROLES
 from warpfrag.errors import WarpfragError
-from warpfrag.isa.rows import targets
+from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

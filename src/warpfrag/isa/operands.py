@@ -73,7 +73,7 @@ def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandRow], ...]:
     if form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
         rows = _mover(form)
     elif form.is_wmma:
-        rows = [_wmma(form, role, arch) for role in "abcd" if getattr(form, role)]
+        rows = [_wmma(form, role, arch) for role in sorted(form.operation.roles)]
     elif form.is_quad:
         rows = [_quad(form, role) for role in "abcd"]
     else:
@@ -185,7 +185,7 @@ def _mover(form: Form) -> list[OperandRow]:
     number_format = FORMATS[unpacked["format"] if unpacked else form.d]
     container = unpacked["bits"] if unpacked else number_format.bits
     if form.op == "movmatrix":
-        halves = {role: table[f"movmatrix.m8n8.{role}"] for role in "da"}
+        halves = {role: table[f"movmatrix.m8n8.{role}"] for role in form.operation.roles}
         return [
             OperandRow(role, number_format, _layout(MATRIX, tuple(row["extents"]), row), container, 0, table["source"])
             for role, row in halves.items()
@@ -198,7 +198,7 @@ def _mover(form: Form) -> list[OperandRow]:
         unknown = (
             f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and nobody measured it"
         )
-    role = "a" if form.op == "stmatrix" else "d"
+    (role,) = form.operation.roles
     return [OperandRow(role, number_format, layout, container, 0, table["source"], unknown)]
 
 

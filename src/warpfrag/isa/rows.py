@@ -1,4 +1,4 @@
-"""The rows of the instruction set: targets, families, and the forms a family stands for.
+"""The rows of the instruction set: families, and the forms a family stands for.
 
 A *family* is one row of `tables/instructions.toml`: lists of types, kinds and layouts. A *form* is one
 instruction: one choice from each list. `forms()` multiplies the families out.
@@ -12,15 +12,12 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.isa.targets import Target, architectures, targets
-from warpfrag.isa.words import OPS, WORDS, Form, HasForm, Shape
+from warpfrag.isa.targets import Target, targets
+from warpfrag.isa.words import OPS, WORDS, Form
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = ["Family", "Form", "HasForm", "Shape", "Target", "architectures", "families", "families_of", "forms"]
-__all__ += ["legal_targets", "targets"]
 
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+Does = Literal["multiply", "load", "store", "transpose"]
 SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
 
 
@@ -123,6 +124,7 @@ class Op:
     """An operation.
 
     does       what it is for
+    roles      its matrices in registers, as a statement has them
     words      its words, in the order of the canonical name
     scope      the threads that run it together
     fragments  whether the ISA fixes where elements sit in registers, or somebody had to measure it
@@ -131,7 +133,8 @@ class Op:
     implied    types that are not written, because they can be no other
     """
 
-    does: Literal["multiply", "load", "store", "transpose"]
+    does: Does
+    roles: tuple[str, ...]
     words: tuple[str, ...]
     scope: Literal["warp", "warpgroup"] = "warp"
     fragments: Literal["fixed", "measured"] = "fixed"
@@ -144,14 +147,9 @@ class Op:
         """The state space of its entries in lists."""
         return self.spaces[0] if self.spaces else ""
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """The matrices whose types it names, as it names them."""
-        return tuple(word for word in self.words if word in ("a", "b", "c", "d"))
 
-
-def _op(does: Literal["multiply", "load", "store", "transpose"], words: str, **rest: Any) -> Op:  # noqa: ANN401
-    return Op(does, tuple(words.split()), **rest)
+def _op(does: Does, roles: str, words: str, **rest: Any) -> Op:  # noqa: ANN401 (the other fields of an Op)
+    return Op(does, tuple(roles), tuple(words.split()), **rest)
 
 
 _MMA = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type bitop rounding"
@@ -163,17 +161,17 @@ _GLOBAL_OR_SHARED = ("global", "shared", "shared::cta")
 _SHARED = ("shared", "shared::cta")
 
 OPS: dict[str, Op] = {
-    "mma": _op("multiply", _MMA),
-    "mma.sp": _op("multiply", _SPARSE, sparsity="any"),
-    "mma.sp::ordered_metadata": _op("multiply", _SPARSE, sparsity="ordered"),
-    "wmma.mma": _op("multiply", _WMMA, fragments="measured", implied={"a": "f16", "b": "f16"}),
-    "wmma.load.a": _op("load", f"{_WMMA_MEMORY} a", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wmma.load.b": _op("load", f"{_WMMA_MEMORY} b", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wmma.load.c": _op("load", f"{_WMMA_MEMORY} c", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wmma.store.d": _op("store", f"{_WMMA_MEMORY} d", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "ldmatrix": _op("load", f"{_MATRIX_MEMORY} memory", spaces=_SHARED),
-    "stmatrix": _op("store", _MATRIX_MEMORY, spaces=_SHARED),
-    "movmatrix": _op("transpose", "sync aligned shape trans d"),
+    "mma": _op("multiply", "dabc", _MMA),
+    "mma.sp": _op("multiply", "dabc", _SPARSE, sparsity="any"),
+    "mma.sp::ordered_metadata": _op("multiply", "dabc", _SPARSE, sparsity="ordered"),
+    "wmma.mma": _op("multiply", "dabc", _WMMA, fragments="measured", implied={"a": "f16", "b": "f16"}),
+    "wmma.load.a": _op("load", "a", f"{_WMMA_MEMORY} a", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "wmma.load.b": _op("load", "b", f"{_WMMA_MEMORY} b", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "wmma.load.c": _op("load", "c", f"{_WMMA_MEMORY} c", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "wmma.store.d": _op("store", "d", f"{_WMMA_MEMORY} d", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "ldmatrix": _op("load", "d", f"{_MATRIX_MEMORY} memory", spaces=_SHARED),
+    "stmatrix": _op("store", "a", _MATRIX_MEMORY, spaces=_SHARED),
+    "movmatrix": _op("transpose", "da", "sync aligned shape trans d"),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from warpfrag import fragment as registers
 from warpfrag.codes import from_codes
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.isa.rows import Shape
+from warpfrag.isa.words import Shape
 from warpfrag.wmma.combinations import base_arch, find_operand
 from warpfrag.wmma.element_map import ElementMap
 from warpfrag.wmma.types import ElementType, MatrixLayout, as_real, element_type, said
