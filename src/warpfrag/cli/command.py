@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from warpfrag.cli.output import say
 from warpfrag.errors import IllegalInstruction, WarpfragError, shown
@@ -14,6 +13,8 @@ from warpfrag.isa.targets import read_target, targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -131,6 +132,8 @@ def complete_target(_context: click.Context, _parameter: click.Parameter, start:
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """The shell's own way to complete names of files."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(start, type="file")]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -16,7 +15,7 @@ from warpfrag.cli.command import (
     target_option,
     verb,
 )
-from warpfrag.cli.output import TERMINAL, say, writing
+from warpfrag.cli.output import say, terminal_width, writing
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS
@@ -77,7 +76,7 @@ def command(
     given = {option: choice for option, choice in options.items() if choice is not None}
     picture = _picture(name, operand, figure, theme, given)
     if output is None:
-        say(picture.to_text(shutil.get_terminal_size(TERMINAL).columns).rstrip("\n"))
+        say(picture.to_text(terminal_width()).rstrip("\n"))
         return
     picture.save(output)
 

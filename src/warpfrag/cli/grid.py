@@ -6,11 +6,10 @@ that the 256 columns of a b1 matrix become eight.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.cli.output import TERMINAL, table
+from warpfrag.cli.output import table, terminal_width
 from warpfrag.layout import Basis
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _range(first: int, span: int) -> str:
 
 def text_lines(grid: Grid) -> Iterator[str]:
     """A grid as aligned text; one that is wider than the terminal is cut into blocks of columns."""
-    most = shutil.get_terminal_size(TERMINAL).columns
+    most = terminal_width()
     widths = [max(len(line[place]) for line in [grid.header, *grid.lines]) for place in range(len(grid.header))]
     fitting = max(1, (most - widths[0]) // (max(widths[1:]) + 1))
     per_block = 1 << (fitting.bit_length() - 1)  # a power of two, as the extents are: no block is left with one column

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -124,6 +123,13 @@ def writing(path: object) -> Iterator[None]:
         raise UnusableFile(msg) from None
 
 
+def terminal_width() -> int:
+    """How many characters fit side by side."""
+    import shutil  # it costs more than many look-ups
+
+    return shutil.get_terminal_size(TERMINAL).columns
+
+
 class Progress:
     """How far long work is: one line on a terminal that is written over; elsewhere, if `lines`, a line per step."""
 
@@ -154,7 +160,7 @@ class Progress:
             self._overwrite("")
 
     def _overwrite(self, text: str) -> None:
-        width = shutil.get_terminal_size(TERMINAL).columns - 1
+        width = terminal_width() - 1
         line = encodable(printable(text), sys.stderr.encoding)[:width]
         with suppress(OSError):
             sys.stderr.write(f"\r{line.ljust(width)}\r{line}")
