@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from warpfrag.errors import IllegalInstruction, UnusableFile, WarpfragError, shown
 
@@ -179,7 +179,7 @@ def notes(lines: Iterable[str]) -> None:
         say(("" if place else "\n") + wrapped(f"note: {line}", indent=6))
 
 
-def say_json(query: str, answer: Mapping[str, Any]) -> None:
+def say_json(query: str, answer: Mapping[str, object]) -> None:
     """Print an answer as one JSON object."""
     import json
 
