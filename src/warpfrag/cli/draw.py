@@ -15,7 +15,7 @@ from warpfrag.cli.command import (
     target_option,
     verb,
 )
-from warpfrag.cli.output import say, terminal_width, writing
+from warpfrag.cli.output import say, terminal_width
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS, View

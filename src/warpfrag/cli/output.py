@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
-from warpfrag.errors import IllegalInstruction, UnusableFile, WarpfragError, shown
+from warpfrag.errors import IllegalInstruction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,18 +109,6 @@ def complain(text: str) -> None:
         if sys.stderr is not None:
             sys.stderr.write(encodable(printable(text), sys.stderr.encoding) + "\n")
             sys.stderr.flush()
-
-
-@contextmanager
-def writing(path: object) -> Iterator[None]:
-    """Turn a file that cannot be written into one sentence."""
-    try:
-        yield
-    except WarpfragError:
-        raise
-    except OSError as error:
-        msg = f"cannot write {shown(str(path))}: {error.strerror or error}"
-        raise UnusableFile(msg) from None
 
 
 def terminal_width() -> int:

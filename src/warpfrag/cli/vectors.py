@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from warpfrag.cli.command import arch_option, file_option, instruction_argument, integer, json_option, verb
-from warpfrag.cli.output import NO, heading, say, say_json, wrapped, writing
+from warpfrag.cli.output import NO, heading, say, say_json, wrapped
 
 
 @verb(
