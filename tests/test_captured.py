@@ -52,6 +52,12 @@ def test_load_cases_finds_every_spelling_of_an_instruction():
     assert {case.instruction.rpartition(".")[2] for case in cases} == {"f64", "rn"}
 
 
+def test_cases_of_what_is_no_instruction_are_refused():
+    for wrong in (3, None, ["mma"], "mma"):
+        with pytest.raises(wf.IllegalInstruction):
+            next(load_cases(wrong))
+
+
 def test_a_folder_of_ones_own_counts_as_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from warpfrag.captured.capture import write_capture
 
@@ -76,8 +82,8 @@ def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(
 
 
 def test_evidence_of_an_unknown_architecture_is_refused():
-    with pytest.raises(wf.IllegalInstruction, match="unknown arch 'sm90'; expected one of sm_70"):
-        wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm90")
+    with pytest.raises(wf.IllegalInstruction, match="unknown arch 'sm_1'; expected one of sm_70"):
+        wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm_1")
 
 
 ABOUT = {"device": "GPU", "arch": "sm_80", "driver": "1", "assembler": "ptxas"}

@@ -144,7 +144,7 @@ _opened = lru_cache(maxsize=64)(open_capture)
 
 def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Case]:
     """Every captured case of one instruction on an architecture, whatever its spelling."""
-    form = resolve(instruction) if isinstance(instruction, str) else instruction.form
+    form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():
         if capture.about["arch"] == arch:
             yield from capture.cases({name for name, found in capture.instructions.items() if found == form})
