@@ -52,6 +52,12 @@ def test_load_cases_finds_every_spelling_of_an_instruction():
     assert {case.instruction.rpartition(".")[2] for case in cases} == {"f64", "rn"}
 
 
+def test_cases_of_what_is_no_instruction_are_refused():
+    for wrong in (3, None, ["mma"], "mma"):
+        with pytest.raises(wf.IllegalInstruction):
+            next(load_cases(wrong))
+
+
 def test_a_folder_of_ones_own_counts_as_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from warpfrag.captured.capture import write_capture
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from warpfrag.errors import UnusableFile, WarpfragError
-from warpfrag.files import check_writable, write_atomically
+from warpfrag.files import check_writable, read_bytes, write_atomically
 
 NOBODY = 65534
 
@@ -132,6 +132,24 @@ def test_permissions_are_kept_to(folder):
     assert target.read_bytes() == b"new"
     with pytest.raises(UnusableFile, match="Permission denied"):
         check_writable(folder / "other")
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x", ["x"]])
+def test_what_is_no_path_is_refused(path):
+    for use in (check_writable, lambda path: write_atomically(path, b""), lambda path: read_bytes(path, 9)):
+        with pytest.raises(UnusableFile, match="expected the name of a file to (read|write), got "):
+            use(path)
+
+
+def test_a_file_is_read_within_bounds(tmp_path):
+    (tmp_path / "nine").write_bytes(b"123456789")
+    assert read_bytes(tmp_path / "nine", 9) == b"123456789"
+    with pytest.raises(UnusableFile, match="cannot read .*nine': it has more than 8 bytes"):
+        read_bytes(tmp_path / "nine", 8)
+    with pytest.raises(UnusableFile, match="cannot read '/dev/zero': it has more than 100 bytes"):
+        read_bytes("/dev/zero", 100)
+    with pytest.raises(UnusableFile, match="cannot read .*none': No such file or directory"):
+        read_bytes(tmp_path / "none", 8)
 
 
 def test_a_writable_path_is_left_as_it_is(tmp_path):

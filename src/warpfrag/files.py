@@ -54,6 +54,9 @@ def check_writable(path: str | PathLike[str]) -> None:
 @contextmanager
 def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
     """Turn what the operating system refuses into one sentence."""
+    if not isinstance(path, str | os.PathLike):
+        msg = f"expected the name of a file to {verb}, got {shown(path)}"
+        raise UnusableFile(msg)
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path, text that is no Unicode; a loop of links

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from warpfrag.formats import Format
     from warpfrag.instruction import Instruction
+    from warpfrag.operand import Registers
 
 FLOAT_CLASSES = ("bits", "finite", "narrow", "wide", "special", "tiny")
 INTEGER_CLASSES = ("bits", "extreme")
@@ -66,7 +67,7 @@ def random_words(
     return words
 
 
-def _words(operand: Any, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:  # noqa: ANN401
+def _words(operand: Registers, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
     """Registers whose every slot holds a code of the class."""
     row = operand.row
     if kind == "bits":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from warpfrag.cli.dumps import dump_lines, parse_dump
 from warpfrag.errors import InvalidOperand
@@ -144,3 +146,37 @@ def test_a_lane_is_told_from_words_behind_it():
     assert parse_dump("\n".join(f"lane {lane} {lane:x} 2" for lane in range(32)), 2)[31] == [31, 2]
     assert parse_dump("\n".join(f"thread ({lane}, 0, 0), 5 2" for lane in range(32)), 2)[31] == [5, 2]
     assert parse_dump("\n".join(f"lane {lane}, 5 2" for lane in range(32)), 2)[31] == [5, 2]
+
+
+LABELS = ["lane %d:", "T%d", "[%d]", "(%d) =", "%d:", "tid=%d,", "warp 3 lane_id = %d", "thread (%d,0,0)", "LANE[%d] :"]
+NAMES = ["", "r%d=", "%%r%d = ", "a[%d]:", "_x.%d="]
+
+
+@given(
+    words=st.integers(1, 4).flatmap(
+        lambda count: st.lists(
+            st.lists(st.integers(0, 2**32 - 1), min_size=count, max_size=count), min_size=32, max_size=32
+        )
+    ),
+    label=st.sampled_from(LABELS),
+    name=st.sampled_from(NAMES),
+    number=st.sampled_from(["%x", "0x%x", "%08X", "0x%08xu"]),
+    gap=st.sampled_from([" ", ", ", "; ", "  \t", " {"]),
+    order=st.permutations(range(32)),
+)
+def test_what_is_written_in_any_of_these_ways_is_read_back(words, label, name, number, gap, order):
+    def line(lane):
+        parts = [(name % reg if "%d" in name else name) + number % word for reg, word in enumerate(words[lane])]
+        return f"{label % lane} {gap.join(parts)}"
+
+    assert parse_dump("\n".join(map(line, order)), len(words[0])) == words
+
+
+@given(st.text(st.sampled_from("lane tid T0123x%:=,;()[]{}abcf._\n\t#/é\x00"), max_size=300), st.integers(1, 4))
+def test_any_text_is_read_or_refused(text, words):
+    try:
+        found = parse_dump(text, words)
+    except InvalidOperand:
+        return
+    assert [len(row) for row in found] == [words] * 32
+    assert all(0 <= word < 2**32 for row in found for word in row)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import warpfrag as wf
+from warpfrag.cli.matrices import exact_text, exact_value, short_text
+from warpfrag.codes import from_codes, natural_dtype
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 BYTES = "mma.m16n8k32.s32.s8.s8.s32"
@@ -358,3 +365,35 @@ def test_arrays_of_any_order_and_byte_order_are_read(run, tmp_path):
     for array in (np.asfortranarray(A.astype(np.float32)), A.astype(">f8"), A.astype(np.int8)):
         np.save(tmp_path / "a.npy", array)
         assert np.array_equal(words_of(run("pack", NAME, "a", tmp_path / "a.npy")), wf.get(NAME).a.pack(A))
+
+
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False, places=None).filter(lambda number: abs(number.adjusted()) < 1500)
+)
+def test_a_decimal_is_the_fraction_that_it_is(number):
+    found = exact_value(str(number), "here")
+
+    assert found == Fraction(number)
+    assert isinstance(found, float) == (number.is_signed() and not number)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_hexadecimal_and_exact_text_are_the_value_again(value):
+    assert (
+        Fraction(exact_value(value.hex(), "here"))
+        == Fraction(exact_value(exact_text(value), "here"))
+        == Fraction(value)
+    )
+    assert Decimal(exact_text(value)) == Decimal(value)
+
+
+@given(st.sampled_from(["f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "e2m1", "ue8m0"]), st.data())
+def test_the_shortest_text_of_a_code_rounds_to_it(name, data):
+    number_format = wf.FORMATS[name]
+    code = data.draw(st.integers(0, number_format.codes - 1)) >> number_format.unused << number_format.unused
+    if number_format.is_nan(code):
+        code = number_format.nan_code
+    with np.errstate(over="ignore"):  # a few digits of a large value may lie beyond the largest one
+        text = short_text(natural_dtype(number_format))(from_codes(number_format, np.array([code], np.uint64))[0])
+
+    assert number_format.encode(exact_value(text, "here"), rounding="rne") == code

@@ -49,6 +49,28 @@ def test_a_stream_that_fails_is_an_error(command, status, error):
     assert error is None or (done.stderr.count("\n") == 1 and error in done.stderr)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "explore -o old.html",
+        f"emit {NAME} -o old.cuh",
+        f"draw {NAME} -o old.svg",
+        f"vectors {NAME} -o old.npz",
+        f"vectors {NAME} -o old.h",
+    ],
+)
+def test_a_full_disk_leaves_the_old_file(tmp_path, words):
+    old = tmp_path / words.split()[-1]
+    old.write_bytes(b"old")
+    # a file of this process may have one block: writing more fails as on a full disk
+    done = shell(f"ulimit -f 1; warpfrag {words}", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert done.stderr == f"warpfrag: cannot write '{old.name}': File too large\n"
+    assert old.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == [old.name]
+
+
 @pytest.mark.parametrize("verb", ["list", "--help", "--version"])
 def test_a_pipe_that_nobody_reads_ends_quietly(verb):
     # `false` closes the pipe before anything is written to it

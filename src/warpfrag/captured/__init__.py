@@ -7,7 +7,7 @@ that a look-up can say how well an answer is known without opening the data. See
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from warpfrag.captured.capture import Capture, Case, captures, load_cases
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Capture", "Case", "captures", "evidence_rows", "load_cases"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 (a public name of this package)
+def __getattr__(name: str) -> object:
     """Import on first use: the index must not cost numpy."""
     if name == "evidence_rows":
         from warpfrag.captured import index as module
@@ -25,4 +25,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a public name of this packag
     else:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(module, name)
+    found: object = getattr(module, name)
+    return found

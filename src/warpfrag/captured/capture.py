@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -35,6 +35,24 @@ if TYPE_CHECKING:
 LANES = 32
 MOST_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"
+
+
+class Entry(TypedDict):
+    """One kernel: an instruction with a selector, and for each class of operands the key of each array."""
+
+    instruction: str
+    selector: int | None
+    classes: dict[str, dict[str, str]]
+
+
+class About(TypedDict):
+    """What a capture says of itself."""
+
+    device: str
+    arch: str
+    driver: str
+    assembler: str
+    entries: list[Entry]
 
 
 @dataclass(frozen=True)
@@ -67,7 +85,7 @@ class Capture:
     """An open capture file."""
 
     path: Path
-    about: Mapping[str, Any]
+    about: About
     arrays: Mapping[str, NDArray[np.uint32]]
 
     @property
@@ -83,7 +101,7 @@ class Capture:
             name = entry["instruction"]
             if names is None or name in names:
                 with whole(self.path, CAPTURE):
-                    classes: list[tuple[str, dict[str, str]]] = [*entry["classes"].items()]
+                    classes = [*entry["classes"].items()]
                 for kind, keys in classes:
                     with whole(self.path, CAPTURE):
                         arrays = {role: self.arrays[key] for role, key in keys.items()}
@@ -106,7 +124,7 @@ def open_capture(path: Path) -> Capture:
 
 
 def write_capture(
-    path: str | PathLike[str], about: Mapping[str, Any], arrays: Mapping[str, NDArray[np.uint32]]
+    path: str | PathLike[str], about: Mapping[str, object], arrays: Mapping[str, NDArray[np.uint32]]
 ) -> None:
     """Write a capture file; `about` has device, arch, driver, assembler and entries."""
     text = json.dumps({"schema": 1, **about}).encode("utf-8")
@@ -126,7 +144,7 @@ _opened = lru_cache(maxsize=64)(open_capture)
 
 def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Case]:
     """Every captured case of one instruction on an architecture, whatever its spelling."""
-    form = resolve(instruction) if isinstance(instruction, str) else instruction.form
+    form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():
         if capture.about["arch"] == arch:
             yield from capture.cases({name for name, found in capture.instructions.items() if found == form})

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from warpfrag.cli.output import say
 from warpfrag.errors import IllegalInstruction, WarpfragError, shown
@@ -15,7 +14,9 @@ from warpfrag.isa.targets import read_target, targets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Function = TypeVar("Function", bound="Callable[..., Any]")
+    from click.shell_completion import CompletionItem
+
+Function = TypeVar("Function", bound="Callable[..., object]")
 
 NEGATIVE = re.compile(r"-\d+")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -56,10 +57,7 @@ def say_at_once(text: Callable[[click.Context], str]) -> Callable[[click.Context
 class Verb(Spoken):
     """A command with examples at the end of its help, and for which -1 is a number rather than an option."""
 
-    def __init__(self, *arguments: Any, examples: tuple[str, ...] = (), **settings: Any) -> None:  # noqa: ANN401 (click's)
-        """Keep the examples."""
-        super().__init__(*arguments, **settings)
-        self.examples = examples
+    examples: tuple[str, ...] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words of the command line; with a negative number, arguments refuse what options would."""
@@ -76,8 +74,9 @@ def verb(*examples: str) -> Callable[[Callable[..., int | None]], Verb]:
     """Declare the command of a verb; what the function returns is the exit status."""
 
     def declare(function: Callable[..., int | None]) -> Verb:
-        settings = {"help_option_names": ["-h", "--help"]}
-        return click.command(cls=Verb, examples=examples, context_settings=settings)(function)
+        command = click.command(cls=Verb, context_settings={"help_option_names": ["-h", "--help"]})(function)
+        command.examples = examples
+        return command
 
     return declare
 
@@ -131,6 +130,8 @@ def complete_target(_context: click.Context, _parameter: click.Parameter, start:
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """The shell's own way to complete names of files."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(start, type="file")]
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast, get_args
 
 import click
 
@@ -16,10 +15,10 @@ from warpfrag.cli.command import (
     target_option,
     verb,
 )
-from warpfrag.cli.output import TERMINAL, say
+from warpfrag.cli.output import say, terminal_width
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
-from warpfrag.draw.views import VIEWS
+from warpfrag.draw.views import VIEWS, View
 from warpfrag.errors import shown
 from warpfrag.registry import get
 
@@ -29,6 +28,19 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
+
+
+class Options(TypedDict, total=False):
+    """What may be said about a figure; `warpfrag.draw.draw` explains each."""
+
+    view: View
+    rows: Range
+    cols: Range
+    parts: Range
+    selector: int
+    thread_id: int
+    byte_id: int
+    target: str
 
 
 def read_range(_context: click.Context, parameter: click.Parameter, text: str | None) -> Range | None:
@@ -67,22 +79,22 @@ def command(
     output: str | None,
     figure: str | None,
     theme: Theme,
-    **options: Any,  # noqa: ANN401 (those of draw)
+    **options: Unpack[Options],
 ) -> None:
     """A figure of an instruction, or of one of its operands.
 
     OPERAND is a, b, c, d, metadata, scale_a or scale_b; without it, the whole instruction is drawn. Without -o the
     figure is printed as text.
     """
-    given = {option: choice for option, choice in options.items() if choice is not None}
+    given = cast("Options", {option: choice for option, choice in options.items() if choice is not None})
     picture = _picture(name, operand, figure, theme, given)
     if output is None:
-        say(picture.to_text(shutil.get_terminal_size(TERMINAL).columns).rstrip("\n"))
+        say(picture.to_text(terminal_width()).rstrip("\n"))
         return
     picture.save(output)
 
 
-def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, given: dict[str, Any]) -> Drawing:
+def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, given: Options) -> Drawing:
     """The figure that the words ask for: an instruction, or a number and nothing else."""
     if figure is None:
         if name is None:
@@ -97,7 +109,7 @@ def _picture(name: str | None, operand: str | None, figure: str | None, theme: T
     return draw_figure(figure, theme=theme)
 
 
-def _check_options(instruction: Instruction, operand: str | None, given: dict[str, Any]) -> None:
+def _check_options(instruction: Instruction, operand: str | None, given: Options) -> None:
     """Refuse an option that would change nothing: only metadata have selectors, only scale factors have ids."""
     shown = [operand] if operand else [*instruction.operands]
     chosen = {"selector": {"metadata"}, "byte_id": {"scale_a", "scale_b"}, "thread_id": {"scale_a", "scale_b"}}

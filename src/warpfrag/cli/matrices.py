@@ -274,10 +274,12 @@ def short_text(dtype: np.dtype[Any]) -> Callable[[float], str]:
     return write
 
 
-def matrix_lines(cells: list[Any]) -> list[str]:
-    """Nested lists of text as lines with aligned columns; an empty line between matrices."""
-    if cells and isinstance(cells[0][0], list):
-        return [line for place, part in enumerate(cells) for line in ([""] if place else []) + matrix_lines(part)]
-    width = max(len(cell) for row in cells for cell in row)
-    header, *rows = [[cell.rjust(width) for cell in row] for row in cells]
-    return table(header, rows, gap=1)
+def matrix_lines(matrix: NDArray[Any], write: Callable[[Any], str]) -> list[str]:
+    """A matrix as lines with aligned columns; of several matrices, an empty line between them."""
+    lines: list[str] = []
+    for tile in matrix.reshape(-1, *matrix.shape[-2:]):
+        cells = [[write(entry) for entry in row] for row in tile.tolist()]
+        width = max(len(cell) for row in cells for cell in row)
+        header, *rows = [[cell.rjust(width) for cell in row] for row in cells]
+        lines += [*([""] if lines else []), *table(header, rows, gap=1)]
+    return lines

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from warpfrag.errors import IllegalInstruction, UnusableFile, WarpfragError, shown
+from warpfrag.errors import IllegalInstruction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,16 +111,11 @@ def complain(text: str) -> None:
             sys.stderr.flush()
 
 
-@contextmanager
-def writing(path: object) -> Iterator[None]:
-    """Turn a file that cannot be written into one sentence."""
-    try:
-        yield
-    except WarpfragError:
-        raise
-    except OSError as error:
-        msg = f"cannot write {shown(str(path))}: {error.strerror or error}"
-        raise UnusableFile(msg) from None
+def terminal_width() -> int:
+    """How many characters fit side by side."""
+    import shutil  # it costs more than many look-ups
+
+    return shutil.get_terminal_size(TERMINAL).columns
 
 
 class Progress:
@@ -154,7 +148,7 @@ class Progress:
             self._overwrite("")
 
     def _overwrite(self, text: str) -> None:
-        width = shutil.get_terminal_size(TERMINAL).columns - 1
+        width = terminal_width() - 1
         line = encodable(printable(text), sys.stderr.encoding)[:width]
         with suppress(OSError):
             sys.stderr.write(f"\r{line.ljust(width)}\r{line}")
@@ -173,7 +167,7 @@ def notes(lines: Iterable[str]) -> None:
         say(("" if place else "\n") + wrapped(f"note: {line}", indent=6))
 
 
-def say_json(query: str, answer: Mapping[str, Any]) -> None:
+def say_json(query: str, answer: Mapping[str, object]) -> None:
     """Print an answer as one JSON object."""
     import json
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import click
 
@@ -17,7 +17,36 @@ from warpfrag.registry import get
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
-Term = dict[str, Any]
+
+class Term(TypedDict):
+    """One product: its k, and who holds the two factors; of a sparse A, which k it can be, and the code that says."""
+
+    k: int | None
+    a: list[Record]
+    b: NotRequired[list[Record]]
+    stored: NotRequired[int]
+    possible_k: NotRequired[list[int]]
+    metadata: NotRequired[Record]
+
+
+class ScalePair(TypedDict):
+    """The scale factors of a range of k, and who holds them."""
+
+    scale: int
+    k_first: int
+    k_last: int
+    scale_a: list[Record]
+    scale_b: list[Record]
+
+
+class Result(TypedDict):
+    """Everything that makes one element of D; of m8n8k4 with f16, in one of its four products."""
+
+    mma: int | None
+    d: list[Record]
+    c: list[Record]
+    terms: list[Term]
+    scales: list[ScalePair]
 
 
 @verb(
@@ -64,13 +93,16 @@ def command(
     ids = list(zip("ab", byte_id or (0, 0), thread_id or (0, 0), strict=True))
     results = []
     for choice in view(instruction, "d").chosen({"mma": mma}):
-        found: Term = {"mma": None, **choice}
-        found |= {role: view(instruction, role).where([row, col], choice) for role in "dc"}
-        if instruction.pattern:
-            found["terms"] = _sparse_terms(instruction, row, col, selector or 0, columns)
-        else:
-            found["terms"] = _terms(instruction, row, col, choice)
-        found["scales"] = _scales(instruction, row, col, ids) if instruction.form.block_scale else []
+        is_sparse = instruction.pattern is not None
+        found: Result = {
+            "mma": choice.get("mma"),
+            "d": view(instruction, "d").where([row, col], choice),
+            "c": view(instruction, "c").where([row, col], choice),
+            "terms": _sparse_terms(instruction, row, col, selector or 0, columns)
+            if is_sparse
+            else _terms(instruction, row, col, choice),
+            "scales": _scales(instruction, row, col, ids) if instruction.form.block_scale else [],
+        }
         results.append(found)
     known = list(dict.fromkeys(note for role in "abcd" for note in view(instruction, role).notes))
     if as_json:
@@ -132,13 +164,20 @@ def _sparse_terms(
         possible = sorted({chunk * rule.chunk + kept[order] for kept in legal})
         (code,) = metadata.where([row, chunk], {"selector": selector})
         exact = columns[row][stored] if columns else None
-        term: Term = {"stored": stored, "k": exact, "possible_k": possible if exact is None else [exact]}
-        term |= {"a": a.where([row, stored], {}), "metadata": code}
-        terms.append(term | ({} if exact is None else {"b": b.where([exact, col], {})}))
+        term: Term = {
+            "stored": stored,
+            "k": exact,
+            "possible_k": possible if exact is None else [exact],
+            "a": a.where([row, stored], {}),
+            "metadata": code,
+        }
+        if exact is not None:
+            term["b"] = b.where([exact, col], {})
+        terms.append(term)
     return terms
 
 
-def _scales(instruction: Instruction, row: int, col: int, ids: list[tuple[str, int, int]]) -> list[Term]:
+def _scales(instruction: Instruction, row: int, col: int, ids: list[tuple[str, int, int]]) -> list[ScalePair]:
     """The scale factors of A's row and B's column, and which k each is for."""
     a, b = view(instruction, "scale_a"), view(instruction, "scale_b")
     count = a.layout.extents["scale"]
@@ -162,10 +201,10 @@ def _place(role: str, holders: list[Record]) -> list[object]:
     return [first["lane"], first["reg"], bits_text(first), f"{role}{first['element']}"]
 
 
-def _say(found: Term) -> None:
+def _say(found: Result) -> None:
     """The result as tables: D and C, the products, the scales."""
     place = ["lane", "reg", "bits", "element"]
-    say_table(["", *place], [[role.upper(), *_place(role, found[role])] for role in "dc"])
+    say_table(["", *place], [["D", *_place("d", found["d"])], ["C", *_place("c", found["c"])]])
     say()
     terms = found["terms"]
     is_sparse = "metadata" in terms[0]
@@ -179,7 +218,7 @@ def _say(found: Term) -> None:
     header += ["B lane", *place[1:]] if "b" in terms[0] else []
     lines = []
     for term in terms:
-        line: list[object] = [term["k"] if term["k"] is not None else "|".join(map(str, term["possible_k"]))]
+        line: list[object] = [term["k"] if term["k"] is not None else "|".join(map(str, term.get("possible_k", [])))]
         line += [term["stored"]] if is_sparse else []
         line += _place("a", term["a"])
         line += [term["metadata"]["lane"], bits_text(term["metadata"])] if is_sparse else []

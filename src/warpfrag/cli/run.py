@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from fractions import Fraction
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.tracing import TraceStep
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
 Source = Literal["file", "random", "zero"]
+Codes = dict[str, "NDArray[Any]"]
 
 ROUNDINGS = {
     "RZ-FP32": "cut toward zero to f32",
@@ -126,7 +128,7 @@ def command(
 class Given:
     """Codes of every matrix the instruction takes, where each comes from, and the seed; None if nothing is random."""
 
-    codes: dict[str, NDArray[Any]]
+    codes: Codes
     sources: dict[str, Source]
     seed: int | None
 
@@ -209,10 +211,10 @@ def _lanes(text: str) -> list[int]:
     return found
 
 
-def _words(instruction: Instruction, codes: dict[str, Any], result: Any) -> dict[str, Any]:  # noqa: ANN401 (arrays)
+def _words(instruction: Instruction, codes: Codes, result: NDArray[Any]) -> dict[str, NDArray[np.uint32]]:
     """The registers of every operand and of D."""
     matrices = {**{role: codes[role] for role in "abc"}, "d": result}
-    words = {}
+    words: dict[str, NDArray[np.uint32]] = {}
     if instruction.pattern is not None:
         matrices["a"], fields = instruction.compress(codes["a"], raw=True)
         words["metadata"] = instruction.metadata.pack(fields, selector=0)[:, None]
@@ -224,7 +226,7 @@ def _words(instruction: Instruction, codes: dict[str, Any], result: Any) -> dict
     }
 
 
-def _say_result(instruction: Instruction, result: Any) -> None:  # noqa: ANN401 (an array of codes)
+def _say_result(instruction: Instruction, result: NDArray[Any]) -> None:
     """D as values, one line per row."""
     write = _writer(instruction.d.format)
     tiles = result if result.ndim > 2 else result[None]
@@ -265,9 +267,7 @@ def _exact_text(value: Fraction | float) -> str:
     return f"{Decimal(numerator) / Decimal(denominator):.17g}"
 
 
-def _trace(
-    instruction: Instruction, arch: str, codes: dict[str, Any], output: tuple[int, int], mma: int
-) -> list[TraceStep]:
+def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """The steps of one output."""
     from warpfrag.arithmetic import plan, trace
     from warpfrag.isa.legality import arithmetic_arch
@@ -281,18 +281,19 @@ def _trace(
     if instruction.form.is_quad:
         check_index("mma", mma, len(a))
         a, b, c = a[mma], b[mma], c[mma]
-    options: dict[str, Any] = {}
+    columns: list[int] | None = None
+    scales: dict[str, list[int]] = {}
     if instruction.pattern is not None:
         a, fields = instruction.compress(a, raw=True)
-        options["columns"] = logical_columns(instruction.pattern, fields, ordered=True)[row]
+        columns = logical_columns(instruction.pattern, fields, ordered=True)[row].tolist()
     if "scale_a" in codes:
-        options |= {"scale_a": codes["scale_a"][row], "scale_b": codes["scale_b"][:, col]}
+        scales = {"scale_a": codes["scale_a"][row].tolist(), "scale_b": codes["scale_b"][:, col].tolist()}
     rule = plan(instruction.form, arithmetic_arch(instruction.form, arch)).rule
-    found = trace(rule, a[row], b[:, col], int(c[row, col]), **options)
-    return [_by_column(step, options["columns"]) for step in found] if "columns" in options else found
+    found = trace(rule, a[row].tolist(), b[:, col].tolist(), int(c[row, col]), columns=columns, **scales)
+    return found if columns is None else [_by_column(step, columns) for step in found]
 
 
-def _by_column(step: TraceStep, columns: Any) -> TraceStep:  # noqa: ANN401 (an array)
+def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
     """A step of a sparse instruction, its terms named by logical column instead of stored element."""
     terms = [
         replace(term, name=f"k={columns[int(term.name[2:])]}") if term.name.startswith("k=") else term
@@ -332,7 +333,7 @@ def _say_step(number: int, count: int, step: TraceStep) -> None:
         say(f"exact sum {about}{_exact_text(step.exact_sum)}; nearest {row} {code_text(step.nearest, row)}: {verdict}")
 
 
-def _step_json(step: TraceStep) -> dict[str, Any]:
+def _step_json(step: TraceStep) -> dict[str, object]:
     """A step with its fractions as text."""
     terms = [
         {

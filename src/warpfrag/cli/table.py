@@ -1,6 +1,13 @@
-"""`warpfrag table`: a whole operand, by matrix or by lane."""
+"""`warpfrag table`: a whole operand, by matrix or by lane.
+
+A cell stands for one element. Where a side is long, the slots of one register that are neighbours share a cell, so
+that the 256 columns of a b1 matrix become eight.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +19,18 @@ from warpfrag.cli.command import (
     target_option,
     verb,
 )
-from warpfrag.cli.grid import by_lane, by_matrix, markdown_lines, text_lines
-from warpfrag.cli.output import heading, notes, say, say_json
+from warpfrag.cli.output import heading, notes, say, say_json, table, terminal_width
 from warpfrag.cli.view import view
+from warpfrag.layout import Basis
 from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warpfrag.cli.view import Record, View
+    from warpfrag.layout import Layout
+
+MOST_CELLS = 16  # along one side; beyond, slots share a cell
 
 
 @verb(
@@ -70,3 +85,121 @@ def command(
             for line in text_lines(grid):
                 say(line)
         notes(shown.notes)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text: what a cell says, a caption, the labels of the columns, and per line a label and cells."""
+
+    legend: str
+    caption: str
+    header: list[str]
+    lines: list[list[str]]
+
+
+def shared_dim(layout: Layout, cells: int) -> str:
+    """The coordinate along which the slots of a register are neighbours and share a cell; nothing if they do not."""
+    dims = {basis.dim for basis in layout.slot}
+    if cells <= MOST_CELLS or len(dims) != 1:
+        return ""
+    (dim,) = dims
+    return dim if layout.slot == tuple(Basis(dim, 1 << bit) for bit in range(len(layout.slot))) else ""
+
+
+def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
+    """A grid per matrix: its lines and columns are those of the matrix, a cell names lane and element."""
+    layout = shown.layout
+    # Addresses have one coordinate beside the matrix: then the matrix is the line.
+    down, across = shown.positions if len(shown.positions) == 2 else layout.dims
+    dim = shared_dim(layout, max(layout.extents[down], layout.extents[across]))
+    legend, cell = _matrix_cell(shown, dim)
+    span = layout.slots - 1 if dim else 0
+    grids: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
+    outer = [name for name in layout.dims if name not in {down, across}]
+    for record in records:
+        if not dim or record["slot"] == 0:
+            lines = grids.setdefault(tuple(record[name] for name in outer), {})
+            lines.setdefault(record[down], {}).setdefault(
+                record[across], cell(record)
+            )  # the first copy is the one read
+    found = []
+    for choice, lines in grids.items():
+        named = zip(outer, choice, strict=True)
+        caption = ", ".join(f"{name} {index}" for name, index in named if layout.extents[name] > 1)
+        columns = sorted(next(iter(lines.values())))
+        corner = "r\\c" if (down, across) == ("row", "col") else f"{down}\\{across}"
+        header = [corner, *(_range(x, span if across == dim else 0) for x in columns)]
+        rows = [
+            [_range(y, span if down == dim else 0), *(line[x] for x in columns)] for y, line in sorted(lines.items())
+        ]
+        found.append(Grid(legend, caption, header, rows))
+    return found
+
+
+def _matrix_cell(shown: View, dim: str) -> tuple[str, Callable[[Record], str]]:
+    """What a cell of a matrix says, and how it says it."""
+    layout = shown.layout
+    if shown.registers is None:
+        return "cell = lane", lambda record: f"{record['lane']}"
+    if dim:
+        legend = f"cell = lane:register, whose {layout.slots} slots lie along {dim}, low bits first"
+        return legend, lambda record: f"{record['lane']}:r{record['reg']}"
+    meaning = f"register = element / {layout.slots}, slot = element % {layout.slots}"
+    if layout.slots == 1:
+        meaning = "element = register"
+    elif layout.regs == 1:
+        meaning = "element = slot"
+    return f"cell = lane:element; {meaning}", lambda record: f"{record['lane']}:{record['element']}"
+
+
+def by_lane(shown: View, records: list[Record]) -> list[Grid]:
+    """One grid: a line per lane, a column per element or register, a cell gives the coordinates."""
+    layout = shown.layout
+    dim = shared_dim(layout, layout.regs * layout.slots)
+    span = layout.slots - 1 if dim else 0
+    lines: dict[int, dict[int, str]] = {}
+    for record in records:
+        if not dim or record["slot"] == 0:
+            cell = ",".join(_range(record[name], span if name == dim else 0) for name in layout.dims)
+            column = record["reg"] if dim else record.get("element", 0)
+            lines.setdefault(record["lane"], {})[column] = cell
+    columns = sorted({column for line in lines.values() for column in line})
+    prefix = "r" if dim else shown.name if shown.has_numbers else "slot "
+    labels = [f"{prefix}{column}" for column in columns] if shown.registers else ["address"]
+    legend = f"cell = {','.join(layout.dims)}" + (
+        f"; the {layout.slots} slots of a register lie along {dim}" if dim else ""
+    )
+    rows = [[f"{lane}", *(line.get(column, "") for column in columns)] for lane, line in sorted(lines.items())]
+    return [Grid(legend, "", ["lane", *labels], rows)]
+
+
+def _range(first: int, span: int) -> str:
+    return f"{first}-{first + span}" if span else f"{first}"
+
+
+def text_lines(grid: Grid) -> Iterator[str]:
+    """A grid as aligned text; one that is wider than the terminal is cut into blocks of columns."""
+    most = terminal_width()
+    widths = [max(len(line[place]) for line in [grid.header, *grid.lines]) for place in range(len(grid.header))]
+    fitting = max(1, (most - widths[0]) // (max(widths[1:]) + 1))
+    per_block = 1 << (fitting.bit_length() - 1)  # a power of two, as the extents are: no block is left with one column
+    for start in range(1, len(grid.header), per_block):
+        columns = [0, *range(start, min(start + per_block, len(grid.header)))]
+        header, *lines = (
+            [line[place].rjust(widths[place]) for place in columns] for line in [grid.header, *grid.lines]
+        )
+        yield ""
+        if grid.caption:
+            yield grid.caption
+        yield from table(header, lines, gap=1)
+
+
+def markdown_lines(grid: Grid) -> Iterator[str]:
+    """A grid as a Markdown table, with an empty line behind it."""
+    if grid.caption:
+        yield from (grid.caption, "")
+    yield f"| {' | '.join(grid.header)} |"
+    yield "|" + "---:|" * len(grid.header)
+    for line in grid.lines:
+        yield f"| {' | '.join(line)} |"
+    yield ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,6 +66,8 @@ def command(
     Values are printed with as few digits as tell them apart: `warpfrag pack --rounding rne` reads back the same. In
     JSON they have every digit, and those that are not finite are the strings nan, inf and -inf.
     """
+    import numpy as np
+
     shown = view(get(name, target), operand)
     next(shown.chosen(choice))  # refuses an option that is not for this operand
     registers = shown.matrix_registers
@@ -73,16 +76,16 @@ def command(
     matrix = _unpack(shown, rows, choice, raw=is_codes, strict=strict)
     if as_json:
         asked = {"instruction": shown.instruction.name, "operand": shown.name, "raw": is_codes}
-        write = _json_value if registers.format.is_float and not is_codes else int
-        say_json("unpack", {**asked, "matrix": _each(matrix.tolist(), write)})
+        entry = _json_value if registers.format.is_float and not is_codes else int
+        numbers = np.array([entry(number) for number in matrix.ravel().tolist()], object).reshape(matrix.shape)
+        say_json("unpack", {**asked, "matrix": numbers.tolist()})
         return
+    write: Callable[[float], str] = exact_text if exact else short_text(matrix.dtype)
     if isinstance(registers, Metadata):
-        cells = _each(matrix.tolist(), lambda code: f"0b{code:04b}")
+        write = "0b{:04b}".format
     elif is_codes:
-        cells = _each(matrix.tolist(), lambda code: code_text(code, registers.format))
-    else:
-        cells = _each(matrix.tolist(), exact_text if exact else short_text(matrix.dtype))
-    for line in matrix_lines(cells):
+        write = partial(code_text, number_format=registers.format)
+    for line in matrix_lines(matrix, write):
         say(line)
 
 
@@ -102,12 +105,7 @@ def _unpack(
     return registers.unpack(words, raw=raw, strict=strict)
 
 
-def _each(nested: Any, write: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (lists in lists)
-    """Nested lists with every number rewritten."""
-    return [_each(part, write) for part in nested] if isinstance(nested, list) else write(nested)
-
-
-def _json_value(value: Any) -> float | str:  # noqa: ANN401 (a float, or a scalar of ml_dtypes)
-    """A value as JSON can hold it."""
+def _json_value(value: float) -> float | str:
+    """A value as JSON can hold it; values of ml_dtypes become floats first."""
     number = float(value)
     return number if math.isfinite(number) else repr(number)

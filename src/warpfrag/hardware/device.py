@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, SupportsInt
 
 import numpy as np
 
@@ -21,9 +21,49 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+    from typing_extensions import CapsuleType
+
+    Argument = NDArray[np.uint32] | np.integer[Any] | None
 
 WARPS_PER_BLOCK = 4
 POISON = 0xDEADBEEF  # what D holds before a run: a word that is not written shows
+
+
+# What warpfrag uses of cuda-core, which brings no types and may not be there.
+class Stream(Protocol):
+    """A queue of work for the GPU."""
+
+    def sync(self) -> None:
+        """Wait until it is empty."""
+
+
+class Buffer(Protocol):
+    """A piece of memory."""
+
+    handle: SupportsInt
+
+    def close(self) -> None:
+        """Give it back."""
+
+    def __dlpack__(self, *, stream: None = None) -> CapsuleType:
+        """For numpy."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """For numpy."""
+
+
+class PinnedMemory(Protocol):
+    """Memory of the host that the GPU reads and writes."""
+
+    def allocate(self, size: int, *, stream: Stream) -> Buffer:
+        """So many bytes of it."""
+
+
+class Module(Protocol):
+    """Machine code that is loaded."""
+
+    def get_kernel(self, name: str) -> object:
+        """A kernel of it."""
 
 
 class NoGpu(WarpfragError):
@@ -38,29 +78,31 @@ class Gpu:
     target: str
     driver: str
     assembler: str
-    stream: Any = field(repr=False)
-    memory: Any = field(repr=False)
+    stream: Stream = field(repr=False)
+    memory: PinnedMemory = field(repr=False)
 
     @property
     def arch(self) -> str:
         """The arithmetic that runs on it."""
         return targets()[self.target].arch
 
-    def load(self, ptx: str) -> Any:  # noqa: ANN401 (an ObjectCode)
+    def load(self, ptx: str) -> Module:
         """Assemble a PTX module for this GPU."""
         from cuda.core import ObjectCode
 
-        return ObjectCode.from_ptx(ptx.encode("ascii"))
+        module: Module = ObjectCode.from_ptx(ptx.encode("ascii"))
+        return module
 
-    def load_binary(self, cubin: bytes) -> Any:  # noqa: ANN401 (an ObjectCode)
+    def load_binary(self, cubin: bytes) -> Module:
         """Load machine code that a compiler made for this GPU."""
         from cuda.core import ObjectCode
 
-        return ObjectCode.from_cubin(cubin)
+        module: Module = ObjectCode.from_cubin(cubin)
+        return module
 
     def run(
         self,
-        module: Any,  # noqa: ANN401 (what load gave)
+        module: Module,
         entry: str,
         operands: Mapping[str, NDArray[np.uint32]],
         words: int,
@@ -76,23 +118,25 @@ class Gpu:
 
     def run_memory(
         self,
-        module: Any,  # noqa: ANN401 (what load gave)
+        module: Module,
         entry: str,
         memory: Mapping[str, NDArray[np.uint32]],
         numbers: Mapping[str, tuple[int, ...]],
     ) -> NDArray[np.uint32]:
         """The memory of D after a kernel of one warp that takes, for each matrix, a pointer and these numbers."""
-        arguments: list[Any] = []
+        arguments: list[Argument] = []
         for role in (role for role in ROLES if role in memory):
             arguments += [memory[role], *(np.int32(number) for number in numbers[role])]
         return self._launch(module, entry, 1, 1, arguments)
 
-    def _launch(self, module: Any, entry: str, blocks: int, warps: int, arguments: list[Any]) -> NDArray[np.uint32]:  # noqa: ANN401
+    def _launch(
+        self, module: Module, entry: str, blocks: int, warps: int, arguments: list[Argument]
+    ) -> NDArray[np.uint32]:
         """Run a kernel. Arguments are arrays, None for a null pointer, and numbers; the first array is the result."""
         from cuda.core import LaunchConfig, launch
 
         buffers: list[Pinned] = []
-        words: list[Any] = []
+        words: list[np.integer[Any]] = []
         for argument in arguments:
             if isinstance(argument, np.ndarray):
                 buffers.append(Pinned(self.memory.allocate(argument.nbytes, stream=self.stream), argument))
@@ -101,7 +145,7 @@ class Gpu:
                 words.append(np.uint64(0) if argument is None else argument)
         launch(self.stream, LaunchConfig(grid=blocks, block=32 * warps), module.get_kernel(entry), *words)
         self.stream.sync()
-        found: NDArray[np.uint32] = buffers[0].array.reshape(arguments[0].shape).copy()
+        found = buffers[0].array.copy()
         for buffer in buffers:
             buffer.close()
         return found
@@ -110,11 +154,11 @@ class Gpu:
 class Pinned:
     """Pinned memory, and a view of it as words."""
 
-    def __init__(self, buffer: Any, words: NDArray[np.uint32]) -> None:  # noqa: ANN401 (a Buffer)
+    def __init__(self, buffer: Buffer, words: NDArray[np.uint32]) -> None:
         """View the buffer, and fill it."""
         self.buffer = buffer
-        self.array: NDArray[np.uint32] = np.from_dlpack(buffer).view(np.uint32)
-        self.array[:] = words.ravel()
+        self.array: NDArray[np.uint32] = np.from_dlpack(buffer).view(np.uint32).reshape(words.shape)
+        self.array[...] = words
 
     def close(self) -> None:
         """Give the memory back."""

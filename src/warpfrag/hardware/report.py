@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 SHOWN = 5  # mismatches kept per kernel: the first few tell the story
 
@@ -84,7 +83,7 @@ class Report:
         trouble = f"; kernels not compared in full: {len(self.troubles)}" if self.troubles else ""
         return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{trouble}"
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         """Everything, as plain data."""
         return asdict(self)
 

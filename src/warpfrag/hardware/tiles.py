@@ -25,17 +25,18 @@ from warpfrag.emit.shared import kernel_copies, memory_orders
 from warpfrag.emit.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.emit.strides import contiguous_strides, element_bits
 from warpfrag.execute import execute_registers
+from warpfrag.files import write_atomically
 from warpfrag.hardware.device import open_gpu
 from warpfrag.registry import find
 from warpfrag.samples import random_codes, random_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from warpfrag.choice import Choice
-    from warpfrag.hardware.device import Gpu
+    from warpfrag.hardware.device import Gpu, Module
     from warpfrag.instruction import Instruction
 
 UNIT = 12  # instructions in one translation unit
@@ -104,7 +105,7 @@ def _index(shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64
     return np.tensordot(np.array(strides), np.indices(shape), axes=1)
 
 
-def run_tile(gpu: Gpu, module: Any, instruction: Instruction, tile: Tile, random: np.random.Generator) -> bool:  # noqa: ANN401
+def run_tile(gpu: Gpu, module: Module, instruction: Instruction, tile: Tile, random: np.random.Generator) -> bool:
     """Whether one kernel gives exactly the codes of `mma(A, B, C)`."""
     kind = "narrow" if instruction.a.format.is_float else "extreme"
     operands = registers(instruction)
@@ -132,7 +133,7 @@ def run_tile(gpu: Gpu, module: Any, instruction: Instruction, tile: Tile, random
     return np.array_equal(from_memory(found, instruction.d.shape, tile.strides["d"], bits), expected)
 
 
-def run_raw(gpu: Gpu, module: Any, instruction: Instruction, choice: Choice) -> bool:  # noqa: ANN401
+def run_raw(gpu: Gpu, module: Module, instruction: Instruction, choice: Choice) -> bool:
     """Whether the raw kernel gives exactly the registers of `wf.execute`."""
     kind = "narrow" if instruction.a.format.is_float else "bits"
     words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
@@ -157,7 +158,7 @@ def compile_cuda(text: str, target: str, number: int, folder: Path) -> bytes:
     return binary.read_bytes()
 
 
-def check_tiles(say: Any = print) -> tuple[list[str], int]:  # noqa: ANN401 (print, or what a caller gives)
+def check_tiles(say: Callable[[str], object] = print) -> tuple[list[str], int]:
     """Run every emitted kernel of every product; the lines of a report, and how many kernels differ or fail."""
     gpu = open_gpu()
     instructions = [found for found in find(target=gpu.target) if found.form.is_product]
@@ -200,5 +201,5 @@ def check_tiles(say: Any = print) -> tuple[list[str], int]:  # noqa: ANN401 (pri
 if __name__ == "__main__":
     report, wrong = check_tiles()
     if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text("# Emitted kernels on hardware\n\n" + "\n".join(report) + "\n", encoding="utf-8")
+        write_atomically(sys.argv[1], "# Emitted kernels on hardware\n\n" + "\n".join(report) + "\n")
     sys.exit(1 if wrong else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.captured.capture import Entry
     from warpfrag.choice import Choice
 
 
@@ -144,7 +145,7 @@ class Recorder:
     def __init__(self) -> None:
         """Start empty."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
-        self.entries: dict[tuple[str, int | None], dict[str, Any]] = {}
+        self.entries: dict[tuple[str, int | None], Entry] = {}
 
     def add(
         self,
@@ -163,7 +164,7 @@ class Recorder:
             keys[role] = key
         keys["d"] = f"out/{name}/{kind}"
         self.arrays[keys["d"]] = result
-        entry: dict[str, Any] = {"instruction": instruction.name, "selector": selector, "classes": {}}
+        entry: Entry = {"instruction": instruction.name, "selector": selector, "classes": {}}
         self.entries.setdefault((instruction.name, selector), entry)["classes"][kind] = keys
 
     def write(self, path: str | PathLike[str], about: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ told, a new process starts, and the rest goes on.
 from __future__ import annotations
 
 import multiprocessing
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from warpfrag.emit.ptx import raw_unit
 from warpfrag.emit.statement import raw_name
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.choice import Choice
-    from warpfrag.hardware.device import Gpu
+    from warpfrag.hardware.device import Gpu, Module
 
 LAST_SECONDS = 10  # that a process gets to end by itself
 
@@ -94,7 +94,7 @@ def _serve(pipe: Connection, device: int) -> None:
     pipe.send(
         {"device": gpu.name, "arch": gpu.arch, "target": gpu.target, "driver": gpu.driver, "assembler": gpu.assembler}
     )
-    modules: dict[tuple[str, Choice], Any] = {}
+    modules: dict[tuple[str, Choice], Module] = {}
     while True:
         try:
             name, choice, words = pipe.recv()
@@ -108,7 +108,7 @@ def _serve(pipe: Connection, device: int) -> None:
 
 
 def _run(
-    gpu: Gpu, modules: dict[tuple[str, Choice], Any], name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]
+    gpu: Gpu, modules: dict[tuple[str, Choice], Module], name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]
 ) -> NDArray[np.uint32]:
     """One kernel; what was assembled for it stays in `modules` until another is asked for."""
     instruction = get(name, target=gpu.target)
