@@ -15,8 +15,8 @@ import pytest
 import warpfrag as wf
 from draw.parsed import SVG, cells, fact, parse, texts, words
 from warpfrag.draw import draw
-from warpfrag.draw.metrics import width_of
 from warpfrag.draw.palette import DARK, LIGHT
+from warpfrag.draw.panel import width_of
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"

@@ -9,7 +9,7 @@ import pytest
 import warpfrag as wf
 from draw.parsed import FACTS, block_words, cells, fact, parse, tip, words
 from warpfrag.draw import draw
-from warpfrag.draw.matrix import slot_run
+from warpfrag.draw.by_element import slot_run
 from warpfrag.operand import Metadata, Scale, SparseOperand
 
 

@@ -16,7 +16,7 @@ from warpfrag.draw.views import VIEWS
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.draw.cut import Range
+    from warpfrag.draw.cells import Range
     from warpfrag.draw.drawing import Drawing
     from warpfrag.instruction import Instruction
 

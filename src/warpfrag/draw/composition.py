@@ -1,25 +1,27 @@
-"""A whole figure as SVG: heading, notes, panels in their places, and the legend of lanes.
+"""A whole figure as SVG: heading, notes, panels in their places, the legend of lanes, and the style sheet.
 
 A *scene* is one grid, or the grids of a product: A, B and D, put as one multiplies by hand (A left, B above, D in the
 corner), then metadata and scale factors, above A where there is room. Scenes flow like words: left to right, then down.
+
+Every style rule starts with `.wf`, so that a figure that is part of a page, as in a notebook, changes nothing else
+there. There are no CSS variables, because not every SVG renderer knows them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.draw import svg
-from warpfrag.draw.metrics import FONT, PADDING, TITLE, width_of
-from warpfrag.draw.palette import GROUP, LANES, Theme
-from warpfrag.draw.panel import Panel
-from warpfrag.draw.stylesheet import stylesheet
+from warpfrag.draw.palette import DARK, GROUP, LIGHT, Palette, Theme
+from warpfrag.draw.panel import FONT, PADDING, SMALL, TITLE, Panel, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.draw.grid import Grid
-    from warpfrag.draw.metrics import CellSize
+    from warpfrag.draw.panel import CellSize
+    from warpfrag.draw.views import Scene
 
 MARGIN = 16
 BETWEEN = 28  # between scenes
@@ -28,7 +30,21 @@ NARROWEST = 520  # so that words have room
 CHIP_WIDTH, CHIP_HEIGHT = 28, 18
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 
-Scene = tuple["Grid", ...]
+FAMILY = "'DejaVu Sans',Verdana,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+
+SHAPES = {
+    "text": f"font-family:{FAMILY};font-size:{FONT}px;text-anchor:middle;font-variant-numeric:tabular-nums",
+    ".start": "text-anchor:start",
+    ".end": "text-anchor:end",
+    ".axis,.wf .chips text": f"font-size:{SMALL}px",
+    ".heading": f"font-size:{TITLE}px;font-weight:bold;text-anchor:start",
+    ".panel": "font-weight:bold;text-anchor:start",
+    ".cells path": "stroke-width:1",
+    ".fine path": "stroke-width:.5;stroke-opacity:.5",
+    "[data-operand]:hover>path,.wf path[data-operand]:hover": "stroke-width:2;stroke-opacity:1",
+    ".block": "fill:none;stroke-width:1;pointer-events:none",
+    ".name": "pointer-events:none",
+}
 
 
 class Placed(NamedTuple):
@@ -132,11 +148,12 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
     y += 14
     body += [part for panel, dx, dy in panels for part in panel.svg(MARGIN + dx, y + dy)]
     y = max(y + placed.y + placed.panel.height for placed in panels) + BETWEEN - 6
-    body += _legend(y, inner)
-    height = y + _legend_height(inner) + MARGIN
+    lanes = max(grid.lanes for scene in scenes for grid in scene)
+    body += _legend(y, inner, lanes)
+    height = y + _legend_height(inner, lanes) + MARGIN
     width = inner + 2 * MARGIN
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
-    return svg.document([paper, *body], width=width, height=height, title=title, style=stylesheet(theme))
+    return svg.document([paper, *body], width=width, height=height, title=title, style=stylesheet(theme, lanes))
 
 
 def wrapped(words: str, room: int, *, size: int, at: str) -> list[str]:
@@ -151,28 +168,57 @@ def wrapped(words: str, room: int, *, size: int, at: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _lanes_in_line(room: int) -> int:
-    """Lanes in one line of the legend: 32, 16 or 8, as the figure is wide."""
-    lanes = LANES
+def _lanes_in_line(room: int, lanes: int) -> int:
+    """Lanes in one line of the legend: all of them, half, a quarter, ... as the figure is wide."""
     while lanes > 8 and lanes * CHIP_WIDTH + lanes // GROUP * PADDING > room:
         lanes //= 2
     return lanes
 
 
-def _legend_height(room: int) -> int:
-    return FONT + 9 + LANES // _lanes_in_line(room) * (CHIP_HEIGHT + 3)
+def _legend_height(room: int, lanes: int) -> int:
+    return FONT + 9 + lanes // _lanes_in_line(room, lanes) * (CHIP_HEIGHT + 3)
 
 
-def _legend(y: int, room: int) -> Iterator[str]:
+def _legend(y: int, room: int, lanes: int) -> Iterator[str]:
     """A chip for each lane, in its colour, with its name."""
     yield svg.text(LEGEND, x=MARGIN, y=y + FONT, classes="note start")
     y += FONT + 9
-    lanes = _lanes_in_line(room)
-    for first in range(0, LANES, lanes):
+    each = _lanes_in_line(room, lanes)
+    for first in range(0, lanes, each):
         line = []
-        for lane in range(first, first + lanes):
+        for lane in range(first, first + each):
             x = (lane - first) * CHIP_WIDTH + (lane - first) // GROUP * PADDING
             line.append(svg.box(x=x, width=CHIP_WIDTH, height=CHIP_HEIGHT, data_lane=lane))
             line.append(svg.text(f"T{lane}", x=x + CHIP_WIDTH // 2, y=13))
         yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
         y += CHIP_HEIGHT + 3
+
+
+def _colours(palette: Palette, lanes: int) -> dict[str, str]:
+    """The rules that differ between light and dark."""
+    rules = {
+        ".paper": f"fill:{palette.paper}",
+        "text": f"fill:{palette.ink}",
+        ".axis": f"fill:{palette.muted}",
+        ".note": f"fill:{palette.muted}",
+        ".chip,.wf .chips text": f"fill:{palette.ink}",
+        ".cells path": f"stroke:{palette.paper}",
+        "[data-operand]:hover>path,.wf path[data-operand]:hover": f"stroke:{palette.ink}",
+        ".block": f"stroke:{palette.edge}",
+        ".cells .unread": f"fill:{palette.unread}",
+        ".unread text": f"fill:{palette.muted}",
+    }
+    return rules | {f'[data-lane="{lane}"]': f"fill:{palette.lane(lane)}" for lane in range(lanes)}
+
+
+def _rules(rules: dict[str, str]) -> str:
+    return "".join(f".wf {selector}{{{declarations}}}" for selector, declarations in rules.items())
+
+
+@cache
+def stylesheet(theme: Theme, lanes: int) -> str:
+    """The rules of a theme for so many lanes; "auto" follows the reader's screen and prints in light colours."""
+    light, dark = _rules(_colours(LIGHT, lanes)), _rules(_colours(DARK, lanes))
+    if theme == "auto":
+        return f"{_rules(SHAPES)}{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
+    return _rules(SHAPES) + (dark if theme == "dark" else light)
