@@ -2,6 +2,7 @@
 
 A *scene* is one grid, or the grids of a product: A, B and D, put as one multiplies by hand (A left, B above, D in the
 corner), then metadata and scale factors, above A where there is room. Scenes flow like words: left to right, then down.
+The heading of a single product stands above A too, where nothing else is.
 
 Every style rule starts with `.wf`, so that a figure that is part of a page, as in a notebook, changes nothing else
 there. There are no CSS variables, because not every SVG renderer knows them.
@@ -27,6 +28,7 @@ MARGIN = 16
 BETWEEN = 28  # between scenes
 PAGE = 1240  # scenes flow into lines of about this width
 NARROWEST = 520  # so that words have room
+LEAST_HEADING = 280  # room for a heading beside B
 CHIP_WIDTH, CHIP_HEIGHT = 28, 18
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 
@@ -57,9 +59,10 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """A scene with its panels in place, from (0, 0)."""
+    """A scene with its panels in place, from (0, 0), and the size of the free corner at the top left."""
 
     panels: tuple[Placed, ...]
+    corner: tuple[int, int] = (0, 0)
 
     @property
     def width(self) -> int:
@@ -103,17 +106,18 @@ def _product(scene: Scene) -> Piece:
         Placed(a, 0, below + down - a.top),
         Placed(d, right - d.left, below + down - d.top),
     )
-    return Piece((*main, *_extras(extras, Piece(main), room=right - b.left, above=b.height)))
+    room, above = right - b.left, b.height
+    wide = sum(panel.width + BETWEEN for panel in extras)
+    tall = max((panel.height for panel in extras), default=0)
+    if wide > room or tall > above:
+        return Piece((*main, *_side_by_side(extras, top=Piece(main).height + BETWEEN)), (room, above))
+    return Piece((*main, *_side_by_side(extras, top=above - tall)), (room, above - tall))
 
 
-def _extras(extras: list[Panel], main: Piece, *, room: int, above: int) -> Iterator[Placed]:
-    """Panels side by side: in the free corner above A if they fit there, else below everything."""
-    width = sum(panel.width + BETWEEN for panel in extras)
-    tallest = max((panel.height for panel in extras), default=0)
-    fits = width <= room and tallest <= above
+def _side_by_side(panels: list[Panel], *, top: int) -> Iterator[Placed]:
     x = 0
-    for panel in extras:
-        yield Placed(panel, x, above - panel.height if fits else main.height + BETWEEN)
+    for panel in panels:
+        yield Placed(panel, x, top)
         x += panel.width + BETWEEN
 
 
@@ -131,21 +135,17 @@ def _flow(pieces: list[Piece]) -> list[Placed]:
 
 def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Scene, ...], theme: Theme) -> str:
     """The SVG text of a figure."""
-    panels = _flow(_pieces(scenes))
+    pieces = _pieces(scenes)
+    panels = _flow(pieces)
     inner = max(NARROWEST, *(placed.x + placed.panel.width for placed in panels))
-    body: list[str] = []
-    y = MARGIN
-    for words in wrapped(title, inner, size=TITLE, at=" "):
-        y += TITLE + 5
-        body.append(svg.text(words, x=MARGIN, y=y - 5, classes="heading"))
-    for words in wrapped(subtitle, inner, size=FONT, at="."):
-        y += FONT + 6
-        body.append(svg.text(words, x=MARGIN, y=y - 4, classes="start"))
-    for note in notes:
-        for words in wrapped(note, inner, size=FONT, at=" "):
-            y += FONT + 5
-            body.append(svg.text(words, x=MARGIN, y=y - 4, classes="note start"))
-    y += 14
+    corner = pieces[0].corner if len(pieces) == 1 else (0, 0)
+    heading = list(_heading(title, subtitle, notes, room=corner[0] - BETWEEN)) if corner[0] > LEAST_HEADING else []
+    if heading and heading[-1].y < MARGIN + corner[1] - BETWEEN:
+        y = MARGIN
+    else:
+        heading = list(_heading(title, subtitle, notes, room=inner))
+        y = heading[-1].y + 18
+    body = [svg.text(line.words, x=MARGIN, y=line.y, classes=line.classes) for line in heading]
     body += [part for panel, dx, dy in panels for part in panel.svg(MARGIN + dx, y + dy)]
     y = max(y + placed.y + placed.panel.height for placed in panels) + BETWEEN - 6
     lanes = max(grid.lanes for scene in scenes for grid in scene)
@@ -154,6 +154,29 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
     width = inner + 2 * MARGIN
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
     return svg.document([paper, *body], width=width, height=height, title=title, style=stylesheet(theme, lanes))
+
+
+class Line(NamedTuple):
+    """A line of the heading, where it stands and how it looks."""
+
+    words: str
+    y: int
+    classes: str
+
+
+def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, room: int) -> Iterator[Line]:
+    """The title, the instruction and the notes, in lines that fit."""
+    y = MARGIN
+    for words in wrapped(title, room, size=TITLE, at=" "):
+        y += TITLE + 5
+        yield Line(words, y - 5, "heading")
+    for words in wrapped(subtitle, room, size=FONT, at="."):
+        y += FONT + 6
+        yield Line(words, y - 4, "start")
+    for note in notes:
+        for words in wrapped(note, room, size=FONT, at=" "):
+            y += FONT + 5
+            yield Line(words, y - 4, "note start")
 
 
 def wrapped(words: str, room: int, *, size: int, at: str) -> list[str]:

@@ -223,7 +223,7 @@ class Panel:
         for level in self.grid.rows:
             width = self._level_width(level)
             yield svg.text(level.name, x=x + width, y=top - GAP - 1, classes="axis end")
-            for mark in thinned(level.marks, room=height, needs=lambda _: SMALL + 1):
+            for mark in thinned(level.marks, room=height, needs=lambda _: SMALL + 4):
                 middle = top + (mark.first + mark.last + 1) * height / 2
                 if mark.lane is not None:
                     yield svg.rect(x=x + GAP, y=middle - 8, width=width - GAP, height=16, data_lane=mark.lane)
