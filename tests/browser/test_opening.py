@@ -1,17 +1,16 @@
-"""The page opens from disk, complains about nothing, asks nobody for anything, and is quick."""
+"""The page opens from disk, complains about nothing and asks nobody for anything."""
 
 from __future__ import annotations
 
 import pytest
 
+from browser.conftest import check, open_tab
+from warpfrag.explorer import build
+from warpfrag.explorer.data import page_data
+
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-LARGEST = "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc"
-SHOWN = """() => new Promise((done) => {
-  const look = () => document.querySelector('#view [data-operand]')
-    ? requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))
-    : setTimeout(look, 5);
-  look();
-})"""
+
+FILL = "(element) => getComputedStyle(element).backgroundColor"
 
 # What the policy must stop, by the rule that does.
 FORBIDDEN = {
@@ -48,18 +47,8 @@ def test_the_policy_stops_what_is_not_the_page(explorer):
     explorer.requests.clear()
 
 
-@pytest.mark.parametrize("name", [START, LARGEST])
-def test_the_page_is_usable_soon(explorer, name, capsys):
-    explorer.tab.goto(f"{explorer.address}#i={name}", wait_until="commit")
-    milliseconds = explorer.tab.evaluate(SHOWN)
-
-    with capsys.disabled():
-        print(f"\n{name}: shown after {milliseconds:.0f} ms")  # noqa: T201 (a machine may be busy: told, not judged)
-    assert explorer.tab.locator("#view [data-operand]").count() > 0
-
-
 @pytest.mark.parametrize("view", ["matrix", "warp", "table"])
-def test_every_kind_of_instruction_opens_in_every_view(explorer, view):
+def test_every_kind_of_instruction_opens_in_every_view(links, view):
     kinds = [
         "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f16",
         "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
@@ -70,14 +59,41 @@ def test_every_kind_of_instruction_opens_in_every_view(explorer, view):
         "movmatrix.sync.aligned.m8n8.trans.b16",
     ]
     for name in kinds:
-        tab = explorer.show(i=name, view=view)
+        tab = links.show(i=name, view=view)
         assert tab.locator("#name").inner_text() == name
         assert tab.locator("#view [data-operand]").count() > 0
         assert tab.locator("#legality .yes").count() > 0
 
 
-def test_what_nobody_measured_is_said_and_not_drawn(explorer):
-    tab = explorer.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4")
+def test_a_warpgroup_of_128_threads_has_its_lanes(browser, tmp_path, monkeypatch):
+    """Lanes come from the layouts: here A and D of the first instruction are made four times as tall."""
+    data = page_data()
+    shown = next(row for row in data["instructions"] if row["name"] == START)
+    for role in "ad":
+        operand = data["operands"][shown["operands"][role]]
+        layout = data["layouts"][operand["layout"]]
+        operand["layout"] = len(data["layouts"])
+        tall = {"shape": [64, layout["shape"][1]], "lane": [*layout["lane"], [16, 0], [32, 0]]}
+        data["layouts"].append(layout | tall)
+    monkeypatch.setattr(build, "page_data", lambda: data)
+    path = tmp_path / "warpgroup.html"
+    path.write_text(build.build_page.__wrapped__(), encoding="utf-8")
+    explorer = open_tab(browser, path)
+    tab = explorer.show(i=START, lane=127)
+    colours = [tab.locator(f'#lanes [data-lane="{lane}"]').evaluate(FILL) for lane in (31, 127, 126)]
+
+    assert tab.locator("#lanes button").count() == 128
+    assert tab.locator("#lane-title").inner_text() == "Registers of lane 127"
+    assert tab.locator("#last-lane").text_content() == "127"
+    assert colours[0] == colours[1] != colours[2]
+    explorer.cell("d", 63, 7).hover()
+    assert [explorer.field(name) for name in ("lane", "register")] == ["127", "3"]
+    tab.context.close()
+    check(explorer)
+
+
+def test_what_nobody_measured_is_said_and_not_drawn(links):
+    tab = links.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4")
 
     assert "nobody measured it" in tab.locator("#view .empty").inner_text()
     assert tab.locator("#view [data-operand]").count() == 0

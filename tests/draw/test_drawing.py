@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from errno import ENOSPC
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +15,14 @@ import pytest
 
 import warpfrag as wf
 from draw.parsed import SVG, cells, fact, parse, texts, words
-from warpfrag.draw import draw
-from warpfrag.draw.metrics import width_of
+from warpfrag.draw import Drawing, draw
+from warpfrag.draw.by_element import matrix_grids
+from warpfrag.draw.by_lane import warp_grid
+from warpfrag.draw.notebook import operand_html
 from warpfrag.draw.palette import DARK, LIGHT
+from warpfrag.draw.panel import width_of
+from warpfrag.layout import Layout
+from warpfrag.operand import Operand
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -211,11 +217,50 @@ def test_the_numbers_of_columns_stand_apart(name, operand):
     assert min(gap for gap in gaps if gap > -100) >= 6  # the next grid on the same height starts anew
 
 
+@pytest.mark.parametrize(
+    "name", [MMA, SPARSE, BLOCK_SCALED, "mma.m16n8k8.f32.f16.f16.f32", "mma.m8n8k4.f64.f64.f64.f64"]
+)
+def test_the_heading_of_a_product_stands_beside_b_or_above_everything(name):
+    """Beside B where it fits, so that the corner above A is not left empty; it covers nothing."""
+    root = parse(draw(name).svg)
+    heading = [text for text in texts(root) if text.get("class") in {"heading", "start", "note start"}][:-1]
+    right = max(
+        float(one.get("x")) + width_of(one.text, 14 if one.get("class") == "heading" else 11) for one in heading
+    )
+    bottom = max(float(one.get("y")) for one in heading)
+    corners = {}
+    for row in root.iter(f"{SVG}g"):
+        if cells(row) and "transform" in row.attrib:
+            x, y = map(float, row.get("transform")[10:-1].split())
+            corners.setdefault(cells(row)[0].get("data-operand"), []).append((x, y))
+    rows = [corner for found in corners.values() for corner in found]
+
+    assert [(x, y) for x, y in rows if x < right and y < bottom + 11] == []
+    if name == MMA:
+        assert min(y for _, y in corners["b"]) < bottom
+
+
 def test_every_register_has_an_outline():
     mma = wf.get(MMA)
     paths = [path.get("d") for path in parse(draw(MMA).svg).iter(f"{SVG}path") if path.get("class") == "block"]
 
     assert [path.count("z") for path in paths] == [32 * operand.regs for operand in (mma.b, mma.a, mma.d)]
+
+
+def test_a_warpgroup_of_128_threads_can_be_drawn():
+    layout = Layout.parse({"row": 64, "col": 8}, lane="c2 c4 r1 r2 r4 r16 r32", reg="c1 r8")
+    operand = Operand(replace(wf.get(MMA).d.row, layout=layout), "an instruction of a warpgroup")
+    drawing = Drawing(
+        "D", operand.instruction, (), tuple((grid,) for grid in [*matrix_grids(operand), warp_grid(operand)])
+    )
+    found = cells(parse(drawing.svg))
+    chips = [one.get("data-lane") for one in parse(drawing.svg).iter() if one.get("data-lane") and not cells(one)]
+
+    assert len(found) == 2 * 64 * 8
+    assert all(layout.at(lane=fact(cell, "lane"), reg=fact(cell, "reg"))[0] == fact(cell, "row") for cell in found)
+    assert chips[-128:] == [str(lane) for lane in range(128)]
+    assert f'[data-lane="127"]{{fill:{LIGHT.lane(31)}}}' in drawing.svg
+    assert "lane 127, register 3" in operand_html(operand)
 
 
 # Parts

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from draw.contrast import READABLE, contrast, luminance
+from warpfrag.draw.composition import stylesheet
 from warpfrag.draw.palette import DARK, LIGHT, oklch
-from warpfrag.draw.stylesheet import stylesheet
 
 PALETTES = pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
 
@@ -54,7 +54,7 @@ def test_the_lanes_of_a_group_stay_apart_in_grey_print(palette):
 
 
 def test_a_figure_follows_the_screen_and_prints_in_light_colours():
-    rules = stylesheet("auto")
+    rules = stylesheet("auto", 32)
     light, dark = rules.split("@media screen and (prefers-color-scheme:dark)")
 
     assert LIGHT.lane(5) in light
@@ -64,7 +64,7 @@ def test_a_figure_follows_the_screen_and_prints_in_light_colours():
 
 @pytest.mark.parametrize(("theme", "palette", "other"), [("light", LIGHT, DARK), ("dark", DARK, LIGHT)])
 def test_a_fixed_theme_has_only_its_own_colours(theme, palette, other):
-    rules = stylesheet(theme)
+    rules = stylesheet(theme, 32)
 
     assert "@media" not in rules
     assert palette.lane(5) in rules
@@ -73,7 +73,7 @@ def test_a_fixed_theme_has_only_its_own_colours(theme, palette, other):
 
 @pytest.mark.parametrize("theme", ["auto", "light", "dark"])
 def test_no_rule_reaches_beyond_the_figure(theme):
-    rules = stylesheet(theme).replace("@media screen and (prefers-color-scheme:dark){", "")
+    rules = stylesheet(theme, 32).replace("@media screen and (prefers-color-scheme:dark){", "")
     selectors = [selector.lstrip("}") for selector in re.findall(r"([^{]+)\{[^}]*\}", rules)]
 
     assert len(selectors) > 40

@@ -78,8 +78,9 @@ def test_bases_evaluate_to_the_layout():
         for place in list(layout.places())[:: max(1, layout.regs * layout.slots // 8)]:
             coordinates = [0] * len(written["dims"])
             for name, index in place._asdict().items():
-                for bit, (dim, step) in enumerate(written[name]):
-                    coordinates[dim] ^= step if index >> bit & 1 else 0
+                for bit, steps in enumerate(written[name]):
+                    if index >> bit & 1:
+                        coordinates = [one ^ step for one, step in zip(coordinates, steps, strict=True)]
             assert tuple(coordinates) == layout.at(**place._asdict())
 
 

@@ -23,7 +23,7 @@ from warpfrag.errors import shown
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.draw.cut import Range
+    from warpfrag.draw.cells import Range
     from warpfrag.draw.drawing import Drawing
     from warpfrag.instruction import Instruction
 

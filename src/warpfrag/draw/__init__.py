@@ -19,25 +19,25 @@
       7  T28: c0  T28: c1  T29: c0  T29: c1  T30: c0  T30: c1  T31: c0  T31: c1
     <BLANKLINE>
 
-How it is built: `views` chooses grids (`matrix`, `warp`, `sparse`, `words` make them from layouts), `page` and `panel`
-write them as SVG with the few elements of `svg`, `text` as ASCII. `figures` knows the figures of the ISA by number.
+How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts; `panel` writes a
+grid as SVG with the few elements of `svg`, `composition` puts panels, heading and legend together, `terminal` writes
+ASCII. `palette` has the colours, `figures` the figures of the ISA by number, `notebook` the cards of a notebook.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
-from warpfrag.draw.cut import Cut
+from warpfrag.draw.cells import Cut
 from warpfrag.draw.drawing import Drawing
 from warpfrag.draw.figures import figure_row
-from warpfrag.draw.notes import notes
 from warpfrag.draw.palette import Theme
-from warpfrag.draw.views import VIEWS, Request, default_view, scenes
+from warpfrag.draw.views import VIEWS, Request, default_view, notes, scenes
 from warpfrag.errors import InvalidOperand
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.draw.cut import Range
+    from warpfrag.draw.cells import Range
     from warpfrag.draw.views import AnyOperand, View
     from warpfrag.instruction import Instruction
 

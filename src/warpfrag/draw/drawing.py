@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpfrag.draw.page import page
-from warpfrag.draw.text import grid_text, note_text
+from warpfrag.draw.composition import page
+from warpfrag.draw.terminal import grid_text, note_text
 from warpfrag.errors import InvalidOperand, WarpfragError
 from warpfrag.files import write_atomically
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from warpfrag.draw.page import Scene
     from warpfrag.draw.palette import Theme
+    from warpfrag.draw.views import Scene
 
 TEXT_WIDTH = 100  # letters in a line of text, unless asked otherwise
 PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in print

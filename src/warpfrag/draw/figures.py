@@ -13,7 +13,7 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.draw.cut import Range
+    from warpfrag.draw.cells import Range
 
 
 @dataclass(frozen=True)

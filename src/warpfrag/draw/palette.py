@@ -1,4 +1,4 @@
-"""Colours: 32 lanes told apart by hue (group of four) and by lightness (lane in the group), in light and in dark.
+"""Colours: the lanes of a warp told apart by hue (group of four) and by lightness (lane in the group), light and dark.
 
 The lightness steps stay apart when a page is printed grey, where hue is lost. Hues of neighbouring groups are far
 from each other, because neighbouring groups usually hold neighbouring rows. Every colour is computed in OKLCH, where
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import cos, radians, sin
 from typing import Literal
 
-LANES = 32
+COLOURS = 32  # beyond so many threads, as in a warpgroup, the colours of the first warp come again
 GROUP = 4  # lanes that share a hue
 HUE_STEP = 135  # degrees from one group to the next: eight hues, and neighbours never look alike
 FIRST_HUE = 250

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpfrag.draw.palette import DARK, LANES, LIGHT, Palette
+from warpfrag.draw.palette import COLOURS, DARK, LIGHT, Palette
 
 
 def colour_rules() -> str:
@@ -13,5 +13,5 @@ def colour_rules() -> str:
 def _rules(palette: Palette) -> str:
     tokens = {"paper": palette.paper, "ink": palette.ink, "muted": palette.muted}
     root = " ".join(f"--{name}: {colour};" for name, colour in tokens.items())
-    lanes = (f".t{lane} {{ --lane-colour: {palette.lane(lane)}; }}" for lane in range(LANES))
+    lanes = (f".t{lane} {{ --lane-colour: {palette.lane(lane)}; }}" for lane in range(COLOURS))
     return "\n".join([f":root {{ {root} }}", *lanes])

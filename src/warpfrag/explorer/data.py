@@ -1,8 +1,8 @@
 """What the page knows: the tables, as one JSON object in which nothing is said twice.
 
 Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
-and named by its place in the list. A layout travels as its bases: the page evaluates the map itself. Formulas travel as
-text, because `warpfrag.expressions` knows how to write them.
+and named by its place in the list. A layout travels as what each bit moves: the page joins these by xor. Formulas
+travel as text, because `warpfrag.expressions` knows how to write them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
+from warpfrag.draw.palette import COLOURS
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
@@ -122,10 +123,11 @@ class Writer:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """The bases, each as the number of its coordinate and its step, and the formulas."""
+    """What each bit of lane, reg and slot moves, as a step along every coordinate, and the formulas."""
+    extents = {"lane": layout.lanes, "reg": layout.regs, "slot": layout.slots}
     bases = {
-        name: [[layout.dims.index(basis.dim) if basis.step else 0, basis.step] for basis in getattr(layout, name)]
-        for name in ("lane", "reg", "slot")
+        name: [list(layout.at(**{"lane": 0, name: 1 << bit})) for bit in range(extent.bit_length() - 1)]
+        for name, extent in extents.items()
     }
     return {
         "dims": list(layout.dims),
@@ -143,6 +145,7 @@ def page_data() -> dict[str, Any]:
     return {
         "version": __version__,
         "targets": list(targets()),
+        "colours": COLOURS,
         "format_bits": writer.format_bits,
         "patterns": writer.patterns,
         "texts": writer.texts.entries,

@@ -13,6 +13,7 @@ export function showAbout(instruction, state) {
   byId("legality").innerHTML = legality(instruction, state);
   byId("operand-rows").innerHTML = Object.values(instruction.operands).map(operandRow).join("");
   byId("formulas").innerHTML = Object.values(instruction.operands).map(formulas).join("") + addressFormula(instruction);
+  byId("last-lane").textContent = instruction.lanes - 1;
   byId("known").innerHTML = known(instruction);
 }
 

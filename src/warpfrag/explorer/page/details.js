@@ -267,14 +267,19 @@ export function showLane(instruction, lane) {
   if (first) first.tabIndex = 0;
 }
 
-/** The lanes as chips, and walking over lanes and registers with the arrow keys. */
-export function startLanes() {
+/** The lanes of an instruction as chips. */
+export function showLanes({ lanes }) {
+  if (byId("lanes").children.length === lanes) return;
   byId("lanes").innerHTML = Array.from(
-    { length: 32 },
+    { length: lanes },
     (_, lane) =>
       `<button type="button" class="${laneClass(lane)}" data-lane="${lane}" tabindex="${lane ? -1 : 0}" ` +
       `aria-label="lane ${lane}">T${lane}</button>`,
   ).join("");
+}
+
+/** Walking over lanes and registers with the arrow keys. */
+export function startLanes() {
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -8, ArrowDown: 8 };
   roving(
     byId("lanes"),

@@ -2,11 +2,11 @@
 
 import { byId, choices, escapeText, listed } from "./html.js";
 import { elementAt } from "./layout.js";
-import { chosenId, currentCode, idWord, legalCodes } from "./model.js";
+import { COLOURS, chosenId, currentCode, idWord, legalCodes } from "./model.js";
 import { foldOf, laneClass, operandGrid } from "./grid.js";
 import { CORNERS } from "./state.js";
 
-const GROUPS = [0, 1, 2, 3, 4, 5, 6, 7];
+const GROUP = 4; // lanes of one hue
 
 /** The figure of an instruction. */
 export function drawFigure(instruction, state) {
@@ -15,10 +15,11 @@ export function drawFigure(instruction, state) {
 }
 
 /** What a cell says, and which colour stands for which lanes. */
-function legend(text) {
-  const groups = GROUPS.map(
-    (group) => `<span class="key ${laneClass(4 * group + 1)}">T${4 * group}–${4 * group + 3}</span>`,
-  );
+function legend(instruction, text) {
+  const groups = Array.from({ length: Math.min(instruction.lanes, COLOURS) / GROUP }, (_, group) => {
+    const first = GROUP * group;
+    return `<span class="key ${laneClass(first + 1)}">T${first}–${first + GROUP - 1}</span>`;
+  });
   return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p></div>`;
 }
 
@@ -52,7 +53,7 @@ function productFigure(instruction, state) {
     a.parts > 1
       ? numbers.map((part) => [`a.${part}`, `Product ${part}`])
       : shown.map(({ role, letter }) => [`${role}.0`, letter]);
-  const note = legend(`${cellText(instruction)} A row of A and a column of B meet in D.`);
+  const note = legend(instruction, `${cellText(instruction)} A row of A and a column of B meet in D.`);
   const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has room for it below A
   const products = numbers.map((part) => oneProduct(instruction, state, part, inside));
   return (
@@ -148,7 +149,7 @@ function moverFigure(instruction, state) {
   const jumps = operands.flatMap(({ role, parts, letter }) =>
     Array.from({ length: parts }, (_, part) => [`${role}.${part}`, parts > 1 ? `Matrix ${part}` : letter]),
   );
-  return `${figureBar("", jumps)}${legend(text)}<div class="matrices">${grids.join("")}</div>`;
+  return `${figureBar("", jumps)}${legend(instruction, text)}<div class="matrices">${grids.join("")}</div>`;
 }
 
 function addressText({ dims }) {

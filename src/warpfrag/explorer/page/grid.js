@@ -1,7 +1,7 @@
 // One operand as a grid of cells. Everything is written as one text, so that thousands of cells appear at once.
 
-import { elementAt, slotRun } from "./layout.js";
-import { addressOf, bitsText, elementName, elementRange, elementText, leading, partWord } from "./model.js";
+import { slotRun } from "./layout.js";
+import { COLOURS, addressOf, bitsText, elementName, elementRange, elementText, holders, partWord } from "./model.js";
 import { escapeText } from "./html.js";
 import { MORE } from "./fit.js";
 
@@ -33,23 +33,7 @@ export function foldOf(operand) {
 
 /** The class that gives a cell the colour of a lane. */
 export function laneClass(lane) {
-  return `t${lane}`;
-}
-
-/** For each element of a grid, by row and column, every place that holds it, in order. */
-function ownersOf(operand, part, state) {
-  const owners = Array.from({ length: operand.rows * operand.cols }, () => []);
-  const first = leading(operand, part, state);
-  for (let lane = 0; lane < operand.lanes; lane++) {
-    for (let reg = 0; reg < operand.regs; reg++) {
-      for (let slot = 0; slot < operand.slots; slot++) {
-        const coordinates = elementAt(operand.layout, lane, reg, slot);
-        if (first.some((value, dim) => value !== coordinates[dim])) continue;
-        owners[coordinates[operand.plane] * operand.cols + coordinates[operand.plane + 1]].push([lane, reg, slot]);
-      }
-    }
-  }
-  return owners;
+  return `t${lane % COLOURS}`;
 }
 
 /** What every cell carries: which element it is, and where that sits. */
@@ -139,7 +123,7 @@ function measures(operand, fold, { words, cells }, { height = fold.size, heads =
 export function operandGrid(operand, part, state, options = {}) {
   const { height, pattern, addresses, controls = "", caption } = options;
   const fold = foldOf(operand);
-  const owners = ownersOf(operand, part, state);
+  const owners = (row, col) => holders(operand, part, row, col, state);
   const { down, across } = fold;
   const columns = columnWords(operand, fold, pattern);
   const byRow = addresses?.dims[1] === "row";
@@ -154,13 +138,13 @@ export function operandGrid(operand, part, state, options = {}) {
     const cells = [];
     for (let left = 0; left < operand.cols; left += across) {
       if (fold.length === 1) {
-        cells.push(plainCell(operand, part, top, left, owners[top * operand.cols + left]));
+        cells.push(plainCell(operand, part, top, left, owners(top, left)));
         continue;
       }
       const elements = [];
       for (let step = 0; step < fold.length; step++) {
         const [row, col] = fold.along === "v" ? [top + step, left] : [top, left + step];
-        elements.push({ row, col, owners: owners[row * operand.cols + col] });
+        elements.push({ row, col, owners: owners(row, col) });
       }
       cells.push(box(operand, part, elements, fold));
     }

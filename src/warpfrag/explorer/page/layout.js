@@ -1,6 +1,7 @@
-// The linear map: (lane, reg, slot) -> coordinates, by xor of the bases of the bits that are 1. See warpfrag/layout.py.
+// The linear map: (lane, reg, slot) -> coordinates, by xor of what the bits that are 1 move. See warpfrag/layout.py.
 
 const INPUTS = ["lane", "reg", "slot"];
+const TABLES = new WeakMap();
 
 /** The coordinates of the element at a place, in the order of layout.dims. */
 export function elementAt(layout, lane, reg, slot) {
@@ -9,22 +10,45 @@ export function elementAt(layout, lane, reg, slot) {
   for (let input = 0; input < INPUTS.length; input++) {
     const bases = layout[INPUTS[input]];
     for (let bit = 0; bit < bases.length; bit++) {
-      if ((indices[input] >> bit) & 1) coordinates[bases[bit][0]] ^= bases[bit][1];
+      if (!((indices[input] >> bit) & 1)) continue;
+      for (let dim = 0; dim < coordinates.length; dim++) coordinates[dim] ^= bases[bit][dim];
     }
   }
   return coordinates;
 }
 
+/** The number of an element, counting through all coordinates. */
+function elementNumber(layout, coordinates) {
+  return coordinates.reduce((number, coordinate, dim) => number * layout.shape[dim] + coordinate, 0);
+}
+
+/** For each element the places that hold it; made once for a layout, by going over all places. */
+function tableOf(layout) {
+  if (!TABLES.has(layout)) {
+    const table = new Map();
+    const [lanes, regs, slots] = INPUTS.map((input) => extentOf(layout, input));
+    for (let lane = 0; lane < lanes; lane++) {
+      for (let reg = 0; reg < regs; reg++) {
+        for (let slot = 0; slot < slots; slot++) {
+          const number = elementNumber(layout, elementAt(layout, lane, reg, slot));
+          if (!table.has(number)) table.set(number, []);
+          table.get(number).push([lane, reg, slot]);
+        }
+      }
+    }
+    TABLES.set(layout, table);
+  }
+  return TABLES.get(layout);
+}
+
 /** Every place that holds an element, sorted; the first is the one the hardware reads. */
 export function placesOf(layout, coordinates) {
-  let places = [[0, 0, 0]];
-  INPUTS.forEach((name, input) => {
-    layout[name].forEach(([dim, step], bit) => {
-      const ways = step ? [coordinates[dim] & step ? 1 : 0] : [0, 1]; // the bit of a copy is free
-      places = places.flatMap((place) => ways.map((way) => place.with(input, place[input] | (way << bit))));
-    });
-  });
-  return places.sort((one, other) => one[0] - other[0] || one[1] - other[1] || one[2] - other[2]);
+  return tableOf(layout).get(elementNumber(layout, coordinates));
+}
+
+/** How many places hold each element. */
+export function copiesOf(layout) {
+  return placesOf(layout, layout.dims.map(() => 0)).length;
 }
 
 /** How far lane, reg or slot runs. */
@@ -32,15 +56,11 @@ export function extentOf(layout, input) {
   return 1 << layout[input].length;
 }
 
-/** How many places hold each element: a bit that moves nothing doubles them. */
-export function copiesOf(layout) {
-  return 1 << INPUTS.flatMap((name) => layout[name]).filter(([, step]) => !step).length;
-}
-
 /** How many neighbours along one coordinate the slots of a register hold, and along which coordinate. */
 export function slotRun(layout) {
-  const dim = layout.slot.length ? layout.slot[0][0] : 0;
-  let bits = 0;
-  while (bits < layout.slot.length && layout.slot[bits][0] === dim && layout.slot[bits][1] === 1 << bits) bits++;
-  return { dim, length: 1 << bits };
+  const dim = (layout.slot[0] ?? []).findIndex((step) => step);
+  if (dim < 0) return { dim: 0, length: 1 };
+  const isNext = (steps, bit) => steps.every((step, place) => step === (place === dim ? 1 << bit : 0));
+  const bits = layout.slot.findIndex((steps, bit) => !isNext(steps, bit));
+  return { dim, length: 1 << (bits < 0 ? layout.slot.length : bits) };
 }

@@ -8,7 +8,7 @@ import { drawFigure } from "./figure.js";
 import { drawWarp } from "./warp.js";
 import { csvText, drawTable } from "./table.js";
 import { cellsOf, forgetCells, lightsOut, lightUp } from "./light.js";
-import { isOutput, showElement, showLane, showNothing, showRegister, startLanes } from "./details.js";
+import { isOutput, showElement, showLane, showLanes, showNothing, showRegister, startLanes } from "./details.js";
 import { formulaText, showAbout } from "./about.js";
 import { related } from "./products.js";
 import { svgText } from "./svg.js";
@@ -40,6 +40,7 @@ function draw() {
   const instruction = shown();
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
+  showLanes(instruction);
   VIEW_WRITERS[state.view](instruction, state);
   fitView();
   for (const button of document.querySelectorAll("#views [data-set]")) {

@@ -9,6 +9,7 @@ const CHOSEN_DIMS = new Set(["selector", "thread_id", "byte_id"]);
 
 export const COORDINATE_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale" };
 export const TARGETS = DATA.targets;
+export const COLOURS = DATA.colours; // lanes beyond the first so many have their colours again
 export const VERSION = DATA.version;
 
 /** An operand of one instruction, with what follows from its row. */
@@ -22,7 +23,7 @@ function operandOf(row) {
     lanes: extentOf(layout, "lane"),
     regs: extentOf(layout, "reg"),
     slots: extentOf(layout, "slot"),
-    copies: copiesOf(layout),
+    copies: row.unknown ? 1 : copiesOf(layout),
     letter: LETTERS[row.role],
     meaning: MEANINGS[row.role] ?? "",
     prefix: row.role.length === 1 ? row.role : "",
@@ -54,6 +55,9 @@ function instructionOf(row) {
       const [level, detail, machine] = DATA.evidence[place].map((text) => DATA.texts[text]);
       return { arch, level, detail, machine };
     }),
+    get lanes() {
+      return Math.max(...Object.values(this.operands).map((operand) => operand.lanes));
+    },
     get operands() {
       const operands = Object.fromEntries(
         Object.entries(row.operands).map(([role, place]) => [role, operandOf(DATA.operands[place])]),

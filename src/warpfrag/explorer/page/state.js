@@ -26,7 +26,7 @@ export function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
   for (const [name, normal] of Object.entries(DEFAULTS)) {
     const text = asked.get(name) ?? "";
-    const number = /^\d{1,2}$/.test(text) ? Number(text) : normal;
+    const number = /^\d{1,3}$/.test(text) ? Number(text) : normal;
     state[name] = NUMBERS.includes(name) ? number : text || normal;
   }
   if (!VIEWS.includes(state.view)) state.view = DEFAULTS.view;
@@ -88,7 +88,7 @@ function tidy() {
   if (!Object.hasOwn(operands, state.operand)) state.operand = firstOperand();
   if (!CORNERS.includes(state.corner)) state.corner = DEFAULTS.corner; // kept also where there is no corner to show
   if (!instruction.selectors.includes(state.selector)) state.selector = 0;
-  state.lane = Math.min(state.lane, 31);
+  state.lane = Math.min(state.lane, instruction.lanes - 1);
   for (const side of ["a", "b"]) {
     const [threads = 1, bytes = 1] = operands[`scale_${side}`]?.layout.shape ?? [];
     if (state[`thread_${side}`] >= threads) state[`thread_${side}`] = 0;

@@ -5,10 +5,10 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.draw.metrics import cell_size
+from warpfrag.draw.panel import cell_size
 
 if TYPE_CHECKING:
-    from warpfrag.draw.grid import Grid, Level
+    from warpfrag.draw.cells import Grid, Level
 
 GAPS = (2, 1)  # blanks between columns: two, or one where that saves a cut
 

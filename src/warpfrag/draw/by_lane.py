@@ -1,11 +1,24 @@
-"""The warp view: a line for each lane, its registers from left to right, low bits first, and what they hold."""
+"""Views by lane: a line for each lane, its registers from left to right, low bits first, and what they hold.
+
+Of metadata and scale factors, the fields that the programmer's choice does not read are greyed.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.draw.grid import Cell, Grid, Level, Mark
-from warpfrag.draw.matrix import bit_words, block_around, element_name, lane_name, place_words
+from warpfrag.draw.by_element import Choice, field_words
+from warpfrag.draw.cells import (
+    Cell,
+    Grid,
+    Level,
+    Mark,
+    bit_words,
+    block_around,
+    element_name,
+    lane_name,
+    place_words,
+)
 
 if TYPE_CHECKING:
     from warpfrag.layout import Place
@@ -36,6 +49,7 @@ def warp_grid(operand: Operand) -> Grid:
     return Grid(
         operand=operand.role,
         title=f"{operand.role.upper()} in the registers of the warp",
+        lanes=layout.lanes,
         height=layout.lanes,
         width=len(names),
         rows=(lane_level(layout.lanes),),
@@ -62,3 +76,39 @@ def register_levels(operand: Registers) -> tuple[Level, Level]:
         for slot in range(slots)
     )
     return Level("register", tuple(registers)), Level("bits", tuple(bits))
+
+
+def field_warp_grid(operand: Registers, choice: Choice) -> Grid:
+    """The word of every lane; fields that the choice does not read are greyed."""
+    layout = operand.layout
+    leading = len(choice.at)
+
+    def cell(lane: int, slot: int) -> Cell:
+        at = layout.at(lane=lane, slot=slot)
+        row, col = at[leading:]
+        is_read = at[:leading] == choice.at
+        return Cell(
+            y=lane,
+            x=slot,
+            coordinates=(("row", row), ("col", col)),
+            lane=lane,
+            reg=0,
+            slot=str(slot),
+            lines=(f"({row},{col})" if is_read else "-",),
+            tip=f"{lane_name(lane)} bits {bit_words(operand, slot)}: "
+            + (field_words(operand, row, col) if is_read else f"not read with {choice.words}"),
+            unread=not is_read,
+        )
+
+    cells = [cell(lane, slot) for lane in range(layout.lanes) for slot in range(layout.slots)]
+    return Grid(
+        operand=operand.role,
+        title=f"{operand.role} in the words of the warp, {choice.words}",
+        lanes=layout.lanes,
+        height=layout.lanes,
+        width=layout.slots,
+        rows=(lane_level(layout.lanes),),
+        cols=register_levels(operand)[1:],
+        cells=tuple(cells),
+        blocks=(),
+    )
