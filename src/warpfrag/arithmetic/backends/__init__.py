@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WORTH_LOADING = 0.05
 WORTH_COMPILING = 5.0
 """Seconds spent in the portable backend."""
-SECONDS_PER_TILE = 2e-4
+SECONDS_PER_INSTRUCTION = 2e-4
 SECONDS_PER_MULTIPLY_ADD: dict[type[Rule], float] = {Fma64: 1e-5, Fused: 4e-8, Grouped: 5e-9, Rule: 1e-9}
 MOST_RULES = 1024
 
@@ -57,8 +57,8 @@ def kind_of(rule: Rule, *, cut: bool) -> Kind:
 def portable_seconds(rule: Rule, operands: Operands) -> float:
     """About what a product takes in the portable backend."""
     price = next(price for kind, price in SECONDS_PER_MULTIPLY_ADD.items() if isinstance(rule, kind))
-    tiles: int = operands.c.shape[0]
-    return SECONDS_PER_TILE * tiles + price * operands.work
+    instructions: int = operands.c.shape[0] * operands.b.shape[1] // rule.k
+    return SECONDS_PER_INSTRUCTION * instructions + price * operands.work
 
 
 class Choice:

@@ -95,20 +95,20 @@ class BlockKernel:
     def start(self, operands: Operands) -> Job:
         """Take a product on."""
         arguments, out, codes = self.load(operands)
-        return BlockJob(partial(self.entry, *arguments), out, codes)
+        return BlockJob(partial(self.entry.run, *arguments), out, codes)
 
     def run_whole(self, operands: Operands) -> Codes:
         """All of it."""
         arguments, out, codes = self.load(operands)
         tiles, height, width = out.shape
-        self.entry(*arguments, 0, tiles, 0, height, 0, width)
+        self.entry.run(*arguments, 0, tiles, 0, height, 0, width)
         return codes
 
 
 def _plain(array: Codes, kind: type[np.generic]) -> Codes:
     """An array as the loops are compiled for: contiguous, and not read-only, which is a type of its own to numba."""
     found = np.ascontiguousarray(array, kind)
-    return found if found.flags.writeable else found.copy()
+    return found.copy() if found is array and not found.flags.writeable else found
 
 
 def _is_f16(name: str) -> int:
@@ -286,7 +286,7 @@ class FusedKernel:
     def run_whole(self, operands: Operands) -> Codes:
         """All of it."""
         arguments = self.load(operands)
-        self.entry(*arguments, 0, operands.c.shape[0])
+        self.entry.run(*arguments, 0, operands.c.shape[0])
         out: Codes = arguments[-1]
         return out
 
@@ -320,17 +320,17 @@ class FusedJob:
         )
         ready_a, ready_b = PreparedA(*fields[:5]), PreparedB(*fields[5:])
         self.tile = (ready_a, ready_b, source, numbers, c[tile], accumulators, out[tile])
-        by_column = [partial(fused.prepare_blocks, source, numbers, ready_b, *span) for span in cut(blocks, pieces)]
-        by_row = [partial(fused.prepare_rows, source, numbers, ready_a, *span) for span in cut(height, pieces)]
+        by_column = [partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in cut(blocks, pieces)]
+        by_row = [partial(fused.prepare_rows.run, source, numbers, ready_a, *span) for span in cut(height, pieces)]
         return [*by_column, *by_row]
 
     def run(self, block: Block) -> None:
         """Whole tiles, or part of the one that is prepared."""
         if self.tile is None:
-            fused.fused_tiles(*self.arguments, block.first_tile, block.last_tile)
+            fused.fused_tiles.run(*self.arguments, block.first_tile, block.last_tile)
             return
         blocks = (block.first_column // BLOCK, -(-block.last_column // BLOCK))
-        fused.fused_block(*self.tile, fused.Part(block.first_row, block.last_row, *blocks))
+        fused.fused_block.run(*self.tile, fused.Part(block.first_row, block.last_row, *blocks))
 
 
 PRODUCTS = 2 * len(at.Encoding._fields) + at.Constants._fields[2:].index("products")

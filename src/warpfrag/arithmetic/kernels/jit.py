@@ -42,9 +42,10 @@ class Entry:
         self.__doc__ = function.__doc__
         try:
             self.compiled = njit(**OPTIONS, cache=True)(function)
-        except RuntimeError as error:  # numba's word for: neither the package nor the user's folder can be written
-            say_uncached(error)
+        except RuntimeError:  # numba's word for: neither the package nor the user's folder can be written
+            say_uncached("no folder can be written")
             self.compiled = njit(**OPTIONS)(function)
+        self.run: Callable[..., None] = self._run_first
 
     @property
     def is_cached(self) -> bool:
@@ -52,23 +53,29 @@ class Entry:
         folder, name = self.compiled.stats.cache_path, self.compiled.py_func.__qualname__
         return bool(self.compiled.signatures) or (folder is not None and any(Path(folder).glob(f"*{name}-*.nbi")))
 
-    def __call__(self, *args: Any) -> None:  # noqa: ANN401 (what the kernel takes)
-        """Run it; compiled at the first call with such types."""
+    def _run_first(self, *args: Any) -> None:  # noqa: ANN401 (what the kernel takes)
+        """Compile or load it, then run it; from then on nothing stands between a call and the compiled code."""
         try:
             self.compiled(*args)
         except OSError as error:  # the disk is full: the code is there, it was just not saved
-            say_uncached(error)
+            say_uncached(str(error))
             self.compiled(*args)
+        self.run = self.compiled
 
 
-def say_uncached(error: Exception) -> None:
-    """Warn once that the next process will have to compile again."""
-    warnings.warn(
-        f"compiled kernels cannot be kept on disk, so every process compiles its own ({error}); "
-        "NUMBA_CACHE_DIR names a folder that can be written",
-        SlowArithmetic,
-        stacklevel=2,
-    )
+def say_uncached(reason: str) -> None:
+    """Warn, once, that the next process will have to compile again."""
+    if not _SAID:
+        _SAID.append(reason)
+        warnings.warn(
+            f"compiled kernels cannot be kept on disk, so every process compiles its own ({reason}); "
+            "NUMBA_CACHE_DIR names a folder that can be written",
+            SlowArithmetic,
+            stacklevel=2,
+        )
+
+
+_SAID: list[str] = []
 
 
 def entry(function: Callable[..., Any]) -> Entry:

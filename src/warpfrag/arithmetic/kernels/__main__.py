@@ -1,0 +1,31 @@
+"""`python -m warpfrag.arithmetic.kernels`: compile every kernel now, for instance while a container image is built.
+
+Where there is no folder to keep them in, a warning says so, and this was for nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from warpfrag.arithmetic import plan
+from warpfrag.arithmetic.backends import kind_of
+from warpfrag.arithmetic.backends.canary import sings
+from warpfrag.arithmetic.backends.compiled import Compiled
+from warpfrag.errors import NotModelled
+from warpfrag.isa.rows import architectures, forms
+
+if __name__ == "__main__":
+    rules = {}
+    for form in (form for form in forms() if form.is_product):
+        for arch in architectures():
+            try:
+                rule = plan(form, arch).rule
+            except NotModelled:
+                continue
+            rules[type(rule)] = rule
+    for rule in rules.values():
+        for cut in (False, True):
+            kind = kind_of(rule, cut=cut)
+            right = sings(Compiled().compile(rule), rule, cut=cut)
+            part, verdict = "parts of a tile" if cut else "whole tiles", "ready" if right else "WRONG"
+            sys.stdout.write(f"{kind.rule.__name__}, {part}: {verdict}\n")
