@@ -28,6 +28,9 @@ class Coordinate(tuple[int, ...]):
         def __getattr__(self, name: str) -> int:
             """One index, by its name."""
 
+        def _replace(self, **indices: int) -> Self:
+            """The tuple with some indices changed."""
+
         def _asdict(self) -> dict[str, int]:
             """The indices by name."""
 

@@ -156,7 +156,7 @@ def place_expressions(layout: Layout) -> dict[str, Expression]:
     origin = dict.fromkeys(layout.dims, 0)
     holders = {
         dim: [layout.where(**{**origin, dim: 1 << bit})[0] for bit in range((extent - 1).bit_length())]
-        for dim, extent in layout.extents.items()
+        for dim, extent in layout.outs.items()
     }
     return {
         name: linear({dim: [getattr(place, name) for place in places] for dim, places in holders.items()})

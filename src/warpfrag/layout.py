@@ -72,20 +72,10 @@ from warpfrag.errors import InvalidOperand, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Axis", "Coordinate", "Layout", "Place", "Run", "check_index", "coordinate_type"]
-
 MAY_BE_LEFT_OUT = ("reg", "slot")
 """Inputs that are 0 where `at` is not told."""
 MOST = 1 << 20
 """The largest size of an axis: far beyond any fragment, and small enough to list."""
-
-
-class Basis(NamedTuple):
-    dim: str
-    step: int
-
-
-COPY = Basis("", 0)
 
 
 class Axis(NamedTuple):
@@ -270,20 +260,6 @@ class Layout:
     def shape(self) -> tuple[int, ...]:
         """How far the coordinates run."""
         return tuple(self.outs.values())
-
-    @property
-    def extents(self) -> dict[str, int]:
-        return self.outs
-
-    def _shim(self, name: str) -> tuple[Basis, ...]:
-        by_letter = {dim[0]: dim for dim in self.dims}
-        return tuple(
-            COPY if word == "0" else Basis(by_letter[word[0]], int(word[1:])) for word in self.bases[name].split()
-        )
-
-    lane = property(lambda self: self._shim("lane"))
-    reg = property(lambda self: self._shim("reg"))
-    slot = property(lambda self: self._shim("slot"))
 
     @property
     def lanes(self) -> int:

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
+from warpfrag.choice import Choice
 from warpfrag.emit import emit, ptx
 from warpfrag.emit.cuda_syntax import Variable
 from warpfrag.emit.ptx_kernels import raw_kernel
-from warpfrag.choice import Choice
 from warpfrag.emit.statement import choices, identifier, immediates, raw_name, registers, statement
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

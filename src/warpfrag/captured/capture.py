@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.isa.rows import Form, HasForm
+    from warpfrag.isa.words import Form, HasForm
 
 LANES = 32
 MOST_BYTES = 1 << 30

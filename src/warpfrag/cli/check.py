@@ -15,7 +15,7 @@ from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.captured import Case
-    from warpfrag.isa.rows import Form
+    from warpfrag.isa.words import Form
 
 LABEL_WIDTH = 58
 

@@ -78,9 +78,7 @@ def formulas(shown: View) -> tuple[Formulas, Formulas]:
     """Coordinates from lane and i, and lane, reg and slot from coordinates, as a person would write them."""
     forth, back = element_formulas(shown.layout), place_formulas(shown.layout)
     step = shown.step("byte_id")
-    if (
-        step > 1 and shown.layout.extents["byte_id"] > 1
-    ):  # the layout counts groups of bytes, the instruction counts bytes
+    if step > 1 and shown.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction counts bytes
         forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
         back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
     used = ("lane",) if shown.registers is None else ("lane", "reg", "slot")

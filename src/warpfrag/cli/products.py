@@ -10,8 +10,8 @@ import click
 from warpfrag.cli.command import CHOICES, file_option, instruction_argument, integer, json_option, target_option, verb
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Record, bits_text, view
+from warpfrag.coordinates import check_index
 from warpfrag.errors import InvalidOperand
-from warpfrag.layout import check_index
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _sparse_terms(
 def _scales(instruction: Instruction, row: int, col: int, ids: list[tuple[str, int, int]]) -> list[ScalePair]:
     """The scale factors of A's row and B's column, and which k each is for."""
     a, b = view(instruction, "scale_a"), view(instruction, "scale_b")
-    count = a.layout.extents["scale"]
+    count = a.layout.outs["scale"]
     each = instruction.shape.k // count
     choices = {side: {"byte_id": byte_id, "thread_id": thread_id} for side, byte_id, thread_id in ids}
     return [

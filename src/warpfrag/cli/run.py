@@ -270,8 +270,8 @@ def _exact_text(value: Fraction | float) -> str:
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """The steps of one output."""
     from warpfrag.arithmetic import plan, trace
+    from warpfrag.coordinates import check_index
     from warpfrag.isa.legality import arithmetic_arch
-    from warpfrag.layout import check_index
     from warpfrag.sparsity import logical_columns
 
     row, col = output

@@ -21,7 +21,6 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.output import heading, notes, say, say_json, table, terminal_width
 from warpfrag.cli.view import view
-from warpfrag.layout import Basis
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -99,11 +98,7 @@ class Grid:
 
 def shared_dim(layout: Layout, cells: int) -> str:
     """The coordinate along which the slots of a register are neighbours and share a cell; nothing if they do not."""
-    dims = {basis.dim for basis in layout.slot}
-    if cells <= MOST_CELLS or len(dims) != 1:
-        return ""
-    (dim,) = dims
-    return dim if layout.slot == tuple(Basis(dim, 1 << bit) for bit in range(len(layout.slot))) else ""
+    return layout.along("slot") if cells > MOST_CELLS else ""
 
 
 def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
@@ -111,7 +106,7 @@ def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
     layout = shown.layout
     # Addresses have one coordinate beside the matrix: then the matrix is the line.
     down, across = shown.positions if len(shown.positions) == 2 else layout.dims
-    dim = shared_dim(layout, max(layout.extents[down], layout.extents[across]))
+    dim = shared_dim(layout, max(layout.outs[down], layout.outs[across]))
     legend, cell = _matrix_cell(shown, dim)
     span = layout.slots - 1 if dim else 0
     grids: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
@@ -125,7 +120,7 @@ def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
     found = []
     for choice, lines in grids.items():
         named = zip(outer, choice, strict=True)
-        caption = ", ".join(f"{name} {index}" for name, index in named if layout.extents[name] > 1)
+        caption = ", ".join(f"{name} {index}" for name, index in named if layout.outs[name] > 1)
         columns = sorted(next(iter(lines.values())))
         corner = "r\\c" if (down, across) == ("row", "col") else f"{down}\\{across}"
         header = [corner, *(_range(x, span if across == dim else 0) for x in columns)]

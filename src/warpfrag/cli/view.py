@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.command import CHOICES
 from warpfrag.cli.output import shape_text
+from warpfrag.coordinates import check_index
 from warpfrag.errors import InvalidOperand
-from warpfrag.layout import check_index
 from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from warpfrag.coordinates import Place
     from warpfrag.instruction import Instruction
-    from warpfrag.layout import Layout, Place
+    from warpfrag.layout import Layout
     from warpfrag.operand import Registers
 
 Record = dict[str, int]
@@ -116,7 +117,7 @@ class View:
                 has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no such option"
                 msg = f"--{dim.replace('_', '-')} is not for {self.name} of {self.instruction}, which takes {has}"
                 raise InvalidOperand(msg)
-        extents = self.layout.extents
+        extents = self.layout.outs
         ranges = []
         for dim in self.choices:
             legal = range(0, extents[dim] * self.step(dim), self.step(dim))
@@ -135,7 +136,7 @@ class View:
             raise InvalidOperand(msg)
         coordinates = dict(zip(self.positions, position, strict=True))
         for dim, index in coordinates.items():
-            check_index(dim, index, self.layout.extents[dim])
+            check_index(dim, index, self.layout.outs[dim])
         return [
             self.record(place)
             for chosen in self.chosen(choice)

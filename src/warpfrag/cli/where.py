@@ -19,8 +19,8 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Columns, Record, View, view
+from warpfrag.coordinates import check_index
 from warpfrag.errors import InvalidOperand
-from warpfrag.layout import check_index
 from warpfrag.operand import SparseOperand
 from warpfrag.registry import get
 

@@ -29,8 +29,9 @@ from warpfrag.draw.cells import (
 )
 
 if TYPE_CHECKING:
+    from warpfrag.coordinates import Place
     from warpfrag.isa.patterns import Pattern
-    from warpfrag.layout import Layout, Place
+    from warpfrag.layout import Layout
     from warpfrag.operand import Metadata, Operand, Registers, Scale, SparseOperand
 
 PART_NAMES = {"mma": "product", "matrix": "matrix"}

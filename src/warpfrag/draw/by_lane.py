@@ -21,7 +21,7 @@ from warpfrag.draw.cells import (
 )
 
 if TYPE_CHECKING:
-    from warpfrag.layout import Place
+    from warpfrag.coordinates import Place
     from warpfrag.operand import Operand, Registers
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.errors import InvalidOperand
 
 if TYPE_CHECKING:
-    from warpfrag.layout import Place
+    from warpfrag.coordinates import Place
     from warpfrag.operand import Operand, Registers
 
 Range = tuple[int, int]  # first and last, both included

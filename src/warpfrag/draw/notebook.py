@@ -18,8 +18,9 @@ from warpfrag.draw.palette import COLOURS, DARK, LIGHT, Palette
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from warpfrag.coordinates import Place
     from warpfrag.instruction import Instruction
-    from warpfrag.layout import Layout, Place
+    from warpfrag.layout import Layout
     from warpfrag.operand import Registers
 
 LARGEST = 136  # pixels along a side of a map
@@ -67,7 +68,7 @@ def operand_html(operand: Registers) -> str:
 
 def layout_html(layout: Layout) -> str:
     """A layout as a card: how far its coordinates run, its bases, and a map of it."""
-    extents = ", ".join(f"{name} {extent}" for name, extent in layout.extents.items())
+    extents = ", ".join(f"{name} {extent}" for name, extent in layout.outs.items())
     copies = f", each element in {layout.copies} places" if layout.copies > 1 else ""
     return _card(
         f"<code>{svg.escape(str(layout))}</code>",
@@ -126,7 +127,7 @@ def _layout_maps(layout: Layout, name: str, most: int = MOST_MAPS) -> Iterator[s
     planes = list(product(*map(range, outer)))
     for leading in planes[:most]:
         ids = zip(layout.dims, leading, strict=False)
-        where = ", ".join(f"{dim} {index}" for dim, index in ids if layout.extents[dim] > 1)
+        where = ", ".join(f"{dim} {index}" for dim, index in ids if layout.outs[dim] > 1)
         words = f"{name} {height} x {width}".strip() + (f", {where}" if where else "")
         plane = [[holders[(*leading, row, col)[-len(layout.dims) :]] for col in range(width)] for row in range(height)]
         yield f"<figure>{_map(plane, words)}<figcaption>{words}</figcaption></figure>"

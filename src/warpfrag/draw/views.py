@@ -110,7 +110,7 @@ def _whole(instruction: Instruction, operand: AnyOperand | None, request: Reques
 def notes(instruction: Instruction, operand: Registers | None, view: View) -> tuple[str, ...]:
     """What a reader of the picture should know: registers, names, padding, copies, whose fragments."""
     every = instruction.operands.values()
-    shown = [operand] if operand else [one for one in every if view != "whole" or one.role != "c"]
+    shown: list[Registers] = [operand] if operand else [one for one in every if view != "whole" or one.role != "c"]
     found = [_registers_note(one) for one in shown]
     if view == "whole" and instruction.c.layout == instruction.d.layout:
         found.append("C sits where D sits: c0 in the place of d0, and so on.")
@@ -123,10 +123,10 @@ def notes(instruction: Instruction, operand: Registers | None, view: View) -> tu
     if instruction.addresses:
         found.append("address: the lane that gives the shared-memory address of the line beside it.")
     if any(isinstance(one, SparseOperand) for one in shown) and view in {"logical", "whole"}:
-        pattern = instruction.a.pattern
+        pattern = instruction.a.sparsity
         found.append(f"Of each {pattern.chunk} columns {pattern.kept} are stored; the metadata says which.")
     if any(isinstance(one, Metadata) for one in shown):
-        found.append(_codes_note(instruction.a.pattern))
+        found.append(_codes_note(instruction.a.sparsity))
     if view == "warp":
         found.append(f"Cells say {_coordinate_words(shown)}; low bits stand left.")
     found += dict.fromkeys(_copies_note(one) for one in shown if isinstance(one, Operand) and one.layout.copies > 1)

@@ -26,7 +26,7 @@ def dimensions(operand: Registers) -> tuple[str, ...]:
 
 def extents(operand: Registers) -> tuple[int, ...]:
     """How far each of them runs."""
-    return tuple(operand.layout.extents[dim] for dim in dimensions(operand))
+    return tuple(operand.layout.outs[dim] for dim in dimensions(operand))
 
 
 def formulas(operand: Registers) -> dict[str, Expression]:

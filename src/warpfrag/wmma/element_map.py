@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpfrag.coordinates import check_index
 from warpfrag.evidence import Evidence
 from warpfrag.expressions import element_formulas
-from warpfrag.layout import check_index
 
 if TYPE_CHECKING:
     from warpfrag.layout import Layout

@@ -12,7 +12,8 @@ from warpfrag.arithmetic.backends import kind_of
 from warpfrag.arithmetic.backends.canary import sings
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.errors import NotModelled
-from warpfrag.isa.rows import architectures, forms
+from warpfrag.isa.rows import forms
+from warpfrag.isa.targets import architectures
 
 if __name__ == "__main__":
     rules = {}
