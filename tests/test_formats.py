@@ -248,8 +248,8 @@ def test_numpy_scalars_are_codes_like_any_integer(name: str):
 @pytest.mark.parametrize(
     "value",
     [
-        np.float16(0.5), np.float32(-0.0), np.float64(2), np.longdouble(1.5), np.int8(-3), np.uint64(3), Decimal("0.25"),
-        ml_dtypes.bfloat16(3), ml_dtypes.float8_e4m3fn(-2), np.float32("inf"), np.array(1.5), True,
+        np.float16(0.5), np.float32(-0.0), np.float64(2), np.longdouble(1.5), np.int8(-3), np.uint64(3),
+        Decimal("0.25"), ml_dtypes.bfloat16(3), ml_dtypes.float8_e4m3fn(-2), np.float32("inf"), np.array(1.5), True,
     ],
 )  # fmt: skip
 def test_any_real_number_is_taken_exactly(value: Any):

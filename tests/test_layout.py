@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warpfrag as wf
+from warpfrag.axes import Axis
 from warpfrag.elimination import Echelon
-from warpfrag.layout import Axis, Layout, Run
+from warpfrag.layout import Layout, Run
 
 ACCUMULATOR = {"row": 16, "col": 8}
 

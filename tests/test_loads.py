@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.loads import Way, loads, search, stores
 from warpfrag.memory import Memory, bank_conflicts
+from warpfrag.motion.loads import Way, loads, search, stores
 from warpfrag.operand import Operand
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")

@@ -198,37 +198,36 @@ def test_no_module_imports_itself_in_a_circle():
     assert find_cycle(graph) == []
 
 
-def floors(graph: dict[str, set[str]]) -> dict[str, int]:
-    """How high each module stands: one above the highest that it imports."""
-    found: dict[str, int] = {}
-
-    def floor(name: str) -> int:
-        if name not in found:
-            found[name] = 1 + max((floor(other) for other in graph[name]), default=-1)
-        return found[name]
-
-    for name in graph:
-        floor(name)
+def rooms() -> dict[str, int]:
+    """The table of CONTRIBUTING: each room, or module outside of one, and its floor; the lowest comes first."""
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| floor |")[2].partition("\n\n")[0]
+    found = {}
+    for line in table.splitlines()[2:]:
+        floor, names, *_ = (cell.strip() for cell in line.strip("|").split("|"))
+        found |= {name.strip("` /").removesuffix(".py"): int(floor) for name in names.split(",")}
     return found
 
 
-def test_the_module_graph_is_a_house_whose_imports_point_down():
-    """Draws the house, one line a floor; the drawing is shown when the test fails."""
-    graph = import_graph(SOURCE)
-    height = floors(graph)
-    house: dict[int, list[str]] = {}
-    for name, floor in height.items():
-        house.setdefault(floor, []).append(name.removeprefix("warpfrag."))
-    drawing = "\n".join(f"{floor:>2}  {' '.join(sorted(house[floor]))}" for floor in sorted(house, reverse=True))
-    print(drawing)  # noqa: T201 (the drawing is the point)
+def room_of(module: str, known: dict[str, int]) -> str:
+    """The room of a module: itself, or the folder it is in; nothing if the table has neither."""
+    parts = module.split(".")[1:]
+    names = ["/".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
+    return next((name for name in names if name in known), "")
 
-    assert height["warpfrag.tables"] == height["warpfrag.errors"] == 0
-    assert (
-        height["warpfrag.layout"]
-        < height["warpfrag.operand"]
-        < height["warpfrag.execute"]
-        < height["warpfrag.registry"]
-    )
+
+def test_every_module_has_a_room_and_imports_point_down():
+    """The table of CONTRIBUTING says where each concept lives. A module imports its own room, or rooms below it."""
+    graph, known = import_graph(SOURCE), rooms()
+    homes = {name: room_of(name, known) for name in graph if name not in {"warpfrag", "warpfrag.__main__"}}
+    assert sorted(name for name, room in homes.items() if not room) == []
+    assert sorted(known.keys() - set(homes.values())) == []
+    climbs = [
+        f"{name} -> {other}"
+        for name in homes
+        for other in graph[name]
+        if other in homes and homes[other] != homes[name] and known[homes[other]] >= known[homes[name]]
+    ]
+    assert sorted(climbs) == []
 
 
 @pytest.mark.parametrize(

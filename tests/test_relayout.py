@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import warpfrag as wf
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.codes import code_dtype
-from warpfrag.conversions import conversions, convert_codes
 from warpfrag.elimination import Echelon
-from warpfrag.moves import LANE, Moves, Select, find_moves
+from warpfrag.motion.conversions import conversions, convert_codes
+from warpfrag.motion.moves import LANE, Moves, Select, find_moves
+from warpfrag.motion.relayout import Relayout, relayout
 from warpfrag.operand import Operand
-from warpfrag.relayout import Relayout, relayout
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
 F8 = wf.get("mma.m16n8k32.f32.e4m3.e4m3.f32")

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from warpfrag.hardware.verify import verify
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
-    from warpfrag.loads import loads, stores
     from warpfrag.memory import Memory
+    from warpfrag.motion.loads import loads, stores
+    from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
     from warpfrag.registry import find, get
-    from warpfrag.relayout import relayout
     from warpfrag.vectors import vectors
 
 __version__ = "0.1.0"
@@ -61,9 +61,9 @@ _EXPORTS = {
     "find": "registry",
     "gemm": "gemm",
     "get": "registry",
-    "loads": "loads",
-    "relayout": "relayout",
-    "stores": "loads",
+    "loads": "motion.loads",
+    "relayout": "motion.relayout",
+    "stores": "motion.loads",
     "vectors": "vectors",
     "verify": "hardware.verify",
 }

@@ -65,6 +65,7 @@ from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpfrag.axes import Axis, columns_of, mask_of, read_step
 from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_index, coordinate_type
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
@@ -74,47 +75,6 @@ if TYPE_CHECKING:
 
 MAY_BE_LEFT_OUT = ("reg", "slot")
 """Inputs that are 0 where `at` is not told."""
-MOST = 1 << 20
-"""The largest size of an axis: far beyond any fragment, and small enough to list."""
-
-
-class Axis(NamedTuple):
-    """An index cut into digits, low first. Most radices are 2: bits. An odd radix is what remains of a size."""
-
-    name: str
-    radices: tuple[int, ...]
-
-    @classmethod
-    def of_size(cls, name: str, size: int) -> Axis:
-        """An axis of `size`: its factors of two as bits, then the odd rest as one digit."""
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST:
-            msg = f"the size of {name} is an integer from 1 on, at most {MOST}; got {shown(size)}"
-            raise InvalidOperand(msg)
-        return cls(name, _factors(size))
-
-    @property
-    def size(self) -> int:
-        """How far the index runs."""
-        return prod(self.radices)
-
-    @property
-    def weights(self) -> tuple[int, ...]:
-        """What a one in each digit adds to the index."""
-        return tuple(prod(self.radices[:digit]) for digit in range(len(self.radices)))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the bits of the index are those of its digits: only the highest digit may be larger than a bit."""
-        return set(self.radices[:-1]) <= {2}
-
-    def unpack(self, packed: int) -> int:
-        """The index whose digits stand side by side in `packed`, each with as many bits as it needs."""
-        index = 0
-        for radix, weight in zip(self.radices, self.weights, strict=True):
-            width = (radix - 1).bit_length()
-            index += (packed & ((1 << width) - 1)) * weight
-            packed >>= width
-        return index
 
 
 class Run(NamedTuple):
@@ -150,7 +110,7 @@ class Layout:
         odd = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
         for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:
             one_digit = column and not column & (column - 1) and odd.count(column) == 1
-            if column & ~_mask_of(radix, self._out_radices) or not (radix == 2 or one_digit):
+            if column & ~mask_of(radix, self._out_radices) or not (radix == 2 or one_digit):
                 msg = f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}"
                 raise InvalidOperand(msg)
 
@@ -185,8 +145,8 @@ class Layout:
             bases = {
                 name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT
             } | bases
-        steps = {axis: [_read_step(word, outs) for word in text.split()] for axis, text in bases.items()}
-        found = {axis: list(_columns_of(axis, words, outs)) for axis, words in steps.items()}
+        steps = {axis: [read_step(word, outs) for word in text.split()] for axis, text in bases.items()}
+        found = {axis: list(columns_of(axis, words, outs)) for axis, words in steps.items()}
         ins = tuple(Axis(axis, tuple(radix for radix, _ in digits)) for axis, digits in found.items())
         layout = cls(ins, outs, tuple(column for digits in found.values() for _, column in digits))
         layout._check_rank()
@@ -603,61 +563,7 @@ class Layout:
         return Layout(self.out_axes, self.in_axes, tuple(self._solved[0]), origin)
 
 
-def _factors(size: int) -> tuple[int, ...]:
-    """The radices of a size: a 2 for each factor of two, then what is left."""
-    twos = (size & -size).bit_length() - 1
-    odd = size >> twos
-    return (2,) * twos + ((odd,) if odd > 1 else ())
-
-
-def _mask_of(radix: int, radices: tuple[int, ...]) -> int:
-    """The digits of a radix."""
-    return sum(1 << digit for digit, one in enumerate(radices) if one == radix)
-
-
 def _check_name(name: str, axes: dict[str, int]) -> None:
     if not isinstance(name, str) or name not in axes:
         msg = f"expected one of {', '.join(axes)}; got {shown(name)}"
         raise InvalidOperand(msg)
-
-
-def _read_step(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
-    """What one word of a text moves: each coordinate and how far."""
-    by_letter = {axis.name[0]: axis for axis in outs}
-    if word == "0":
-        return {}
-    found: dict[str, int] = {}
-    for part in word.split("+"):
-        number = part[1:]
-        if not (part and part[0] in by_letter and number.isascii() and number.isdigit() and len(number) < 10):
-            msg = f"basis {shown(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
-            raise InvalidOperand(msg)
-        axis = by_letter[part[0]]
-        if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
-            msg = f"basis {shown(word)} oversteps {axis.name}, which is {axis.size}"
-            raise InvalidOperand(msg)
-        found[axis.name] = found.get(axis.name, 0) ^ int(number)
-    return {coordinate: step for coordinate, step in found.items() if step}
-
-
-def _columns_of(name: str, steps: list[dict[str, int]], outs: tuple[Axis, ...]) -> Iterator[tuple[int, int]]:
-    """Radix and column of each digit of an input whose bits take these steps."""
-    starts = {axis.name: sum(len(other.radices) for other in outs[:at]) for at, axis in enumerate(outs)}
-    cropped = {axis.name: axis for axis in outs if axis.radices and axis.radices[-1] != 2}
-    at = 0
-    while at < len(steps):
-        step = steps[at]
-        tops = [axis for axis in cropped.values() if step.get(axis.name, 0) >= axis.weights[-1]]
-        if not tops:
-            yield 2, sum(size << starts[coordinate] for coordinate, size in step.items())
-            at += 1
-            continue
-        axis = tops[0]
-        bits = (axis.radices[-1] - 1).bit_length()
-        wanted = [{axis.name: axis.weights[-1] << bit} for bit in range(bits)]
-        if steps[at : at + bits] != wanted:
-            words = " ".join(f"{axis.name[0]}{one[axis.name]}" for one in wanted)
-            msg = f"{axis.name} is {axis.size}, no power of two: {words} stand together in {name}, in this order"
-            raise InvalidOperand(msg)
-        yield axis.radices[-1], 1 << (starts[axis.name] + len(axis.radices) - 1)
-        at += bits

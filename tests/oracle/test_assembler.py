@@ -13,7 +13,7 @@ from warpfrag.emit.ptx import header
 from warpfrag.emit.ptx_kernels import raw_kernel
 from warpfrag.isa.legality import advice, first_version
 from warpfrag.isa.targets import targets
-from warpfrag.registry import find
+from warpfrag.registry import find, get
 
 # Targets that take the same instructions; the first of each stands for its class where time is short.
 CLASSES = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120f", "sm_120a")

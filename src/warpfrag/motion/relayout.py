@@ -17,11 +17,12 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from warpfrag.conversions import conversion, convert_codes
+from warpfrag.axes import Axis
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.layout import Axis, Layout
-from warpfrag.moves import LANE, Select, Shuffle, Swap, combined, find_moves
+from warpfrag.layout import Layout
+from warpfrag.motion.conversions import conversion, convert_codes
+from warpfrag.motion.moves import LANE, Select, Shuffle, Swap, combined, find_moves
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Relayout:
 
     def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
         """As code: a device function in CUDA, a function in PTX."""
-        from warpfrag.emit.motion import emit_relayout
+        from warpfrag.emit.relayouts import emit_relayout
 
         return emit_relayout(self, lang, name)
 

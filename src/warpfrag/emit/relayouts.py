@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from warpfrag.conversions import conversion
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.moves import Select, Shuffle, Swap
-from warpfrag.relayout import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
+from warpfrag.motion.conversions import conversion
+from warpfrag.motion.moves import Select, Shuffle, Swap
+from warpfrag.motion.relayout import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from warpfrag.relayout import Relayout, Step
+    from warpfrag.motion.relayout import Relayout, Step
 
 Language = Literal["cuda", "ptx"]
 

@@ -1,0 +1,1 @@
+"""Fragments in motion: from one fragment to another, and between shared memory and a fragment."""
