@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from warpfrag.axes import Axis
 from warpfrag.elimination import Echelon
@@ -23,6 +23,7 @@ from warpfrag.errors import InvalidOperand, shown
 from warpfrag.layout import Layout
 from warpfrag.motion.conversions import conversion, convert_codes
 from warpfrag.motion.moves import LANE, Select, Shuffle, Swap, combined, find_moves
+from warpfrag.motion.steps import WORD_BITS, Assembly, Cell, Convert, Permute, Step, Transpose, cost, whole_word
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
@@ -32,58 +33,6 @@ if TYPE_CHECKING:
     from warpfrag.arrays import Words
     from warpfrag.coordinates import Coordinate
     from warpfrag.isa.operands import OperandRow
-
-WORD_BITS = 32
-
-
-class Cell(NamedTuple):
-    """An element of a lane: its word, and which of the elements of the word it is, low bits first."""
-
-    word: int
-    slot: int
-
-
-Assembly: TypeAlias = tuple[tuple[Cell | None, ...], ...]
-"""For each word that is made, the cells that it is made of; None where nothing is needed."""
-
-
-@dataclass(frozen=True)
-class Permute:
-    """Words put together from cells of `bits` bits."""
-
-    bits: int
-    words: Assembly
-
-    @property
-    def renames(self) -> bool:
-        """Whether every word is one of those before, as a whole: registers only change their names."""
-        return all(whole_word(cells) is not None for cells in self.words)
-
-
-@dataclass(frozen=True)
-class Convert:
-    """Words put together from converted elements."""
-
-    source: str
-    target: str
-    words: Assembly
-
-
-@dataclass(frozen=True)
-class Transpose:
-    """movmatrix on every word: 8 x 8 elements of 16 bits."""
-
-    words: int
-
-
-Step: TypeAlias = Permute | Convert | Transpose | Select | Shuffle | Swap
-
-
-def whole_word(cells: tuple[Cell | None, ...]) -> int | None:
-    """The word that these cells are, in order; None where they are taken from several places."""
-    first = next((cell.word for cell in cells if cell), None)
-    in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
-    return first if in_order else None
 
 
 @dataclass(frozen=True)
@@ -125,28 +74,10 @@ class Relayout:
 
     def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
         """As code: a device function in CUDA, a function in PTX."""
-        from warpfrag.emit.relayouts import emit_relayout
+        from warpfrag.motion.relayout_code import emit_steps
 
-        return emit_relayout(self, lang, name)
-
-
-def cost(step: Step) -> tuple[str, int]:
-    """The instruction that a step is made of, and how many of it."""
-    if isinstance(step, Shuffle):
-        return "shfl", sum(flip is not None for flip in step.flips)
-    if isinstance(step, Select):
-        return "select", len(step.words) if step.mask else 0
-    if isinstance(step, Swap):
-        return "prmt", step.words
-    if isinstance(step, Transpose):
-        return "movmatrix", step.words
-    if isinstance(step, Convert):
-        row = conversion(step.source, step.target)
-        elements = sum(cell is not None for cells in step.words for cell in cells)
-        return "cvt", elements // 2 if row and row.pair else elements
-    # a prmt takes bytes of two words: n words are joined by n - 1 of them
-    joined = [len({cell.word for cell in cells if cell}) for cells in step.words if whole_word(cells) is None]
-    return "prmt", sum(max(1, words - 1) for words in joined)
+        order = f"; {len(self.permutation)} columns in the order {list(self.permutation)}" if self.permutation else ""
+        return emit_steps(self.source, self.target, self.steps, lang=lang, name=name, about=f"{self}{order}")
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
-from warpfrag.motion.relayout import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
+from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from warpfrag.motion.relayout import Relayout, Step
+    from warpfrag.motion.steps import Step
+    from warpfrag.operand import Operand
 
 Language = Literal["cuda", "ptx"]
 
@@ -75,9 +76,9 @@ class Operation(NamedTuple):
 class Lowering:
     """Steps as operations; every result is a register of its own."""
 
-    def __init__(self, plan: Relayout, register: Callable[[int], str], lane: str) -> None:
+    def __init__(self, source: Operand, target: Operand, register: Callable[[int], str], lane: str) -> None:
         """`register` names the registers that are made, `lane` holds the number of the lane."""
-        self.plan = plan
+        self.source, self.target = source.row, target.row
         self.operations: list[Operation] = []
         self.lane = lane
         self._register = register
@@ -91,12 +92,17 @@ class Lowering:
             self.operations.append(Operation(name, self._done[key], operands))
         return self._done[key]
 
-    def run(self, words: Sequence[str]) -> list[str]:
+    def run(self, steps: Iterable[Step], words: Sequence[str]) -> list[str]:
         """All steps, from the registers of the source to those of the target."""
         state = list(words)
-        for step in self.plan.steps:
+        for step in steps:
             state = self._step(step, state)
         return state
+
+    @property
+    def uses_lane(self) -> bool:
+        """Whether anything depends on the number of the lane."""
+        return any(self.lane in operation.operands for operation in self.operations)
 
     def _step(self, step: Step, state: list[str]) -> list[str]:
         if isinstance(step, Permute):
@@ -111,7 +117,7 @@ class Lowering:
                 for flip, word in zip(step.flips, state, strict=True)
             ]
         if isinstance(step, Swap):
-            bits = min(self.plan.source.row.container, self.plan.target.row.container)
+            bits = min(self.source.container, self.target.container)
             swapped = [self._swapped(word, step.flip, bits) for word in state]
             return [
                 self.do("select", new, old, self._parity(step.mask)) for new, old in zip(swapped, state, strict=True)
@@ -211,7 +217,7 @@ class Lowering:
     def _converted(self, step: Convert, cells: tuple[Cell | None, ...], state: list[str]) -> str:
         """A word of converted elements."""
         row = conversion(step.source, step.target)
-        source, target = self.plan.source.row, self.plan.target.row
+        source, target = self.source, self.target
         if row is None or source.container not in {16, 32} or target.low:
             msg = (
                 f"no code is known for {step.source} in {source.container} bits to {step.target} in {target.container}"
@@ -230,12 +236,17 @@ class Lowering:
         return self._by_prmt([(0, 0), (0, 1), (1, 0), (1, 1)], pairs) if len(pairs) > 1 else pairs[0]
 
 
-def emit_relayout(plan: Relayout, lang: str = "cuda", name: str = "relayout") -> str:
-    """A plan as code: a device function in CUDA, a function in PTX."""
+def emit_steps(source: Operand, target: Operand, steps: Sequence[Step], *, lang: str, name: str, about: str) -> str:
+    """Steps as code: a device function in CUDA, a function in PTX."""
     if lang not in get_args(Language):
         msg = f"lang is one of {', '.join(get_args(Language))}, got {shown(lang)}"
         raise InvalidOperand(msg)
-    return _cuda(plan, name) if lang == "cuda" else _ptx(plan, name)
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
+        msg = f"name is that of a function, such as relayout; got {shown(name)}"
+        raise InvalidOperand(msg)
+    trip = f"// {source.role} of {source.instruction} -> {target.role} of {target.instruction}"
+    write = _cuda if lang == "cuda" else _ptx
+    return "\n".join([trip, f"// {about}", *write(source, target, steps, name), ""])
 
 
 def _written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:
@@ -243,52 +254,35 @@ def _written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:
         yield getattr(SPELLINGS[operation.name], lang).format(operation.result, *operation.operands)
 
 
-def _comment(plan: Relayout) -> str:
-    moved = f"{plan.source.role} of {plan.source.instruction} -> {plan.target.role} of {plan.target.instruction}"
-    order = f"; columns in the order {list(plan.permutation)}" if plan.permutation else ""
-    return f"// {moved}: {plan}{order}"
-
-
-def _cuda(plan: Relayout, name: str) -> str:
-    lowering = Lowering(plan, "r{}".format, "lane")
-    results = lowering.run([f"in[{word}]" for word in range(plan.source.words)])
+def _cuda(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> list[str]:
+    lowering = Lowering(source, target, "r{}".format, "lane")
+    results = lowering.run(steps, [f"in[{word}]" for word in range(source.words)])
     body = []
     for operation, line in zip(lowering.operations, _written(lowering.operations, "cuda"), strict=True):
         declared = f"uint32_t {operation.result}; {line}" if line.startswith("asm") else f"uint32_t {line}"
         body.append(f"    {declared}")
-    uses_lane = any(lowering.lane in operation.operands for operation in lowering.operations)
-    lane = ['    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));'] if uses_lane else []
-    return "\n".join(
-        [
-            _comment(plan),
-            f"static __device__ __forceinline__ void {name}(",
-            f"        const uint32_t (&in)[{plan.source.words}], uint32_t (&out)[{plan.target.words}]) {{",
-            *lane,
-            *body,
-            *(f"    out[{word}] = {result};" for word, result in enumerate(results)),
-            "}",
-            "",
-        ]
-    )
+    return [
+        f"static __device__ __forceinline__ void {name}(",
+        f"        const uint32_t (&in)[{source.words}], uint32_t (&out)[{target.words}]) {{",
+        *(['    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));'] if lowering.uses_lane else []),
+        *body,
+        *(f"    out[{word}] = {result};" for word, result in enumerate(results)),
+        "}",
+    ]
 
 
-def _ptx(plan: Relayout, name: str) -> str:
-    lowering = Lowering(plan, "%t{}".format, "%lane")
-    results = lowering.run([f"%in{word}" for word in range(plan.source.words)])
-    given = ", ".join(f".reg .b32 %in{word}" for word in range(plan.source.words))
-    taken = ", ".join(f".reg .b32 %out{word}" for word in range(plan.target.words))
-    uses_lane = any(lowering.lane in operation.operands for operation in lowering.operations)
-    return "\n".join(
-        [
-            _comment(plan),
-            f".func ({taken}) {name} ({given})",
-            "{",
-            f"    .reg .b32 %t<{max(1, len(lowering.operations))}>;",
-            *(["    .reg .b32 %lane;", "    mov.u32 %lane, %laneid;"] if uses_lane else []),
-            *(f"    {line}" for line in _written(lowering.operations, "ptx")),
-            *(f"    mov.b32 %out{word}, {result};" for word, result in enumerate(results)),
-            "    ret;",
-            "}",
-            "",
-        ]
-    )
+def _ptx(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> list[str]:
+    lowering = Lowering(source, target, "%t{}".format, "%lane")
+    results = lowering.run(steps, [f"%in{word}" for word in range(source.words)])
+    given = ", ".join(f".reg .b32 %in{word}" for word in range(source.words))
+    taken = ", ".join(f".reg .b32 %out{word}" for word in range(target.words))
+    return [
+        f".func ({taken}) {name} ({given})",
+        "{",
+        f"    .reg .b32 %t<{max(1, len(lowering.operations))}>;",
+        *(["    .reg .b32 %lane;", "    mov.u32 %lane, %laneid;"] if lowering.uses_lane else []),
+        *(f"    {line}" for line in _written(lowering.operations, "ptx")),
+        *(f"    mov.b32 %out{word}, {result};" for word, result in enumerate(results)),
+        "    ret;",
+        "}",
+    ]

@@ -1,0 +1,80 @@
+"""What happens to registers on their way: the steps of a relayout, and what each costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from warpfrag.motion.conversions import conversion
+from warpfrag.motion.moves import Select, Shuffle, Swap
+
+WORD_BITS = 32
+
+
+class Cell(NamedTuple):
+    """An element of a lane: its word, and which of the elements of the word it is, low bits first."""
+
+    word: int
+    slot: int
+
+
+Assembly: TypeAlias = tuple[tuple[Cell | None, ...], ...]
+"""For each word that is made, the cells that it is made of; None where nothing is needed."""
+
+
+@dataclass(frozen=True)
+class Permute:
+    """Words put together from cells of `bits` bits."""
+
+    bits: int
+    words: Assembly
+
+    @property
+    def renames(self) -> bool:
+        """Whether every word is one of those before, as a whole: registers only change their names."""
+        return all(whole_word(cells) is not None for cells in self.words)
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Words put together from converted elements."""
+
+    source: str
+    target: str
+    words: Assembly
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """movmatrix on every word: 8 x 8 elements of 16 bits."""
+
+    words: int
+
+
+Step: TypeAlias = Permute | Convert | Transpose | Select | Shuffle | Swap
+
+
+def whole_word(cells: tuple[Cell | None, ...]) -> int | None:
+    """The word that these cells are, in order; None where they are taken from several places."""
+    first = next((cell.word for cell in cells if cell), None)
+    in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
+    return first if in_order else None
+
+
+def cost(step: Step) -> tuple[str, int]:
+    """The instruction that a step is made of, and how many of it."""
+    if isinstance(step, Shuffle):
+        return "shfl", sum(flip is not None for flip in step.flips)
+    if isinstance(step, Select):
+        return "select", len(step.words) if step.mask else 0
+    if isinstance(step, Swap):
+        return "prmt", step.words
+    if isinstance(step, Transpose):
+        return "movmatrix", step.words
+    if isinstance(step, Convert):
+        row = conversion(step.source, step.target)
+        elements = sum(cell is not None for cells in step.words for cell in cells)
+        return "cvt", elements // 2 if row and row.pair else elements
+    # a prmt takes bytes of two words: n words are joined by n - 1 of them
+    joined = [len({cell.word for cell in cells if cell}) for cells in step.words if whole_word(cells) is None]
+    return "prmt", sum(max(1, words - 1) for words in joined)
