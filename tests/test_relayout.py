@@ -16,6 +16,7 @@ import warpfrag as wf
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.codes import code_dtype
 from warpfrag.elimination import Echelon
+from warpfrag.hardware.motion import relayout_unit, sample_plans, timed_ways, timing_unit
 from warpfrag.motion.conversions import conversions, convert_codes
 from warpfrag.motion.moves import LANE, Moves, Select, find_moves
 from warpfrag.motion.relayout import Relayout, relayout
@@ -306,31 +307,8 @@ def test_what_cannot_be_moved_is_refused(ask: Any, error: type[Exception], messa
 # ---- code
 
 
-def plans_to_print() -> list[Relayout]:
-    """Plans of every kind: with and without conversion, shuffles, exchanges, movmatrix, small cells, wide registers."""
-    half = wf.get("mma.m16n8k16.f16.f16.f16.f16")
-    found = [
-        relayout(F8.d.tiled(col=4), F8.a),
-        relayout(F8.d.tiled(col=4), F8.a, permute="col"),
-        relayout(half.d, half.b),
-    ]
-    kinds = set()
-    for source, target in product(fragments(), repeat=2):
-        pair = tiled_alike(source, target, most=2)
-        convertible = (source.format.name, target.format.name) in conversions()
-        if pair is None or not (source.format == target.format or convertible):
-            continue
-        plan = relayout(*pair)
-        same_container = source.row.container == target.row.container or source.format != target.format
-        kind = (source.format.bits, target.format.bits, *(type(step).__name__ for step in plan.steps))
-        if kind not in kinds and same_container and not target.row.low:
-            kinds.add(kind)
-            found.append(plan)
-    return found
-
-
 def test_emitted_plans_assemble(tmp_path: Path):
-    plans = plans_to_print()
+    plans = sample_plans()
     assert len(plans) >= 40
     ptxas, _version = find_ptxas("sm_90")
     module = [".version 8.0", ".target sm_90", ".address_size 64"]
@@ -340,12 +318,12 @@ def test_emitted_plans_assemble(tmp_path: Path):
 
 
 def test_emitted_plans_compile(tmp_path: Path):
-    source = ["#include <cstdint>"]
-    for number, plan in enumerate(plans_to_print()):
-        source.append(plan.emit("cuda", name=f"plan{number}"))
-        source.append(
-            f"__global__ void kernel{number}(const uint32_t (*in)[{plan.source.words}],"
-            f" uint32_t (*out)[{plan.target.words}]) {{ plan{number}(in[threadIdx.x], out[threadIdx.x]); }}"
-        )
-    (tmp_path / "plans.cu").write_text("\n".join(source), encoding="utf-8")
+    (tmp_path / "plans.cu").write_text(relayout_unit(sample_plans()), encoding="utf-8")
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "plans.cu") == ""
+
+
+def test_kernels_that_time_loads_compile(tmp_path: Path):
+    ways = timed_ways()
+    assert len({way.accesses[0].passes for way in ways}) >= 4
+    (tmp_path / "timing.cu").write_text(timing_unit(ways), encoding="utf-8")
+    assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "timing.cu") == ""

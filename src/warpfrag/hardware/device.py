@@ -129,6 +129,12 @@ class Gpu:
             arguments += [memory[role], *(np.int32(number) for number in numbers[role])]
         return self._launch(module, entry, 1, 1, arguments)
 
+    def run_blocks(
+        self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]]
+    ) -> NDArray[np.uint32]:
+        """The first array after a kernel of so many blocks of one warp, which takes a pointer to each."""
+        return self._launch(module, entry, blocks, 1, [*arrays])
+
     def _launch(
         self, module: Module, entry: str, blocks: int, warps: int, arguments: list[Argument]
     ) -> NDArray[np.uint32]:

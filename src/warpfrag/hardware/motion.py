@@ -1,0 +1,197 @@
+"""Fragments in motion on a real GPU: emitted relayouts against what Python gives, and bank conflicts in cycles.
+
+    python -m warpfrag.hardware.motion [REPORT.md]
+
+It needs nvcc. Every plan of a sample that has each kind of step is compiled and run on random registers. Then loads of
+one operand from differently laid out shared memory are timed: more passes must take more cycles.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.errors import WarpfragError
+from warpfrag.files import write_atomically
+from warpfrag.hardware.device import Gpu, open_gpu
+from warpfrag.hardware.tiles import compile_cuda
+from warpfrag.memory import Memory
+from warpfrag.motion.conversions import conversions
+from warpfrag.motion.loads import Way, loads, stores
+from warpfrag.motion.relayout import Relayout, relayout
+from warpfrag.registry import find, get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.operand import Operand
+
+CASES = 8
+REPEATS = 64
+
+
+def sample_plans(most_tiles: int = 2) -> list[Relayout]:
+    """A plan of every kind: formats, containers and steps, the first of each."""
+    fragments: dict[object, Operand] = {}
+    for instruction in find():
+        if instruction.form.is_product:
+            for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
+                if not operand.row.unknown:
+                    key = operand.layout, operand.format, operand.row.container, operand.row.low
+                    fragments.setdefault(key, operand)
+    kinds: dict[object, Relayout] = {}
+    for source, target in product(fragments.values(), repeat=2):
+        plan = _plan(source, target, most_tiles)
+        if plan is not None:
+            steps = tuple(type(step).__name__ for step in plan.steps)
+            kinds.setdefault((source.format.bits, target.format.name, *steps), plan)
+    fp8 = get("mma.m16n8k32.f32.e4m3.e4m3.f32")
+    trips = [relayout(fp8.d.tiled(col=4), fp8.a), relayout(fp8.d.tiled(col=4), fp8.a, permute="col")]
+    return [*trips, *kinds.values()]
+
+
+def _plan(source: Operand, target: Operand, most_tiles: int) -> Relayout | None:
+    """The plan between two fragments, tiled to the same extents; None where there is none to print."""
+    outs = source.layout.outs, target.layout.outs
+    if list(outs[0]) != list(outs[1]):
+        return None
+    counts = [{name: max(1, other[name] // mine[name]) for name in mine} for mine, other in (outs, outs[::-1])]
+    converts = source.format != target.format
+    known = not converts or (source.format.name, target.format.name) in conversions()
+    same_place = converts or (source.row.container, source.row.low) == (target.row.container, target.row.low)
+    if max(*counts[0].values(), *counts[1].values()) > most_tiles or not (known and same_place):
+        return None
+    return relayout(source.tiled(**counts[0]), target.tiled(**counts[1]))
+
+
+def relayout_unit(plans: list[Relayout]) -> str:
+    """A translation unit with a kernel for each plan: from registers in memory to registers in memory."""
+    parts = ["#include <cstdint>"]
+    for number, plan in enumerate(plans):
+        given = f"uint32_t (*d)[{plan.target.words}], const uint32_t (*a)[{plan.source.words}]"
+        parts += [
+            plan.emit("cuda", name=f"plan{number}"),
+            f'extern "C" __global__ void kernel{number}({given}) {{',
+            "    const unsigned thread = blockIdx.x * 32 + threadIdx.x;",
+            f"    plan{number}(a[thread], d[thread]);",
+            "}",
+        ]
+    return "\n".join(parts)
+
+
+def check_relayouts(gpu: Gpu, folder: Path) -> Iterator[str]:
+    """Every plan on random registers of all bit patterns: the lines of a report, one for each that differs."""
+    plans = sample_plans()
+    module = gpu.load_binary(compile_cuda(relayout_unit(plans), gpu.target, 0, folder))
+    random = np.random.default_rng(11)
+    wrong = 0
+    for number, plan in enumerate(plans):
+        words = random.integers(0, 1 << 32, (CASES, 32, plan.source.words), np.uint32)
+        # the registers of a fragment with copies or padding hold a matrix: make them so
+        words = plan.source.pack(plan.source.unpack(words, raw=True), raw=True)
+        blank = np.zeros((CASES, 32, plan.target.words), np.uint32)
+        found = gpu.run_blocks(module, f"kernel{number}", CASES, [blank, words])
+        if not np.array_equal(found, plan(words)):
+            wrong += 1
+            at = tuple(int(index) for index in np.argwhere(found != plan(words))[0])
+            pair = f"{int(found[at]):08x} on the GPU, {int(plan(words)[at]):08x} here"
+            yield f"* DIFFERS: {plan.source} -> {plan.target}, case, lane, word {at}: {pair}"
+    yield f"* {len(plans)} plans on {CASES} sets of registers each: {len(plans) - wrong} equal in every bit"
+
+
+def timed_ways() -> list[Way]:
+    """Loads and stores of f16 operands from memories that differ in pitch and swizzle only."""
+    mma = get("mma.m16n8k16.f32.f16.f16.f32")
+    half = get("mma.m16n8k16.f16.f16.f16.f16")
+    memories = [Memory("row", 128), Memory("row", 128, 32), Memory("row", 128, 64), Memory("row", 128, 128)]
+    memories += [Memory("row", 144), Memory("row", 160), Memory("row", 192)]
+    found = [way for memory in memories for way in loads(mma.a, memory)[:2]]
+    found += [way for pitch in (32, 40, 48, 64, 128) for way in loads(mma.d, Memory("row", pitch))[:2]]
+    return found + [way for memory in memories for way in stores(half.d, memory)[:1]]
+
+
+def timing_unit(ways: list[Way]) -> str:
+    """A kernel for the first access of each way: how many cycles so many of it take a warp."""
+    parts = ["#include <cstdint>"]
+    for number, way in enumerate(ways):
+        access = way.accesses[0]
+        registers = ", ".join(f"%{word}" for word in range(len(access.words)))
+        address = f"%{len(access.words)}"
+        listed = f"{{{registers}}}" if len(access.words) > 1 or "matrix" in access.instruction else registers
+        operands = f"{listed}, [{address}]" if way.direction == "load" else f"[{address}], {listed}"
+        kinds = ", ".join(
+            f'"{"=r" if way.direction == "load" else "r"}"(r[{word}])' for word in range(len(access.words))
+        )
+        ends = f': {kinds} : "r"(address)' if way.direction == "load" else f': : {kinds}, "r"(address)'
+        parts += [
+            f'extern "C" __global__ void kernel{number}(uint32_t* d, const uint32_t* a) {{',
+            "    __shared__ __align__(1024) uint32_t memory[8192];",
+            "    for (int i = threadIdx.x; i < 8192; i += 32) memory[i] = i;",
+            "    uint32_t r[4] = {1, 2, 3, 4}, total = 0;",
+            "    const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(memory)) + a[threadIdx.x];",
+            "    __syncwarp();",
+            "    uint32_t best = 0xffffffff;",
+            "    for (int again = 0; again < 8; ++again) {",
+            "        const uint32_t start = clock();",
+            "        #pragma unroll",
+            f"        for (int i = 0; i < {REPEATS}; ++i) {{",
+            f'            asm volatile("{access.instruction} {operands};" {ends} : "memory");',
+            *(["            total ^= r[0];"] if way.direction == "load" else []),
+            "        }",
+            "        const uint32_t cycles = clock() - start;",
+            "        best = cycles < best ? cycles : best;",
+            "    }",
+            "    d[threadIdx.x] = best;",
+            "    if (total == 0x12345678) d[threadIdx.x] = 0;",
+            "}",
+        ]
+    return "\n".join(parts)
+
+
+def time_loads(gpu: Gpu, folder: Path) -> Iterator[str]:
+    """A table of predicted passes and measured cycles, by instruction."""
+    ways = timed_ways()
+    module = gpu.load_binary(compile_cuda(timing_unit(ways), gpu.target, 1, folder))
+    measured = []
+    for number, way in enumerate(ways):
+        given = np.array([address or 0 for address in way.accesses[0].addresses], np.uint32)
+        found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros(32, np.uint32), given])
+        measured.append((way.accesses[0].instruction, way.accesses[0].passes, int(found.max()) / REPEATS, way.memory))
+    yield "| instruction | pitch | swizzle | passes | conflicts predicted | cycles each |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for (name, passes, cycles, memory), way in sorted(zip(measured, ways, strict=True), key=lambda pair: pair[0][:2]):
+        row = (
+            f"| `{name}` | {memory.pitch} | {memory.swizzle} | {passes} | {way.accesses[0].conflicts} | {cycles:.1f} |"
+        )
+        yield row
+    astray = [
+        (one, other)
+        for one, other in product(measured, repeat=2)
+        if one[0] == other[0] and one[1] < other[1] and one[2] >= other[2]
+    ]
+    yield f"* the order of cycles is that of passes: {'yes' if not astray else f'no, {len(astray)} pairs are astray'}"
+
+
+def report() -> tuple[list[str], bool]:
+    """All lines, and whether everything was as predicted."""
+    gpu = open_gpu()
+    lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
+    with tempfile.TemporaryDirectory() as folder:
+        lines += [*check_relayouts(gpu, Path(folder)), "", *time_loads(gpu, Path(folder))]
+    return lines, not any("DIFFERS" in line or "astray" in line for line in lines)
+
+
+if __name__ == "__main__":
+    try:
+        found, good = report()
+    except WarpfragError as error:
+        sys.exit(str(error))
+    sys.stdout.write("\n".join(found) + "\n")
+    if len(sys.argv) > 1:
+        write_atomically(sys.argv[1], "# Fragments in motion on hardware\n\n" + "\n".join(found) + "\n")
+    sys.exit(0 if good else 1)
