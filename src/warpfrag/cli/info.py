@@ -206,7 +206,7 @@ def _json(instruction: Instruction) -> dict[str, Any]:
 def _json_layout(shown: View) -> dict[str, Any]:
     forth, back = formulas(shown)
     layout = shown.layout
-    bases = {name: [str(basis) for basis in getattr(layout, name)] for name in ("lane", "reg", "slot")}
+    bases = {name: layout.bases.get(name, "").split() for name in ("lane", "reg", "slot")}
     return {
         "dims": layout.dims,
         "extents": layout.shape,
