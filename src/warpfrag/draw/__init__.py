@@ -26,7 +26,7 @@ ASCII. `palette` has the colours, `figures` the figures of the ISA by number, `n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from warpfrag.draw.cells import Cut
 from warpfrag.draw.drawing import Drawing
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
 __all__ = ["Drawing", "draw", "draw_figure"]
+
+T = TypeVar("T")
 
 
 def draw(
@@ -98,11 +100,11 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
     return found
 
 
-def _one_of(name: str, choice: Any, choices: tuple[Any, ...], what: str = "a figure") -> Any:  # noqa: ANN401
+def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure") -> T:
     """A choice, refused where it is none of those there are."""
     if choice in choices:
         return choice
-    msg = f"the {name} of {what} is one of {', '.join(choices)}; got {choice!r}"
+    msg = f"the {name} of {what} is one of {', '.join(map(str, choices))}; got {choice!r}"
     raise InvalidOperand(msg)
 
 

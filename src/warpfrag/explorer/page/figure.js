@@ -3,7 +3,7 @@
 import { byId, choices, escapeText, listed } from "./html.js";
 import { elementAt } from "./layout.js";
 import { COLOURS, chosenId, currentCode, idWord, legalCodes } from "./model.js";
-import { foldOf, laneClass, operandGrid } from "./grid.js";
+import { copiesText, foldOf, laneClass, operandGrid } from "./grid.js";
 import { CORNERS } from "./state.js";
 
 const GROUP = 4; // lanes of one hue
@@ -163,7 +163,9 @@ function moverCaption(instruction, operand, part) {
   if (instruction.op === "movmatrix") {
     return `<h3>${operand.role === "a" ? "Source a" : "Destination d"}</h3> <span>${shape}</span>`;
   }
-  if (!instruction.addresses)
-    return `<h3>${operand.letter}</h3> <span>${shape} · ${operand.regs} × ${operand.ptx_type}</span>`;
+  if (!instruction.addresses) {
+    const registers = `${operand.regs} × ${operand.ptx_type}${copiesText(operand)}`;
+    return `<h3>${operand.letter}</h3> <span>${shape} · ${registers}</span>`;
+  }
   return `<h3>Matrix ${part}</h3> <span>${shape}</span>`;
 }

@@ -167,14 +167,19 @@ export function operandGrid(operand, part, state, options = {}) {
   );
 }
 
+/** How often an operand holds each element, if that is more than once. */
+export function copiesText({ copies }) {
+  if (copies === 1) return "";
+  return ` · each held ${copies === 2 ? "twice" : `${copies} times`}`;
+}
+
 /** Name, shape and registers of an operand in one line. */
 function operandCaption(operand, part) {
   const which = operand.parts > 1 ? `<sub>${part}</sub>` : "";
   const meaning = operand.meaning ? ` ${operand.meaning}` : "";
   const registers = operand.parts > 1 ? "" : ` · ${operand.regs} × ${operand.ptx_type}`;
-  const copies = operand.copies > 1 ? ` · each held ${operand.copies > 2 ? `${operand.copies} times` : "twice"}` : "";
   return (
     `<h3>${operand.letter}${which}</h3> <span>${operand.rows} × ${operand.cols}${meaning} · ${operand.format}` +
-    `${registers}${copies}</span>`
+    `${registers}${copiesText(operand)}</span>`
   );
 }
