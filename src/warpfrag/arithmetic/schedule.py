@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -147,6 +146,8 @@ def run_all(tasks: Iterable[Task], threads: int) -> None:
     if helpers < 1:
         work()
         return
+    from concurrent.futures import ThreadPoolExecutor  # which imports a good deal more
+
     with ThreadPoolExecutor(helpers) as pool:
         started = [pool.submit(work) for _ in range(helpers)]
         try:
