@@ -182,8 +182,11 @@ def test_sparse_and_scaled_instructions_say_what_they_need():
 
 
 def test_a_mover_computes_nothing():
+    words = np.zeros((32, 1), np.uint32)
+    with pytest.raises(wf.InvalidOperand, match="takes no shared memory and no second operand"):
+        wf.execute("movmatrix.m8n8.trans.b16", words, words)
     with pytest.raises(wf.IllegalInstruction, match="it moves registers and computes nothing"):
-        wf.execute("movmatrix.m8n8.trans.b16", np.zeros((32, 1), np.uint32), np.zeros((32, 1), np.uint32))
+        wf.execute("wmma.load.a.sync.aligned.row.m16n16k16.global.f16", words, words)
 
 
 def test_wmma_needs_a_measured_layout_for_registers_but_not_for_matrices():

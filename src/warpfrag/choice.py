@@ -70,7 +70,7 @@ class Choice:
                 raise InvalidOperand(msg)
         for role in layouts:
             if role in CHOOSING:
-                check_chosen(layouts[role], self.of(role))
+                check_chosen(layouts[role], self.of(role), of=f" of {role}")
 
 
 FIRST_CHOICE = Choice()
@@ -82,20 +82,20 @@ def legal(layout: Layout, coordinate: str) -> range:
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 
 
-def check_chosen(layout: Layout, chosen: Mapping[str, int]) -> dict[str, int]:
+def check_chosen(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
     """The coordinates of the layout that these immediates stand for, refused where there are none such."""
     found = {}
     for coordinate, value in chosen.items():
         values = legal(layout, coordinate)
         if values.step == 1:
-            found[coordinate] = check_index(coordinate, value, len(values))
+            found[coordinate] = check_index(f"{coordinate}{of}", value, len(values))
         else:
             try:
                 found[coordinate] = values.index(
                     value if isinstance(value, int) and not isinstance(value, bool) else -1
                 )
             except ValueError:
-                msg = f"{coordinate} is one of {', '.join(map(str, values))}, got {shown(value)}"
+                msg = f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {shown(value)}"
                 raise InvalidOperand(msg) from None
     return found
 

@@ -21,7 +21,7 @@ from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
 from warpfrag.choice import Choice
 from warpfrag.codes import code_dtype, from_codes
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
 from warpfrag.isa.names import spell
 from warpfrag.isa.words import Form
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
 MOST_SPELLINGS = 1024
+NO_IDS = (0, 0)
 MOVERS = ("ldmatrix", "stmatrix", "movmatrix")
 MOST_RUNNERS = 512
 
@@ -80,8 +81,8 @@ def execute(
     selector: int | None = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
-    byte_id: tuple[int, int] = (0, 0),
-    thread_id: tuple[int, int] = (0, 0),
+    byte_id: tuple[int, int] = NO_IDS,
+    thread_id: tuple[int, int] = NO_IDS,
     shared: ArrayLike | None = None,
     arch: str = "sm_90",
     threads: int | None = None,
@@ -101,18 +102,11 @@ def execute(
         return movers.run(runner, a, b, shared)
     if threads is not None:
         check_threads(threads)
-    if (
-        selector is None
-        and metadata is None
-        and scale_a is None
-        and scale_b is None
-        and runner.is_quick(a, b, c)
-        and (shared is None and (*byte_id, *thread_id) == (0, 0, 0, 0))
-    ):
+    plain = byte_id is NO_IDS and thread_id is NO_IDS and selector is None and shared is None
+    if plain and metadata is None and scale_a is None and scale_b is None and runner.is_quick(a, b, c):
         return runner.run_tile(a, b, c)
-    if b is None or shared is not None:
-        msg = f"{spell(runner.form)} {'needs b' if b is None else 'takes no shared memory: its operands are registers'}"
-        raise InvalidOperand(msg)
+    if b is None or shared is not None or (selector is not None and "metadata" not in runner.operands):
+        raise InvalidOperand(_misplaced(runner.form, b, shared, selector))
     given = [runner.a.check(a), runner.b.check(b)]
     if c is not None:
         given.append(runner.c.check(c))
@@ -120,9 +114,18 @@ def execute(
     batch = _batch([array.shape[:-2] for array in given] + [array.shape[:-1] for array in chosen.values()])
     codes_a, codes_b = runner.a.read(given[0], batch), runner.b.read(given[1], batch)
     codes_c = runner.c.zeros(codes_a, codes_b) if c is None else runner.c.read(given[2], batch)
-    extra = runner.read_chosen(chosen, batch, Choice(selector or 0, byte_id, thread_id))
+    extra = runner.read_chosen(chosen, batch, Choice(0 if selector is None else selector, byte_id, thread_id))
     result = matmul(runner.rule, codes_a, codes_b, codes_c, threads=threads, **extra)
     return runner.d.write(result, batch)
+
+
+def _misplaced(form: Form, b: ArrayLike | None, shared: ArrayLike | None, selector: int | None) -> str:
+    """What a product lacks, or has no use for."""
+    if b is None:
+        return f"{spell(form)} needs b"
+    if shared is not None:
+        return f"{spell(form)} takes no shared memory: its operands are registers"
+    return f"{spell(form)} is dense: it takes no selector, got {shown(selector)}"
 
 
 def execute_registers(

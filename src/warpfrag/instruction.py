@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from warpfrag.cards import card
 from warpfrag.errors import InvalidSparsity
 from warpfrag.isa import operands as isa_operands
 from warpfrag.isa.names import spell
@@ -208,6 +209,10 @@ class Instruction:
         from warpfrag.evidence import evidence
 
         return evidence(self.form, arch)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return card("instruction", self)
 
     def __reduce__(self) -> tuple[Callable[[Form, str], Instruction], tuple[Form, str]]:
         """Come back as the same object."""

@@ -66,6 +66,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpfrag.axes import Axis, columns_of, mask_of, read_step
+from warpfrag.cards import card
 from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_index, coordinate_type
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
@@ -198,6 +199,10 @@ class Layout:
             shape = tuple(self.outs.values())
             msg = f"layout {self} of shape {shape} has not full rank: {'; '.join(said)}"
             raise InvalidOperand(msg)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return card("layout", self)
 
     # ---- sizes
 

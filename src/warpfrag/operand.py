@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from warpfrag.cards import card
 from warpfrag.choice import CHOOSING, check_chosen, legal
 from warpfrag.coordinates import check_flag, check_index, coordinate_type
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
@@ -75,6 +76,10 @@ class Registers:
         """Role, format, shape and registers."""
         kind = type(self).__name__
         return f"<{kind} {self.role}: {self.format} {self.shape} in {self.regs} x {self.ptx_type}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return card("operand", self)
 
     @property
     def role(self) -> str:

@@ -10,16 +10,20 @@ import platform
 import signal
 import threading
 from functools import cache
+from types import SimpleNamespace
 
+import llvmlite.binding
 import numpy as np
 import pytest
 from arithmetic_cases import TWINS, code_type, instruction, rule_of
+from llvmlite import ir
 
 import warpfrag as wf
 from warpfrag.arithmetic.backends import canary
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.environment import exact_floats
+from warpfrag.arithmetic.kernels import control_word as control
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.schedule import run_cut
 
@@ -229,11 +233,14 @@ def test_after_an_interrupt(backend, threads, caller, monkeypatch):
             return job
 
         monkeypatch.setattr(kernel, "start", interrupted)
-    monkeypatch.setattr(signal, "default_int_handler", signal.default_int_handler)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have switched off
     caller(UP | FLUSH)
     before = control_word()
-    with pytest.raises(KeyboardInterrupt):
-        run_cut(kernel, operands, threads)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_cut(kernel, operands, threads)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert control_word() == before
     assert control_word() & (UP | FLUSH) == UP | FLUSH
 
@@ -262,6 +269,34 @@ def test_an_interrupt_by_the_clock(caller):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
     assert interrupts == 60
+
+
+@pytest.mark.parametrize(
+    ("machine", "triple", "words"),
+    [
+        ("x86", "x86_64-unknown-linux-gnu", ["stmxcsr", "ldmxcsr"]),
+        ("arm", "aarch64-unknown-linux-gnu", ["mrs\tx", ", FPCR", "msr\tFPCR"]),
+    ],
+)
+def test_the_control_word_is_read_and_written_on_both_machines(machine, triple, words, monkeypatch):
+    """What the intrinsics become, whatever machine this is."""
+    llvmlite.binding.initialize_all_targets()
+    llvmlite.binding.initialize_all_asmprinters()
+    monkeypatch.setattr(control, "MACHINE", machine)
+    module = ir.Module()
+    module.triple = triple
+    function = ir.Function(module, ir.FunctionType(ir.IntType(64), [ir.IntType(64)]), "change")
+    builder = ir.IRBuilder(function.append_basic_block())
+    (_, read), (_, write) = (
+        intrinsic._defn(None, *arguments)
+        for intrinsic, arguments in ((control.read_control_word, ()), (control.write_control_word, (None,)))
+    )
+    caller_word = read(None, builder, None, [])
+    write(SimpleNamespace(get_dummy_value=lambda: None), builder, None, [function.args[0]])
+    builder.ret(caller_word)
+    target = llvmlite.binding.Target.from_triple(triple).create_target_machine()
+    assembly = target.emit_assembly(llvmlite.binding.parse_assembly(str(module)))
+    assert all(word in assembly for word in words), assembly
 
 
 def test_code_types_are_those_of_the_format():

@@ -14,7 +14,9 @@ from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Pop
 from warpfrag.arithmetic.units import Unit, find_unit, read_units
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.isa.legality import resolve
-from warpfrag.isa.rows import Shape, architectures, forms
+from warpfrag.isa.rows import forms
+from warpfrag.isa.targets import architectures
+from warpfrag.isa.words import Shape
 from warpfrag.tables import read_table
 
 AMPERE = ["sm_80", "sm_86", "sm_87", "sm_88"]

@@ -17,7 +17,7 @@ GOLDEN = {
         "operand": "scale_b",
         "thread_id": 2,
     },
-    "ldmatrix": {"instruction": "ldmatrix.m8n8.x1.trans.b16"},
+    "ldmatrix": {"instruction": "ldmatrix.m8n8.x1.trans.shared.b16"},
     "part": {"instruction": "mma.m16n8k128.s32.b1.b1.s32.xor.popc", "operand": "a", "rows": (0, 1), "theme": "light"},
 }
 

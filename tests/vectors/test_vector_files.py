@@ -111,7 +111,7 @@ GROUP_DAMAGE = {
     "selector a text": ({"selector": "0"}, "expected a selector, two byte ids and two thread ids"),
     "ids": ({"byte_id": [0]}, "expected a selector, two byte ids and two thread ids"),
     "ids a number": ({"thread_id": 0}, "expected a selector, two byte ids and two thread ids"),
-    "ids that it lacks": ({"byte_id": [1, 0]}, "has no scales"),
+    "ids that it lacks": ({"byte_id": [1, 0]}, "has no scale factors"),
     "no d": ({"d": None}, r"expected uint32\[2, 32, 4\] as d, got nothing"),
     "words": ({"a": ["xyz", "xyz"]}, "expected cases of hex words, .* got 'xyz'"),
     "numbers": ({"a": [1, 2]}, "expected cases of hex words, .* got 1"),

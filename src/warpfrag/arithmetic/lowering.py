@@ -10,11 +10,10 @@ fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.units import Level, Unit, find_unit
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats import FORMATS
@@ -23,6 +22,7 @@ from warpfrag.isa.targets import architectures
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
+    from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.words import Form
 
 Do = Literal[
@@ -48,13 +48,24 @@ _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 @dataclass(frozen=True)
 class Plan:
-    """How one instruction runs on one architecture: the rule, the machine code, and how that is known."""
+    """How one instruction runs on one architecture: the machine code, how that is known, and the rule it follows."""
 
-    rule: Rule
+    instruction: Form
+    multiplicands: tuple[str, str]
+    """The formats that A and B have when they are multiplied."""
+    unit: Unit | None
+    steps: tuple[dict[str, Any], ...] = field(repr=False)
     machine: str
     native: bool
     source: str
     level: Level
+
+    @cached_property
+    def rule(self) -> Rule:
+        """What is computed. Made when it is asked for: a look-up only asks how it is known."""
+        from warpfrag.arithmetic.make_rule import make_rule
+
+        return make_rule(self.instruction, self.multiplicands, self.unit, self.steps)
 
 
 @lru_cache(MOST_PLANS)
@@ -72,81 +83,24 @@ def plan(instruction: Form, arch: str) -> Plan:
     if row is None:
         raise NotModelled(_refusal(instruction, base))
     steps = {written["do"]: written for written in row["steps"]}
+    multiplicands = (instruction.a, instruction.b)
+    if "read_ab" in steps:
+        multiplicands = (steps["read_ab"]["to"],) * 2
     unit = None
     if "unit" in row:
-        operands = _multiplicands(instruction, steps)
-        unit = find_unit(row["unit"], base, *operands, instruction.c if "round_d" in steps else instruction.d)
+        unit = find_unit(row["unit"], base, *multiplicands, instruction.c if "round_d" in steps else instruction.d)
         if unit is None:
             raise NotModelled(_refusal(instruction, base))
     return Plan(
-        rule=_aligned_rule(instruction, row, unit) if unit else _exact_rule(instruction, steps),
+        instruction=instruction,
+        multiplicands=multiplicands,
+        unit=unit,
+        steps=tuple(row["steps"]),
         machine=_spell_machine(row, instruction, base),
         native=row["native"],
         source=f"{row['source']}; {unit.source}" if unit else row["source"],
         level=unit.level if unit else row["level"],
     )
-
-
-def _multiplicands(instruction: Form, steps: dict[str, Any]) -> tuple[str, str]:
-    """The formats that A and B have when they are multiplied."""
-    if "read_ab" in steps:
-        return steps["read_ab"]["to"], steps["read_ab"]["to"]
-    return instruction.a, instruction.b
-
-
-def _words(instruction: Form) -> dict[str, Any]:
-    """What every rule has."""
-    return {
-        "k": instruction.shape.k,
-        **{role: getattr(instruction, role) for role in "abcd"},
-        "is_sparse": instruction.is_sparse,
-        "scales": int(instruction.scale_vec[0]) if instruction.scale_vec else 0,
-        "scale_format": instruction.scale_type,
-    }
-
-
-def _exact_rule(instruction: Form, steps: dict[str, Any]) -> Rule:
-    """A rule that needs no unit: integers, bits, and what ordinary float operations compute."""
-    words = _words(instruction)
-    if "integer" in steps:
-        return Integer(**words, clamps=instruction.satfinite)
-    if "popcount" in steps:
-        return Popcount(**words, operation=instruction.bitop)  # type: ignore[arg-type]
-    if "fma_f64" in steps:
-        return Fma64(**words, rounding=instruction.rounding or "rn")  # type: ignore[arg-type]
-    return Chain(**words)
-
-
-def _aligned_rule(instruction: Form, row: dict[str, Any], unit: Unit) -> Rule:
-    """A rule whose steps align their terms as a unit does."""
-    words = _words(instruction)
-    steps = {written["do"]: written for written in row["steps"]}
-    how = AlignedSum(unit.fraction_bits, unit.zero_exponent, unit.rounding, unit.accumulator, unit.nan)
-    if unit.rule == "grouped":
-        return Grouped(**words, sum=how, group=unit.group)
-    stored = instruction.shape.k // 2 if instruction.is_sparse else instruction.shape.k
-    make = Scaled if unit.rule == "scaled" else Fused
-    return make(
-        **words,
-        sum=how,
-        steps=tuple(
-            places
-            for written in row["steps"]
-            if written["do"] == unit.rule
-            for places in _split(written, unit.products, stored)
-        ),
-        multiplicands=_multiplicands(instruction, steps),
-        c_read_as=steps.get("read_c", {"to": instruction.c})["to"],
-        adds_c_last="add_c" in steps,
-    )
-
-
-def _split(written: dict[str, Any], most: int, stored: int) -> list[tuple[int, ...]]:
-    """The places of a written step, in as many steps as it takes to add at most `most` products at a time."""
-    of, take = written.get("of", stored), written.get("take", 0)
-    chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
-    length = min(len(chosen), most, written.get("at_most", most))
-    return [chosen[first : first + length] for first in range(0, len(chosen), length)]
 
 
 @lru_cache(1)

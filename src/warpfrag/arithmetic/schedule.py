@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.arithmetic.protocol import Block, Grain, Operands
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +31,7 @@ LARGE_TILE = 1 << 21
 def check_threads(asked: object) -> None:
     """Refuse what is no number of threads, however small the work."""
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
-        msg = f"threads is an integer from 1 on, or None for every core; got {asked!r}"
+        msg = f"threads is an integer from 1 on, or None for every core; got {shown(asked)}"
         raise InvalidOperand(msg)
 
 
@@ -147,6 +146,8 @@ def run_all(tasks: Iterable[Task], threads: int) -> None:
     if helpers < 1:
         work()
         return
+    from concurrent.futures import ThreadPoolExecutor  # which imports a good deal more
+
     with ThreadPoolExecutor(helpers) as pool:
         started = [pool.submit(work) for _ in range(helpers)]
         try:

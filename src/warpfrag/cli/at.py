@@ -15,7 +15,7 @@ from warpfrag.registry import get
     "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A",
     "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5 2 1      # register 2, slot 1 of lane 5",
     "warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 metadata 5",
-    "warpfrag at ldmatrix.m8n8.x4.b16 addresses 9",
+    "warpfrag at ldmatrix.m8n8.x4.shared.b16 addresses 9",
 )
 @instruction_argument
 @operand_argument

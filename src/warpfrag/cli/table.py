@@ -35,7 +35,7 @@ MOST_CELLS = 16  # along one side; beyond, slots share a cell
 @verb(
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a",
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane --format markdown",
-    "warpfrag table ldmatrix.m8n8.x4.b16 d --matrix 2 --format csv",
+    "warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2 --format csv",
 )
 @instruction_argument
 @operand_argument

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3",
     "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 a 9 13 --logical      # a column of the full A",
     "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 metadata 9 3 --selector 1",
-    "warpfrag where ldmatrix.m8n8.x4.b16 d 3 5 --matrix 2",
+    "warpfrag where ldmatrix.m8n8.x4.shared.b16 d 3 5 --matrix 2",
 )
 @instruction_argument
 @operand_argument

@@ -33,7 +33,7 @@ from warpfrag.draw.drawing import Drawing
 from warpfrag.draw.figures import figure_row
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS, Request, default_view, notes, scenes
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def draw(
     """
     found = get(instruction, target=target)
     chosen = _operand(found, operand)
-    shown = _one_of("view", view, VIEWS) if view is not None else default_view(found, chosen)
+    chosen_view = _one_of("view", view, VIEWS) if view is not None else default_view(found, chosen)
     request = Request(selector, byte_id, thread_id, Cut(rows, cols, parts))
-    pictures = scenes(found, chosen, shown, request)  # first, because it refuses what cannot be shown
+    pictures = scenes(found, chosen, chosen_view, request)  # first, because it refuses what cannot be shown
     return Drawing(
-        title=title or _title(found, chosen, shown),
+        title=title or _title(found, chosen, chosen_view),
         instruction=found.name,
-        notes=notes(found, chosen, shown),
+        notes=notes(found, chosen, chosen_view),
         scenes=pictures,
         theme=_one_of("theme", theme, get_args(Theme)),
     )
@@ -95,16 +95,17 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
     if role is None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
-    name = _one_of("operand", role.lower(), tuple(instruction.operands), what=instruction.name)
+    wanted = role.lower() if isinstance(role, str) else role
+    name = _one_of("operand", wanted, tuple(instruction.operands), what=instruction.name)
     found: AnyOperand = instruction.operands[name]
     return found
 
 
 def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure") -> T:
     """A choice, refused where it is none of those there are."""
-    if choice in choices:
+    if isinstance(choice, str) and choice in choices:
         return choice
-    msg = f"the {name} of {what} is one of {', '.join(map(str, choices))}; got {choice!r}"
+    msg = f"the {name} of {what} is one of {', '.join(map(str, choices))}; got {shown(choice)}"
     raise InvalidOperand(msg)
 
 

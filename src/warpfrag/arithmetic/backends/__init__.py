@@ -17,7 +17,6 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.arithmetic.backends.canary import sings
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.rules import Fma64, Fused, Grouped, Rule
 from warpfrag.arithmetic.schedule import is_cut
@@ -119,6 +118,8 @@ def compiled_backend() -> Compiled | None:
 
 def _judge(kernel: Kernel, rule: Rule, kind: Kind) -> bool:
     """Whether the canary sings."""
+    from warpfrag.arithmetic.backends.canary import sings
+
     if sings(kernel, rule, cut=kind.cut):
         return True
     _warn(f"compiled {kind.rule.__name__} kernels do not compute what the reference does on this machine")

@@ -310,15 +310,15 @@ class FusedJob:
         height, width = out.shape[1:]
         strips, blocks = -(-height // STRIP), -(-width // BLOCK)
         steps = order_a.size // int(numbers[PRODUCTS])
-        kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32, np.uint32]
-        shapes_a = [(strips * STRIP, order_a.size)] * 2 + [(height, steps)] * 3
-        shapes_b = [(blocks * order_b.size * BLOCK,)] * 2 + [(blocks * steps * BLOCK,)] * 2
+        kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32]  # of the fields of what is prepared
+        shapes_a = [(strips * STRIP, order_a.size), (strips * STRIP, order_a.size), (height, steps, 3)]
+        shapes_b = [(blocks * order_b.size * BLOCK,), (blocks * order_b.size * BLOCK,), (blocks * steps * 2 * BLOCK,)]
         *fields, accumulators = _carve(
-            *zip(shapes_a, [*kinds, np.uint32], strict=True),
+            *zip(shapes_a, kinds, strict=True),
             *zip(shapes_b, kinds, strict=True),
             ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
         )
-        ready_a, ready_b = PreparedA(*fields[:5]), PreparedB(*fields[5:])
+        ready_a, ready_b = PreparedA(*fields[:3]), PreparedB(*fields[3:])
         self.tile = (ready_a, ready_b, source, numbers, c[tile], accumulators, out[tile])
         by_column = [partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in cut(blocks, pieces)]
         by_row = [partial(fused.prepare_rows.run, source, numbers, ready_a, *span) for span in cut(height, pieces)]

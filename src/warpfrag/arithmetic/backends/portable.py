@@ -7,6 +7,7 @@ float operations (sums that are exact, and the f32 of `Chain`) run in the defaul
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -226,8 +227,15 @@ def _convert(source: str, target: str, codes: Codes) -> Codes:
     """Codes of a wider format: the array twin of `reference.convert`."""
     if source == target:
         return codes
-    table = [reference.convert(code, source, target) for code in range(FORMATS[source].codes)]
-    return np.array(table, np.uint32)[codes]
+    if source == "f16":  # a table of it would be long
+        return _codes_of_f32(_values_f16(codes))
+    return _conversion(source, target)[codes]
+
+
+@lru_cache(32)
+def _conversion(source: str, target: str) -> NDArray[np.uint32]:
+    """A table from the codes of a format to those of a wider one."""
+    return np.array([reference.convert(code, source, target) for code in range(FORMATS[source].codes)], np.uint32)
 
 
 def _fused(rule: Fused, operands: Operands) -> Codes:

@@ -24,6 +24,7 @@ from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.prepare import (
     ANY_SPECIAL,
     BLOCK,
+    LARGEST,
     PreparedA,
     PreparedB,
     Source,
@@ -42,8 +43,6 @@ from warpfrag.arithmetic.kernels.strip import (
     TOP,
     WIDE,
     WIDE4,
-    Held,
-    Scratch,
     Strip,
     add_c,
     add_four,
@@ -56,7 +55,6 @@ from warpfrag.arithmetic.kernels.strip import (
     round_to_f16,
     round_to_f32,
     start_sums,
-    strip_scratch,
 )
 
 PANEL = 16  # elements of a row of A, or one instruction's, whose rows of B stay in a near cache while many rows pass
@@ -110,15 +108,46 @@ class OddRow(NamedTuple):
     at_group: Int
 
 
+class Scratch(NamedTuple):
+    """Room for one strip."""
+
+    tops: Array  # largest sums of exponents
+    odd: Array
+    before: Array  # what odd rows held before the step
+    words: Array  # the sums, as words
+    lines: Array  # of a sparse A: where the line of B is that each element meets
+    from_zero: Array  # what the outputs hold, where C is added last
+
+
+@inner
+def strip_scratch(products: Int) -> Scratch:
+    """For steps of so many products."""
+    return Scratch(
+        np.empty(STRIP * BLOCK, np.int8),
+        np.empty(STRIP, np.int8),
+        np.empty(STRIP * BLOCK, np.float32),
+        np.empty(2 * STRIP * BLOCK, np.int32),
+        np.empty((STRIP, products), np.uintp),
+        np.empty(STRIP * BLOCK, np.float32),
+    )
+
+
 @inner
 def redo_odd_row(
-    held: Array, scratch: Scratch, source: Source, a_largest: Int, b_largest: Array, constants: Constants, row: OddRow
+    held: Array,
+    before: Array,
+    tops: Array,
+    a_largest: Int,
+    b_groups: Array,
+    source: Source,
+    constants: Constants,
+    row: OddRow,
 ) -> None:
     """The step again, by the scalar rule, for the outputs of a row that the vector rule does not cover."""
     any_odd = np.uint32(0)
     for j in range(row.width):  # no branch, as most odd rows have outputs that keep C, and nothing else
-        c, top = scratch.before[row.own + j], scratch.tops[row.own + j]
-        pair = np.int32(a_largest + b_largest[row.at_group + j])
+        c, top = before[row.own + j], tops[row.own + j]
+        pair = np.int32(a_largest + b_groups[row.at_group + j])
         kept = truncated_c(c, constants.fraction_bits)
         held[row.at_line + j] = kept if keeps_c(c, top, pair) else held[row.at_line + j]
         any_odd |= np.uint32(is_odd(c, top, pair))
@@ -130,8 +159,8 @@ def redo_odd_row(
     places = source.order[first:last]
     rows = source.rows[row.i, first:last] if source.rows.shape[0] > 0 else places
     for j in range(row.width):
-        c = scratch.before[row.own + j]
-        if is_odd(c, scratch.tops[row.own + j], np.int32(a_largest + b_largest[row.at_group + j])):
+        c = before[row.own + j]
+        if is_odd(c, tops[row.own + j], np.int32(a_largest + b_groups[row.at_group + j])):
             column = row.start + np.int64(j)
             scale = np.int64(0)
             if source.scale_a.size > 0:
@@ -141,38 +170,43 @@ def redo_odd_row(
 
 
 @inlined
-def find_largest(scratch: Scratch, a: PreparedA, b: PreparedB, source: Source, base: Int, strip: Strip) -> None:
-    """The largest sum of exponents of each output; of a sparse A, first where the lines of B are that it meets."""
+def find_lines(lines: Array, rows: Array, b_places: Array, base: Int, strip: Strip) -> None:
+    """Where the lines of B are that the elements of a sparse A meet."""
+    for row in range(strip.rows):
+        for k in range(strip.last - strip.first):
+            place = b_places[rows[strip.first_row + row, strip.first + k]]
+            lines[row, k] = base + np.uintp(place) * WIDE
+
+
+@inlined
+def find_largest(tops: Array, a: Array, b: Array, lines: Array, is_sparse: Flag, strip: Strip) -> None:
+    """The largest sum of exponents of each output; `a` and `b` are relative exponents."""
     for row in range(STRIP):
         for j in range(strip.width):
-            scratch.tops[np.uintp(row) * WIDE + j] = np.int8(-128)
-    if source.rows.shape[0] > 0:
-        for row in range(strip.rows):
-            for k in range(strip.last - strip.first):
-                place = source.b_places[source.rows[strip.first_row + row, strip.first + k]]
-                scratch.lines[row, k] = base + np.uintp(place) * WIDE
-        over_sparse_strip(largest_of_four, scratch.tops, a.relatives, b.relatives, scratch.lines, strip)
+            tops[np.uintp(row) * WIDE + j] = np.int8(-128)
+    if is_sparse:
+        over_sparse_strip(largest_of_four, tops, a, b, lines, strip)
     else:
-        over_strip(largest_of_four, scratch.tops, a.relatives, b.relatives, strip)
+        over_strip(largest_of_four, tops, a, b, strip)
 
 
 @inlined
 def add_products(
-    held: Held, scratch: Scratch, a: PreparedA, b: PreparedB, is_sparse: Flag, round_to: Int, strip: Strip
+    held: Array, sums: Array, a: Array, b: Array, lines: Array, is_sparse: Flag, round_to: Int, strip: Strip
 ) -> None:
     """Products, C, and the rounding that ends the step: everything between the changes of the rounding mode."""
     write_control_word(TOWARDS_ZERO)
     if is_sparse:
-        over_sparse_strip(add_four, scratch.sums, a.values, b.values, scratch.lines, strip)
+        over_sparse_strip(add_four, sums, a, b, lines, strip)
     else:
-        over_strip(add_four, scratch.sums, a.values, b.values, strip)
+        over_strip(add_four, sums, a, b, strip)
     if round_to == TO_F16_RN:
-        add_c(held, scratch.sums, strip)
+        add_c(held, sums, strip)
     else:
-        round_to_f32(held, scratch.sums, round_to, strip)
+        round_to_f32(held, sums, round_to, strip)
     write_control_word(TO_NEAREST)
     if round_to == TO_F16_RN:
-        round_to_f16(held, scratch.sums, strip)
+        round_to_f16(held, sums, strip)
 
 
 @inlined
@@ -202,47 +236,57 @@ def fused_part(
     `accumulators` is [block, M, columns of a block]; the columns are a multiple of 8, so that vector code has no rest.
     `a` has elements for whole strips: what the rows past the last hold does not matter.
     """
+    tops, odd, before, words, lines, from_zero = scratch
+    a_values, a_relatives, a_groups = a
+    b_values, b_relatives, b_groups = b
+    rows_met, b_places = source.rows, source.b_places
+    sums = words.view(np.float64)
+    is_sparse = rows_met.shape[0] > 0
     add_last = constants.adds_c_last != 0
-    all_steps = a.largest.shape[1]
+    all_steps = a_groups.shape[1]
     at_once = max(1, PANEL // (constants.products * constants.steps)) * constants.steps
     blocks, height, stride = accumulators.shape
     flat = accumulators.reshape(-1)
-    values = scratch.from_zero if add_last else flat  # what the steps add to
+    held = from_zero if add_last else flat  # what the steps add to
     next_line = WIDE if add_last else np.uintp(stride)
     for block in range(part.first_block, part.last_block):
         start = block * BLOCK
-        base = np.uintp(block * (b.values.size // blocks))
-        columns = min(BLOCK, source.b.shape[1] - start)
-        width = np.uintp((columns + 7) & -8)
+        base = np.uintp(block * (b_values.size // blocks))
+        columns = source.b.shape[1] - start
+        width = np.uintp(min(BLOCK, (columns + 7) & -8))
         for first_step in range(0, all_steps, at_once):
             for first_row in range(part.first_row, part.last_row, STRIP):
                 rows = min(STRIP, part.last_row - first_row)
                 at_c = np.uintp((block * height + first_row) * stride)
-                held = Held(values, np.uintp(0) if add_last else at_c, next_line)
+                at_line = np.uintp(0) if add_last else at_c
                 for step in range(first_step, min(all_steps, first_step + at_once)):
                     first = step * constants.products
+                    last = first + constants.products
                     at_first = base + np.uintp(first) * WIDE
-                    at_group = np.uintp((block * all_steps + step) * BLOCK)
-                    strip = Strip(first_row, rows, step, first, first + constants.products, at_first, at_group, width)
+                    at_group = np.uintp((block * all_steps + step) * 2 * BLOCK)
+                    strip = Strip(first_row, rows, step, first, last, at_first, at_group, width, at_line, next_line)
                     if add_last and step % constants.steps == 0:
                         for j in range(WIDE4):
-                            scratch.from_zero[j] = np.float32(0.0)
-                    find_largest(scratch, a, b, source, base, strip)
-                    mark_far(scratch, strip)
-                    start_sums(scratch, a, b, held, constants, strip)
-                    keep_odd_rows(scratch, held, strip)
-                    add_products(held, scratch, a, b, source.rows.shape[0] > 0, constants.round_to, strip)
+                            from_zero[j] = np.float32(0.0)
+                    if is_sparse:
+                        find_lines(lines, rows_met, b_places, base, strip)
+                    find_largest(tops, a_relatives, b_relatives, lines, is_sparse, strip)
+                    mark_far(odd, tops, strip)
+                    start_sums(words, odd, tops, held, a_groups, b_groups, constants, strip)
+                    keep_odd_rows(before, odd, held, strip)
+                    add_products(held, sums, a_values, b_values, lines, is_sparse, constants.round_to, strip)
                     for row in range(rows):
                         own = np.uintp(row) * WIDE
                         i = first_row + row
-                        if scratch.odd[row]:
-                            at_line = held.at_line + np.uintp(row) * next_line
-                            odd = OddRow(i, step, start, np.uintp(columns), own, at_line, at_group)
-                            redo_odd_row(values, scratch, source, a.largest[i, step], b.largest, constants, odd)
+                        if odd[row]:
+                            at_row = at_line + np.uintp(row) * next_line
+                            again = OddRow(i, step, start, np.uintp(min(BLOCK, columns)), own, at_row, at_group)
+                            largest = a_groups[i, step, LARGEST]
+                            redo_odd_row(held, before, tops, largest, b_groups, source, constants, again)
                         if add_last and step % constants.steps == constants.steps - 1:
-                            at_line = at_c + np.uintp(row * stride)
+                            at_row = at_c + np.uintp(row * stride)
                             to_f16 = constants.d_format == IS_F16
-                            finish_with_c(flat, at_line, scratch.from_zero, own, to_f16, width)
+                            finish_with_c(flat, at_row, from_zero, own, to_f16, width)
 
 
 @inlined
@@ -361,15 +405,12 @@ def fused_tiles(
     ready_a = PreparedA(
         np.empty((whole_strips, order.size), np.float64),
         np.empty((whole_strips, order.size), np.int8),
-        np.empty((height, steps), np.int32),
-        np.empty((height, steps), np.uint32),
-        np.empty((height, steps), np.uint32),
+        np.empty((height, steps, 3), np.int32),
     )
     ready_b = PreparedB(
         np.empty(blocks * b_order.size * BLOCK, np.float64),
         np.empty(blocks * b_order.size * BLOCK, np.int8),
-        np.empty(blocks * steps * BLOCK, np.int32),
-        np.empty(blocks * steps * BLOCK, np.uint32),
+        np.empty(blocks * steps * 2 * BLOCK, np.int32),
     )
     accumulators = np.empty((blocks, height, min(BLOCK, (width + 7) & -8)), np.float32)
     rows = np.empty(columns.shape[1:], np.int32)

@@ -50,22 +50,26 @@ class Source(NamedTuple):
 
 
 class PreparedA(NamedTuple):
-    """A in the order of adding: per element [row, index], and per group [row, step]."""
+    """A in the order of adding: per element [row, index], and per group [row, step, LARGEST to NONZERO]."""
 
     values: Array
     relatives: Array
-    largest: Array
-    negative: Array
-    nonzero: Array
+    groups: Array
 
 
 class PreparedB(NamedTuple):
-    """B in the order of adding, flat: per element at (block * rows + row) * BLOCK + column, and per group alike."""
+    """B in the order of adding, flat: element (block, row, column) is at (block * rows + row) * BLOCK + column.
+
+    A group takes two lines of BLOCK: the largest exponents, then the signs.
+    """
 
     values: Array
     relatives: Array
-    largest: Array
-    negative: Array
+    groups: Array
+
+
+# Of a group of A: the largest exponent; a bit for each element below zero; one for each that is not zero.
+LARGEST, NEGATIVE, NONZERO = 0, 1, 2
 
 
 class Decoder(NamedTuple):
@@ -155,7 +159,6 @@ def prepare_a(
 
     The bit of an element is that of the element of B it meets: for a dense A the one in the same place, for a sparse
     one that of row `rows[row, index]` of B; no two elements of a step meet the same, and all meet the step's group.
-    nonzero[row, step] has the bits of the elements that are not 0.
     """
     by = decoder(constants.a)
     length = np.uintp(constants.products)
@@ -174,7 +177,7 @@ def prepare_a(
             values[index] = value
             ready.values[row, index] = np.float64(value)
             exponents[index] = exponent
-        for step in range(ready.largest.shape[1]):
+        for step in range(ready.groups.shape[1]):
             start = np.uintp(step) * length
             top = ZERO
             below = present = np.uint32(0)
@@ -189,9 +192,9 @@ def prepare_a(
                 top = scaled_exponent(top, scale_exponent)
                 for index in range(start, start + length):
                     ready.values[row, index] *= power_of_two(scale_exponent)
-            ready.largest[row, step] = top
-            ready.negative[row, step] = below
-            ready.nonzero[row, step] = present
+            ready.groups[row, step, LARGEST] = top
+            ready.groups[row, step, NEGATIVE] = np.int32(below)
+            ready.groups[row, step, NONZERO] = np.int32(present)
 
 
 class GroupScratch(NamedTuple):
@@ -224,7 +227,7 @@ def scale_group(scale: Array, instruction: Int, ready: PreparedB, group: Group) 
     for column in range(group.width):
         scale_exponent = scale[instruction, group.start + column]
         at = group.at_group + column
-        ready.largest[at] = scaled_exponent(ready.largest[at], scale_exponent)
+        ready.groups[at] = scaled_exponent(ready.groups[at], scale_exponent)
     for index in range(group.rows):
         at_row = group.at_rows + np.uintp(index) * np.uintp(BLOCK)
         for column in range(group.width):
@@ -239,8 +242,8 @@ def prepare_group(
     line, exponents = scratch
     wide = np.uintp(BLOCK)
     for column in range(group.padded):
-        ready.largest[group.at_group + column] = ZERO if column < group.width else np.int32(0)
-        ready.negative[group.at_group + column] = np.uint32(0)
+        ready.groups[group.at_group + column] = ZERO if column < group.width else np.int32(0)
+        ready.groups[group.at_group + wide + column] = np.int32(0)
     for index in range(group.rows):
         at_row = group.at_rows + np.uintp(index) * wide
         at_line = np.uintp(index) * wide
@@ -249,18 +252,18 @@ def prepare_group(
             value, exponent = decode(codes[k, group.start + column], by)
             line[column] = value
             exponents[at_line + column] = exponent
-        bit = np.uint32(index)
+        bit = np.int32(index)
         for column in range(group.width):
             value = line[column]
             at = group.at_group + column
             ready.values[at_row + column] = np.float64(value) * NUDGE if value != np.float32(0.0) else TINY
-            ready.largest[at] = max(ready.largest[at], exponents[at_line + column])
-            ready.negative[at] |= np.uint32(value < np.float32(0.0)) << bit
+            ready.groups[at] = max(ready.groups[at], exponents[at_line + column])
+            ready.groups[at + wide] |= np.int32(np.int32(value < np.float32(0.0)) << bit)
     for index in range(group.rows):
         at_row = group.at_rows + np.uintp(index) * wide
         at_line = np.uintp(index) * wide
         for column in range(group.width):
-            largest = ready.largest[group.at_group + column]
+            largest = ready.groups[group.at_group + column]
             ready.relatives[at_row + column] = relate(exponents[at_line + column], largest)
         for column in range(group.width, group.padded):
             ready.values[at_row + column] = 0.0
@@ -285,7 +288,7 @@ def prepare_b(
                 np.uintp((width + 7) & -8),
                 group_rows,
                 np.uintp(block * rows + step * group_rows) * np.uintp(BLOCK),
-                np.uintp((block * steps + step) * BLOCK),
+                np.uintp((block * steps + step) * 2 * BLOCK),
             )
             order = source.b_order[step * group_rows : (step + 1) * group_rows]
             prepare_group(source.b, order, by, ready, scratch, group)

@@ -27,7 +27,7 @@ are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 
 
 A row is *odd* if it has an output that all this does not cover; `fused` does those again.
 
-The rows of a strip lie BLOCK apart in the arrays of `Scratch`. Indices are unsigned because a signed one might count
+The rows of a strip lie BLOCK apart in `tops` and `sums`. Indices are unsigned because a signed one might count
 from the end, which is no vector code.
 """
 
@@ -47,7 +47,7 @@ from warpfrag.arithmetic.kernels.llvm import (
     f64_of_bits,
     fused_multiply_add,
 )
-from warpfrag.arithmetic.kernels.prepare import BLOCK, NEAREST, NUDGE, PreparedA, PreparedB
+from warpfrag.arithmetic.kernels.prepare import BLOCK, LARGEST, NEAREST, NEGATIVE, NONZERO, NUDGE
 from warpfrag.arithmetic.kernels.rounding import OVERFLOW_F16
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ WIDE4 = np.uintp(4 * BLOCK)
 
 
 class Strip(NamedTuple):
-    """One step of some rows of A and a block of columns of B."""
+    """One step of some rows of A and a block of columns of B: where everything is.
+
+    It has no arrays, for numba counts references to each array of a tuple that is passed on, at every step.
+    """
 
     first_row: Int
     rows: Int  # of the strip that exist
@@ -80,41 +83,8 @@ class Strip(NamedTuple):
     at_first: Int  # B's line for that element
     at_group: Int  # B's group of this step
     width: Int
-
-
-class Held(NamedTuple):
-    """What the outputs of a strip hold: C at first, then the result of each step. C is never -0."""
-
-    values: Array
-    at_line: Int
+    at_line: Int  # of what the outputs hold: C at first, then the result of each step; never -0
     next_line: Int
-
-
-class Scratch(NamedTuple):
-    """Room for one strip: largest sums of exponents, odd rows, what odd rows held, sums as words and as constants."""
-
-    tops: Array
-    odd: Array
-    before: Array
-    words: Array
-    sums: Array
-    lines: Array  # of a sparse A: where the line of B is that each element meets
-    from_zero: Array  # held, where C is added last
-
-
-@inner
-def strip_scratch(products: Int) -> Scratch:
-    """For steps of so many products."""
-    words = np.empty(2 * STRIP * BLOCK, np.int32)
-    return Scratch(
-        np.empty(STRIP * BLOCK, np.int8),
-        np.empty(STRIP, np.int8),
-        np.empty(STRIP * BLOCK, np.float32),
-        words,
-        words.view(np.float64),
-        np.empty((STRIP, products), np.uintp),
-        np.empty(STRIP * BLOCK, np.float32),
-    )
 
 
 @inner
@@ -182,14 +152,14 @@ def over_sparse_strip(fold: Callable[..., Any], folded: Array, a: Array, b: Arra
 
 
 @inlined
-def mark_far(scratch: Scratch, strip: Strip) -> None:
+def mark_far(odd: Array, tops: Array, strip: Strip) -> None:
     """Mark rows odd in which any largest sum cannot be relied on, or says that there is no product but 0."""
     for row in range(strip.rows):
         own = np.uintp(row) * WIDE
         deepest = np.int8(TOP)
         for j in range(strip.width):
-            deepest = min(deepest, scratch.tops[own + j])
-        scratch.odd[row] = np.int8(deepest <= FAR)
+            deepest = min(deepest, tops[own + j])
+        odd[row] = np.int8(deepest <= FAR)
 
 
 @inner
@@ -199,7 +169,16 @@ def biased_exponent(value: Float) -> Int:
 
 
 @inlined
-def start_sums(scratch: Scratch, a: PreparedA, b: PreparedB, held: Held, constants: Constants, strip: Strip) -> None:
+def start_sums(
+    words: Array,
+    odd: Array,
+    tops: Array,
+    held: Array,
+    a_groups: Array,
+    b_groups: Array,
+    constants: Constants,
+    strip: Strip,
+) -> None:
     """For each output the float64 that its sum starts from, as two words, the lower one first.
 
     A row becomes odd if any output has a common exponent out of range, as it is with any infinity or NaN.
@@ -214,35 +193,36 @@ def start_sums(scratch: Scratch, a: PreparedA, b: PreparedB, held: Held, constan
     for row in range(strip.rows):
         i = strip.first_row + row
         own = np.uintp(row) * WIDE
-        at_row = held.at_line + np.uintp(row) * held.next_line
-        pair_offset = np.int32(a.largest[i, strip.step] + 127 - TOP)  # exponents are biased as in f32 from here on
-        negative, nonzero = a.negative[i, strip.step], a.nonzero[i, strip.step]
+        at_row = strip.at_line + np.uintp(row) * strip.next_line
+        # exponents are biased as in f32 from here on
+        pair_offset = np.int32(a_groups[i, strip.step, LARGEST] + np.int32(127 - TOP))
+        negative, nonzero = np.uint32(a_groups[i, strip.step, NEGATIVE]), np.uint32(a_groups[i, strip.step, NONZERO])
         reach = np.uint32(0)
         for j in range(strip.width):
-            value = held.values[at_row + j]
+            value = held[at_row + j]
             exponent_c = biased_exponent(value)
             if narrow:
                 exponent_c = max(exponent_c, lowest) if exponent_c > np.int32(0) else exponent_c
                 exponent_c = max(exponent_c, zero_exponent)
-            pair = np.int32(b.largest[strip.at_group + j] + pair_offset)
-            common = max(np.int32(pair + np.int32(scratch.tops[own + j])), exponent_c)
+            pair = np.int32(b_groups[strip.at_group + j] + pair_offset)
+            common = max(np.int32(pair + np.int32(tops[own + j])), exponent_c)
             reach = max(reach, np.uint32(np.int32(common - origin)))
-            below = count_ones((negative ^ b.negative[strip.at_group + j]) & nonzero)
+            below = count_ones((negative ^ np.uint32(b_groups[strip.at_group + WIDE + j])) & nonzero)
             below += np.uint32(bits_of_f32(value)) >> np.uint32(31)
             lower = own + own + j + j
-            scratch.words[lower] = np.int32(below)
-            scratch.words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
-        scratch.odd[row] |= np.int8(reach > np.uint32(MOST_COMMON - LEAST_COMMON))
+            words[lower] = np.int32(below)
+            words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
+        odd[row] |= np.int8(reach > np.uint32(MOST_COMMON - LEAST_COMMON))
 
 
 @inlined
-def keep_odd_rows(scratch: Scratch, held: Held, strip: Strip) -> None:
+def keep_odd_rows(before: Array, odd: Array, held: Array, strip: Strip) -> None:
     """Remember what odd rows held before the step."""
     for row in range(strip.rows):
-        if scratch.odd[row]:
-            at_row = held.at_line + np.uintp(row) * held.next_line
+        if odd[row]:
+            at_row = strip.at_line + np.uintp(row) * strip.next_line
             for j in range(strip.width):
-                scratch.before[np.uintp(row) * WIDE + j] = held.values[at_row + j]
+                before[np.uintp(row) * WIDE + j] = held[at_row + j]
 
 
 @inner
@@ -253,35 +233,35 @@ def exact_sum(c: Float, total: Float) -> Float:
 
 
 @inlined
-def round_to_f32(held: Held, sums: Array, round_to: Int, strip: Strip) -> None:
+def round_to_f32(held: Array, sums: Array, round_to: Int, strip: Strip) -> None:
     """Add C, then truncate the sum to the fraction bits of the accumulator. The rounding mode is towards zero."""
     for row in range(strip.rows):
         own = np.uintp(row) * WIDE
-        at_row = held.at_line + np.uintp(row) * held.next_line
+        at_row = strip.at_line + np.uintp(row) * strip.next_line
         for j in range(strip.width):
-            held.values[at_row + j] = np.float32(exact_sum(held.values[at_row + j], sums[own + j]))
+            held[at_row + j] = np.float32(exact_sum(held[at_row + j], sums[own + j]))
         if round_to == TO_E8M13_RZ:
             mask = np.int32(-(1 << 10))
             for j in range(strip.width):
-                held.values[at_row + j] = f32_of_bits(np.int32(bits_of_f32(held.values[at_row + j]) & mask))
+                held[at_row + j] = f32_of_bits(np.int32(bits_of_f32(held[at_row + j]) & mask))
 
 
 @inlined
-def add_c(held: Held, sums: Array, strip: Strip) -> None:
+def add_c(held: Array, sums: Array, strip: Strip) -> None:
     """Make exact sums of `sums`. The rounding mode is towards zero."""
     for row in range(strip.rows):
         own = np.uintp(row) * WIDE
-        at_row = held.at_line + np.uintp(row) * held.next_line
+        at_row = strip.at_line + np.uintp(row) * strip.next_line
         for j in range(strip.width):
-            sums[own + j] = exact_sum(held.values[at_row + j], sums[own + j])
+            sums[own + j] = exact_sum(held[at_row + j], sums[own + j])
 
 
 @inlined
-def round_to_f16(held: Held, sums: Array, strip: Strip) -> None:
+def round_to_f16(held: Array, sums: Array, strip: Strip) -> None:
     """Round exact sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
     for row in range(strip.rows):
         own = np.uintp(row) * WIDE
-        at_row = held.at_line + np.uintp(row) * held.next_line
+        at_row = strip.at_line + np.uintp(row) * strip.next_line
         for j in range(strip.width):
             exact = sums[own + j]
             exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
@@ -289,4 +269,4 @@ def round_to_f16(held: Held, sums: Array, strip: Strip) -> None:
             rounded = (exact + shift) - shift
             rounded = np.inf if rounded >= OVERFLOW_F16 else rounded
             rounded = -np.inf if rounded <= -OVERFLOW_F16 else rounded
-            held.values[at_row + j] = np.float32(rounded)
+            held[at_row + j] = np.float32(rounded)
