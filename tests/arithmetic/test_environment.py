@@ -22,10 +22,10 @@ import warpfrag as wf
 from warpfrag.arithmetic.backends import canary
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
-from warpfrag.arithmetic.environment import exact_floats
 from warpfrag.arithmetic.kernels import control_word as control
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.schedule import run_cut
+from warpfrag.environment import exact_floats
 
 MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine())
 pytestmark = pytest.mark.skipif(MACHINE is None, reason="neither x86-64 nor 64-bit ARM")

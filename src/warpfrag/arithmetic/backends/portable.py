@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.arithmetic import reference
-from warpfrag.arithmetic.environment import exact_floats
 from warpfrag.arithmetic.protocol import Block, Grain, Operands
 from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule
+from warpfrag.environment import exact_floats
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
