@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from warpfrag.arithmetic.kernels.constants import unflatten_block
 from warpfrag.arithmetic.kernels.control_word import give_environment_back, take_environment
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits, fused_multiply_add
@@ -60,31 +61,27 @@ def fma_block(
     c: Array,
     control_word: Int,
     out: Array,
-    first_tile: Int,
-    last_tile: Int,
-    first_row: Int,
-    last_row: Int,
-    first_column: Int,
-    last_column: Int,
+    bounds: Array,
 ) -> None:
     """Some outputs of some tiles; a, b, c and out are codes as int64, `b_values` is B again as float64."""
+    block = unflatten_block(bounds)
     depth = b.shape[1]
     sums = np.empty(COLUMNS_AT_ONCE, np.float64)
     caller = take_environment(control_word)
-    for tile in range(first_tile, last_tile):
-        for start in range(first_column, last_column, COLUMNS_AT_ONCE):
-            stop = min(last_column, start + COLUMNS_AT_ONCE)
+    for tile in range(block.first_tile, block.last_tile):
+        for start in range(block.first_column, block.last_column, COLUMNS_AT_ONCE):
+            stop = min(block.last_column, start + COLUMNS_AT_ONCE)
             for first in range(0, depth, K_AT_ONCE):
                 last = min(depth, first + K_AT_ONCE)
                 source = c if first == 0 else out
-                for i in range(first_row, last_row):
+                for i in range(block.first_row, block.last_row):
                     for j in range(stop - start):
                         sums[j] = f64_of_bits(source[tile, i, start + j])
                     add_products(a[tile, i], b_values[tile], sums, first, last, start, stop)
                     for j in range(stop - start):
                         out[tile, i, start + j] = bits_of_f64(sums[j])
-        for i in range(first_row, last_row):
-            for j in range(first_column, last_column):
+        for i in range(block.first_row, block.last_row):
+            for j in range(block.first_column, block.last_column):
                 if is_nan(out[tile, i, j]):
                     code = c[tile, i, j]
                     for k in range(depth):
