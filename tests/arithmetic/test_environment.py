@@ -210,7 +210,9 @@ def test_after_an_exception(bits, caller):
     assert control_word() == before
     empty = np.empty((1, 4, 8), np.uint32)
     with pytest.raises(MemoryError):
-        chain_block.run(empty, empty, empty, 0, 0, empty, 0, 1, 0, 4, 0, 1 << 50)  # no room for so many columns
+        chain_block.run(
+            empty, empty, empty, 0, 0, empty, np.array([0, 1, 0, 4, 0, 1 << 50])
+        )  # no room for so many columns
     assert control_word() == before
 
 

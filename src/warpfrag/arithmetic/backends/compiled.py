@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from warpfrag.arithmetic.kernels import fused
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.kernels.control_word import CONTROL_WORDS
 from warpfrag.arithmetic.kernels.fma64 import fma_block
-from warpfrag.arithmetic.kernels.grouped import grouped_block
+from warpfrag.arithmetic.kernels.grouped import SCALE_BITS, SCALE_FRACTION, grouped_block
 from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.popcount import popcount_block
 from warpfrag.arithmetic.kernels.prepare import BLOCK, PreparedA, PreparedB, Source
@@ -66,7 +66,7 @@ class BlockJob:
 
     def run(self, block: Block) -> None:
         """Some outputs."""
-        self.loops(*block)
+        self.loops(np.array(block, np.int64))
 
 
 class BlockKernel:
@@ -100,9 +100,15 @@ class BlockKernel:
     def run_whole(self, operands: Operands) -> Codes:
         """All of it."""
         arguments, out, codes = self.load(operands)
-        tiles, height, width = out.shape
-        self.entry.run(*arguments, 0, tiles, 0, height, 0, width)
+        self.entry.run(*arguments, whole_of(out.shape))
         return codes
+
+
+@lru_cache(64)
+def whole_of(shape: tuple[int, int, int]) -> NDArray[np.int64]:
+    """The bounds of a block with every output."""
+    tiles, height, width = shape
+    return np.array(Block(0, tiles, 0, height, 0, width), np.int64)
 
 
 def _plain(array: Codes, kind: type[np.generic]) -> Codes:
@@ -200,38 +206,27 @@ class GroupedKernel(BlockKernel):
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
         scales = [unpack(rule.scale_format, code) for code in range(256)]
-        self.scale_units = np.array([scale.significand << (3 - scale.fraction) for scale in scales], np.int32)
-        self.scale_exponents = np.array(
-            [at.NAN_SCALE if scale.is_nan else scale.exponent for scale in scales], np.int32
-        )
+        exponents = [at.NAN_SCALE if scale.is_nan else scale.exponent for scale in scales]
+        significands = [scale.significand << (SCALE_FRACTION - scale.fraction) for scale in scales]
+        self.scales = np.array(exponents, np.int32) << SCALE_BITS | np.array(significands, np.int32)
         how = rule.sum
         numbers = (rule.k, rule.group, rule.scales, how.fraction_bits, how.zero_exponent)
         self.numbers = np.array(numbers, np.int64)
 
     def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
-        """Elements doubled, scales as integers and exponents."""
+        """Elements doubled, scales as integers."""
         a, b, c, _, scale_a, scale_b = operands
         out = np.empty(c.shape, np.uint32)
         arguments = (
             self.doubled.take(a),
             self.doubled.take(b),
             _plain(c, np.uint32),
-            self.scale_units.take(scale_a),  # type: ignore[arg-type]
-            self.scale_units.take(scale_b),  # type: ignore[arg-type]
-            self.scale_exponents.take(scale_a),  # type: ignore[arg-type]
-            self.scale_exponents.take(scale_b),  # type: ignore[arg-type]
+            self.scales.take(scale_a),  # type: ignore[arg-type]
+            self.scales.take(scale_b),  # type: ignore[arg-type]
             self.numbers,
             out,
         )
         return arguments, out, out
-
-
-class Order(NamedTuple):
-    """For a whole K: in which order A's elements are added, how B's rows are stored, where each row of B is."""
-
-    a: NDArray[np.int32]
-    b: NDArray[np.int32]
-    b_places: NDArray[np.int32]
 
 
 class FusedKernel:
@@ -274,7 +269,7 @@ class FusedKernel:
             _NONE if columns is None else _plain(columns, np.int32),
             _NONE if scale_a is None else _powers_of_two(scale_a),
             _NONE if scale_b is None else _powers_of_two(scale_b),
-            *self.order(b.shape[1]),
+            self.order(b.shape[1]),
             self.numbers,
             np.empty(c.shape, np.uint32),
         )
@@ -286,7 +281,7 @@ class FusedKernel:
     def run_whole(self, operands: Operands) -> Codes:
         """All of it."""
         arguments = self.load(operands)
-        self.entry.run(*arguments, 0, operands.c.shape[0])
+        self.entry.run(*arguments, whole_of(operands.c.shape))
         out: Codes = arguments[-1]
         return out
 
@@ -302,8 +297,8 @@ class FusedJob:
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
         """Rows of A and blocks of B."""
-        a, b, c, columns, scale_a, scale_b, *order, numbers, out = self.arguments
-        order_a, order_b, places = order
+        a, b, c, columns, scale_a, scale_b, orders, numbers, out = self.arguments
+        order_a, order_b, places = np.split(orders, [a.shape[2], a.shape[2] + b.shape[1]])
         rows = columns[tile].take(order_a, axis=1) if len(columns) else columns.reshape(0, 0)
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         source = Source(a[tile], b[tile], order_a, order_b, places, rows, *scales)
@@ -327,7 +322,7 @@ class FusedJob:
     def run(self, block: Block) -> None:
         """Whole tiles, or part of the one that is prepared."""
         if self.tile is None:
-            fused.fused_tiles.run(*self.arguments, block.first_tile, block.last_tile)
+            fused.fused_tiles.run(*self.arguments, np.array(block, np.int64))
             return
         blocks = (block.first_column // BLOCK, -(-block.last_column // BLOCK))
         fused.fused_block.run(*self.tile, fused.Part(block.first_row, block.last_row, *blocks))
@@ -371,14 +366,14 @@ def _encoding(row: Format) -> at.Encoding:
     return at.Encoding(row.fraction, row.bias, row.unused, row.bits - 1, special, infinity)
 
 
-def _order(rule: Fused, depth: int) -> Order:
-    """The order of adding for a K."""
+def _order(rule: Fused, depth: int) -> NDArray[np.int32]:
+    """For a whole K: in which order A's elements are added, how B's rows are stored, where each row of B is."""
     once = np.array([place for step in rule.steps for place in step], np.int32)
     starts = np.arange(depth // rule.k, dtype=np.int32)[:, None]
-    a_order = np.ascontiguousarray((once + starts * np.int32(rule.stored)).reshape(-1))
+    a_order = (once + starts * np.int32(rule.stored)).reshape(-1)
     # Stored element p of a sparse A meets row 2 p or 2 p + 1, or those of its neighbour in the chunk.
     b_order = (2 * a_order[:, None] + np.arange(2, dtype=np.int32)).reshape(-1) if rule.is_sparse else a_order
-    return Order(a_order, b_order, np.argsort(b_order).astype(np.int32))
+    return np.concatenate([a_order, b_order, np.argsort(b_order)]).astype(np.int32)
 
 
 @lru_cache(32)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import IS_F16
+from warpfrag.arithmetic.kernels.constants import IS_F16, unflatten_block
 from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, give_environment_back, take_environment
 from warpfrag.arithmetic.kernels.jit import Array, Int, entry
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
@@ -23,28 +23,24 @@ def chain_block(
     c_format: Int,
     d_format: Int,
     out: Array,
-    first_tile: Int,
-    last_tile: Int,
-    first_row: Int,
-    last_row: Int,
-    first_column: Int,
-    last_column: Int,
+    bounds: Array,
 ) -> None:
     """Some outputs of some tiles; four products per instruction."""
-    depth, width = b.shape[1], last_column - first_column
+    block = unflatten_block(bounds)
+    depth, width = b.shape[1], block.last_column - block.first_column
     b_values = np.empty((depth, width), np.float32)
     a_values = np.empty(depth, np.float32)
     line = np.empty(width, np.float32)
     caller = take_environment(TO_NEAREST)
-    for tile in range(first_tile, last_tile):
+    for tile in range(block.first_tile, block.last_tile):
         for k in range(depth):
             for j in range(width):
-                b_values[k, j] = read_accumulator(b[tile, k, first_column + j], IS_F16)
-        for i in range(first_row, last_row):
+                b_values[k, j] = read_accumulator(b[tile, k, block.first_column + j], IS_F16)
+        for i in range(block.first_row, block.last_row):
             for k in range(depth):
                 a_values[k] = read_accumulator(a[tile, i, k], IS_F16)
             for j in range(width):
-                line[j] = read_accumulator(c[tile, i, first_column + j], c_format)
+                line[j] = read_accumulator(c[tile, i, block.first_column + j], c_format)
             for k in range(0, depth, LENGTH):
                 a0, a1, a2, a3 = a_values[k], a_values[k + 1], a_values[k + 2], a_values[k + 3]
                 row0, row1, row2, row3 = b_values[k], b_values[k + 1], b_values[k + 2], b_values[k + 3]
@@ -61,5 +57,5 @@ def chain_block(
                         total = total + a3 * row3[j]
                         line[j] = line[j] + total
             for j in range(width):
-                out[tile, i, first_column + j] = write_accumulator(line[j], d_format)
+                out[tile, i, block.first_column + j] = write_accumulator(line[j], d_format)
     give_environment_back(caller)

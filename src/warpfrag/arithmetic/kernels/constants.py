@@ -1,7 +1,7 @@
-"""The numbers of a fused rule, by name, as the kernels read them.
+"""The numbers of a rule and the bounds of a block, by name, as the kernels read them.
 
-They come as one flat array, because numba looks at every argument of a call: one array is quick to pass, and a new
-architecture is other numbers, not other code.
+They come as flat arrays, because numba looks at every argument of a call, and into every tuple: an array is quick to
+pass. And a new architecture is other numbers, not other code.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from warpfrag.arithmetic.kernels.jit import Array, Int, inlined
+from warpfrag.arithmetic.protocol import Block
 
 # Values of round_to.
 TO_F32_RZ: Final = 0
@@ -65,3 +66,9 @@ def unflatten(n: Array) -> Constants:
     a = Encoding(n[0], n[1], n[2], n[3], n[4], n[5])
     b = Encoding(n[6], n[7], n[8], n[9], n[10], n[11])
     return Constants(a, b, n[12], n[13], n[14], n[15], n[16], n[17], n[18], n[19], n[20])
+
+
+@inlined
+def unflatten_block(bounds: Array) -> Block:
+    """A block by name."""
+    return Block(bounds[0], bounds[1], bounds[2], bounds[3], bounds[4], bounds[5])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import IS_F16, TO_F16_RN, Constants, unflatten
+from warpfrag.arithmetic.kernels.constants import IS_F16, TO_F16_RN, Constants, unflatten, unflatten_block
 from warpfrag.arithmetic.kernels.control_word import (
     TO_NEAREST,
     TOWARDS_ZERO,
@@ -384,20 +384,19 @@ def fused_tiles(
     columns: Array,
     scale_a: Array,
     scale_b: Array,
-    order: Array,
-    b_order: Array,
-    b_places: Array,
+    orders: Array,
     numbers: Array,
     out: Array,
-    first_tile: Int,
-    last_tile: Int,
+    bounds: Array,
 ) -> None:
     """Whole tiles one after the other, for tiles too small to share among threads.
 
-    Its arguments are plain arrays, and no types of ours, because numba looks into a tuple at every call: one tile
-    would take a third longer.
+    `orders` are `order`, `b_order` and `b_places` of a Source, one after the other. The arguments are plain arrays, and
+    no types of ours, because numba looks into a tuple at every call: one tile would take a third longer.
     """
-    constants = unflatten(numbers)
+    constants, block = unflatten(numbers), unflatten_block(bounds)
+    stored, depth = a.shape[2], b.shape[1]
+    order, b_order, b_places = orders[:stored], orders[stored : stored + depth], orders[stored + depth :]
     height, width = out.shape[1:]
     whole_strips = (height + STRIP - 1) // STRIP * STRIP
     blocks = (width + BLOCK - 1) // BLOCK
@@ -421,7 +420,7 @@ def fused_tiles(
     )
     zero = np.int64(0)  # a bare 0 would be a type of its own
     caller = take_environment(TO_NEAREST)
-    for tile in range(first_tile, last_tile):
+    for tile in range(block.first_tile, block.last_tile):
         if columns.shape[0] > 0:
             find_rows_met(columns[tile], order, rows)
         source = Source(

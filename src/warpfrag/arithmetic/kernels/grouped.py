@@ -6,23 +6,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import ANY_NAN_SCALE
+from warpfrag.arithmetic.kernels.constants import ANY_NAN_SCALE, unflatten_block
 from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, give_environment_back, take_environment
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.rounding import NAN_F32, truncate_f32
 from warpfrag.arithmetic.kernels.scalar import exponent_of, power_of_two, shifted
 
-SCALE_FRACTION = 3  # scales come as integers with three fraction bits and an exponent
+SCALE_FRACTION = 3  # scales come as significands with three fraction bits, and an exponent above
+SCALE_BITS = 8
+SIGNIFICAND = np.int64((1 << SCALE_BITS) - 1)
 PRODUCT_FRACTION = 2  # elements come doubled, so that they are integers
 
 
 class Side(NamedTuple):
-    """A's row or B's column of one output: doubled elements, and the significands and exponents of its scales."""
+    """A's row or B's column of one output: doubled elements, and scales, exponent << SCALE_BITS | significand."""
 
     elements: Array
     scales: Array
-    exponents: Array
 
 
 class GroupedNumbers(NamedTuple):
@@ -52,9 +53,10 @@ def grouped_output(a: Side, b: Side, accumulator: Float, first: Int, rule: Group
     nan = np.isnan(accumulator)
     for start in range(first, first + rule.depth, rule.group):
         scale = start // block
-        exponent = np.int64(a.exponents[scale]) + np.int64(b.exponents[scale])
+        scale_a, scale_b = np.int64(a.scales[scale]), np.int64(b.scales[scale])
+        exponent = (scale_a >> SCALE_BITS) + (scale_b >> SCALE_BITS)
         nan = nan or exponent >= ANY_NAN_SCALE
-        present = a.scales[scale] != 0 and b.scales[scale] != 0
+        present = (scale_a & SIGNIFICAND) != 0 and (scale_b & SIGNIFICAND) != 0
         if present and has_product(a.elements, b.elements, start, rule.group):
             common = max(common, exponent)
     result = accumulator
@@ -66,11 +68,12 @@ def grouped_output(a: Side, b: Side, accumulator: Float, first: Int, rule: Group
         total = np.int64(accumulator * power_of_two(rule.fraction_bits - common))
         for start in range(first, first + rule.depth, rule.group):
             scale = start // block
+            scale_a, scale_b = np.int64(a.scales[scale]), np.int64(b.scales[scale])
             exact = np.int64(0)
             for k in range(start, start + rule.group):
                 exact += np.int64(a.elements[k]) * np.int64(b.elements[k])
-            exact *= np.int64(a.scales[scale]) * np.int64(b.scales[scale])
-            exponent = np.int64(a.exponents[scale]) + np.int64(b.exponents[scale])
+            exact *= (scale_a & SIGNIFICAND) * (scale_b & SIGNIFICAND)
+            exponent = (scale_a >> SCALE_BITS) + (scale_b >> SCALE_BITS)
             total += shifted(exact, exponent - common + rule.fraction_bits - PRODUCT_FRACTION - 2 * SCALE_FRACTION)
         result = truncate_f32(np.float64(total) * power_of_two(common - rule.fraction_bits), 23)
     return result
@@ -83,25 +86,19 @@ def grouped_block(
     c: Array,
     scale_a: Array,
     scale_b: Array,
-    exponent_a: Array,
-    exponent_b: Array,
     numbers: Array,
     out: Array,
-    first_tile: Int,
-    last_tile: Int,
-    first_row: Int,
-    last_row: Int,
-    first_column: Int,
-    last_column: Int,
+    bounds: Array,
 ) -> None:
-    """Some outputs of some tiles; elements doubled, scales as integers and exponents, C and D as f32 codes."""
+    """Some outputs of some tiles; elements doubled, scales as integers, C and D as f32 codes."""
+    block = unflatten_block(bounds)
     rule = GroupedNumbers(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4])
     caller = take_environment(TO_NEAREST)
-    for tile in range(first_tile, last_tile):
-        for i in range(first_row, last_row):
-            row = Side(a[tile, i], scale_a[tile, i], exponent_a[tile, i])
-            for j in range(first_column, last_column):
-                column = Side(b[tile, :, j], scale_b[tile, :, j], exponent_b[tile, :, j])
+    for tile in range(block.first_tile, block.last_tile):
+        for i in range(block.first_row, block.last_row):
+            row = Side(a[tile, i], scale_a[tile, i])
+            for j in range(block.first_column, block.last_column):
+                column = Side(b[tile, :, j], scale_b[tile, :, j])
                 accumulator = np.float64(f32_of_bits(np.int32(c[tile, i, j])))
                 for first in range(0, a.shape[2], rule.depth):
                     accumulator = grouped_output(row, column, accumulator, first, rule)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from warpfrag.arithmetic.kernels.constants import unflatten_block
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.arithmetic.kernels.prepare import BLOCK
 
@@ -43,26 +44,22 @@ def integer_block(
     stored: Int,
     depth: Int,
     clamp: Flag,
-    first_tile: Int,
-    last_tile: Int,
-    first_row: Int,
-    last_row: Int,
-    first_column: Int,
-    last_column: Int,
+    bounds: Array,
 ) -> None:
     """Some outputs of some tiles onto `sums`, which holds C.
 
     rows[t, i, p] is the row of B that stored element p of A meets; where A is dense, there is one row for all. `stored`
     and `depth` are the elements of A's row and the rows of B in one instruction.
     """
+    block = unflatten_block(bounds)
     instructions = a.shape[2] // stored
     at_once = max(1, K_AT_ONCE // depth)
     lines = np.empty(at_once * depth * BLOCK, np.int16)
     line = np.zeros(BLOCK, np.int32)
-    for tile in range(first_tile, last_tile):
+    for tile in range(block.first_tile, block.last_tile):
         rows_of_tile = rows[tile if rows.shape[0] > 1 else 0]
-        for start in range(first_column, last_column, BLOCK):
-            width = min(BLOCK, last_column - start)
+        for start in range(block.first_column, block.last_column, BLOCK):
+            width = min(BLOCK, block.last_column - start)
             for first in range(0, instructions, at_once):
                 last = min(instructions, first + at_once)
                 base = first * depth
@@ -70,7 +67,7 @@ def integer_block(
                     packed = lines[(k - base) * BLOCK : (k - base) * BLOCK + width]
                     for j in range(width):
                         packed[j] = b[tile, k, start + j]
-                for i in range(first_row, last_row):
+                for i in range(block.first_row, block.last_row):
                     out = sums[tile, i, start : start + width]
                     met = rows_of_tile[i if rows_of_tile.shape[0] > 1 else 0]
                     if not clamp:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry
+from warpfrag.arithmetic.kernels.constants import unflatten_block
+from warpfrag.arithmetic.kernels.jit import Array, Flag, entry
 from warpfrag.arithmetic.kernels.llvm import count_ones
 
 
@@ -14,21 +15,17 @@ def popcount_block(
     b: Array,
     sums: Array,
     is_xor: Flag,
-    first_tile: Int,
-    last_tile: Int,
-    first_row: Int,
-    last_row: Int,
-    first_column: Int,
-    last_column: Int,
+    bounds: Array,
 ) -> None:
     """sums[t, i, j] += ones of (a[t, i, w] op b[t, w, j]) over the words w, which are even in number."""
-    for tile in range(first_tile, last_tile):
-        for i in range(first_row, last_row):
-            line = sums[tile, i, first_column:last_column]
+    block = unflatten_block(bounds)
+    for tile in range(block.first_tile, block.last_tile):
+        for i in range(block.first_row, block.last_row):
+            line = sums[tile, i, block.first_column : block.last_column]
             for word in range(0, a.shape[2], 2):
                 a0, a1 = a[tile, i, word], a[tile, i, word + 1]
-                row0 = b[tile, word, first_column:last_column]
-                row1 = b[tile, word + 1, first_column:last_column]
+                row0 = b[tile, word, block.first_column : block.last_column]
+                row1 = b[tile, word + 1, block.first_column : block.last_column]
                 if is_xor:
                     for j in range(line.size):
                         ones = count_ones(a0 ^ row0[j]) + count_ones(a1 ^ row1[j])
