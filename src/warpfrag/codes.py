@@ -15,6 +15,7 @@ import numpy as np
 
 from warpfrag.arrays import as_array
 from warpfrag.coordinates import check_flag
+from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import check_rounding
 
@@ -97,6 +98,7 @@ def _codes_of_bits(number_format: Format, numbers: NDArray[Any], what: str) -> N
     return codes
 
 
+@exact_floats
 def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
     if numbers.dtype.kind in "iu" and numbers.dtype.itemsize > 4 and number_format.is_float:
         _refuse_first(

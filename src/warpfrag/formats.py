@@ -227,19 +227,19 @@ class Format:
     def _encode_special(self, value: float) -> int:
         if math.isnan(value):
             if self.nan_code is None:
-                msg = f"{self.name} has no NaN, got {value!r}"
+                msg = f"{self.name} has no NaN, got {shown(value)}"
                 raise InvalidOperand(msg)
             return self.nan_code
         if not self.infinity:
-            msg = f"{self.name} has no infinity, got {value!r}; its values are {self.min}..{self.max}"
+            msg = f"{self.name} has no infinity, got {shown(value)}; its values are {self.min}..{self.max}"
             raise InvalidOperand(msg)
         code = (((1 << self.exponent) - 1) << self.fraction) << self.unused
         return code | (self.sign_bit if value < 0 else 0)
 
     def _refusal(self, value: float | Fraction) -> str:
         if self.min <= value <= self.max:
-            return f'{value!r} is not exact in {self.name}; rounding="rne" takes the nearest value'
-        return f"{value!r} is out of the range of {self.name}, {self.min}..{self.max}"
+            return f'{shown(value)} is not exact in {self.name}; rounding="rne" takes the nearest value'
+        return f"{shown(value)} is out of the range of {self.name}, {self.min}..{self.max}"
 
 
 def _read() -> dict[str, Format]:

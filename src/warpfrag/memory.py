@@ -23,7 +23,9 @@ after the other have more: the bytes inside a tile row and the tiles along it, t
     656
 
 **Banks.** Shared memory has 32 banks of 4 bytes. A request is served in passes, *wavefronts*: in each, a bank gives one
-word, which any number of lanes may read. Wider accesses go by parts of the warp: 8 bytes by halves, 16 by quarters.
+word, which any number of lanes may read. So a request takes as many passes as the busiest bank has words to give,
+whatever the width of the access; each matrix of ldmatrix is a request of its own. (On an H200 a load takes 26 cycles
+and two for each pass: docs/evidence.)
 
     >>> wavefronts([128 * lane for lane in range(32)], width=4), wavefronts([4 * lane for lane in range(32)], width=4)
     (32, 1)
@@ -53,7 +55,6 @@ MOST_BYTES = 1 << 40  # more than any memory, and small enough to count in
 MOST_ROWS = 1 << 16
 BANKS = 32
 BANK_BYTES = 4
-PASS_BYTES = BANKS * BANK_BYTES
 LANES = 32
 ELEMENT_BITS = (1, 4, 8, 16, 32, 64)
 Index = TypeVar("Index", int, "NDArray[np.int64]")
@@ -246,18 +247,22 @@ def wavefronts(addresses: Sequence[int | None], width: int) -> int:
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
         msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {shown(width)}"
         raise InvalidOperand(msg)
-    addresses = _checked_addresses(addresses)
-    together = min(len(addresses), PASS_BYTES // max(width, BANK_BYTES))
-    return sum(
-        _passes([address for address in addresses[first : first + together] if address is not None], width)
-        for first in range(0, len(addresses), together)
-    )
+    counts = [0] * BANKS
+    for word in _words(_checked_addresses(addresses), width):
+        counts[word % BANKS] += 1
+    return max(counts)
 
 
 def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
     """How many passes are there only because lanes want different words of one bank."""
-    given = _checked_addresses(addresses)
-    return wavefronts(given, width) - wavefronts([None if one is None else 0 for one in given], width)
+    passes = wavefronts(addresses, width)
+    return passes - -(-len(_words(_checked_addresses(addresses), width)) // BANKS)
+
+
+def _words(addresses: list[int | None], width: int) -> set[int]:
+    """The words of memory that lanes reach."""
+    given = [address for address in addresses if address is not None]
+    return {word for address in given for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))}
 
 
 def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
@@ -273,14 +278,3 @@ def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
         one if one is None else check_index(f"the address of lane {lane}", one, MOST_BYTES)
         for lane, one in enumerate(given)
     ]
-
-
-def _passes(addresses: list[int], width: int) -> int:
-    """The most words that any bank must give."""
-    words = {
-        word for address in addresses for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))
-    }
-    counts = [0] * BANKS
-    for word in words:
-        counts[word % BANKS] += 1
-    return max(counts)

@@ -25,7 +25,9 @@ from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.kernels import control_word as control
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.schedule import run_cut
+from warpfrag.codes import to_codes
 from warpfrag.environment import exact_floats
+from warpfrag.motion.conversions import convert_codes
 
 MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine())
 pytestmark = pytest.mark.skipif(MACHINE is None, reason="neither x86-64 nor 64-bit ARM")
@@ -171,6 +173,31 @@ def test_the_public_functions_too(caller):
         caller(0)
         assert after == before
         assert all(map(np.array_equal, found, usual))
+
+
+@pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_values_become_the_same_codes(bits, caller):
+    """Packing by value rounds and takes subnormal numbers; so do conversions between formats."""
+    values = np.concatenate([np.linspace(-3, 3, 200), [1e-40, 1e-45, -1e-39, 6e-8, 3e-8, 65519.99, 448.5, 2.5, 3.5]])
+    numbers = values.astype(np.float32)
+
+    def ask():
+        rounded = [
+            to_codes(wf.FORMATS[name], given, rounding="rne")
+            for name in ("f16", "bf16", "tf32", "f32", "e5m2")
+            for given in (values, numbers)
+        ]
+        converted = [convert_codes("f32", name, numbers.view(np.uint32)) for name in ("f16", "bf16", "e4m3", "s8")]
+        return [*rounded, *converted]
+
+    usual = ask()
+    caller(bits)
+    before = control_word()
+    found = ask()
+    after = control_word()
+    caller(0)
+    assert after == before
+    assert all(map(np.array_equal, found, usual))
 
 
 def test_the_canary_hears_every_environment(caller):

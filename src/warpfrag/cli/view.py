@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.cli.command import CHOICES
 from warpfrag.cli.output import shape_text
 from warpfrag.coordinates import check_index
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
@@ -225,5 +225,5 @@ def view(instruction: Instruction, operand: str) -> View:
     if name == ADDRESSES and instruction.addresses is not None:
         return View(instruction, name, instruction.addresses)
     known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
-    msg = f"{instruction} has no operand {operand!r}: it has {', '.join(known)}"
+    msg = f"{instruction} has no operand {shown(operand)}: it has {', '.join(known)}"
     raise InvalidOperand(msg)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from warpfrag.coordinates import Place
@@ -32,7 +32,7 @@ class Cut(NamedTuple):
         if found is None:
             return 0, extent - 1
         if len(found) != 2 or not 0 <= found[0] <= found[1] < extent:
-            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {found!r}"
+            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {shown(found)}"
             raise InvalidOperand(msg)
         return found
 

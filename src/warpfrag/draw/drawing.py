@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.draw.composition import page
 from warpfrag.draw.terminal import grid_text, note_text
-from warpfrag.errors import InvalidOperand, WarpfragError
+from warpfrag.errors import InvalidOperand, WarpfragError, shown
 from warpfrag.files import write_atomically
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Drawing:
         place = Path(path)
         suffix = place.suffix.lower()
         if suffix not in {".svg", ".png", ".txt"}:
-            msg = f"cannot save a figure as {place.name!r}: expected a name that ends in .svg, .png or .txt"
+            msg = f"cannot save a figure as {shown(place.name)}: expected a name that ends in .svg, .png or .txt"
             raise InvalidOperand(msg)
         write_atomically(place, self.png() if suffix == ".png" else self.svg if suffix == ".svg" else self.text)
         return place

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from warpfrag.environment import exact_floats
 from warpfrag.errors import NotModelled
 from warpfrag.formats import FORMATS
 from warpfrag.tables import read_table
@@ -49,6 +50,7 @@ def conversion(source: str, target: str) -> Conversion | None:
     return found
 
 
+@exact_floats
 def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]:
     """The codes of a format that codes of another become."""
     import numpy as np

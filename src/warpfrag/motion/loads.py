@@ -18,7 +18,7 @@ from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import Memory, swizzled, wavefronts
+from warpfrag.memory import Memory, bank_conflicts, swizzled, wavefronts
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
@@ -53,17 +53,21 @@ class Access(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """How many passes shared memory takes; a matrix of ldmatrix is one request."""
-        if self.width < LINE or "matrix" not in self.instruction:
-            return wavefronts(self.addresses, self.width)
-        given = [address for address in self.addresses if address is not None]
-        return sum(wavefronts(given[first : first + LINES], LINE) for first in range(0, len(given), LINES))
+        """How many passes shared memory takes."""
+        return sum(wavefronts(request, self.width) for request in self._requests)
 
     @property
     def conflicts(self) -> int:
         """How many of them are there because lanes want different words of one bank."""
-        flat = self._replace(addresses=tuple(None if one is None else 0 for one in self.addresses))
-        return self.passes - flat.passes
+        return sum(bank_conflicts(request, self.width) for request in self._requests)
+
+    @property
+    def _requests(self) -> list[tuple[int | None, ...]]:
+        """What shared memory is asked for at once: by the whole warp, or for one matrix of ldmatrix and stmatrix."""
+        if "matrix" not in self.instruction:
+            return [self.addresses]
+        given = tuple(address for address in self.addresses if address is not None)
+        return [given[first : first + LINES] for first in range(0, len(given), LINES)]
 
 
 @dataclass(frozen=True)
