@@ -31,7 +31,7 @@ def registers() -> None:
     B = np.zeros((16, 8), np.float16)
     a, b = mma.a.pack(A), mma.b.pack(B)
     d = wf.execute(mma, a, b, arch="sm_90")
-    print(int(d[0, 0]), mma.d.unpack(d).shape, mma(A, B, arch="sm_90").shape, mma.d.tiled(col=2).pack(A).shape)
+    print(d.shape, mma.d.unpack(d).shape, mma(A, B, arch="sm_90").shape, mma.d.tiled(col=2).pack(A).shape)
     print(wf.gemm(A, B, instruction=mma, arch="sm_90").shape)
     known: wf.Evidence = mma.evidence("sm_90")
     print(known.level, known.detail, known.cases, known.machine, known.native)
@@ -39,12 +39,14 @@ def registers() -> None:
 
 def chosen_words() -> None:
     sp = wf.get("mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32")
-    stored, codes = sp.compress(np.zeros((16, 32), np.float16))
+    full = np.zeros((16, 32), np.float16)
+    stored, codes = sp.compress(full)
     words = sp.metadata.pack(codes, selector=1)
     print(sp.expand(stored, codes).shape, sp.a.span(lane=5, reg=2).first, sp.a.where(row=0, col=0, codes=codes)[0].lane)
     print(sp.metadata.where(row=1, chunk=2).bit, sp.metadata.at(lane=0, bit=0).row, sp.metadata.unpack(words).shape)
     mx = wf.get("mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
-    scales = mx.scale_a.pack(np.ones((16, 2)), byte_id=2, thread_id=1)
+    ones = np.ones((16, 2))
+    scales = mx.scale_a.pack(ones, byte_id=2, thread_id=1)
     print(mx.scale_a.unpack(scales, byte_id=2, thread_id=1).shape, mx.scale_b.where(scale=0, col=1).byte)
 
 
@@ -55,8 +57,22 @@ def memory() -> None:
     words = wf.execute(ld, lanes, shared=shared)
     after = wf.execute("stmatrix.sync.aligned.m8n8.x4.shared.b16", lanes, words, shared=shared)
     tile = wf.Memory(order="col", pitch=128, swizzle=128)
-    print(int(words[0, 0]), int(after[0]), tile.address(row=1, col=2, bits=16), ld.addresses.at(lane=9).matrix)
+    print(words.shape, after.shape, tile.address(row=1, col=2, bits=16), ld.addresses.at(lane=9).matrix)
     print(tile.addresses((8, 8), 16).shape, tile.elements(0, (8, 8), 16)[0].row, tile.size((8, 8), 16))
+
+
+def motion() -> None:
+    mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    plan = wf.relayout(mma.d.tiled(col=2), mma.a)
+    registers = np.zeros((32, 8), np.uint32)
+    print(plan.is_free, plan.counts["shfl"], plan.steps, plan(registers).shape, plan.emit("ptx").splitlines()[0])
+    order = wf.relayout(mma.d.tiled(col=2), mma.a, permute="col").permutation
+    print(order[0] if order else None)
+    memory = wf.Memory(order="row", pitch=128, swizzle=128)
+    way = wf.loads(mma.a, memory)[0]
+    shared = np.zeros(4096, np.uint8)
+    print(way.name, way.conflicts, way.accesses[0].addresses[5], way.expression(way.accesses[0]), way.load(shared).shape)
+    print(wf.stores(mma.d, memory)[0].store(registers[:, :4], shared).shape)
 
 
 def the_rest() -> None:
@@ -78,4 +94,5 @@ if __name__ == "__main__":
     registers()
     chosen_words()
     memory()
+    motion()
     the_rest()
