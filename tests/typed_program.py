@@ -71,7 +71,7 @@ def motion() -> None:
     memory = wf.Memory(order="row", pitch=128, swizzle=128)
     way = wf.loads(mma.a, memory)[0]
     shared = np.zeros(4096, np.uint8)
-    print(way.name, way.conflicts, way.accesses[0].addresses[5], way.expression(way.accesses[0]), way.load(shared).shape)
+    print(way.name, way.passes, way.accesses[0].addresses[5], way.expression(way.accesses[0]), way.load(shared).shape)
     print(wf.stores(mma.d, memory)[0].store(registers[:, :4], shared).shape)
 
 

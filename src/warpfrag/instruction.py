@@ -140,11 +140,11 @@ class Instruction:
 
     @property
     def pattern(self) -> Pattern | None:
-        """How A is thinned: 1:2, 2:4 or 4:8; None when dense."""
+        """How A is pruned: 1:2, 2:4 or 4:8; None when dense."""
         return pattern_of(self.form)
 
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
-        """Stored elements and metadata codes of a thinned A; InvalidSparsity names the first row that is not thin."""
+        """Stored elements and metadata codes of a pruned A; InvalidSparsity names the first row that is not."""
         from warpfrag import codes, sparsity
 
         rule = self._sparse_pattern()

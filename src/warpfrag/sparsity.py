@@ -49,7 +49,7 @@ def _best_codes(pattern_name: str) -> NDArray[np.int16]:
 
 
 def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a thinned matrix of codes.
+    """Stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a pruned matrix of codes.
 
     Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
     """

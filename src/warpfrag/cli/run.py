@@ -53,7 +53,7 @@ ROUNDINGS = {
 @instruction_argument
 @file_option(
     "--a",
-    saying="A: a matrix (sparse: full and thinned) as text or .npy, or registers as .npy, uint32 (32, words).",
+    saying="A: a matrix (sparse: full and pruned) as text or .npy, or registers as .npy, uint32 (32, words).",
 )
 @file_option("--b", saying="B, likewise.")
 @file_option("--c", saying="C, likewise; zero if only other files are given.")

@@ -163,13 +163,13 @@ def check_tiles(say: Callable[[str], object] = print) -> tuple[list[str], int]:
     gpu = open_gpu()
     instructions = [found for found in find(target=gpu.target) if found.form.is_product]
     units = [instructions[first : first + UNIT] for first in range(0, len(instructions), UNIT)]
-    tongues = ["ptx", *(["cuda"] if shutil.which("nvcc") else [])]
+    languages = ["ptx", *(["cuda"] if shutil.which("nvcc") else [])]
     lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
     failures = 0
-    for tongue in tongues:
+    for language in languages:
         counts = {"tile": 0, "raw": 0}
-        texts = [emit(unit, lang=tongue, target=gpu.target, kernels=True) for unit in units]
-        if tongue == "ptx":
+        texts = [emit(unit, lang=language, target=gpu.target, kernels=True) for unit in units]
+        if language == "ptx":
             modules = [gpu.load(text) for text in texts]
         else:
             with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
@@ -182,14 +182,14 @@ def check_tiles(say: Callable[[str], object] = print) -> tuple[list[str], int]:
                     counts["tile"] += 1
                     if not run_tile(gpu, module, instruction, tile, random):
                         failures += 1
-                        lines.append(f"* DIFFERS: {tongue} {tile.entry} {tile.strides}")
+                        lines.append(f"* DIFFERS: {language} {tile.entry} {tile.strides}")
                 for choice in choices(instruction):
                     counts["raw"] += 1
                     if not run_raw(gpu, module, instruction, choice):
                         failures += 1
-                        lines.append(f"* DIFFERS: {tongue} {instruction.name} raw {choice}")
+                        lines.append(f"* DIFFERS: {language} {instruction.name} raw {choice}")
         lines.append(
-            f"* {tongue}: {counts['tile']} tile kernels and {counts['raw']} raw kernels of {len(instructions)} "
+            f"* {language}: {counts['tile']} tile kernels and {counts['raw']} raw kernels of {len(instructions)} "
             "instructions ran; each tile kernel on one tile, each raw kernel on eight cases"
         )
         say(lines[-1])

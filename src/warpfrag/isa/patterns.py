@@ -55,6 +55,6 @@ def pattern(name: str) -> Pattern:
 
 
 def pattern_of(form: Form) -> Pattern | None:
-    """How a form thins its A; None when dense."""
+    """How a form prunes its A; None when dense."""
     name = families_of(form)[0].sparsity
     return pattern(name) if name else None
