@@ -49,6 +49,7 @@ def fresh(monkeypatch):
     """A process that has spent nothing and judged nothing."""
     monkeypatch.setattr(backends, "_spent", {})
     monkeypatch.setattr(backends, "_verdicts", {})
+    monkeypatch.setattr(backends, "_look_again", {})
     backends.compiled_backend.cache_clear()
     backends._say_compiling.cache_clear()
     yield monkeypatch
@@ -69,17 +70,21 @@ def product(tiles, height=16, width=8):
 
 
 def test_kernels_compiled_before_are_loaded_once_that_pays(fresh):
-    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, cut: True))
+    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: True))
     choice = Choice(F16)
     names = [type(choice.kernel(product(20))).__name__ for _ in range(20)]
     assert names == ["PortableKernel"] * 8 + ["FusedKernel"] * 12  # 0.05 s at 0.2 ms a tile and 40 ns a product
 
 
 def test_kernels_are_compiled_only_for_much_work_and_that_is_said_once_on_a_terminal(fresh, capsys):
-    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, cut: False))
+    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: False))
     fresh.setattr(sys.stderr, "isatty", lambda: True)
     choice = Choice(F16)
-    assert choice.kernel(product(1000)) is choice.portable
+    looks = []
+    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: looks.append(split)))
+    for _ in range(1000):
+        assert choice.kernel(product(1)) is choice.portable
+    assert len(looks) < 10  # it is not looked for at every call
     assert capsys.readouterr().err == ""
     assert isinstance(choice.kernel(product(100_000)), FusedKernel)
     assert "warpfrag: compiling kernels" in capsys.readouterr().err
@@ -93,7 +98,7 @@ def test_kernels_are_compiled_only_for_much_work_and_that_is_said_once_on_a_term
 
 def test_who_does_not_sing_is_not_used(fresh):
     fresh.setattr(backends, "WORTH_LOADING", 0.0)
-    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, cut: True))
+    fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: True))
     right = FusedKernel.run_whole
     fresh.setattr(FusedKernel, "run_whole", lambda self, operands: right(self, operands) ^ np.uint32(1))
     choice = Choice(F16)
@@ -105,7 +110,7 @@ def test_who_does_not_sing_is_not_used(fresh):
 
 def test_the_canary_is_about_the_last_bit():
     """A sum rounded to nearest instead of truncated differs from what the reference gives."""
-    operands = canary.song(F16)
+    operands = canary.operands_of(F16)
     a, b = (array.view(np.float16)[0].astype(np.float64) for array in operands[:2])
     nearest = (a @ b + operands.c.view(np.float32)[0]).astype(np.float32).view(np.uint32)
     assert (nearest != reference.matmul(F16, operands)[0]).any()

@@ -24,7 +24,7 @@ from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.kernels import control_word as control
 from warpfrag.arithmetic.kernels.chain import chain_block
-from warpfrag.arithmetic.schedule import run_cut
+from warpfrag.arithmetic.schedule import run_split
 from warpfrag.codes import to_codes
 from warpfrag.environment import exact_floats
 from warpfrag.motion.conversions import convert_codes
@@ -93,20 +93,20 @@ def caller():
 @cache
 def expected(name):
     """What the reference computes in the usual environment."""
-    return TWINS["reference"](RULES[name], **canary.song(RULES[name])._asdict())
+    return TWINS["reference"](RULES[name], **canary.operands_of(RULES[name])._asdict())
 
 
 def runs(rule):
     """Every way to run a rule on the canary's operands."""
-    operands = canary.song(rule)
+    operands = canary.operands_of(rule)
     compiled, portable = Compiled().compile(rule), Portable().compile(rule)
     return {
         "reference": lambda: TWINS["reference"](rule, **operands._asdict()),
         "portable": lambda: portable.run_whole(operands),
         "compiled": lambda: compiled.run_whole(operands),
-        "compiled, cut": lambda: run_cut(compiled, operands, 1),
-        "compiled, cut, on threads": lambda: run_cut(compiled, operands, 3),
-        "portable, on threads": lambda: run_cut(portable, operands, 3),
+        "compiled, split": lambda: run_split(compiled, operands, 1),
+        "compiled, split, on threads": lambda: run_split(compiled, operands, 3),
+        "portable, on threads": lambda: run_split(portable, operands, 3),
     }
 
 
@@ -147,7 +147,7 @@ def test_the_same_in_a_thread_of_the_callers(bits):
 
 
 def test_the_public_functions_too(caller):
-    """One tile, a batch, a product that is cut, matrices."""
+    """One tile, a batch, a product that is split, matrices."""
     mma, f64 = wf.get("mma.m16n8k16.f32.f16.f16.f32"), wf.get("mma.m8n8k4.f64.f64.f64.f64")
     rng = np.random.default_rng(1)
     words = {
@@ -203,7 +203,7 @@ def test_values_become_the_same_codes(bits, caller):
 def test_the_canary_hears_every_environment(caller):
     """Its codes depend on each rounding and on subnormals: those of plain float64 code change with every one."""
     rule = RULES["f64 "]
-    operands = canary.song(rule)
+    operands = canary.operands_of(rule)
     a, b, c = (array.view(np.float64)[0] for array in operands[:3])
 
     def plain():
@@ -248,7 +248,7 @@ def test_after_an_exception(bits, caller):
 def test_after_an_interrupt(backend, threads, caller, monkeypatch):
     """Ctrl-C in the middle of a block, while other threads compute theirs."""
     rule = RULES["fused to f32"]
-    kernel, operands = backend.compile(rule), canary.song(rule)
+    kernel, operands = backend.compile(rule), canary.operands_of(rule)
     if backend.name == "portable":
         function = kernel.function
         monkeypatch.setattr(kernel, "function", lambda *args: (signal.raise_signal(signal.SIGINT), function(*args))[1])
@@ -267,7 +267,7 @@ def test_after_an_interrupt(backend, threads, caller, monkeypatch):
     before = control_word()
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_cut(kernel, operands, threads)
+            run_split(kernel, operands, threads)
     finally:
         signal.signal(signal.SIGINT, handler)
     assert control_word() == before
@@ -277,7 +277,7 @@ def test_after_an_interrupt(backend, threads, caller, monkeypatch):
 def test_an_interrupt_by_the_clock(caller):
     """An alarm that comes at no chosen place, until one came in the middle of a product."""
     rule = RULES["fused to f16"]
-    operands = canary.song(rule)
+    operands = canary.operands_of(rule)
     kernels = [Portable().compile(rule), Compiled().compile(rule)]
     caller(DOWN | FLUSH)
     before = control_word()

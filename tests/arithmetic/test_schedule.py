@@ -1,4 +1,4 @@
-"""Results do not depend on threads, blocks, tiles, neighbours, or how K is cut; wrong operands are refused."""
+"""Results do not depend on threads, blocks, tiles, neighbours, or how K is split; wrong operands are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpfrag.arithmetic.backends import compiled
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.protocol import Grain, Operands
-from warpfrag.arithmetic.schedule import blocks_of_tile, blocks_of_tiles, run, run_all, run_cut
+from warpfrag.arithmetic.schedule import blocks_of_tile, blocks_of_tiles, run, run_all, run_split
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
 
@@ -77,7 +77,7 @@ def part(drawn, *, rows=slice(None), columns=slice(None)):
 @pytest.mark.parametrize("backend", [Portable(), Compiled()], ids=["portable", "compiled"])
 @pytest.mark.parametrize(("asked", "arch"), FORMS)
 def test_threads_and_blocks_do_not_matter(asked, arch, backend):
-    """Whole, or cut: taller than it is wide in blocks, and wider than one block of columns."""
+    """Whole, or split: taller than it is wide in blocks, and wider than one block of columns."""
     rule = rule_of(asked, arch)
     kernel = backend.compile(rule)
     slow = backend.name == "portable" and rule.a == "f64"
@@ -85,9 +85,9 @@ def test_threads_and_blocks_do_not_matter(asked, arch, backend):
     operands = Operands(**draw(rule, rows, columns, instructions))
     whole = kernel.run_whole(operands)
     for threads in (1, 2, 7):
-        np.testing.assert_array_equal(run_cut(kernel, operands, threads), whole)
+        np.testing.assert_array_equal(run_split(kernel, operands, threads), whole)
     wide = part(operands._asdict(), rows=slice(0, 3))
-    np.testing.assert_array_equal(run_cut(kernel, Operands(**wide), 2), whole[:, :3])
+    np.testing.assert_array_equal(run_split(kernel, Operands(**wide), 2), whole[:, :3])
     np.testing.assert_array_equal(run(kernel, operands, None, rule.k), whole)
 
 
@@ -127,12 +127,12 @@ def test_a_long_k_is_a_chain_of_instructions(asked, arch):
         stored = slice(index * rule.stored, (index + 1) * rule.stored)
         depth = slice(index * rule.k, (index + 1) * rule.k)
         scales = slice(index * rule.scales, (index + 1) * rule.scales)
-        cut = {"a": drawn["a"][:, :, stored], "b": drawn["b"][:, depth], "c": c}
+        part_of = {"a": drawn["a"][:, :, stored], "b": drawn["b"][:, depth], "c": c}
         if rule.is_sparse:
-            cut["columns"] = drawn["columns"][:, :, stored] - index * rule.k
+            part_of["columns"] = drawn["columns"][:, :, stored] - index * rule.k
         if rule.scales:
-            cut["scale_a"], cut["scale_b"] = drawn["scale_a"][:, :, scales], drawn["scale_b"][:, scales]
-        c = matmul(rule, **cut)
+            part_of["scale_a"], part_of["scale_b"] = drawn["scale_a"][:, :, scales], drawn["scale_b"][:, scales]
+        c = matmul(rule, **part_of)
     np.testing.assert_array_equal(matmul(rule, **drawn), c)
 
 

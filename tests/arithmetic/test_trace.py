@@ -95,7 +95,7 @@ def test_a_step_with_an_infinity_or_nan_aligns_nothing(a, c, special, result):
 @pytest.mark.parametrize(
     ("small", "c", "nearest", "ulps"),
     [
-        (0x0E00, 0x3F800000, 0x3F800001, -1),  # 1 and 3/4 of an ulp is cut to 1
+        (0x0E00, 0x3F800000, 0x3F800001, -1),  # 1 and 3/4 of an ulp is truncated to 1
         (0x8E00, 0xBF800000, 0xBF800001, 1),
         (0x0800, 0x3F800000, 0x3F800000, 0),
         (0x8001, 0, 0xAC800000, 0),  # -2**-38 is exact

@@ -4,7 +4,7 @@
     Kernel.start(operands) -> Job         once per product
     Job.run(block)                        once per block of outputs, in any order, on any thread
 
-An output depends on its row, its column and its C alone, so any cut of the outputs into blocks gives the same codes.
+An output depends on its row, its column and its C alone, so any split of the outputs into blocks gives the same codes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """How a kernel likes a tile to be cut: at multiples of these rows and columns, and how finely."""
+    """How a kernel likes a tile to be split: at multiples of these rows and columns, and how finely."""
 
     rows: int = 1
     columns: int = 1

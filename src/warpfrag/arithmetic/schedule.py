@@ -1,6 +1,6 @@
 """Products shared out: which blocks of outputs, and on which threads. Knows neither rules nor backends.
 
-Tiles are dealt out whole while there are many small ones; a large tile is cut along its rows, or along its columns
+Tiles are dealt out whole while there are many small ones; a large tile is split along its rows, or along its columns
 where it has more of those. Compiled code and numpy run without the GIL, so plain threads are enough.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SMALL = 1 << 19
 """Multiply-adds below which a thread costs more than it saves."""
 LARGE_TILE = 1 << 21
-"""Multiply-adds from which one tile is cut into blocks."""
+"""Multiply-adds from which one tile is split into blocks."""
 
 
 def check_threads(asked: object) -> None:
@@ -44,8 +44,8 @@ def count_threads(asked: int | None, work: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def is_cut(operands: Operands) -> bool:
-    """Whether tiles are large enough to be cut into blocks."""
+def is_split(operands: Operands) -> bool:
+    """Whether tiles are large enough to be split into blocks."""
     return bool(operands.work >= LARGE_TILE * operands.c.shape[0])
 
 
@@ -84,8 +84,8 @@ def part_of_k(operands: Operands, first: int, last: int, instructions: int) -> O
 def run_at_once(kernel: Kernel, operands: Operands, threads: int | None) -> NDArray[Any]:
     """D's codes."""
     threads = count_threads(threads, operands.work)
-    if is_cut(operands):
-        return run_cut(kernel, operands, threads)
+    if is_split(operands):
+        return run_split(kernel, operands, threads)
     if threads == 1:
         return kernel.run_whole(operands)
     job = kernel.start(operands)
@@ -94,8 +94,8 @@ def run_at_once(kernel: Kernel, operands: Operands, threads: int | None) -> NDAr
     return job.out
 
 
-def run_cut(kernel: Kernel, operands: Operands, threads: int) -> NDArray[Any]:
-    """D's codes: tile after tile, each cut into blocks."""
+def run_split(kernel: Kernel, operands: Operands, threads: int) -> NDArray[Any]:
+    """D's codes: tile after tile, each split into blocks."""
     job = kernel.start(operands)
     for tile in range(operands.c.shape[0]):
         run_all(job.prepare(tile, 4 * threads), threads)
@@ -107,7 +107,7 @@ def run_cut(kernel: Kernel, operands: Operands, threads: int) -> NDArray[Any]:
 def blocks_of_tiles(shape: tuple[int, ...], pieces: int) -> list[Block]:
     """Whole tiles."""
     tiles, height, width = shape
-    return [Block(first, last, 0, height, 0, width) for first, last in cut(tiles, pieces)]
+    return [Block(first, last, 0, height, 0, width) for first, last in split(tiles, pieces)]
 
 
 def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int) -> list[Block]:
@@ -116,15 +116,15 @@ def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int
     strips, blocks = -(-height // grain.rows), -(-width // grain.columns)
     pieces = grain.pieces_per_thread * threads
     if strips >= blocks:
-        spans = cut(strips, max(pieces, -(-height // grain.most_rows)))
+        spans = split(strips, max(pieces, -(-height // grain.most_rows)))
         rows = [(first * grain.rows, min(last * grain.rows, height)) for first, last in spans]
         return [Block(tile, tile + 1, first, last, 0, width) for first, last in rows]
-    spans = cut(blocks, pieces)
+    spans = split(blocks, pieces)
     columns = [(first * grain.columns, min(last * grain.columns, width)) for first, last in spans]
     return [Block(tile, tile + 1, 0, height, first, last) for first, last in columns]
 
 
-def cut(count: int, pieces: int) -> list[tuple[int, int]]:
+def split(count: int, pieces: int) -> list[tuple[int, int]]:
     """range(count) in at most so many pieces, about equal."""
     pieces = min(count, pieces)
     return list(pairwise(count * piece // pieces for piece in range(pieces + 1)))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.rules import Fma64, Fused, Grouped, Rule
-from warpfrag.arithmetic.schedule import is_cut
+from warpfrag.arithmetic.schedule import is_split
 from warpfrag.errors import SlowArithmetic
 
 if TYPE_CHECKING:
@@ -39,18 +39,20 @@ class Kind(NamedTuple):
 
     rule: type[Rule]
     rounding: str
-    cut: bool
+    split: bool
 
 
 _spent: dict[Kind, float] = {}
+_look_again: dict[Kind, float] = {}
+"""Seconds from which it is looked again whether compiled kernels are there."""
 _verdicts: dict[Kind, bool] = {}
 """Whether the compiled loops of a kind are used: there once it is known."""
 
 
-def kind_of(rule: Rule, *, cut: bool) -> Kind:
+def kind_of(rule: Rule, *, split: bool) -> Kind:
     """The kind of kernel that runs a rule."""
     rounding = rule.rounding if isinstance(rule, Fma64) else rule.sum.rounding if isinstance(rule, Fused) else ""
-    return Kind(type(rule), rounding, cut)
+    return Kind(type(rule), rounding, split)
 
 
 def portable_seconds(rule: Rule, operands: Operands) -> float:
@@ -68,18 +70,18 @@ class Choice:
         self.rule = rule
         self.portable = Portable().compile(rule)
         self.settled: dict[bool, Kernel] = {}
-        """Once it is known for good, by whether tiles are cut."""
+        """Once it is known for good, by whether tiles are split."""
 
     def kernel(self, operands: Operands) -> Kernel:
         """The kernel to run a product with; asking counts as running it."""
-        cut = is_cut(operands)
-        found = self.settled.get(cut)
+        split = is_split(operands)
+        found = self.settled.get(split)
         if found is not None:
             return found
-        kind = kind_of(self.rule, cut=cut)
+        kind = kind_of(self.rule, split=split)
         if kind not in _verdicts:
             _spent[kind] = _spent.get(kind, 0.0) + portable_seconds(self.rule, operands)
-            if _spent[kind] < WORTH_LOADING:
+            if _spent[kind] < _look_again.get(kind, WORTH_LOADING):
                 return self.portable
         backend = compiled_backend()
         if backend is None or not backend.holds(self.rule):
@@ -87,13 +89,14 @@ class Choice:
         else:
             compiled = backend.compile(self.rule)
             if kind not in _verdicts:
-                if not backend.is_cached(compiled, cut=cut):
+                if not backend.is_cached(compiled, split=split):
                     if _spent[kind] < WORTH_COMPILING:
+                        _look_again[kind] = min(2 * _spent[kind], WORTH_COMPILING)
                         return self.portable
                     _say_compiling()
                 _verdicts[kind] = _judge(compiled, self.rule, kind)
             found = compiled if _verdicts[kind] else self.portable
-        self.settled[cut] = found
+        self.settled[split] = found
         return found
 
 
@@ -117,10 +120,10 @@ def compiled_backend() -> Compiled | None:
 
 
 def _judge(kernel: Kernel, rule: Rule, kind: Kind) -> bool:
-    """Whether the canary sings."""
-    from warpfrag.arithmetic.backends.canary import sings
+    """Whether the canary passes."""
+    from warpfrag.arithmetic.backends.canary import passes
 
-    if sings(kernel, rule, cut=kind.cut):
+    if passes(kernel, rule, split=kind.split):
         return True
     _warn(f"compiled {kind.rule.__name__} kernels do not compute what the reference does on this machine")
     return False

@@ -13,7 +13,7 @@ import numpy as np
 
 from warpfrag.arithmetic import reference
 from warpfrag.arithmetic.protocol import Operands
-from warpfrag.arithmetic.schedule import run_cut
+from warpfrag.arithmetic.schedule import run_split
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = 5, 3
 
 
-def sings(kernel: Kernel, rule: Rule, *, cut: bool) -> bool:
+def passes(kernel: Kernel, rule: Rule, *, split: bool) -> bool:
     """Whether a kernel computes what the reference does."""
-    operands = song(rule)
-    found = run_cut(kernel, operands, threads=1) if cut else kernel.run_whole(operands)
+    operands = operands_of(rule)
+    found = run_split(kernel, operands, threads=1) if split else kernel.run_whole(operands)
     return np.array_equal(found, reference.matmul(rule, operands))
 
 
-def song(rule: Rule) -> Operands:
+def operands_of(rule: Rule) -> Operands:
     """Operands of every sign with full significands near 1, and a row and a column of the smallest subnormals."""
     random = np.random.default_rng(7)
 

@@ -27,7 +27,7 @@ from warpfrag.arithmetic.kernels.strip import STRIP
 from warpfrag.arithmetic.numbers import unpack
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
-from warpfrag.arithmetic.schedule import cut
+from warpfrag.arithmetic.schedule import split
 from warpfrag.formats import FORMATS, Format
 
 if TYPE_CHECKING:
@@ -315,8 +315,10 @@ class FusedJob:
         )
         ready_a, ready_b = PreparedA(*fields[:3]), PreparedB(*fields[3:])
         self.tile = (ready_a, ready_b, source, numbers, c[tile], accumulators, out[tile])
-        by_column = [partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in cut(blocks, pieces)]
-        by_row = [partial(fused.prepare_rows.run, source, numbers, ready_a, *span) for span in cut(height, pieces)]
+        by_column = [
+            partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in split(blocks, pieces)
+        ]
+        by_row = [partial(fused.prepare_rows.run, source, numbers, ready_a, *span) for span in split(height, pieces)]
         return [*by_column, *by_row]
 
     def run(self, block: Block) -> None:
@@ -390,7 +392,7 @@ def _powers_of_two(codes: Codes) -> NDArray[np.int32]:
 
 
 def _carve(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[Any]]:
-    """Arrays cut from one block of memory.
+    """Arrays taken from one block of memory.
 
     The C library keeps one large block for the next product; many smaller ones it hands back to the system, and
     getting their pages again took a tenth of the time of a product of 512 x 512 x 512.
@@ -436,6 +438,6 @@ class Compiled:
         return bits <= MOST_BITS and len(lengths) == 1 and max(lengths) <= most and not max(lengths) % 4
 
     @staticmethod
-    def is_cached(kernel: BlockKernel | FusedKernel, *, cut: bool) -> bool:
+    def is_cached(kernel: BlockKernel | FusedKernel, *, split: bool) -> bool:
         """Whether the loops of a kernel have been compiled before, for whole tiles or for parts of one."""
-        return (kernel.entry_of_parts if cut else kernel.entry).is_cached
+        return (kernel.entry_of_parts if split else kernel.entry).is_cached

@@ -9,7 +9,7 @@ import sys
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.backends import kind_of
-from warpfrag.arithmetic.backends.canary import sings
+from warpfrag.arithmetic.backends.canary import passes
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.errors import NotModelled
 from warpfrag.isa.rows import forms
@@ -25,8 +25,8 @@ if __name__ == "__main__":
                 continue
             rules[type(rule)] = rule
     for rule in rules.values():
-        for cut in (False, True):
-            kind = kind_of(rule, cut=cut)
-            right = sings(Compiled().compile(rule), rule, cut=cut)
-            part, verdict = "parts of a tile" if cut else "whole tiles", "ready" if right else "WRONG"
+        for split in (False, True):
+            kind = kind_of(rule, split=split)
+            right = passes(Compiled().compile(rule), rule, split=split)
+            part, verdict = "parts of a tile" if split else "whole tiles", "ready" if right else "WRONG"
             sys.stdout.write(f"{kind.rule.__name__}, {part}: {verdict}\n")

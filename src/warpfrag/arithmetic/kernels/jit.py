@@ -1,17 +1,21 @@
 """How the kernels are compiled: cached on disk, without the GIL, never with relaxed floats.
 
 numba trusts a cached function while its own file is unchanged, even if a function it calls has changed in another
-file. So the name under which a kernel is cached has a digest of the text of every kernel: an upgrade can never mix
-old and new code. What only kernels call is compiled into them, and not cached by itself.
+file. So the name under which a kernel is cached has a digest: of the text of every kernel, so that an upgrade can never
+mix old and new code; and of numba, Python and the processor, so that a file of that name is one that can be loaded.
+What only kernels call is compiled into them, and not cached by itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numba
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name  # type: ignore[import-untyped]
 from numba import njit
 
 from warpfrag.errors import SlowArithmetic
@@ -25,9 +29,15 @@ Int: TypeAlias = Any
 Float: TypeAlias = Any
 Flag: TypeAlias = Any
 
-KERNELS_DIGEST = hashlib.sha256(
-    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-).hexdigest()[:16]
+
+def _digest() -> str:
+    """What compiled code depends on, in a few letters."""
+    kernels = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    machine = (numba.__version__, sys.implementation.cache_tag, get_host_cpu_name(), get_host_cpu_features().flatten())
+    return hashlib.sha256(kernels + repr(machine).encode()).hexdigest()[:16]
+
+
+KERNELS_DIGEST = _digest()
 
 # No wrapper for C, which nobody calls; no code for a division by zero, which never happens. Both only cost compiling.
 OPTIONS: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}

@@ -4,7 +4,7 @@ A *group* is what shares one step: for A the elements of one row, for B those of
 exponent E, an int8 stands for e - E of each element, so that the largest exponent of a step is a maximum of int8
 sums. The signs of a group are one word, a bit for each element below zero.
 
-B is cut into blocks of BLOCK columns, stored one after the other: a constant distance between rows is what lets
+B is split into blocks of BLOCK columns, stored one after the other: a constant distance between rows is what lets
 LLVM prove that the rows it reads are not the line it writes.
 """
 
