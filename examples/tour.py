@@ -53,6 +53,8 @@ def main() -> None:
     known = mma.evidence("sm_90")
     print(f"  evidence on sm_90: {known.level}, {known.detail}\n")
 
+    show_motion(mma)
+
     OUT.mkdir(exist_ok=True)
     np.savez(OUT / "tour.npz", A=A, B=B, C=C, D=D, **{f"{role}_words": array for role, array in words.items()})
     print(f"wrote {OUT / 'tour.npz'}: the matrices and the registers of all 32 lanes")
@@ -60,6 +62,23 @@ def main() -> None:
     print(f"wrote {OUT / 'tour.svg'}: A, B and D, each cell with its lane and element")
     (OUT / "explorer.html").write_text(build_page(), encoding="utf-8")
     print(f"wrote {OUT / 'explorer.html'}: every instruction, in a browser")
+
+
+def show_motion(mma: wf.Instruction) -> None:
+    """From the result of one product to the A of the next, and from shared memory to A."""
+    scores = np.random.default_rng(1).standard_normal((16, 16)).astype(np.float32)
+    two = mma.d.tiled(col=2)
+    plan = wf.relayout(two, mma.a)
+    print("does this accumulator fit the A of the next product?")
+    print(f"  from D, two tiles side by side: {plan}")
+    moved = np.array_equal(plan(two.pack(scores)), mma.a.pack(scores, rounding="rne"))
+    check("its registers, rounded to f16 in their lanes, are those of A", moved)
+
+    print("which loads fill A from rows of 128 bytes in shared memory?")
+    for swizzle in (0, 128):
+        way = wf.loads(mma.a, wf.Memory(order="row", pitch=128, swizzle=swizzle))[0]
+        print(f"  {f'swizzle of {swizzle} bytes' if swizzle else 'no swizzle'}: {way}")
+    print()
 
 
 def check(what: str, holds: bool) -> None:  # noqa: FBT001 (it reads as a sentence)

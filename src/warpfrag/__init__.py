@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from warpfrag.registry import find, get
     from warpfrag.vectors import vectors
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {

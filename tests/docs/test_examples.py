@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import examples
@@ -62,6 +63,16 @@ def test_every_verb_is_shown():
     }
 
     assert set(VERBS) - shown == set()
+
+
+def test_the_tour_runs_and_writes_what_it_says(tmp_path, monkeypatch, capsys):
+    """It stops by itself where something does not hold."""
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(ROOT / "examples" / "tour.py"), run_name="__main__")
+    wrote = re.findall(r"^wrote (\S+):", capsys.readouterr().out, re.MULTILINE)
+
+    assert sorted(wrote) == sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*"))
+    assert len(wrote) == 3
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -49,6 +49,20 @@ def test_links_between_pages_lead_somewhere():
     assert broken == []
 
 
+def test_files_that_pages_name_exist():
+    """As in `layout.py` or `arithmetic/kernels/`: from the root, from the package, or among its tables."""
+    folders = [ROOT, ROOT / "src" / "warpfrag", ROOT / "src" / "warpfrag" / "tables"]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    named = [
+        (page.relative_to(ROOT).as_posix(), name)
+        for page in pages
+        for name in re.findall(r"`([\w./]+(?:\.(?:py|toml|csv|js|md)|/))`", page.read_text(encoding="utf-8"))
+    ]
+
+    assert len(named) > 50
+    assert [pair for pair in named if not any((folder / pair[1]).exists() for folder in folders)] == []
+
+
 def test_the_skill_says_when_to_use_it():
     head = read("skills/warpfrag/SKILL.md").split("---")[1]
 
