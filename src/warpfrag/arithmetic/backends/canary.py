@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.protocol import Kernel
     from warpfrag.arithmetic.rules import Rule
 
-ROWS, COLUMNS = 5, 3
+ROWS, COLUMNS = 5, 21
+"""More than a strip, and columns for vector code and for what it leaves over."""
 
 
 def passes(kernel: Kernel, rule: Rule, *, split: bool) -> bool:
