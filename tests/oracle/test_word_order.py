@@ -17,7 +17,7 @@ import pytest
 
 import warpfrag as wf
 from oracle.statements import judge, with_operands
-from oracle.toolkit import find_ptxas
+from oracle.toolkit import find_newest_ptxas
 from warpfrag.isa.legality import first_version, left_out
 from warpfrag.isa.names import tokens
 
@@ -87,7 +87,7 @@ def read(text: str) -> wf.Instruction | None:
 
 
 def test_random_orders_are_judged_as_ptxas_judges_them(tmp_path, record_property):
-    ptxas, version = find_ptxas(JUDGE)
+    ptxas, version = find_newest_ptxas(JUDGE)
     drawn = draw(2, COUNT)
     verdicts = judge([with_operands(text, one) for text, one in drawn.items()], ptxas, JUDGE, version, tmp_path)
     taken = {text for text, verdict in zip(drawn, verdicts, strict=True) if verdict}
@@ -110,7 +110,7 @@ def test_stored_orders_are_judged_as_ptxas_judged_them():
 
 def write_stored(folder: Path) -> None:
     """Ask the assembler about some orders and keep its answers."""
-    ptxas, version = find_ptxas(JUDGE)
+    ptxas, version = find_newest_ptxas(JUDGE)
     drawn = draw(1, 800)
     verdicts = judge([with_operands(text, one) for text, one in drawn.items()], ptxas, JUDGE, version, folder)
     with STORED.open("w", encoding="utf-8", newline="") as file:
@@ -173,7 +173,7 @@ def test_spellings_of_public_kernels_are_taken():
 
 
 def test_spellings_of_public_kernels_assemble(tmp_path):
-    ptxas, version = find_ptxas(JUDGE)
+    ptxas, version = find_newest_ptxas(JUDGE)
     statements = [with_operands(text, wf.get(text)) for text in public_spellings()]
     assert all(judge(statements, ptxas, JUDGE, version, tmp_path))
 
@@ -181,7 +181,7 @@ def test_spellings_of_public_kernels_assemble(tmp_path):
 @pytest.mark.parametrize("target", ["sm_70", "sm_72", "sm_75", "sm_80", "sm_90a", "sm_101a", "sm_107a", "sm_120a"])
 def test_the_first_version_is_the_first_that_the_assembler_takes(target, tmp_path):
     """Every listed instruction, with its state spaces too, in the version we name and not in the one before."""
-    ptxas, newest = find_ptxas(target)
+    ptxas, newest = find_newest_ptxas(target)
     versions = [(major, minor) for major, last in ((5, 0), (6, 5), (7, 8), (8, 8), (9, 4)) for minor in range(last + 1)]
     by_version: dict[tuple[int, int], list[wf.Instruction]] = {}
     for listed in wf.find(target=target):

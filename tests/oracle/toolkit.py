@@ -22,6 +22,7 @@ from warpfrag.isa.targets import targets
 
 # What ptxas must know to judge every instruction; see tables/versions.toml.
 NEWEST = (9, 4)
+OLD_TARGETS = ("sm_70", "sm_72", "sm_101a")  # only an older ptxas knows them
 REQUIRED = os.environ.get("WARPFRAG_REQUIRE_ASSEMBLER") == "1"
 COMPLAINT = re.compile(r", line (\d+); (?:error|fatal) *: (.*)")
 ADVISORY = re.compile(r", line (\d+); info *: Advisory: (.*)")
@@ -64,6 +65,14 @@ def find_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
                 return ptxas, version
     package = "nvidia-cuda-nvcc-cu12==12.9.*" if targets()[target].ptxas else "nvidia-cuda-nvcc>=13.4"
     return absent(f"no ptxas that knows {target}: install {package}")
+
+
+def find_newest_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
+    """A ptxas that knows every instruction there is; a skip where there is only an older one."""
+    ptxas, version = find_ptxas(target)
+    if version < NEWEST and target not in OLD_TARGETS:
+        return absent(f"ptxas knows PTX {version[0]}.{version[1]} only: install nvidia-cuda-nvcc>=13.4")
+    return ptxas, version
 
 
 def find_nvcc() -> Path:

@@ -70,6 +70,9 @@ def draw(
     (products of m8n8k4, matrices of ldmatrix) cut out a part, as (first, last); of metadata, `cols` are columns of A.
     `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
     """
+    if not isinstance(title, str):
+        msg = f"the title of a figure is a text, got {shown(title)}"
+        raise InvalidOperand(msg)
     found = get(instruction, target=target)
     chosen = _operand(found, operand)
     chosen_view = _one_of("view", view, VIEWS) if view is not None else default_view(found, chosen)

@@ -31,7 +31,8 @@ class Cut(NamedTuple):
         found: Range | None = getattr(self, name)
         if found is None:
             return 0, extent - 1
-        if len(found) != 2 or not 0 <= found[0] <= found[1] < extent:
+        pair = isinstance(found, tuple | list) and len(found) == 2 and all(isinstance(one, int) for one in found)
+        if not pair or not 0 <= found[0] <= found[1] < extent:
             msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {shown(found)}"
             raise InvalidOperand(msg)
         return found
