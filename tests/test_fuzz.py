@@ -128,6 +128,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "memory read": (memory.read, {"shared": bytes_, "shape": (8, 8), "bits": 16}),
         "wavefronts": (wavefronts, {"addresses": [0] * 32, "width": 4}),
         "bank_conflicts": (bank_conflicts, {"addresses": [0] * 32, "width": 4}),
+        "to_text": (wf.draw(F16, "a").to_text, {"width": 100}),
         "draw": (wf.draw, {"instruction": F16, "operand": "a", "rows": None, "title": "x"}),
         "emit": (wf.emit, {"instructions": F16, "lang": "cuda"}),
         "vectors": (wf.vectors, {"instruction": F16, "arch": "sm_90", "seed": 0}),

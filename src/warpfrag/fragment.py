@@ -8,7 +8,7 @@ coordinates, or several digits one, the elements are gathered one by one.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.layout import Layout, Run
 
 WORD_BITS = 32
+MOST_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
 
 
 class Transposition(NamedTuple):
@@ -37,7 +38,7 @@ class Transposition(NamedTuple):
     full: tuple[int, ...]
 
 
-@cache
+@lru_cache(MOST_LAYOUTS)
 def transposition(layout: Layout, *, joined: bool) -> Transposition | None:
     """The transposition from a matrix to places; None where digits are mixed.
 
@@ -80,14 +81,14 @@ def transposition(layout: Layout, *, joined: bool) -> Transposition | None:
     )
 
 
-@cache
+@lru_cache(MOST_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
     """The element of every place, both counted in order: what a gather takes."""
     coordinates = [layout.at(**place._asdict()) for place in layout.places()]
     return np.ravel_multi_index(tuple(zip(*coordinates, strict=True)), layout.shape).astype(np.intp)
 
 
-@cache
+@lru_cache(MOST_LAYOUTS)
 def first_places(layout: Layout) -> NDArray[np.intp]:
     """The first place of every element, both counted in order."""
     places = elements(layout)

@@ -54,13 +54,20 @@ class Drawing:
 
     def to_text(self, width: int = TEXT_WIDTH) -> str:
         """The figure for a terminal, with lines of about `width` letters at most."""
+        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+            msg = f"the width of a text is a number of letters, an integer from 1 on; got {shown(width)}"
+            raise InvalidOperand(msg)
         grids = [grid_text(grid, width=width) for scene in self.scenes for grid in scene]
         notes = [note_text(note, width=width) for note in self.notes]
         return "\n\n".join(["\n".join([self.title, self.instruction, *notes]), *grids]) + "\n"
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the figure to a file, as its suffix says: .svg, .png (needs resvg-py) or .txt."""
-        place = Path(path)
+        try:
+            place = Path(path)
+        except TypeError:
+            msg = f"cannot save a figure as {shown(path)}: expected a name that ends in .svg, .png or .txt"
+            raise InvalidOperand(msg) from None
         suffix = place.suffix.lower()
         if suffix not in {".svg", ".png", ".txt"}:
             msg = f"cannot save a figure as {shown(place.name)}: expected a name that ends in .svg, .png or .txt"
