@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 import warpfrag as wf
@@ -76,6 +78,7 @@ def motion() -> None:
 
 
 def the_rest() -> None:
+    warnings.simplefilter("error", wf.SlowArithmetic)
     f16: wf.Format = wf.FORMATS["f16"]
     print(f16.encode(1.5) + 1, f16.decode(0x3C00), f16.name, f16.max, f16.is_float)
     figure: wf.Drawing = wf.draw("mma.m16n8k16.f32.f16.f16.f32", "a")
@@ -86,7 +89,7 @@ def the_rest() -> None:
         wf.get("mma.m16n8k99")
     except wf.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
-    except (wf.InvalidOperand, wf.InvalidSparsity, wf.NotModelled, wf.WarpfragError) as error:
+    except (wf.InvalidOperand, wf.InvalidSparsity, wf.NotModelled, wf.UnusableFile, wf.WarpfragError) as error:
         print(error)
 
 

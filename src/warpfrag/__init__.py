@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from warpfrag.draw import draw
     from warpfrag.draw.drawing import Drawing
     from warpfrag.emit import emit
-    from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, NotModelled, WarpfragError
+    from warpfrag.errors import (
+        IllegalInstruction,
+        InvalidOperand,
+        InvalidSparsity,
+        NotModelled,
+        SlowArithmetic,
+        UnusableFile,
+        WarpfragError,
+    )
     from warpfrag.evidence import Evidence
     from warpfrag.execute import execute
     from warpfrag.formats import FORMATS, Format
@@ -53,6 +61,8 @@ _EXPORTS = {
     "Layout": "layout",
     "Memory": "memory",
     "NotModelled": "errors",
+    "SlowArithmetic": "errors",
+    "UnusableFile": "errors",
     "Operand": "operand",
     "WarpfragError": "errors",
     "draw": "draw",
@@ -96,6 +106,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     "InvalidOperand",
     "InvalidSparsity",
     "NotModelled",
+    "UnusableFile",
+    "SlowArithmetic",
     "__version__",
 ]
 

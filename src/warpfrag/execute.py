@@ -16,6 +16,7 @@ import numpy as np
 from warpfrag import fragment, movers
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.backends import choice_of
+from warpfrag.arithmetic.product import multiply
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
@@ -115,7 +116,7 @@ def execute(
     codes_a, codes_b = runner.a.read(given[0], batch), runner.b.read(given[1], batch)
     codes_c = runner.c.zeros(codes_a, codes_b) if c is None else runner.c.read(given[2], batch)
     extra = runner.read_chosen(chosen, batch, Choice(0 if selector is None else selector, byte_id, thread_id))
-    result = matmul(runner.rule, codes_a, codes_b, codes_c, threads=threads, **extra)
+    result = multiply(runner.choice, Operands(codes_a, codes_b, codes_c, **extra), threads)
     return runner.d.write(result, batch)
 
 
@@ -261,7 +262,6 @@ class Runner:
     def __init__(self, form: Form, arch: str) -> None:
         """Look everything up that does not depend on the operands."""
         self.form = form
-        self.rule = plan(form, arch).rule
         # wmma registers are those of the architecture that runs it; where nobody knows them, that is NotModelled
         self.operands = operands_of(form, arch)
         self.a, self.b = Port(self.operands.a), Port(self.operands.b)
@@ -269,7 +269,7 @@ class Runner:
         self.chosen = self.operands.chosen_layouts
         self.pattern = self.operands.a.pattern
         self.is_plain = not self.chosen
-        self.choice = choice_of(self.rule)
+        self.choice = choice_of(plan(form, arch).rule)
         self.no_c = np.zeros((self.operands.d.shape[0] if form.is_quad else 1, *self.c.shape), self.c.container)
 
     def is_quick(self, a: Any, b: Any, c: Any) -> bool:  # noqa: ANN401 (whatever a user passes)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -142,6 +143,9 @@ class Format:
             raise InvalidOperand(msg)
         if not self.is_float:
             return code - self.codes if code & self.sign_bit else code
+        if self.bits == 64:
+            value: float = struct.unpack("<d", struct.pack("<Q", code))[0]  # by bits: arithmetic might flush it to zero
+            return value
         sign = -1.0 if code & self.sign_bit else 1.0
         magnitude = (code & ~self.sign_bit) >> self.unused
         fraction = magnitude & ((1 << self.fraction) - 1)

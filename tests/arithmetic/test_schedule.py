@@ -234,7 +234,8 @@ def test_prepared_operands_take_bounded_room(extents):
     most = Compiled().compile(rule).most_depth(height, width)
     assert most % rule.k == 0
     padded = -(-height // 4) * 4 + -(-width // 512) * 512
-    assert 9 * padded * min(most, depth) <= max(compiled.MOST_PREPARED, 9 * padded * compiled.LEAST_DEPTH)
+    each = compiled.PREPARED_BYTES * padded
+    assert each * min(most, depth) <= max(compiled.MOST_PREPARED, each * compiled.LEAST_DEPTH)
 
 
 def test_an_interrupt_ends_the_work_of_every_thread():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.backends import choice_of
+from warpfrag.arithmetic.backends import Choice, choice_of
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.schedule import check_threads, run
 from warpfrag.codes import code_dtype
@@ -45,13 +45,18 @@ def matmul(
     block-scaled rule takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
     the result does not depend on it.
     """
+    return multiply(choice_of(rule), Operands(a, b, c, columns, scale_a, scale_b), threads)
+
+
+def multiply(choice: Choice, operands: Operands, threads: int | None) -> Codes:
+    """The same for a rule whose kernels are at hand."""
     check_threads(threads)
-    operands = Operands(a, b, c, columns, scale_a, scale_b)
+    rule = choice.rule
     check_operands(rule, operands)
     code_type = code_dtype(FORMATS[rule.d])
-    if c.size == 0:
-        return np.empty(c.shape, code_type)
-    return run(choice_of(rule).kernel(operands), operands, threads, rule.k).astype(code_type, copy=False)
+    if operands.c.size == 0:
+        return np.empty(operands.c.shape, code_type)
+    return run(choice.kernel(operands), operands, threads, rule.k).astype(code_type, copy=False)
 
 
 def check_operands(rule: Rule, operands: Operands) -> None:

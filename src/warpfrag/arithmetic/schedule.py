@@ -51,9 +51,8 @@ def is_split(operands: Operands) -> bool:
 
 def run(kernel: Kernel, operands: Operands, threads: int | None, k: int) -> NDArray[Any]:
     """D's codes. A K too long for the kernel is run in parts, multiples of `k`: the D of one is the C of the next."""
-    depth = operands.b.shape[1]
-    _tiles, height, width = operands.c.shape
-    most = kernel.most_depth(height, width)
+    depth, width = operands.b.shape[1:]
+    most = kernel.most_depth(operands.c.shape[1], width)
     if depth <= most:
         return run_at_once(kernel, operands, threads)
     code = operands.c
@@ -83,8 +82,9 @@ def part_of_k(operands: Operands, first: int, last: int, instructions: int) -> O
 
 def run_at_once(kernel: Kernel, operands: Operands, threads: int | None) -> NDArray[Any]:
     """D's codes."""
-    threads = count_threads(threads, operands.work)
-    if is_split(operands):
+    work = operands.work
+    threads = count_threads(threads, work)
+    if work >= LARGE_TILE * operands.c.shape[0]:
         return run_split(kernel, operands, threads)
     if threads == 1:
         return kernel.run_whole(operands)

@@ -7,7 +7,7 @@ which threads, is the scheduler's affair.
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ MOST_PRODUCTS = 32
 """Products of a step: one bit of a word for each element of B that may be met."""
 MOST_PREPARED = 1 << 27
 """Bytes of prepared operands, about: a longer K is run in parts, one after the other."""
+PREPARED_BYTES = 9
+"""Of each element: a float64 and an int8."""
 LEAST_DEPTH = 1 << 10
 """But never in smaller parts than this."""
 _NONE = np.empty((0, 0, 0), np.int32)
@@ -243,7 +245,7 @@ class FusedKernel:
         self.converts = rule.multiplicands != (rule.a, rule.b)
         self.order = lru_cache(8)(partial(_order, rule))
 
-    @property
+    @cached_property
     def tables(self) -> list[NDArray[np.uint32]]:
         """Tables from the codes of A and of B to the codes that are multiplied."""
         rule = self.rule
@@ -253,7 +255,7 @@ class FusedKernel:
     def most_depth(self, height: int, width: int) -> int:
         """As much K as fits the room for prepared operands."""
         padded = -(-height // STRIP) * STRIP + -(-width // BLOCK) * BLOCK
-        depth = max(LEAST_DEPTH, MOST_PREPARED // (padded * (np.dtype(np.float64).itemsize + 1)))
+        depth = max(LEAST_DEPTH, MOST_PREPARED // (padded * PREPARED_BYTES))
         return max(1, depth // self.rule.k) * self.rule.k
 
     def load(self, operands: Operands) -> tuple[Any, ...]:
