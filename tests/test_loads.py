@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import warpfrag as wf
+from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.memory import Memory, bank_conflicts
 from warpfrag.motion.loads import Way, loads, search, stores
 from warpfrag.operand import Operand
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+S8 = wf.get("mma.m16n8k32.s32.s8.s8.s32")
+F64 = wf.get("mma.m16n8k16.f64.f64.f64.f64")
 TWO = np.zeros((2, 32, 4), np.uint32)
 
 
@@ -88,7 +92,7 @@ def evaluated(way: Way, access: Any, lane: int) -> int:
     )
 
 
-@pytest.mark.parametrize("operand", [F16.a, F16.b, F16.b.tiled(col=2), F16.d, wf.get("mma.m16n8k32.s32.s8.s8.s32").a])
+@pytest.mark.parametrize("operand", [F16.a, F16.b, F16.b.tiled(col=2), F16.d, S8.a])
 def test_expressions_give_the_addresses(operand: Operand):
     seen = 0
     for memory in memories(operand):
@@ -126,9 +130,101 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
         (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8, np.uint8)), "a memory of 8 bytes"),
         (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8)), "shared is uint8"),
         (lambda: stores(F16.d, Memory("row", 32))[0].store(TWO, np.zeros(512, np.uint8)), "registers of one operand"),
+        (lambda: loads(F16.a, Memory("row", 32))[0].emit("c"), "lang is one of cuda, ptx, got 'c'"),
+        (lambda: loads(F16.a, Memory("row", 32))[0].emit(name="1"), "name is that of a function, .* got '1'"),
         (lambda: loads(F16.d, Memory("row", 32))[0].load(np.zeros(64, np.uint8)), "a memory of 64 bytes"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_loaded_is_refused(ask: Any, message: str):
     with pytest.raises(wf.InvalidOperand, match=message):
         ask()
+
+
+# ---- code
+
+
+def emitted() -> list[Way]:
+    """One way of every kind: by its instructions, its swizzle and its start."""
+    found: dict[Any, Way] = {}
+    for operand in [F16.a, F16.b, F16.b.tiled(col=2), F16.d, S8.a, S8.b, F64.a]:
+        for memory in memories(operand):
+            for way in [*loads(operand, memory), *stores(operand, memory)]:
+                found.setdefault((way.name, way.memory.swizzle, way.memory.start), way)
+    return list(found.values())
+
+
+def test_emitted_ways_compile_and_assemble(tmp_path: Path):
+    ways = emitted()
+    assert {way.transposes for way in ways} == {True, False}
+    assert {access.slot is None for way in ways for access in way.accesses} == {True, False}
+    cuda = ["#include <cstdint>"]
+    for number, way in enumerate(ways):
+        cuda.append(way.emit(name=f"way{number}"))
+        cuda += [
+            f'extern "C" __global__ void kernel{number}(uint32_t (*words)[{way.operand.words}]) {{',
+            "    extern __shared__ __align__(1024) uint32_t memory[];",
+            f"    way{number}(words[threadIdx.x], static_cast<uint32_t>(__cvta_generic_to_shared(memory)));",
+            "}",
+        ]
+    (tmp_path / "ways.cu").write_text("\n".join(cuda), encoding="utf-8")
+    assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "ways.cu") == ""
+    ptx = [".version 8.0", ".target sm_90", ".address_size 64"]
+    ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
+    (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
+    assert assemble(find_ptxas("sm_90")[0], "sm_90", tmp_path / "ways.ptx") == []
+
+
+def run_ptx(text: str, lane: int) -> list[int]:
+    """The addresses that a lane of an emitted function gives, from a base of 0: its integer instructions, run."""
+    registers = {"%base": 0, "%lane": lane}
+    found = []
+    for line in text.splitlines():
+        match = re.fullmatch(r"    (add|mad|shr|shl|and|xor)\.(?:lo\.)?\w+ (%t\d+), (.*);", line)
+        if match:
+            name, result, given = match.groups()
+            args = [registers[one] if one in registers else int(one, 0) for one in given.split(", ") if "in" not in one]
+            compute = {
+                "add": sum,
+                "mad": lambda a: a[0] * a[1] + a[2],
+                "shr": lambda a: a[0] >> a[1],
+                "shl": lambda a: a[0] << a[1],
+                "and": lambda a: a[0] & a[1],
+                "xor": lambda a: a[0] ^ a[1],
+            }
+            if len(args) > 1:
+                registers[result] = compute[name](args)
+        if address := re.search(r"\[(%\w+)\]", line):
+            found.append(registers[address[1]])
+    return found
+
+
+def test_emitted_ptx_gives_the_addresses():
+    seen = 0
+    for way in emitted():
+        text = way.emit("ptx")
+        for lane in range(32):
+            for access, address in zip(way.accesses, run_ptx(text, lane), strict=True):
+                assert access.addresses[lane] in {None, address}
+                assert address in access.addresses  # a lane whose address is not read repeats another's
+                seen += 1
+    assert seen > 4000
+
+
+def test_emitted_cuda_is_what_a_person_would_write():
+    text = loads(F16.b, Memory("row", 128, 128))[0].emit(name="load_b")
+    operands = '"=r"(out[0]), "=r"(out[1]) : "r"(at0) : "memory"'
+    assert text.splitlines()[2:] == [
+        "static __device__ __forceinline__ void load_b(uint32_t (&out)[2], uint32_t base) {",
+        '    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));',
+        "    uint32_t at0 = base + (lane & 15) * 128;",
+        "    at0 = at0 ^ (at0 / 128 & 7) * 16;",
+        f'    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {{%0, %1}}, [%2];" : {operands});',
+        "}",
+    ]
+
+
+def test_ways_say_where_they_are_legal():
+    half = wf.get("mma.m16n8k16.f16.f16.f16.f16")
+    matrix, plain = stores(half.d, Memory("row", 48))[:2]
+    assert (matrix.targets[0], plain.targets[0]) == ("sm_90", "sm_70")
+    assert loads(F16.a, Memory("row", 48))[0].targets[0] == "sm_75"

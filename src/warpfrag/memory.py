@@ -110,6 +110,18 @@ class Memory:
         """The coordinate whose neighbours are neighbours in memory."""
         return "col" if self.order == "row" else "row"
 
+    @property
+    def described(self) -> str:
+        """In words: the order, and what else is said of it."""
+        parts = [f"{self.order} order"]
+        if self.across or self.along != (Digit(None, 1),):
+            parts.append("in tiles")
+        else:
+            parts.append("no gaps" if self.pitch is None else f"pitch {self.pitch}")
+        more = {"swizzle": self.swizzle, "start": self.start, "base offset": self.base_offset}
+        parts += [f"{name} {number}" for name, number in more.items() if number]
+        return ", ".join(parts)
+
     def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
         """The byte in which an element of so many bits starts. A matrix without gaps needs its `shape`."""
         row, col = check_index("row", row, MOST_BYTES), check_index("col", col, MOST_BYTES)

@@ -18,7 +18,7 @@ from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import Memory, bank_conflicts, swizzled, wavefronts
+from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT, Memory, bank_conflicts, swizzled, wavefronts
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
@@ -108,8 +108,34 @@ class Way:
         return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
 
     def expression(self, access: Access) -> str:
-        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; `base` is its start."""
-        return address_expression(self, access)
+        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; `base` is its start.
+
+        Lanes whose address is not read repeat that of another.
+        """
+        total = sum_expression(address_sum(self, access))
+        if not self.memory.swizzle:
+            return total
+        return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
+
+    def emit(self, lang: str = "cuda", name: str = "") -> str:
+        """As code: a device function in CUDA, a function in PTX, of the registers and of the address in shared memory.
+
+        Its name is `load` or `store` unless another is given. The swizzle acts on the address itself, so the memory
+        must be aligned to eight of its rows: 256, 512 or 1024 bytes.
+        """
+        from warpfrag.motion.loads_code import emit_way
+
+        return emit_way(self, lang=lang, name=name or self.direction)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Where every instruction of it is legal."""
+        from warpfrag.isa.rows import legal_targets
+        from warpfrag.isa.targets import targets
+
+        names = [part for part in self.name.split(" + ") if "matrix" in part]
+        legal = [set(legal_targets(_form(name))) for name in names]
+        return tuple(target for target in targets() if all(target in some for some in legal))
 
     def load(self, shared: ArrayLike) -> Words:
         """The operand's registers, uint32[32, words], filled from a memory: what the instructions leave."""
@@ -230,7 +256,7 @@ class _Bytes:
         self.words = operand.words
         self.per_byte = max(1, 8 // container)  # small elements share a byte
         size = max(1, container // 8)
-        addresses = memory.addresses(_extents(operand), container)
+        shape = _extents(operand)
         self.of: list[list[list[int | None]]] = [
             [[None] * WORD for _ in range(self.words)] for _ in range(layout.lanes)
         ]
@@ -238,9 +264,10 @@ class _Bytes:
         for place in layout.places():
             at = layout.at(**place._asdict())
             first = place.reg * operand.row.register_bits // 8 + place.slot * container // 8
+            element = memory.address(row=at.row, col=at.col, bits=container, shape=shape)
             for byte in range(size):
                 word, inside = divmod(first + byte, WORD)
-                address = int(addresses[at.row, at.col]) + byte
+                address = element + byte
                 old = self.of[place.lane][word][inside]
                 starts_low = (place.slot * container) % 8 == (
                     at.col if memory.order == "row" else at.row
@@ -387,38 +414,63 @@ def _filled(addresses: tuple[int | None, ...]) -> list[int]:
     return [address or 0 for address in addresses]
 
 
-# ---- addresses as C
+# ---- addresses
 
 
-def address_expression(way: Way, access: Access) -> str:
-    """The address that a lane gives, as C."""
+class Term(NamedTuple):
+    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`."""
+
+    low: int
+    bits: int
+    stride: int
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the lane has more bits above these."""
+        return 1 << (self.low + self.bits) < LANES
+
+
+class Sum(NamedTuple):
+    """The address of a lane before its swizzle: a constant and terms of the lane."""
+
+    origin: int
+    terms: tuple[Term, ...]
+
+
+def address_sum(way: Way, access: Access) -> Sum:
+    """The address that each lane gives, from the start of the matrix's memory, before the swizzle."""
     memory = way.memory
     flat = [None if one is None else swizzled(one, memory.swizzle, memory.base_offset) for one in access.addresses]
     origin = flat[0] or 0
-    steps = [(bit, (flat[1 << bit] or 0) - origin) for bit in range(5) if flat[1 << bit] is not None]
-    terms: list[tuple[int, int, int]] = []  # lowest bit, how many bits, stride
-    for bit, stride in steps:
+    terms: list[Term] = []
+    for bit in range((LANES - 1).bit_length()):
+        there = flat[1 << bit]
+        stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
         if not stride:
             continue
-        if terms and terms[-1][0] + terms[-1][1] == bit and terms[-1][2] << terms[-1][1] == stride:
-            low, count, first = terms[-1]
-            terms[-1] = low, count + 1, first
+        last = terms[-1] if terms else None
+        if last and last.low + last.bits == bit and last.stride << last.bits == stride:
+            terms[-1] = last._replace(bits=last.bits + 1)
         else:
-            terms.append((bit, 1, stride))
-    lanes = sum(one is not None for one in flat)
-    parts = [_part(low, count, stride, lanes) for low, count, stride in terms]
-    total = " + ".join(["base", *([str(origin)] if origin else []), *parts])
-    if not memory.swizzle:
-        return total
-    bits = {32: 1, 64: 3, 128: 7}[memory.swizzle]
-    turn = f" - {memory.base_offset}" if memory.base_offset else ""
-    return f"swizzle({total})  /* swizzle(a) = a ^ ((a / 128{turn} & {bits}) * 16) */"
+            terms.append(Term(bit, 1, stride))
+    return Sum(origin, tuple(terms))
 
 
-def _part(low: int, count: int, stride: int, lanes: int) -> str:
-    if low == 0 and 1 << count >= lanes:
-        return f"lane * {stride}"
-    shifted = f"lane >> {low}" if low else "lane"
-    if 1 << (low + count) >= lanes:
-        return f"({shifted}) * {stride}"
-    return f"({shifted} & {(1 << count) - 1}) * {stride}"
+def sum_expression(address: Sum) -> str:
+    """A sum as C."""
+    parts = map(_part, address.terms)
+    return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
+
+
+def _part(term: Term) -> str:
+    shifted = f"lane >> {term.low}" if term.low else "lane"
+    if term.is_masked:
+        shifted = f"{shifted} & {(1 << term.bits) - 1}"
+    return f"({shifted}) * {term.stride}" if " " in shifted else f"{shifted} * {term.stride}"
+
+
+def swizzle_expression(memory: Memory, address: str) -> str:
+    """What a swizzle makes of an address, as C."""
+    row = f"{address} / {ROW_OF_UNITS}"
+    turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
+    return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"

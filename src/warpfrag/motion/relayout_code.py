@@ -1,96 +1,29 @@
-"""A relayout as code: one list of simple operations on registers, printed as CUDA and as PTX.
-
-Every operation is a row of `SPELLINGS`: how each language writes it. A plan is lowered to operations once for both.
-"""
+"""A relayout as code: lowered once to simple operations on registers, printed as CUDA and as PTX."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
+from warpfrag.motion.operations import CUDA_LANE, Operations, check_names, written
 from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from warpfrag.motion.steps import Step
     from warpfrag.operand import Operand
 
-Language = Literal["cuda", "ptx"]
 
-
-class Spelling(NamedTuple):
-    """One operation in each language; {0} is the result, {1}, {2}, ... the operands."""
-
-    cuda: str
-    ptx: str
-
-
-SPELLINGS = {
-    "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),
-    "or": Spelling("{0} = {1} | {2};", "or.b32 {0}, {1}, {2};"),
-    "xor": Spelling("{0} = {1} ^ {2};", "xor.b32 {0}, {1}, {2};"),
-    "shl": Spelling("{0} = {1} << {2};", "shl.b32 {0}, {1}, {2};"),
-    "shr": Spelling("{0} = {1} >> {2};", "shr.u32 {0}, {1}, {2};"),
-    "popc": Spelling("{0} = __popc({1});", "popc.b32 {0}, {1};"),
-    "prmt": Spelling("{0} = __byte_perm({1}, {2}, {3:#06x});", "prmt.b32 {0}, {1}, {2}, {3:#06x};"),
-    "select": Spelling(
-        "{0} = {3} ? {1} : {2};", "{{ .reg .pred p; setp.ne.b32 p, {3}, 0; selp.b32 {0}, {1}, {2}, p; }}"
-    ),
-    "shfl": Spelling("{0} = __shfl_sync(0xffffffff, {1}, {2});", "shfl.sync.idx.b32 {0}, {1}, {2}, 31, 0xffffffff;"),
-    "bfly": Spelling(
-        "{0} = __shfl_xor_sync(0xffffffff, {1}, {2});", "shfl.sync.bfly.b32 {0}, {1}, {2}, 31, 0xffffffff;"
-    ),
-    "movmatrix": Spelling(
-        'asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"({0}) : "r"({1}));',
-        "movmatrix.sync.aligned.m8n8.trans.b16 {0}, {1};",
-    ),
-    # conversions: {1} is the instruction; of a pair the upper element comes first
-    "cvt pair to word": Spelling('asm("{1} %0, %1, %2;" : "=r"({0}) : "r"({2}), "r"({3}));', "{1} {0}, {2}, {3};"),
-    "cvt pair to half": Spelling(
-        'asm("{{ .reg .b16 h; {1} h, %1, %2; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}), "r"({3}));',
-        "{{ .reg .b16 h; {1} h, {2}, {3}; cvt.u32.u16 {0}, h; }}",
-    ),
-    "cvt": Spelling('asm("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
-    "cvt low half": Spelling(
-        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, l; }}" : "=r"({0}) : "r"({2}));',
-        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, l; }}",
-    ),
-    "cvt high half": Spelling(
-        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, h; }}" : "=r"({0}) : "r"({2}));',
-        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, h; }}",
-    ),
-}
-
-
-class Operation(NamedTuple):
-    """One operation: what it is called above, its result, its operands."""
-
-    name: str
-    result: str
-    operands: tuple[str | int, ...]
-
-
-class Lowering:
+class Lowering(Operations):
     """Steps as operations; every result is a register of its own."""
 
     def __init__(self, source: Operand, target: Operand, register: Callable[[int], str], lane: str) -> None:
         """`register` names the registers that are made, `lane` holds the number of the lane."""
+        super().__init__(register, lane)
         self.source, self.target = source.row, target.row
-        self.operations: list[Operation] = []
-        self.lane = lane
-        self._register = register
-        self._done: dict[tuple[str, tuple[str | int, ...]], str] = {}
-
-    def do(self, name: str, *operands: str | int) -> str:
-        """Add an operation, unless it was done before; the register that holds its result."""
-        key = name, operands
-        if key not in self._done:
-            self._done[key] = self._register(len(self._done))
-            self.operations.append(Operation(name, self._done[key], operands))
-        return self._done[key]
 
     def run(self, steps: Iterable[Step], words: Sequence[str]) -> list[str]:
         """All steps, from the registers of the source to those of the target."""
@@ -98,11 +31,6 @@ class Lowering:
         for step in steps:
             state = self._step(step, state)
         return state
-
-    @property
-    def uses_lane(self) -> bool:
-        """Whether anything depends on the number of the lane."""
-        return any(self.lane in operation.operands for operation in self.operations)
 
     def _step(self, step: Step, state: list[str]) -> list[str]:
         if isinstance(step, Permute):
@@ -238,33 +166,23 @@ class Lowering:
 
 def emit_steps(source: Operand, target: Operand, steps: Sequence[Step], *, lang: str, name: str, about: str) -> str:
     """Steps as code: a device function in CUDA, a function in PTX."""
-    if lang not in get_args(Language):
-        msg = f"lang is one of {', '.join(get_args(Language))}, got {shown(lang)}"
-        raise InvalidOperand(msg)
-    if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
-        msg = f"name is that of a function, such as relayout; got {shown(name)}"
-        raise InvalidOperand(msg)
+    check_names(lang, name)
     trip = f"// {source.role} of {source.instruction} -> {target.role} of {target.instruction}"
     write = _cuda if lang == "cuda" else _ptx
     return "\n".join([trip, f"// {about}", *write(source, target, steps, name), ""])
-
-
-def _written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:
-    for operation in operations:
-        yield getattr(SPELLINGS[operation.name], lang).format(operation.result, *operation.operands)
 
 
 def _cuda(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> list[str]:
     lowering = Lowering(source, target, "r{}".format, "lane")
     results = lowering.run(steps, [f"in[{word}]" for word in range(source.words)])
     body = []
-    for operation, line in zip(lowering.operations, _written(lowering.operations, "cuda"), strict=True):
+    for operation, line in zip(lowering.operations, written(lowering.operations, "cuda"), strict=True):
         declared = f"uint32_t {operation.result}; {line}" if line.startswith("asm") else f"uint32_t {line}"
         body.append(f"    {declared}")
     return [
         f"static __device__ __forceinline__ void {name}(",
         f"        const uint32_t (&in)[{source.words}], uint32_t (&out)[{target.words}]) {{",
-        *(['    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));'] if lowering.uses_lane else []),
+        *([CUDA_LANE] if lowering.uses_lane else []),
         *body,
         *(f"    out[{word}] = {result};" for word, result in enumerate(results)),
         "}",
@@ -281,7 +199,7 @@ def _ptx(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> 
         "{",
         f"    .reg .b32 %t<{max(1, len(lowering.operations))}>;",
         *(["    .reg .b32 %lane;", "    mov.u32 %lane, %laneid;"] if lowering.uses_lane else []),
-        *(f"    {line}" for line in _written(lowering.operations, "ptx")),
+        *(f"    {line}" for line in written(lowering.operations, "ptx")),
         *(f"    mov.b32 %out{word}, {result};" for word, result in enumerate(results)),
         "    ret;",
         "}",
