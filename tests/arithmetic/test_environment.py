@@ -213,11 +213,14 @@ def test_the_canary_hears_every_environment(caller):
         return total.view(np.uint64)
 
     usual = plain()
+    heard = []
     for bits in ENVIRONMENTS.values():
         caller(bits)
         found = plain()
         caller(0)
-        assert not np.array_equal(found, usual)
+        heard.append(not np.array_equal(found, usual))
+    # ARM's second bit is about f16 only, which plain float64 code does not meet
+    assert heard == [bits != DENORMALS or MACHINE == "x86" for bits in ENVIRONMENTS.values()]
     directed = [expected(f"f64 {rounding}").tobytes() for rounding in ("", "rz", "rm", "rp")]
     assert len(set(directed)) == 4
 
