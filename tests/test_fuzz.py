@@ -129,6 +129,20 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "wavefronts": (wavefronts, {"addresses": [0] * 32, "width": 4}),
         "bank_conflicts": (bank_conflicts, {"addresses": [0] * 32, "width": 4}),
         "to_text": (wf.draw(F16, "a").to_text, {"width": 100}),
+        "diagnose": (
+            wf.diagnose,
+            {"instruction": mma, "observed": mma(A, B), "A": A, "B": B, "C": None, "arch": "sm_90", "rounding": None},
+        ),
+        "diagnose sparse": (
+            wf.diagnose,
+            {"instruction": SP, "observed": np.zeros((16, 8)), "A": full, "B": np.zeros((32, 8)), "selector": 0,
+             "metadata": sp.metadata.pack(codes)},
+        ),
+        "diagnose operand": (wf.diagnose, {"instruction": mma.a, "observed": a, "A": A, "rounding": "rne"}),
+        "diagnose scale": (
+            wf.diagnose,
+            {"instruction": mx.scale_a, "observed": scale_words[0], "A": scales, "byte_id": (0, 0), "thread_id": (0, 0)},
+        ),
         "draw": (wf.draw, {"instruction": F16, "operand": "a", "rows": None, "title": "x"}),
         "emit": (wf.emit, {"instructions": F16, "lang": "cuda"}),
         "vectors": (wf.vectors, {"instruction": F16, "arch": "sm_90", "seed": 0}),

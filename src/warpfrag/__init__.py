@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warpfrag import wmma
+    from warpfrag.diagnose import Diagnosis, Finding, diagnose
     from warpfrag.draw import draw
     from warpfrag.draw.drawing import Drawing
     from warpfrag.emit import emit
@@ -50,9 +51,11 @@ __version__ = "0.2.0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
+    "Diagnosis": "diagnose",
     "Drawing": "draw.drawing",
     "Evidence": "evidence",
     "FORMATS": "formats",
+    "Finding": "diagnose",
     "Format": "formats",
     "IllegalInstruction": "errors",
     "Instruction": "instruction",
@@ -65,6 +68,7 @@ _EXPORTS = {
     "UnusableFile": "errors",
     "Operand": "operand",
     "WarpfragError": "errors",
+    "diagnose": "diagnose",
     "draw": "draw",
     "emit": "emit",
     "execute": "execute",
@@ -88,6 +92,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "relayout",
     "loads",
     "stores",
+    "diagnose",
     "draw",
     "emit",
     "vectors",
@@ -95,6 +100,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     "wmma",
     "Instruction",
     "Evidence",
+    "Diagnosis",
+    "Finding",
     "Drawing",
     "Operand",
     "Layout",

@@ -42,7 +42,7 @@ def test_every_kind_is_made():
 
     assert made >= {(kind, role) for kind in ("registers", "halves", "lanes") for role in "ab"}
     assert made >= {("registers", "c"), ("lanes", "d"), ("transposed", "a"), ("transposed", "b")}
-    assert made >= {("metadata", "metadata"), ("scales", "scale_a"), ("scales", "scale_b")}
+    assert made >= {("metadata", "metadata"), ("halves", "scale_a"), ("lanes", "scale_b")}
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,11 @@ def _mma_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
     return found
 
 
+def mma_layouts(role: str) -> tuple[Layout, ...]:
+    """Every layout of an operand of mma, whatever its instruction."""
+    return tuple(_mma_layouts(role).values())
+
+
 def _dense(form: Form, role: str) -> OperandRow:
     number_format = FORMATS[getattr(form, role)]
     container, low = _container(form, role, number_format)
