@@ -141,7 +141,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "diagnose operand": (wf.diagnose, {"instruction": mma.a, "observed": a, "A": A, "rounding": "rne"}),
         "diagnose scale": (
             wf.diagnose,
-            {"instruction": mx.scale_a, "observed": scale_words[0], "A": scales, "byte_id": (0, 0), "thread_id": (0, 0)},
+            {"instruction": mx.scale_a, "observed": scale_words[0], "A": scales, **ids},
         ),
         "draw": (wf.draw, {"instruction": F16, "operand": "a", "rows": None, "title": "x"}),
         "emit": (wf.emit, {"instructions": F16, "lang": "cuda"}),

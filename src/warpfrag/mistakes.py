@@ -301,12 +301,13 @@ def _other_layouts(operand: Operand) -> Iterator[Mistake]:
         return
     elements = fragment.elements(layout)
     places = np.argsort(elements)
-    seen = {elements.tobytes()}
+    turned = _other_order(operand.shape)
+    seen = {order.tobytes() for order in (np.arange(turned.size), turned, np.argsort(turned))}
     for text, other in _known_elements(operand):
-        if other.tobytes() in seen:
-            continue
-        seen.add(other.tobytes())
         order = other[places]
+        if order.tobytes() in seen:
+            continue
+        seen.add(order.tobytes())
         if operand.role == "d":
             order = np.argsort(order)
         verb = "read" if operand.role == "d" else "laid out"
