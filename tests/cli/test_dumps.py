@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpfrag.cli.dumps import dump_lines, parse_dump
+from warpfrag import get
+from warpfrag.cli.dumps import Dumped, dump_lines, dump_of, one_warp, parse_dump, parse_warps
 from warpfrag.errors import InvalidOperand
 
 ROWS = [[lane, 0x3F800000, 0, 0xDEADBEEF - lane] for lane in range(32)]
@@ -114,8 +116,115 @@ def test_leading_zeros_do_not_matter():
 
 
 @pytest.mark.parametrize(
+    "template",
+    [
+        "lane %d: a3=0x%x a2=0x%x a1=0x%x a0=0x%x",
+        "t=%d, a[3]=0x%x, a[2]=0x%x, a[1]=0x%x, a[0]=0x%x",
+        "T%d V3: %x V2: %x V1: %x V0: %x",
+        "lane %d: %%r18 = 0x%x, %%r17 = 0x%x, %%r16 = 0x%x, %%r15 = 0x%x",
+        "tid %d: R7 0x%x R6 0x%x R5 0x%x R4 0x%x",
+        "lane %d reg 3: 0x%x reg 2: 0x%x reg 1: 0x%x reg 0: 0x%x",
+        "lane %d: v.w=%x v.z=%x v.y=%x v.x=%x",
+    ],
+)
+def test_names_say_which_register_a_word_is(template):
+    assert parse_dump(write(template), 4) == [row[::-1] for row in ROWS]
+
+
+def test_names_are_read_where_lines_name_no_lane():
+    by_lane = "\n".join("a1=0x{1:x} a0=0x{0:x} a3=0x{3:x} a2=0x{2:x}".format(*row) for row in ROWS)
+    by_register = "\n".join(f"d{reg}: " + " ".join(f"{row[reg]:x}" for row in ROWS) for reg in (2, 0, 3, 1))
+    one_each = "\n".join(f"lane {lane}: a[{reg}] = 0x{ROWS[lane][reg]:x}" for reg in (3, 1, 0, 2) for lane in range(32))
+
+    assert parse_dump(by_lane, 4) == parse_dump(by_register, 4) == parse_dump(one_each, 4) == ROWS
+
+
+def test_of_several_operands_the_one_that_is_asked_for_is_read():
+    text = "\n".join(
+        f"T{lane}: b1=0x{lane:x} a0=7 b0=0x{lane + 1:x} a1=9".replace("=7", "=0x7").replace("=9", "=0x9")
+        for lane in range(32)
+    )
+
+    assert one_warp(parse_warps(text, Dumped(2, role="b")), None)[31] == [32, 31]
+    assert one_warp(parse_warps(text, Dumped(2, role="a")), None)[31] == [7, 9]
+    with pytest.raises(
+        InvalidOperand, match="line 1: 'a0' is called otherwise than 'b1' in line 1, and neither is a reg"
+    ):
+        parse_warps(text, Dumped(2, role="d"))
+
+
+def test_several_warps():
+    text = "\n".join(f"warp {warp} lane {lane}: {warp:x} {lane:x}" for lane in range(32) for warp in (1, 0, 5))
+    found = parse_warps(text, Dumped(2))
+    by_thread = parse_warps("\n".join(f"thread {thread}: 0x{thread:x}" for thread in range(96)), Dumped(1))
+
+    assert list(found) == [0, 1, 5]
+    assert found[5][31] == [5, 31]
+    assert by_thread[2] == [[64 + lane] for lane in range(32)]
+    assert one_warp(found, 1) == found[1]
+    with pytest.raises(InvalidOperand, match="the dump has the warps 0, 1, 5: choose one"):
+        parse_dump(text, 2)
+    with pytest.raises(InvalidOperand, match="the dump has the warps 0, 1, 5: there is no warp 2"):
+        one_warp(found, 2)
+
+
+@given(st.lists(st.floats(width=16, allow_nan=False), min_size=8, max_size=8), st.sampled_from(["%r", "%.9e", "%.1f"]))
+def test_values_of_a_float_operand_are_elements(values, template):
+    operand = get("mma.m16n8k16.f32.f16.f16.f32").a
+    lines = [f"lane {lane}: " + " ".join(f"a{7 - at}={template % value}" for at, value in enumerate(values))
+             for lane in range(32)]  # fmt: skip
+    expected = np.array([float(template % value) for value in values[::-1]]).astype(np.float16).view(np.uint32)
+    found = one_warp(parse_warps("\n".join([*lines[:-1], lines[-1] + " # 1.0"]), dump_of(operand)), None)
+
+    assert found == [expected.tolist()] * 32
+
+
+def test_a_float_beside_hex_is_a_remark():
+    assert parse_dump(write("lane %d: 0x%x 0x%x 0x%x 0x%x (1.0)"), 4) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["lane 0: a0=0x1 a0=0x2"], "line 1: of lane 0, 'a0' comes twice; expected 'a1'"),
+        (["lane 0: a0=0x1 a2=0x2"], "line 1: of lane 0, 'a2' comes after 'a0'; expected 'a1'"),
+        (["lane 0: a1=0x1 a2=0x2"], "line 1: of lane 0, 'a1' comes first; expected 'a0'"),
+        (["lane 0: %r4=0x1 %r6=0x2"], "line 1: of lane 0, '%r6' comes after '%r4'; expected '%r5'"),
+        (["lane 0: a0=0x1", "lane 0: 0x2"], "line 2: '2' has no number in its name, though other words of lane 0 have"),
+        (["lane 0: lo=0x1 hi=0x2"], "line 1: 'hi' is called otherwise than 'lo' in line 1"),
+        (["lane 0: 0x1 17"], "line 1: cannot tell what '17' is beside words with 0x"),
+        (["after lane 0: 0x1 0x2"], "line 1: 'lane' stands behind other words; whose registers they are is said first"),
+        (["lane 0: a0= a1=0x2"], "line 1: no word follows 'a0'"),
+        (["lane 0: 0x1 0x2 end:"], "line 1: no word follows 'end'"),
+        (["block 1 lane 0: 0x1", "block 2 lane 0: 0x1"], "line 2 is of another block than those before"),
+        (["warp 1 thread 5: 0x1", "warp 1 thread 70: 0x1"], "line 2: thread 70 is of warp 2, not of warp 1"),
+        (["thread 1024: 0x1"], "line 1: a thread is 0..1023, got '1024'"),
+        (["lane 0: 1.5 2.5"], "line 1: '1.5' is not a hex number"),
+    ],
+)
+def test_names_that_cannot_be_are_refused_with_their_line(lines, message):
+    with pytest.raises(InvalidOperand) as caught:
+        parse_dump("\n".join([*lines, *(f"lane {lane}: 0x1 0x2" for lane in range(1, 32))]), 2)
+
+    assert message in str(caught.value)
+
+
+def test_words_and_values_are_not_mixed():
+    text = "\n".join(f"lane {lane}: " + ("0x1" if lane else "1.5") for lane in range(32))
+    with pytest.raises(InvalidOperand, match="line 2: '0x1' is a word, but line 1 has values"):
+        parse_warps(text, dump_of(get("mma.m8n8k4.f64.f64.f64.f64").a))
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        "a" + " " * 100_000,
+        "a [" + " " * 100_000 + "x",
+        "a 1" * 70_000,
+        "%r1=" * 50_000,
+        "warp 1 " * 30_000,
+        "0x1 " + "1." * 100_000,
+        "e+" * 100_000,
         "lane" + " " * 100_000,
         "lane " * 50_000,
         "lane=" + "[" * 100_000,

@@ -42,6 +42,7 @@ NAMES = [
     "movmatrix.m8n8.trans.b16",
 ]
 COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
+RIGHT = {"diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"]}  # what a verb seldom gets by chance
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
     *["\x1b[31m", "\udcff", "\N{ARABIC-INDIC DIGIT ONE}", "é" * 300, "x" * 100_000, "9" * 5_000, "-" + "9" * 5_000],
@@ -54,6 +55,7 @@ def hostile_files(folder: Path) -> list[str]:
     """Files of every kind, good and bad, and names that are no files."""
     mma = wf.get(NAMES[0])
     np.save(folder / "a.npy", np.eye(16))
+    np.save(folder / "b.npy", np.ones((16, 8)))
     np.save(folder / "codes.npy", np.full((16, 8), 0b0100))
     np.save(folder / "words.npy", mma.a.pack(np.eye(16)))
     np.save(folder / "object.npy", np.array([{}], object), allow_pickle=True)
@@ -127,6 +129,9 @@ class Words:
     def line(self) -> list[str]:
         chosen = [param for param in self.params if isinstance(param, click.Argument) or self.random.random() < 0.12]
         words = [word for param in chosen for word in self.words(param)]
+        if self.verb in RIGHT and self.random.random() < 0.3:
+            options = [param for param in chosen if isinstance(param, click.Option)]
+            words = [*RIGHT[self.verb], *(word for param in options for word in self.words(param))]
         if self.random.random() < 0.1:
             words.insert(self.random.randrange(len(words) + 1), self.random.choice(HOSTILE))
         if self.random.random() < 0.1 and words:

@@ -54,6 +54,8 @@ COMMANDS = [
     f"unpack {MMA} d dump.txt",
     f"unpack {MMA} d dump.txt --raw",
     f"unpack {SPARSE} metadata words.txt",
+    f"diagnose {MMA} --a ones.txt --b b.txt dump.txt",
+    f"diagnose {MMA} --expect-d b.txt swapped.txt",
     f"run {MMA} --seed 1 --trace 0 0 --registers 0,5",
     f"run {SPARSE} --seed 1 --trace 0 0",
     f"run {SCALED} --seed 1 --trace 0 0 --arch sm_120",
@@ -80,6 +82,9 @@ def ask(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savetxt("ones.txt", np.ones((16, 16)), fmt="%d")
     (tmp_path / "dump.txt").write_text("7fc00000 7f800000 3f800000 0\n" * 32, encoding="utf-8")
+    np.savetxt("b.txt", np.arange(128).reshape(16, 8), fmt="%d")
+    swapped = wf.get(MMA).d.pack(np.arange(128.0).reshape(16, 8))[:, [1, 0, 2, 3]]
+    np.savetxt("swapped.txt", swapped, fmt="0x%08x")
     (tmp_path / "words.txt").write_text("44444444\n" * 32, encoding="utf-8")
 
     def run(command):

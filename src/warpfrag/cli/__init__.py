@@ -50,6 +50,7 @@ VERBS = {
     "products": "What is multiplied and added for one element of D.",
     "pack": "From a matrix to hex registers.",
     "unpack": "From a hex register dump to a matrix.",
+    "diagnose": "Which mistake gives this wrong result.",
     "draw": "A figure, as SVG, PNG or text.",
     "explore": "A page that shows every fragment, in a browser.",
     "emit": "CUDA C++ or PTX around an instruction.",

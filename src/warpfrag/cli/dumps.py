@@ -1,8 +1,13 @@
 """Register dumps: what printf and debuggers show of the registers of a warp, read and written.
 
-A line may say which lane it is about (`lane 3:`, `T3`, `[3]`, `3:`, `thread (3,0,0)`) and may name its registers
-(`%r12 = 0x3c00`, `a0=3c00`). Where a line has numbers with 0x, those are the words and all else is decoration; where it
-has none, every number is hex. Lines about one lane are joined. Without lanes, it is a line per lane, or one stream.
+A line may begin with whose it is: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread (3,0,0)`, `warp 1 lane 3:`. Threads
+beyond 31 are those of the next warps. Its words may have names, and names say which register: `a3=0x3c00`, `a[3]:`,
+`reg 3:`, `V3:`, `v.w=`. Registers of PTX and of the machine (`%r15 = ...`, `R15 0x...`) only have an order, so their
+numbers must follow each other. Words behind one name are the registers from there on.
+
+Where a line has numbers with 0x, those are the words; a decimal number or a float beside them must be the same number
+once more, or a remark in floats. Where it has none, every number is hex, unless one of the dump has a point or a sign,
+or is inf or nan: then all are values, an element each. What is none of these is refused with its line.
 """
 
 from __future__ import annotations
@@ -10,149 +15,408 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.cli.matrices import COMMENT, MOST_DIGITS
+from warpfrag.cli.matrices import COMMENT, MOST_DIGITS, exact_value
 from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from warpfrag.formats import Format
+    from warpfrag.operand import Registers
 
 LANES = 32
+REGISTER_BITS = 32
+MASK = (1 << REGISTER_BITS) - 1
 WORD_DIGITS = 8
+MOST_THREADS = 1024  # of a block
 # A dump may come from anywhere and be of any length, so no pattern here may try a text in more than one way: what is
-# repeated is possessive (`*+`), and a name is looked for at the start of a word only.
-# Where a line says which lane it is about: a word anywhere, or a number at its start.
-LANE_WORDS = [
-    re.compile(
-        rf"(?<![\w.])(?:{word})\s*+[=:]?\s*+(?:(\d++)|[\[(]\s*+(\d++)(?:\s*+,\s*+\d++)*+\s*+[\])])(?![\w.])\s*+[:=,]?",
-        re.ASCII | re.IGNORECASE,
-    )
-    for word in (r"lane(?:_?id)?", r"thread(?:Idx\.x)?|tid")
-]
+# repeated is possessive (`*+`), and every pattern is tried where the last one ended.
+INDEX = r"\s*+[=:]?\s*+(?:(\d++)|[\[(]\s*+(\d++)(?:\s*+,\s*+\d++)*+\s*+[\])])(?![\w.])\s*+[:=,]?"
+LABELS = {
+    kind: re.compile(rf"(?:{word}){INDEX}", re.ASCII | re.IGNORECASE)
+    for kind, word in {
+        "lane": r"lane(?:_?id)?",
+        "thread": r"thread(?:Idx\.x|_?id)?|tid",
+        "warp": r"warp(?:_?id)?",
+        "block": r"block(?:Idx\.x|_?id)?|cta(?:_?id)?",
+    }.items()
+}
 LANE_STARTS = [
-    re.compile(r"\s*+T(\d++)(?![\w.]|\s*+=)\s*+[:,]?", re.ASCII | re.IGNORECASE),  # T3, but not t3 = ..., a register
-    re.compile(r"\s*+[\[(]\s*+(\d++)\s*+[\])]\s*+[:=,]?", re.ASCII),
-    re.compile(r"\s*+(\d++)\s*+:", re.ASCII),
+    re.compile(r"T(\d++)(?![\w.]|\s*+=)\s*+[:,]?", re.ASCII | re.IGNORECASE),  # T3, but not t3 = ..., a register
+    re.compile(r"T\s*+[=:]\s*+(\d++)(?![\w.])\s*+[:,]?", re.ASCII | re.IGNORECASE),
+    re.compile(r"[\[(]\s*+(\d++)\s*+[\])]\s*+[:=,]?", re.ASCII),
+    re.compile(r"(\d++)\s*+:", re.ASCII),
 ]
+SPACE = re.compile(r"[\s,;]*+")
+GAP = re.compile(r"[\s,;{}()|]*+")
+NAMED = re.compile(
+    r"([%$]?[A-Za-z_][\w.]*+(?:\s*+\[\s*+\d++\s*+\]|\s++\d++(?=\s*+[=:]))?+)\s*+[=:]", re.ASCII
+)  # with what says that a value follows
+PIECE = re.compile(r"[^\s,;{}()|]++")
+BARE_NAME = re.compile(r"[%$]?[A-Za-z_][\w.]*+(?:\[\d++\])?", re.ASCII)  # R4 0x3c00
+NUMBERED = re.compile(r"(.*?)(\d++)\]?", re.ASCII | re.DOTALL)
+FIELDS = ("x", "y", "z", "w")  # of CUDA's vectors: v.x, v.y, ...
+ORDERED = re.compile(r"%\w*|u?r", re.ASCII | re.IGNORECASE)  # names of registers that say nothing but an order
 PREFIXED = re.compile(r"0x([0-9a-f]++)u?l{0,2}", re.IGNORECASE)
-NAME = re.compile(r"(?<![\w.])[%$]?[A-Za-z_][\w.]*+(?:\[\d++\])?\s*+[=:]", re.ASCII)
-SEPARATORS = re.compile(r"[\s,;{}()]++")
 HEX = re.compile(r"[0-9a-f]++", re.IGNORECASE)
+DECIMAL = re.compile(r"[+-]?\d++", re.ASCII)
+VALUE = re.compile(r"[+-]?(?:inf(?:inity)?|nan|\d*+\.?\d*+(?:e[+-]?\d++)?)f?", re.ASCII | re.IGNORECASE)
+IS_VALUE = re.compile(r"[.+-]|nan|inf", re.IGNORECASE)
+
+
+class Name(NamedTuple):
+    """What a word is called: the name without its number, and the number; None where it has none."""
+
+    stem: str
+    number: int | None
+
+    def __str__(self) -> str:
+        """As a message has it."""
+        return shown(self.stem if self.number is None else f"{self.stem}{self.number}")
+
+
+class Word(NamedTuple):
+    """One number of a dump, as it is written, without 0x; where it stands, and the name it goes by.
+
+    `codes` is what it means: a word of 32 bits, two of a whole 64-bit register, or the code of a value.
+    """
+
+    text: str
+    line: int
+    name: Name | None
+    has_prefix: bool
+    codes: tuple[int, ...] = ()
 
 
 class Line(NamedTuple):
-    """One line of a dump: where it is, which lane it is about (if it says so), and its words in hex digits."""
+    """One line of a dump: where it is, whose it is (if it says so), and its words."""
 
     number: int
+    warp: int | None
     lane: int | None
-    words: list[str]
+    words: list[Word]
+
+
+class Floats(NamedTuple):
+    """What the values of a dump become: codes of a format, `slots` of them to a register of `bits`, `low` bits up."""
+
+    format: Format
+    slots: int
+    bits: int
+    low: int = 0
 
 
 def read_lines(text: str) -> list[Line]:
     """The lines of a dump that hold words."""
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        lane, rest = _cut_lane(COMMENT.sub("", line))
-        if lane is not None and not (len(lane) <= MOST_DIGITS and int(lane) < LANES):
-            msg = f"line {number}: a lane is 0..{LANES - 1}, got {shown(lane)}"
-            raise InvalidOperand(msg)
-        words = _words(rest, number)
+    found, blocks = [], set()
+    for number, full in enumerate(text.splitlines(), start=1):
+        line = COMMENT.sub("", full)
+        owner, start = _cut_labels(line, number)
+        words = _words(line, start, number)
         if words:
-            found.append(Line(number, None if lane is None else int(lane), words))
+            blocks.add(owner.pop("block", None))
+            found.append(Line(number, owner.get("warp"), owner.get("lane"), words))
+            if len(blocks) > 1:
+                msg = f"line {number} is of another block than those before: give the dump of one block"
+                raise InvalidOperand(msg)
     return found
 
 
-def _cut_lane(line: str) -> tuple[str | None, str]:
-    """The digits of the lane that a line names, and what comes behind them."""
-    for pattern in LANE_WORDS:
-        if label := pattern.search(line):
-            return label[1] or label[2], line[label.end() :]
-    for pattern in LANE_STARTS:
-        if label := pattern.match(line):
-            return label[1], line[label.end() :]
-    return None, line
+def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
+    """Whose registers a line shows: warp, lane and block, as far as it says; and where its words begin."""
+    found: dict[str, int] = {}
+    start = 0
+    while True:
+        start = SPACE.match(line, start).end()  # type: ignore[union-attr] # it matches nothing, too
+        labels = ((kind, pattern.match(line, start)) for kind, pattern in LABELS.items() if kind not in found)
+        kind, label = next(((kind, label) for kind, label in labels if label), ("lane", None))
+        if label is None and not found.keys() & {"lane", "thread"}:
+            label = next((label for pattern in LANE_STARTS if (label := pattern.match(line, start))), None)
+        if label is None:
+            break
+        digits = next(group for group in label.groups() if group)
+        most = {"lane": LANES, "thread": MOST_THREADS, "warp": MOST_THREADS // LANES}.get(kind, 1 << 31)
+        if not (len(digits) <= MOST_DIGITS and int(digits) < most):
+            msg = f"line {number}: a {kind} is 0..{most - 1}, got {shown(digits)}"
+            raise InvalidOperand(msg)
+        found[kind] = int(digits)
+        start = label.end()
+    thread = found.pop("thread", None)
+    if thread is not None and "lane" not in found:
+        found["lane"] = thread % LANES
+        if thread >= LANES and found.setdefault("warp", thread // LANES) != thread // LANES:
+            msg = f"line {number}: thread {thread} is of warp {thread // LANES}, not of warp {found['warp']}"
+            raise InvalidOperand(msg)
+    return found, start
 
 
-def _words(text: str, number: int) -> list[str]:
-    """The words of a line, without 0x."""
-    pieces = [piece for piece in SEPARATORS.split(NAME.sub(" ", text)) if piece]
-    prefixed = [PREFIXED.fullmatch(piece) for piece in pieces]
-    if any(prefixed):
-        # printf's %#x writes a zero without 0x: where all else has it, a bare 0 is a word too
-        bare_zeros = all(match or piece == "0" for match, piece in zip(prefixed, pieces, strict=True))
-        return [match[1] if match else "0" for match in prefixed if match or bare_zeros]
-    wrong = next((piece for piece in pieces if not HEX.fullmatch(piece)), None)
-    if wrong is not None:
-        msg = f"line {number}: {shown(wrong)} is not a hex number"
+def _pieces(line: str, start: int) -> Iterator[tuple[str, bool]]:
+    """The rest of a line in pieces: names that something follows, and all else."""
+    start = GAP.match(line, start).end()  # type: ignore[union-attr]
+    while start < len(line):
+        named = NAMED.match(line, start)
+        piece = named or PIECE.match(line, start)
+        if piece is None:
+            return
+        yield (named[1], True) if named else (piece[0], False)
+        start = GAP.match(line, piece.end()).end()  # type: ignore[union-attr]
+
+
+def _words(line: str, start: int, number: int) -> list[Word]:
+    """The words of a line, each with the name that stands before it."""
+    pieces = [*_pieces(line, start)]
+    values = [piece for piece, is_name in pieces if not is_name]
+    has_prefix = any(map(PREFIXED.fullmatch, values))
+    # printf's %#x writes a zero without 0x: where all else has it, a bare 0 is a word too
+    bare_zeros = all(piece == "0" or PREFIXED.fullmatch(piece) for piece in values)
+    found: list[Word] = []
+    name: Name | None = None
+    used = len(found)  # words there were when the name came
+    for piece, is_name in [*pieces, ("", True)]:
+        prefixed = PREFIXED.fullmatch(piece)
+        if is_name or (has_prefix and not prefixed and BARE_NAME.fullmatch(piece)):
+            following = _name(piece, number)
+            if name is not None and used == len(found):
+                msg = f"line {number}: no word follows {name}"
+                raise InvalidOperand(msg)
+            name, used = following, len(found)
+        elif prefixed or (piece == "0" and has_prefix and bare_zeros):
+            found.append(Word(prefixed[1] if prefixed else "0", number, name, has_prefix=True))
+            name = _next(name)
+        elif has_prefix:
+            _check_remark(piece, found, number)
+        elif HEX.fullmatch(piece) or VALUE.fullmatch(piece):
+            found.append(Word(piece, number, name, has_prefix=False))
+            name = _next(name)
+        else:
+            msg = f"line {number}: {shown(piece)} is not a hex number"
+            raise InvalidOperand(msg)
+    return found
+
+
+def _check_remark(piece: str, before: list[Word], number: int) -> None:
+    """Beside words with 0x, a decimal number says the word before it once more; a float is a remark, too."""
+    if DECIMAL.fullmatch(piece) and before and len(piece) <= MOST_DIGITS:
+        word = int(before[-1].text, 16)
+        if int(piece) in {word, word - (1 << 32), word - (1 << 64)}:
+            return
+    elif VALUE.fullmatch(piece) and IS_VALUE.search(piece):
+        return
+    msg = f"line {number}: cannot tell what {shown(piece)} is beside words with 0x"
+    raise InvalidOperand(msg)
+
+
+def _name(text: str, number: int) -> Name:
+    """A name taken apart; refused where it is that of a lane, which stands first."""
+    numbered = NUMBERED.fullmatch(text)
+    stem, _, last = text.rpartition(".")
+    name = Name(text, None)
+    if numbered and len(numbered[2]) < WORD_DIGITS:
+        name = Name(numbered[1].rstrip("[ \t"), int(numbered[2]))
+    elif last in FIELDS:
+        name = Name(stem, FIELDS.index(last))
+    if name.stem.lower() in {"lane", "tid", "thread", "warp", "block"}:
+        msg = f"line {number}: {shown(name.stem)} stands behind other words; whose registers they are is said first"
         raise InvalidOperand(msg)
-    return pieces
+    return name
+
+
+def _next(name: Name | None) -> Name | None:
+    """The name of the word behind one that has a name."""
+    return name if name is None or name.number is None else Name(name.stem, name.number + 1)
+
+
+class Dumped(NamedTuple):
+    """What a dump should hold: `words` of 32 bits a lane, of the operand called `role`.
+
+    `wide` registers of 64 bits may also be given whole. `floats` says what values become; `by` what a line is, where
+    lines name no lanes.
+    """
+
+    words: int
+    wide: bool = False
+    by: str | None = None
+    role: str = ""
+    floats: Floats | None = None
 
 
 def parse_dump(text: str, words: int, *, wide: bool = False, by: str | None = None) -> list[list[int]]:
-    """The words of every lane. `wide` registers of 64 bits may also be given whole; `by` says what a line is.
+    """The words of every lane, from a dump of one warp.
 
     >>> parse_dump(" ".join(f"{lane:08x}" for lane in range(64)), words=2)[31]
     [62, 63]
     """
+    return one_warp(parse_warps(text, Dumped(words, wide, by)), None)
+
+
+def one_warp(found: dict[int, list[list[int]]], warp: int | None) -> list[list[int]]:
+    """The words of one warp: of the only one there is, or of the one asked for."""
+    if warp is None and len(found) == 1:
+        return next(iter(found.values()))
+    if warp is None or warp not in found:
+        wanted = "choose one" if warp is None else f"there is no warp {warp}"
+        msg = f"the dump has the warps {', '.join(map(str, found))}: {wanted}"
+        raise InvalidOperand(msg)
+    return found[warp]
+
+
+def parse_warps(text: str, dumped: Dumped) -> dict[int, list[list[int]]]:
+    """The words of every lane, by warp; a dump that names none is of warp 0."""
     lines = read_lines(text)
     if not lines:
-        msg = f"expected a dump of {LANES} lanes of {words} words, got no hex numbers"
+        msg = f"expected a dump of {LANES} lanes of {dumped.words} words, got no hex numbers"
         raise InvalidOperand(msg)
-    lines = [line._replace(words=_split(line, wide=wide)) for line in lines]
+    floats = _values_of(lines, dumped.floats)
+    lines = [line._replace(words=[_decoded(word, dumped, floats) for word in line.words]) for line in lines]
+    lines = _of_role(lines, dumped.role)
     labelled = [line.lane is not None for line in lines]
-    if all(labelled):
-        rows = _by_label(lines, words)
-    elif any(labelled):
+    if not all(labelled) and any(labelled):
         msg = f"line {lines[labelled.index(False)].number} names no lane, though other lines do"
         raise InvalidOperand(msg)
-    else:
-        rows = _by_position(lines, words, by)
-    return [[int(word, 16) for word in row] for row in rows]
-
-
-def _split(line: Line, *, wide: bool) -> list[str]:
-    """Words of at most 32 bits: a whole 64-bit register becomes its low word and its high word."""
-    found = []
-    for digits in line.words:
-        significant = digits.lstrip("0") or "0"
-        if wide and len(digits) > WORD_DIGITS and len(significant) <= 2 * WORD_DIGITS:
-            whole = digits.zfill(2 * WORD_DIGITS)
-            found += [whole[-WORD_DIGITS:], whole[-2 * WORD_DIGITS : -WORD_DIGITS]]
-        elif len(significant) > WORD_DIGITS:
-            msg = f"line {line.number}: {shown(digits)} has more than 32 bits; words are hex, with or without 0x"
-            raise InvalidOperand(msg)
-        else:
-            found.append(significant)
+    count = floats.slots * dumped.words * REGISTER_BITS // floats.bits if floats else dumped.words
+    found = {}
+    for warp in sorted({line.warp or 0 for line in lines}):
+        mine = [line for line in lines if (line.warp or 0) == warp]
+        rows = _by_label(mine) if all(labelled) else _by_position(mine, count, dumped.by)
+        what = f"{count} {'value' if floats else 'word'}{'s' * (count > 1)}"
+        found[warp] = [_registers(row, lane, what, count, floats) for lane, row in enumerate(rows)]
     return found
 
 
-def _by_label(lines: list[Line], words: int) -> list[list[str]]:
-    rows: dict[int, list[str]] = {lane: [] for lane in range(LANES)}
+def _values_of(lines: list[Line], floats: Floats | None) -> Floats | None:
+    """What the numbers of a dump become if they are values; None if they are words."""
+    every = [word for line in lines for word in line.words]
+    value = next((word for word in every if not word.has_prefix and IS_VALUE.search(word.text)), None)
+    if value is None:
+        return None
+    if floats is None:
+        msg = f"line {value.line}: {shown(value.text)} is not a hex number"
+        raise InvalidOperand(msg)
+    prefixed = next((word for word in every if word.has_prefix), None)
+    if prefixed is not None:
+        msg = f"line {prefixed.line}: {shown('0x' + prefixed.text)} is a word, but line {value.line} has values"
+        raise InvalidOperand(msg)
+    return floats
+
+
+def _decoded(word: Word, dumped: Dumped, floats: Floats | None) -> Word:
+    """A word with what it means."""
+    if floats:  # to nearest: a decimal number is seldom exact
+        text = word.text if word.text.lower().endswith("inf") else word.text.rstrip("fF")
+        value = exact_value(text, f"line {word.line}")
+        return word._replace(codes=(floats.format.encode(value, rounding="rne"),))
+    significant = word.text.lstrip("0") or "0"
+    if dumped.wide and len(word.text) > WORD_DIGITS and len(significant) <= 2 * WORD_DIGITS:
+        whole = int(significant, 16)
+        return word._replace(codes=(whole & MASK, whole >> REGISTER_BITS))
+    if len(significant) > WORD_DIGITS:
+        msg = f"line {word.line}: {shown(word.text)} has more than 32 bits; words are hex, with or without 0x"
+        raise InvalidOperand(msg)
+    return word._replace(codes=(int(significant, 16),))
+
+
+def _of_role(lines: list[Line], role: str) -> list[Line]:
+    """Of a dump of several operands the lines and words of one."""
+    named = [word for line in lines for word in line.words if word.name]
+    stems = list(dict.fromkeys(word.name.stem for word in named if word.name))
+    if len(stems) < 2:
+        return lines
+    kept = [
+        line._replace(words=[word for word in line.words if word.name and word.name.stem.lower() == role])
+        for line in lines
+    ]
+    if not any(line.words for line in kept):
+        odd = next(word for word in named if word.name and word.name.stem != stems[0])
+        msg = f"line {odd.line}: {odd.name} is called otherwise than {named[0].name} in line {named[0].line}"
+        raise InvalidOperand(msg + (f", and neither is a register of {role}" if role else ""))
+    return [line for line in kept if line.words]
+
+
+def _by_label(lines: list[Line]) -> list[list[Word]]:
+    rows: list[list[Word]] = [[] for _ in range(LANES)]
     for line in lines:
-        if line.lane is not None:
-            rows[line.lane] += line.words
-    for lane, row in rows.items():
-        if len(row) != words:
-            came = f"got {len(row)}" if row else "but it is missing"
-            msg = f"expected {words} word{'s' if words > 1 else ''} of lane {lane}, {came}"
+        rows[line.lane or 0] += line.words
+    return rows
+
+
+def _by_position(lines: list[Line], count: int, by: str | None) -> list[list[Word]]:
+    """The words of each lane in a dump that names none: its lines in order, or one stream."""
+    sizes = [sum(len(word.codes) for word in line.words) for line in lines]
+    if len(lines) == count > 1 and sizes == [LANES] * count and by != "lane":
+        heads = [line.words[0].name for line in lines]
+        if by is None and None in heads:
+            each = f"{count} lines of {LANES} words"
+            msg = f"{each}: say --by register if a line is a register, --by lane if it is a stream"
             raise InvalidOperand(msg)
-    return list(rows.values())
-
-
-def _by_position(lines: list[Line], words: int, by: str | None) -> list[list[str]]:
+        columns = [[word._replace(name=head) for word in line.words] for line, head in zip(lines, heads, strict=True)]
+        return [list(row) for row in zip(*columns, strict=True)]
+    if sum(sizes) != LANES * count:
+        odd = next((at for at, size in enumerate(sizes) if size != count), None) if len(lines) == LANES else None
+        came = f"got {sum(sizes)}" if odd is None else f"got {sizes[odd]} in line {lines[odd].number}"
+        msg = f"expected {LANES * count} words, {count} in each of {LANES} lines or all in one stream, {came}"
+        raise InvalidOperand(msg)
     stream = [word for line in lines for word in line.words]
-    if len(stream) != LANES * words:
-        each = f"{words} in each of {LANES} lines"
-        odd = next((line for line in lines if len(line.words) != words), None) if len(lines) == LANES else None
-        came = f"got {len(odd.words)} in line {odd.number}" if odd else f"got {len(stream)}"
-        msg = f"expected {LANES * words} words, {each} or all in one stream, {came}"
-        raise InvalidOperand(msg)
-    per_register = len(lines) == words and words > 1 and all(len(line.words) == LANES for line in lines)
-    if by is None and per_register:
-        msg = f"{words} lines of {LANES} words: say --by register if a line is a register, --by lane if it is a stream"
-        raise InvalidOperand(msg)
     if by == "register":
         return [stream[lane::LANES] for lane in range(LANES)]
-    return [stream[lane * words : (lane + 1) * words] for lane in range(LANES)]
+    rows: list[list[Word]] = [[]]
+    for word in stream:
+        if sum(len(other.codes) for other in rows[-1]) >= count:
+            rows.append([])
+        rows[-1].append(word)
+    return rows
+
+
+def _registers(row: list[Word], lane: int, what: str, count: int, floats: Floats | None) -> list[int]:
+    """The words of one lane, in the order of its registers."""
+    codes = [code for word in _ordered(row, lane) for code in word.codes]
+    if len(codes) != count:
+        came = f"got {len(codes)}" if row else "but it is missing"
+        msg = f"expected {what} of lane {lane}, {came}"
+        raise InvalidOperand(msg)
+    if floats is None:
+        return codes
+    found = []
+    width = floats.bits // floats.slots
+    for first in range(0, count, floats.slots):
+        register = sum(
+            code << width * slot + floats.low for slot, code in enumerate(codes[first : first + floats.slots])
+        )
+        found += [register >> low & MASK for low in range(0, floats.bits, REGISTER_BITS)]
+    return found
+
+
+def _ordered(row: list[Word], lane: int) -> list[Word]:
+    """The words of a lane in the order of their names."""
+    names = [word.name for word in row]
+    numbers = [name.number for name in names if name and name.number is not None]
+    if not numbers:
+        different = list(dict.fromkeys(name for name in names if name))
+        if len(different) > 1:
+            msg = f"line {row[-1].line}: {different[0]} and {different[1]} do not say which registers they are"
+            raise InvalidOperand(msg)
+        return row
+    if len(numbers) < len(row):
+        odd = next(word for word in row if not word.name or word.name.number is None)
+        msg = f"line {odd.line}: {shown(odd.text)} has no number in its name, though other words of lane {lane} have"
+        raise InvalidOperand(msg)
+    ordered = [row[at] for at in sorted(range(len(row)), key=numbers.__getitem__)]
+    start = min(numbers) if all(name and ORDERED.fullmatch(name.stem) for name in names) else 0
+    for place, word in enumerate(ordered):
+        if word.name and word.name.number != start + place:
+            before = ordered[place - 1].name if place else None
+            twice = before == word.name
+            why = "comes twice" if twice else f"comes after {before}" if before else "comes first"
+            msg = f"line {word.line}: of lane {lane}, {word.name} {why}; expected {Name(word.name.stem, start + place)}"
+            raise InvalidOperand(msg)
+    return ordered
+
+
+def dump_of(registers: Registers, by: str | None = None) -> Dumped:
+    """What a dump of an operand should hold."""
+    row = registers.row
+    is_float = registers.format.is_float and registers.role in "abcd"
+    floats = Floats(row.format, registers.slots, row.register_bits, row.low) if is_float else None
+    return Dumped(registers.words, row.register_bits > REGISTER_BITS, by, registers.role, floats)
 
 
 def dump_lines(rows: Iterable[Sequence[int]]) -> list[str]:

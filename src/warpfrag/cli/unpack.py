@@ -12,12 +12,13 @@ from warpfrag.cli.command import (
     choice_options,
     file_argument,
     instruction_argument,
+    integer,
     json_option,
     operand_argument,
     target_option,
     verb,
 )
-from warpfrag.cli.dumps import parse_dump
+from warpfrag.cli.dumps import dump_of, one_warp, parse_warps
 from warpfrag.cli.matrices import code_text, exact_text, matrix_lines, read_source, short_text
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--exact", is_flag=True, help="Print every digit of a value.")
 @click.option("--strict", is_flag=True, help="Refuse copies of one element that differ (wmma).")
 @click.option("--by", type=click.Choice(["lane", "register"]), help="What a line is, where the dump names no lanes.")
+@click.option("--warp", type=integer(least=0), metavar="N", help="Which warp of a dump of several; all, if not said.")
 @choice_options("selector", "thread_id", "byte_id")
 @target_option
 @json_option
@@ -51,6 +53,7 @@ def command(
     operand: str,
     file: str,
     by: str | None,
+    warp: int | None,
     target: str | None,
     raw: bool,
     exact: bool,
@@ -60,8 +63,10 @@ def command(
 ) -> None:
     """The matrix that registers hold, from a dump as printf or a debugger shows it.
 
-    Words are hex, with or without 0x. A line may name its lane (lane 3:, T3, [3]) and its registers (%r12 = ...); lines
-    without names are the lanes in order, or one stream. FILE is text; without one, stdin is read.
+    Words are hex, with or without 0x; where one of the numbers has a point or a sign, or is inf or nan, all are values
+    of a float operand. A line may name its warp and lane (lane 3:, T3, warp 1 lane 3:) and its registers (a3=..., %r12
+    = ...), in any order; lines without names are the lanes in order, or one stream. FILE is text; without one, stdin is
+    read. Several warps give several matrices.
 
     Values are printed with as few digits as tell them apart: `warpfrag pack --rounding rne` reads back the same. In
     JSON they have every digit, and those that are not finite are the strings nan, inf and -inf.
@@ -71,7 +76,8 @@ def command(
     shown = view(get(name, target), operand)
     next(shown.chosen(choice))  # refuses an option that is not for this operand
     registers = shown.matrix_registers
-    rows = parse_dump(read_source(file).text(), registers.words, wide=registers.row.register_bits > 32, by=by)
+    warps = parse_warps(read_source(file).text(), dump_of(registers, by))
+    rows = one_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
     is_codes = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
     matrix = _unpack(shown, rows, choice, raw=is_codes, strict=strict)
     if as_json:
@@ -90,18 +96,23 @@ def command(
 
 
 def _unpack(
-    shown: View, rows: list[list[int]], choice: dict[str, int | None], *, raw: bool, strict: bool
+    shown: View,
+    rows: list[list[int]] | list[list[list[int]]],
+    choice: dict[str, int | None],
+    *,
+    raw: bool,
+    strict: bool,
 ) -> NDArray[Any]:
-    """The matrix, of codes if raw."""
+    """The matrix, of codes if raw; those of several warps are a batch."""
     import numpy as np
 
     words = np.array(rows, np.uint32)
     registers = shown.matrix_registers
     chosen = {dim: index or 0 for dim, index in choice.items() if dim in shown.choices}
     if isinstance(registers, Metadata):
-        return registers.unpack(words[:, 0], **chosen)
+        return registers.unpack(words[..., 0], **chosen)
     if isinstance(registers, Scale):
-        return registers.unpack(words[:, 0], raw=raw, **chosen)
+        return registers.unpack(words[..., 0], raw=raw, **chosen)
     return registers.unpack(words, raw=raw, strict=strict)
 
 
