@@ -20,6 +20,7 @@ from warpfrag.hardware.motion import relayout_unit, sample_plans, timed_ways, ti
 from warpfrag.motion.conversions import conversions, convert_codes
 from warpfrag.motion.moves import LANE, Moves, Select, find_moves
 from warpfrag.motion.relayout import Relayout, relayout
+from warpfrag.motion.through_memory import find_trip
 from warpfrag.operand import Operand
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
@@ -230,6 +231,43 @@ def test_sixteen_bit_accumulators_become_b_by_movmatrix():
     assert plan.counts["movmatrix"] == 2
     assert plan.counts["shfl"] == 0
     check(plan)
+
+
+def test_wide_accumulators_become_b_by_movmatrix_once_they_are_packed():
+    plan = relayout(F16.d, F16.b)
+    assert plan.counts == {"shfl": 0, "movmatrix": 2, "select": 0, "prmt": 0, "cvt": 2}
+    check(plan)
+    back = relayout(F16.b, F16.d)
+    assert back.counts == {"shfl": 0, "movmatrix": 2, "select": 0, "prmt": 0, "cvt": 4}
+    check(back)
+
+
+# ---- through shared memory
+
+
+def test_a_trip_through_memory_is_named_where_it_costs_less():
+    plan = relayout(wf.get("mma.m16n8k32.s32.s8.s8.s32").d, wf.get("mma.m8n8k16.s32.s8.s8.s32").b)
+    trip = plan.through_memory
+    assert trip is not None
+    assert trip.cost < plan.cost
+    assert (trip.store.name, trip.load.name) == ("st.shared.b8", "ldmatrix.sync.aligned.m8n8.x1.shared.b16")
+    assert str(trip) == "st.shared.b8, then ldmatrix.sync.aligned.m8n8.x1.shared.b16, in col order, pitch 16"
+    assert relayout(F16.d.tiled(col=2), F16.a).through_memory is None  # nothing is cheaper than free
+    assert relayout(F16.d, F16.b).through_memory is None
+
+
+def test_every_element_arrives_through_memory_too():
+    seen, cheaper = set(), 0
+    for plan in sample_plans():
+        trip = find_trip(plan.source, plan.target)
+        if trip is not None and plan.permutation is None:
+            codes = random_codes(plan.source, 7)
+            words = plan.source.pack(codes, raw=True)
+            assert np.array_equal(trip(words), plan(words))
+            seen.add((trip.store.name, trip.load.name))
+            cheaper += trip.cost < plan.cost
+    assert len(seen) >= 10
+    assert cheaper >= 5
 
 
 def test_tiles_that_are_no_power_of_two_move_too():

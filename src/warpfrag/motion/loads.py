@@ -8,7 +8,7 @@ known. What remains is to see which instruction moves just those bytes.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane, if they lie side by side, or single elements if not.
 - Where only a transposed register can be loaded, `movmatrix` turns it afterwards.
 
-Ways come cheapest first: by the passes that shared memory takes, then by the instructions.
+Ways come cheapest first, by the instructions and the passes that shared memory takes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT, Memory, swizzled, wavefronts
+from warpfrag.motion.steps import price
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
@@ -97,6 +98,13 @@ class Way:
     def instructions(self) -> int:
         """Instructions in all."""
         return len(self.accesses) + (self.operand.words if self.transposes else 0)
+
+    @cached_property
+    def cost(self) -> int:
+        """Instructions and passes, those of movmatrix too, and one for each element that is put into a word."""
+        turned = price("movmatrix", self.operand.words) if self.transposes else 0
+        joined = sum(access.slot not in {None, 0} for access in self.accesses)
+        return len(self.accesses) + self.passes + turned + joined
 
     def __str__(self) -> str:
         """What it is and what it costs."""
@@ -241,35 +249,41 @@ def _ways(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
         raise InvalidOperand(msg)
     found = [*_by_matrix(operand, memory, direction), *_by_words(operand, memory, direction)]
     found += _by_elements(operand, memory, direction)
-    return sorted(found, key=lambda way: (way.passes + way.transposes * operand.words, way.instructions))
+    return sorted(found, key=lambda way: way.cost)
+
+
+@lru_cache(maxsize=32)  # one question asks several times
+def _elements(layout: Layout) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Lane, register and slot of every place, and row and column of its element."""
+    return [(tuple(place), tuple(layout.at(**place._asdict()))) for place in layout.places()]
+
+
+@lru_cache(maxsize=32)
+def _addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
+    """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
+    rows, cols = map(range, shape)
+    return [[memory.address(row=row, col=col, bits=bits, shape=shape) for col in cols] for row in rows]
 
 
 class _Bytes:
     """At which byte each byte of each word of each lane lies: bytes[lane][word] has four addresses, or None."""
 
     def __init__(self, operand: Operand, memory: Memory) -> None:
-        layout, container = operand.layout, operand.row.container
+        container, register = operand.row.container, operand.row.register_bits
         self.words = operand.words
-        self.per_byte = max(1, 8 // container)  # small elements share a byte
         size = max(1, container // 8)
-        shape = _extents(operand)
-        self.of: list[list[list[int | None]]] = [
-            [[None] * WORD for _ in range(self.words)] for _ in range(layout.lanes)
-        ]
+        addresses = _addresses(memory, _extents(operand), container)
+        self.of: list[list[list[int | None]]] = [[[None] * WORD for _ in range(self.words)] for _ in range(LANES)]
         self.whole = True  # whether no byte of a register is made of elements from several bytes of memory
-        for place in layout.places():
-            at = layout.at(**place._asdict())
-            first = place.reg * operand.row.register_bits // 8 + place.slot * container // 8
-            element = memory.address(row=at.row, col=at.col, bits=container, shape=shape)
+        for (lane, reg, slot), (row, col) in _elements(operand.layout):
+            first = reg * register // 8 + slot * container // 8
             for byte in range(size):
                 word, inside = divmod(first + byte, WORD)
-                address = element + byte
-                old = self.of[place.lane][word][inside]
-                starts_low = (place.slot * container) % 8 == (
-                    at.col if memory.order == "row" else at.row
-                ) * container % 8
+                address = addresses[row][col] + byte
+                old = self.of[lane][word][inside]
+                starts_low = slot * container % 8 == (col if memory.order == "row" else row) * container % 8
                 self.whole &= (old is None or old == address) and starts_low
-                self.of[place.lane][word][inside] = address
+                self.of[lane][word][inside] = address
 
     def start(self, lane: int, word: int) -> int | None:
         """The address of a word, if its bytes lie side by side."""
@@ -279,7 +293,7 @@ class _Bytes:
         return first if in_order and first is not None and first % WORD == 0 else None
 
 
-@lru_cache(maxsize=32)  # one question asks several times
+@lru_cache(maxsize=32)
 def _bytes(operand: Operand, memory: Memory) -> _Bytes:
     return _Bytes(operand, memory)
 

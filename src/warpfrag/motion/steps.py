@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 WORD_BITS = 32
 
@@ -59,6 +62,24 @@ def whole_word(cells: tuple[Cell | None, ...]) -> int | None:
     first = next((cell.word for cell in cells if cell), None)
     in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
     return first if in_order else None
+
+
+THROUGH_MEMORY = ("shfl", "movmatrix")
+"""What goes once through the unit that also serves shared memory: a pass, beyond the instruction itself."""
+
+
+def price(kind: str, count: int) -> int:
+    """What so many instructions of a kind cost: one each, and one for each pass through shared memory's unit.
+
+    Loads and stores are counted alike, so that ways and plans can be compared. What only depends on the lane, such as
+    addresses, is worked out once for many trips and is not counted.
+    """
+    return count * (2 if kind in THROUGH_MEMORY else 1)
+
+
+def total_cost(steps: Iterable[Step]) -> int:
+    """What steps cost in all."""
+    return sum(price(kind, count) for kind, count in map(cost, steps))
 
 
 def cost(step: Step) -> tuple[str, int]:
