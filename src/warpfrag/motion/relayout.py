@@ -57,6 +57,7 @@ class Relayout:
     target: Operand
     steps: tuple[Step, ...]
     permutation: tuple[int, ...] | None = None
+    permuted: Literal["row", "col"] | None = None
 
     @property
     def is_free(self) -> bool:
@@ -85,6 +86,29 @@ class Relayout:
         trip = None if self.is_free or self.permutation else find_trip(self.source, self.target)
         return trip if trip and trip.cost < self.cost else None
 
+    @property
+    def verdict(self) -> str:
+        """Whether anything moves, in a sentence."""
+        if not self.steps:
+            return "Nothing moves: the registers are the same."
+        if self.is_free:
+            cvt = self.counts["cvt"]
+            return f"Free: no element changes its lane{f'; {cvt} cvt convert' if cvt else ''}."
+        crosses = self.counts["shfl"] or self.counts["movmatrix"]
+        moved = "Elements change lanes" if crosses else "Elements move within their lanes"
+        return f"{moved}: {self}. Cost {self.cost}: instructions and passes."
+
+    @property
+    def permutation_text(self) -> str:
+        """What the permutation asks of whoever uses it, in a sentence; nothing where there is none."""
+        if not self.permutation:
+            return ""
+        whole, other = ("column", "rows") if self.permuted == "col" else ("row", "columns")
+        order = " ".join(map(str, self.permutation))
+        return (
+            f"Target {whole} j holds source {whole} p[j]. Give the {other} of the other factor in the order p: {order}"
+        )
+
     def __str__(self) -> str:
         """What it costs, in one line."""
         said = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
@@ -103,8 +127,8 @@ class Relayout:
         """As code: a device function in CUDA, a function in PTX."""
         from warpfrag.motion.relayout_code import emit_steps
 
-        order = f"; {len(self.permutation)} columns in the order {list(self.permutation)}" if self.permutation else ""
-        return emit_steps(self.source, self.target, self.steps, lang=lang, name=name, about=f"{self}{order}")
+        about = f"{self}. {self.permutation_text}".rstrip(". ")
+        return emit_steps(self.source, self.target, self.steps, lang=lang, name=name, about=about)
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
@@ -126,7 +150,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
         plans += [
             (conversion_between(source, half), *_transposed(half, target, end)) for half in packed(source, target)
         ]
-    return Relayout(source, target, min(plans, key=total_cost), permutation)
+    return Relayout(source, target, min(plans, key=total_cost), permutation, permute)
 
 
 def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[Step, ...]:
