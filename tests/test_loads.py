@@ -118,6 +118,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
     found = search(F16.a, "row")
     assert [(way.memory.pitch, way.memory.swizzle) for way in found] == [(48, 0), (32, 32), (64, 64), (128, 128)]
     assert all(not way.conflicts for way in found)
+    assert search(wf.get("mma.m16n8k128.s32.b1.b1.s32.and.popc").b, "row") == []  # no way at all
     assert all("stmatrix" in way.name for way in search(wf.get("mma.m16n8k16.f16.f16.f16.f16").d, "row", "store"))
 
 

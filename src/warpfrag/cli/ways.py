@@ -19,7 +19,8 @@ from warpfrag.cli.fragments import fragment_json, fragment_text, read_operand
 from warpfrag.cli.output import DONE, NO, heading, notes, say, say_json, say_table
 from warpfrag.files import write_atomically
 from warpfrag.memory import MOST_BYTES, SWIZZLES, Memory
-from warpfrag.motion.loads import address_sum, loads, search, stores, sum_expression, swizzle_expression
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
+from warpfrag.motion.loads import loads, search, stores
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _access_lines(way: Way, access: Access, *, lanes: bool) -> Iterator[str]:
     words = ", ".join(map(str, access.words))
     part = "" if access.slot is None else f", element {access.slot}"
     yield f"  {_short(access.instruction)}, word{'s' if len(access.words) > 1 else ''} {words}{part}"
-    total = sum_expression(address_sum(way, access))
+    total = sum_expression(address_sum(access.addresses, way.memory))
     yield f"    {f'swizzle({total})' if way.memory.swizzle else total}"
     if lanes:
         given = [address for address in access.addresses if address is not None]

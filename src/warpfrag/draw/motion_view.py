@@ -26,7 +26,7 @@ def relayout_drawing(plan: Relayout) -> Drawing:
     source, target = plan.source, plan.target
     return Drawing(
         title=f"From {source.role.upper()} to {target.role.upper()}: {plan}",
-        instruction=f"{source.instruction} to {target.instruction}",
+        instruction=" to ".join(dict.fromkeys((source.instruction, target.instruction))),
         notes=(READING, plan.verdict, *([plan.permutation_text] if plan.permutation else [])),
         scenes=tuple((grid,) for grid in relayout_grids(plan)),
     )

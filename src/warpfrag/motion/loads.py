@@ -18,7 +18,8 @@ from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT, Memory, swizzled, wavefronts
+from warpfrag.memory import Memory, wavefronts
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
 from warpfrag.motion.steps import price
 from warpfrag.operand import Operand
 
@@ -116,7 +117,7 @@ class Way:
 
         Lanes whose address is not read repeat that of another.
         """
-        total = sum_expression(address_sum(self, access))
+        total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:
             return total
         return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
@@ -225,7 +226,7 @@ def search(operand: Operand, order: Literal["row", "col"], direction: Direction 
     for swizzle, some in pitches.items():
         for pitch in some:
             ways = _ways(operand, Memory(order, pitch, swizzle), direction)
-            if not ways[0].conflicts:
+            if ways and not ways[0].conflicts:
                 found.append(ways[0])
                 break
     return found
@@ -422,65 +423,3 @@ def _form(name: str) -> Form:
 def _filled(addresses: tuple[int | None, ...]) -> list[int]:
     """Addresses of all lanes, 0 where none is given."""
     return [address or 0 for address in addresses]
-
-
-# ---- addresses
-
-
-class Term(NamedTuple):
-    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`."""
-
-    low: int
-    bits: int
-    stride: int
-
-    @property
-    def is_masked(self) -> bool:
-        """Whether the lane has more bits above these."""
-        return 1 << (self.low + self.bits) < LANES
-
-
-class Sum(NamedTuple):
-    """The address of a lane before its swizzle: a constant and terms of the lane."""
-
-    origin: int
-    terms: tuple[Term, ...]
-
-
-def address_sum(way: Way, access: Access) -> Sum:
-    """The address that each lane gives, from the start of the matrix's memory, before the swizzle."""
-    memory = way.memory
-    flat = [None if one is None else swizzled(one, memory.swizzle, memory.base_offset) for one in access.addresses]
-    origin = flat[0] or 0
-    terms: list[Term] = []
-    for bit in range((LANES - 1).bit_length()):
-        there = flat[1 << bit]
-        stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
-        if not stride:
-            continue
-        last = terms[-1] if terms else None
-        if last and last.low + last.bits == bit and last.stride << last.bits == stride:
-            terms[-1] = last._replace(bits=last.bits + 1)
-        else:
-            terms.append(Term(bit, 1, stride))
-    return Sum(origin, tuple(terms))
-
-
-def sum_expression(address: Sum) -> str:
-    """A sum as C."""
-    parts = map(_part, address.terms)
-    return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
-
-
-def _part(term: Term) -> str:
-    shifted = f"lane >> {term.low}" if term.low else "lane"
-    if term.is_masked:
-        shifted = f"{shifted} & {(1 << term.bits) - 1}"
-    return f"({shifted}) * {term.stride}" if " " in shifted else f"{shifted} * {term.stride}"
-
-
-def swizzle_expression(memory: Memory, address: str) -> str:
-    """What a swizzle makes of an address, as C."""
-    row = f"{address} / {ROW_OF_UNITS}"
-    turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
-    return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"
