@@ -21,10 +21,10 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.hardware.tiles import compile_cuda
 from warpfrag.memory import Memory
-from warpfrag.motion.conversions import conversions
 from warpfrag.motion.loads import Way, loads, stores
+from warpfrag.motion.pairs import fragments, tiled_alike
 from warpfrag.motion.relayout import Relayout, relayout
-from warpfrag.registry import find, get
+from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,15 +37,8 @@ REPEATS = 64
 
 def sample_plans(most_tiles: int = 2) -> list[Relayout]:
     """A plan of every kind: formats, containers and steps, the first of each."""
-    fragments: dict[object, Operand] = {}
-    for instruction in find():
-        if instruction.form.is_product:
-            for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
-                if not operand.row.unknown:
-                    key = operand.layout, operand.format, operand.row.container, operand.row.low
-                    fragments.setdefault(key, operand)
     kinds: dict[object, Relayout] = {}
-    for source, target in product(fragments.values(), repeat=2):
+    for source, target in product(fragments(), repeat=2):
         plan = _plan(source, target, most_tiles)
         if plan is not None:
             steps = tuple(type(step).__name__ for step in plan.steps)
@@ -57,16 +50,11 @@ def sample_plans(most_tiles: int = 2) -> list[Relayout]:
 
 def _plan(source: Operand, target: Operand, most_tiles: int) -> Relayout | None:
     """The plan between two fragments, tiled to the same extents; None where there is none to print."""
-    outs = source.layout.outs, target.layout.outs
-    if list(outs[0]) != list(outs[1]):
+    pair = tiled_alike(source, target, most_tiles)
+    same_place = (source.row.container, source.row.low) == (target.row.container, target.row.low)
+    if pair is None or not (source.format != target.format or same_place):
         return None
-    counts = [{name: max(1, other[name] // mine[name]) for name in mine} for mine, other in (outs, outs[::-1])]
-    converts = source.format != target.format
-    known = not converts or (source.format.name, target.format.name) in conversions()
-    same_place = converts or (source.row.container, source.row.low) == (target.row.container, target.row.low)
-    if max(*counts[0].values(), *counts[1].values()) > most_tiles or not (known and same_place):
-        return None
-    return relayout(source.tiled(**counts[0]), target.tiled(**counts[1]))
+    return relayout(*pair)
 
 
 def relayout_unit(plans: list[Relayout]) -> str:
