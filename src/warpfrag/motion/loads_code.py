@@ -25,6 +25,7 @@ def emit_way(way: Way, *, lang: str, name: str) -> str:
     head = [
         f"// {way.operand.role} of {way.operand.instruction}, {toward} shared memory: {way.memory.described}",
         f"// {way}",
+        *([f"// base is a multiple of {8 * way.memory.swizzle}"] if way.memory.swizzle else []),
     ]
     return "\n".join([*head, *(_cuda if lang == "cuda" else _ptx)(way, name), ""])
 
