@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.memory import Memory, wavefronts
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
+from warpfrag.motion.lines import line_starts
 from warpfrag.motion.steps import price
 from warpfrag.operand import Operand
 
@@ -30,13 +31,17 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.arrays import Words
+    from warpfrag.isa.operands import OperandRow
     from warpfrag.isa.words import Form
     from warpfrag.layout import Layout
+    from warpfrag.memory import Order
+    from warpfrag.motion.lines import Start
 
 WORD = 4  # bytes
 LINE = 16
 LINES = 8  # of a matrix
 LANES = 32
+MATRIX_BITS = 16  # of the elements that movmatrix transposes
 Direction = Literal["load", "store"]
 
 
@@ -360,53 +365,50 @@ def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list
 
 def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
     """ldmatrix or stmatrix, with and without .trans, and with movmatrix behind (or before) it."""
-    where = _bytes(operand, memory)
-    if not where.whole:
-        return
     op = "ldmatrix" if direction == "load" else "stmatrix"
-    for trans in ("", ".trans"):
-        lines = [_lines(where, word, trans) for word in range(where.words)]
-        if all(lines):
-            yield Way(operand, memory, direction, tuple(_matrix_accesses(op, trans, lines)))
-    if operand.row.container == 16:
-        turned = [_lines(where, word, "", turned=True) for word in range(where.words)]
-        if all(turned):
-            yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", turned)), transposes=True)
+    plain, turned = (_lines(operand, memory, trans) for trans in ("", ".trans"))
+    if plain:
+        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", plain)))
+    if turned:
+        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, ".trans", turned)))
+    if turned and operand.row.container == MATRIX_BITS:
+        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", turned)), transposes=True)
 
 
 @cache
-def _matrix_layout(trans: str) -> Layout:
-    """The lines and units of one matrix: (lane, slot) to (row, col)."""
+def _starts(operand: OperandRow, order: Order, trans: str) -> tuple[tuple[Start, ...] | None, ...]:
+    """For each register where the lines start that its lanes hold together; None where they hold no lines."""
     from warpfrag.registry import get
 
-    return get(f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16").d.layout
+    mover = get(f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16")
+    return tuple(line_starts(mover, operand, order, reg) for reg in range(operand.layout.regs))
 
 
-def _lines(where: _Bytes, word: int, trans: str, *, turned: bool = False) -> list[int] | None:
-    """The address of each line that a word's lanes hold together; None where they hold no lines.
+def _lines(operand: Operand, memory: Memory, trans: str) -> list[list[int]]:
+    """The address of each line of each register; none where some line is not 16 aligned bytes side by side."""
+    bits, along = operand.row.container, memory.contiguous
+    addresses = _addresses(memory, _extents(operand), bits)
+    found = []
+    for starts in _starts(operand.row, memory.order, trans):
+        lines = []
+        for row, col in starts or ():
+            first = addresses[row][col]
+            inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
+            there = [addresses[row][col + at] if along == "col" else addresses[row + at][col] for at in inside]
+            if first % LINE == 0 and there == [first + at * bits // 8 for at in inside]:
+                lines.append(first)
+        if len(lines) < LINES:
+            return []
+        found.append(lines)
+    return found
 
-    `turned`: the word is transposed by movmatrix behind the load, or before the store.
-    """
-    layout = _matrix_layout(".trans" if turned else trans)
-    starts: list[int | None] = [None] * LINES
-    for place in layout.places():
-        at = layout.at(**place._asdict())
-        low, high = where.of[place.lane][word][2 * place.slot : 2 * place.slot + 2]
-        if low is None or high != low + 1:
-            return None
-        start = low - 2 * at.col
-        if start % LINE or starts[at.row] not in {None, start}:
-            return None
-        starts[at.row] = start
-    return [start for start in starts if start is not None]
 
-
-def _matrix_accesses(op: str, trans: str, lines: list[list[int] | None]) -> Iterator[Access]:
+def _matrix_accesses(op: str, trans: str, lines: list[list[int]]) -> Iterator[Access]:
     """As few instructions as the words need: four matrices at a time."""
     first = 0
     while first < len(lines):
         count = next(count for count in (4, 2, 1) if first + count <= len(lines))
-        given = [address for word in lines[first : first + count] for address in word or ()]
+        given = [address for word in lines[first : first + count] for address in word]
         padded = (*given, *[None] * (LANES - len(given)))
         yield Access(
             f"{op}.sync.aligned.m8n8.x{count}{trans}.shared.b16", tuple(range(first, first + count)), padded, LINE
