@@ -15,6 +15,7 @@ from warpfrag.motion.steps import cost, described
 
 if TYPE_CHECKING:
     from warpfrag.motion.relayout import Relayout
+    from warpfrag.motion.through_memory import Trip
 
 ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f32"
 
@@ -57,15 +58,15 @@ def command(
 
         draw(plan).save(output)
     if as_json:
-        say_json("relayout", {**_json(plan), "lang": lang, "code": code, "file": output})
+        say_json("relayout", {**_json(plan, plan.cheaper_trip(target)), "lang": lang, "code": code, "file": output})
     if write_or_say(code, output, quiet=as_json) or as_json:
         return
     heading(f"{fragment_text(plan.source)}")
     heading(f"-> {fragment_text(plan.target)}")
-    _say_plan(plan)
+    _say_plan(plan, plan.cheaper_trip(target))
 
 
-def _say_plan(plan: Relayout) -> None:
+def _say_plan(plan: Relayout, trip: Trip | None) -> None:
     say(plan.verdict)
     if plan.steps:
         say()
@@ -76,14 +77,13 @@ def _say_plan(plan: Relayout) -> None:
     if plan.permutation:
         say()
         say(wrapped(plan.permutation_text, indent=2))
-    trip = plan.through_memory
     if trip:
+        said = f"Through shared memory it costs {trip.cost} instead of {plan.cost}, from {trip.targets[0]} on: {trip}."
         say()
-        say(wrapped(f"Through shared memory it costs {trip.cost} instead of {plan.cost}: {trip}.", indent=2))
+        say(wrapped(said, indent=2))
 
 
-def _json(plan: Relayout) -> dict[str, object]:
-    trip = plan.through_memory
+def _json(plan: Relayout, trip: Trip | None) -> dict[str, object]:
     return {
         "source": fragment_json(plan.source),
         "target": fragment_json(plan.target),

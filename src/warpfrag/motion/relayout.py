@@ -81,9 +81,13 @@ class Relayout:
     @cached_property
     def through_memory(self) -> Trip | None:
         """A store to shared memory and a load from it that cost less than these steps; None where none does."""
+        return self.cheaper_trip()
+
+    def cheaper_trip(self, legal_on: str | None = None) -> Trip | None:
+        """The same with what one target has."""
         from warpfrag.motion.through_memory import find_trip
 
-        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target)
+        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target, legal_on)
         return trip if trip and trip.cost < self.cost else None
 
     @property

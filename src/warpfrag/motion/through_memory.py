@@ -45,6 +45,11 @@ class Trip:
         return total_cost(self.before) + self.store.cost + BARRIER + self.load.cost + total_cost(self.after)
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Where both are legal."""
+        return tuple(target for target in self.store.targets if target in self.load.targets)
+
+    @property
     def memory(self) -> Memory:
         """How the matrix lies in shared memory on its way."""
         return self.store.memory
@@ -69,8 +74,11 @@ class Trip:
         return f"{self.store.name}, then {self.load.name}, in {self.memory.described}"
 
 
-def find_trip(source: Operand, target: Operand) -> Trip | None:
-    """The cheapest trip through shared memory; None where there is none, as for several matrices at once."""
+def find_trip(source: Operand, target: Operand, legal_on: str | None = None) -> Trip | None:
+    """The cheapest trip through shared memory; None where there is none, as for several matrices at once.
+
+    With `legal_on`, only what that target has: `stmatrix` comes with sm_90.
+    """
     if any(
         operand.layout.dims != ("row", "col") or len(operand.threads) != 1 or operand.row.register_bits != 32
         for operand in (source, target)
@@ -81,7 +89,9 @@ def find_trip(source: Operand, target: Operand) -> Trip | None:
         before: tuple[Step, ...] = () if stored is source else (conversion_between(source, stored),)
         after: tuple[Step, ...] = () if loaded is target else (conversion_between(loaded, target),)
         for memory in _memories(stored):
-            ways = [*stores(stored, memory)[:1], *loads(loaded, memory)[:1]]
+            every = (stores(stored, memory), loads(loaded, memory))
+            legal = [[way for way in some if legal_on is None or legal_on in way.targets] for some in every]
+            ways = [some[0] for some in legal if some]
             if len(ways) == 2:
                 trips.append(Trip(source, target, before, ways[0], ways[1], after))
     return min(trips, key=lambda trip: (trip.cost, trip.memory.swizzle), default=None)
