@@ -9,8 +9,11 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from warpfrag.draw import draw_figure
+from warpfrag import Memory, get, loads, relayout
+from warpfrag.draw import Drawing, draw, draw_figure
 from warpfrag.draw.figures import FigureRow, figure_rows
+
+MMA = "mma.m16n8k16.f32.f16.f16.f32"
 
 HEAD = """\
 # Gallery
@@ -44,6 +47,34 @@ $ {row.command} -o {name}
 """
 
 
+def motion() -> dict[str, tuple[str, str, Drawing]]:
+    """Fragments in motion: by file, a caption, the command and the picture."""
+    mma = get(MMA)
+    load = f"warpfrag loads {MMA} a --pitch 128"
+    return {
+        "relayout.svg": (
+            "m16n8k16: from the accumulator to B, and the lane that each element comes from",
+            f"warpfrag relayout {MMA}:d {MMA}:b",
+            draw(relayout(mma.d, mma.b)),
+        ),
+        "conflicts.svg": (
+            "ldmatrix of A without a swizzle: eight lanes of a matrix in the same four banks",
+            load,
+            draw(loads(mma.a, Memory("row", 128))[0]),
+        ),
+        "swizzle.svg": (
+            "ldmatrix of A with a swizzle of 128 bytes: eight lanes in all banks",
+            f"{load} --swizzle 128",
+            draw(loads(mma.a, Memory("row", 128, 128))[0]),
+        ),
+    }
+
+
+def motion_entry(name: str, caption: str, command: str) -> str:
+    """Such a figure on the page."""
+    return f"### {caption}\n\n![{caption}](figures/{name})\n\n```console\n$ {command} -o {name}\n```\n"
+
+
 def main() -> None:
     """Write the page and the figures into a folder."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
@@ -54,6 +85,10 @@ def main() -> None:
         for row in rows:
             draw_figure(row.key).save(folder / "figures" / name_of(row))
             page.append(entry(row))
+    page.append("## Fragments in motion\n")
+    for name, (caption, command, picture) in motion().items():
+        picture.save(folder / "figures" / name)
+        page.append(motion_entry(name, caption, command))
     (folder / "gallery.md").write_text("\n".join(page), encoding="utf-8", newline="\n")
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from warpfrag.cli import VERBS
 from warpfrag.cli.output import STATUSES
 from warpfrag.formats import FORMATS, Format
 from warpfrag.isa.targets import targets
+from warpfrag.motion.pairs import fragments, tiled_alike
+from warpfrag.motion.relayout import relayout
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -163,6 +167,30 @@ def sparsity_table() -> str:
     return markdown_table(["pattern", "chunk", "code", "columns it keeps, in order of storage", "legal in"], rows)
 
 
+def motion_table() -> str:
+    """What it takes from each fragment to each other one of the same extents, counted by their formats."""
+    counted: dict[tuple[str, str], Counter[str]] = {}
+    most: dict[tuple[str, str], int] = {}
+    for source, target in product(fragments(), repeat=2):
+        pair = tiled_alike(source, target)
+        if pair is None:
+            continue
+        plan = relayout(*pair)
+        formats = source.format.name, target.format.name
+        crossing = next((kind for kind in ("shfl", "movmatrix") if plan.counts[kind]), "within a lane")
+        counted.setdefault(formats, Counter())["free" if plan.is_free else crossing] += 1
+        most[formats] = max(most.get(formats, 0), plan.counts["shfl"])
+    kinds = ("free", "within a lane", "movmatrix", "shfl")
+    rows = [
+        [f"`{source}`", f"`{target}`", counts.total(), *(counts[kind] for kind in kinds), most[source, target]]
+        for (source, target), counts in sorted(counted.items())
+    ]
+    everything = sum(counted.values(), Counter[str]())
+    rows.append(["all", "", everything.total(), *(everything[kind] for kind in kinds), max(most.values())])
+    header = ["from", "to", "pairs", "free", "within a lane", "by movmatrix", "by shuffles", "most shuffles"]
+    return markdown_table(header, rows)
+
+
 def verbs_table() -> str:
     """Every verb of the command."""
     return markdown_table(["verb", "what it answers"], [[f"`warpfrag {verb}`", text] for verb, text in VERBS.items()])
@@ -216,6 +244,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "targets": targets_table,
     "formats": formats_table,
     "sparsity": sparsity_table,
+    "motion": motion_table,
     "verbs": verbs_table,
     "statuses": statuses_table,
     "json": json_tables,

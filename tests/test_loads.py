@@ -12,13 +12,13 @@ import pytest
 
 import warpfrag as wf
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
+from warpfrag.hardware.motion import sample_ways, ways_unit
 from warpfrag.memory import Memory, bank_conflicts
 from warpfrag.motion.loads import Way, loads, search, stores
 from warpfrag.operand import Operand
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
 S8 = wf.get("mma.m16n8k32.s32.s8.s8.s32")
-F64 = wf.get("mma.m16n8k16.f64.f64.f64.f64")
 TWO = np.zeros((2, 32, 4), np.uint32)
 
 
@@ -118,6 +118,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
     found = search(F16.a, "row")
     assert [(way.memory.pitch, way.memory.swizzle) for way in found] == [(48, 0), (32, 32), (64, 64), (128, 128)]
     assert all(not way.conflicts for way in found)
+    assert search(wf.get("mma.m16n8k128.s32.b1.b1.s32.and.popc").b, "row") == []  # no way at all
     assert all("stmatrix" in way.name for way in search(wf.get("mma.m16n8k16.f16.f16.f16.f16").d, "row", "store"))
 
 
@@ -143,30 +144,11 @@ def test_what_cannot_be_loaded_is_refused(ask: Any, message: str):
 # ---- code
 
 
-def emitted() -> list[Way]:
-    """One way of every kind: by its instructions, its swizzle and its start."""
-    found: dict[Any, Way] = {}
-    for operand in [F16.a, F16.b, F16.b.tiled(col=2), F16.d, S8.a, S8.b, F64.a]:
-        for memory in memories(operand):
-            for way in [*loads(operand, memory), *stores(operand, memory)]:
-                found.setdefault((way.name, way.memory.swizzle, way.memory.start), way)
-    return list(found.values())
-
-
 def test_emitted_ways_compile_and_assemble(tmp_path: Path):
-    ways = emitted()
+    ways = sample_ways()
     assert {way.transposes for way in ways} == {True, False}
     assert {access.slot is None for way in ways for access in way.accesses} == {True, False}
-    cuda = ["#include <cstdint>"]
-    for number, way in enumerate(ways):
-        cuda.append(way.emit(name=f"way{number}"))
-        cuda += [
-            f'extern "C" __global__ void kernel{number}(uint32_t (*words)[{way.operand.words}]) {{',
-            "    extern __shared__ __align__(1024) uint32_t memory[];",
-            f"    way{number}(words[threadIdx.x], static_cast<uint32_t>(__cvta_generic_to_shared(memory)));",
-            "}",
-        ]
-    (tmp_path / "ways.cu").write_text("\n".join(cuda), encoding="utf-8")
+    (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "ways.cu") == ""
     ptx = [".version 8.0", ".target sm_90", ".address_size 64"]
     ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
@@ -200,7 +182,7 @@ def run_ptx(text: str, lane: int) -> list[int]:
 
 def test_emitted_ptx_gives_the_addresses():
     seen = 0
-    for way in emitted():
+    for way in sample_ways():
         text = way.emit("ptx")
         for lane in range(32):
             for access, address in zip(way.accesses, run_ptx(text, lane), strict=True):
@@ -213,7 +195,7 @@ def test_emitted_ptx_gives_the_addresses():
 def test_emitted_cuda_is_what_a_person_would_write():
     text = loads(F16.b, Memory("row", 128, 128))[0].emit(name="load_b")
     operands = '"=r"(out[0]), "=r"(out[1]) : "r"(at0) : "memory"'
-    assert text.splitlines()[2:] == [
+    assert text.splitlines()[3:] == [
         "static __device__ __forceinline__ void load_b(uint32_t (&out)[2], uint32_t base) {",
         '    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));',
         "    uint32_t at0 = base + (lane & 15) * 128;",

@@ -17,7 +17,9 @@ from warpfrag.cli import VERBS, main
 from warpfrag.cli.output import WIDTH, table
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
+FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+QUERIES = ("list", "info", "at", "where", "table", "legal", "products", "relayout", "loads", "stores")
 LOOKUPS = [
     ["at", NAME, "a", "5"],
     ["where", NAME, "a", "9", "3", "--json"],
@@ -26,6 +28,8 @@ LOOKUPS = [
     ["info", NAME],
     ["legal", NAME, "--target", "sm_90"],
     ["products", SPARSE, "9", "3"],
+    ["relayout", f"{NAME}:d", f"{NAME}:b"],
+    ["loads", NAME, "b:col=2", "--pitch", "128", "--swizzle", "128", "--emit", "cuda"],
     ["list", "--long"],
     ["--help"],
 ]
@@ -84,7 +88,7 @@ def test_every_verb_has_help_with_an_example(run, verb):
     assert answer.code == 0
     assert answer.out.startswith(f"Usage: warpfrag {verb} ")
     assert f"\n  warpfrag {verb} " in answer.out.partition("\nExample")[2]
-    assert "--json" in answer.out or verb not in {"list", "info", "at", "where", "table", "legal", "products"}
+    assert "--json" in answer.out or verb not in QUERIES
 
 
 @pytest.fixture
@@ -104,7 +108,7 @@ def files(tmp_path, monkeypatch):
 
 
 def examples():
-    for verb in ("list", "info", "at", "where", "table", "legal", "products", "pack", "unpack", "diagnose"):
+    for verb in (*QUERIES, "pack", "unpack", "diagnose"):
         yield from import_module(f"warpfrag.cli.{verb}").command.examples
 
 
@@ -183,6 +187,9 @@ def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
         ["table", NAME, "a"],
         ["legal", NAME],
         ["products", NAME, "9", "3"],
+        ["relayout", f"{NAME}:a", f"{NAME}:a"],
+        ["loads", NAME, "a"],
+        ["stores", NAME, "d"],
     ],
     ids=lambda words: words[0],
 )
@@ -263,7 +270,10 @@ def test_tables_are_aligned():
 
 
 @pytest.mark.parametrize(
-    "words", [["info", NAME], ["table", NAME, "a"], ["table", SPARSE, "b"], ["products", SPARSE, "9", "3"]]
+    "words",
+    [["info", NAME], ["table", NAME, "a"], ["table", SPARSE, "b"], ["products", SPARSE, "9", "3"]]
+    + [["relayout", f"{FP8}:d:col=4", f"{FP8}:a", *more] for more in ([], ["--permute", "col"])]
+    + [["loads", NAME, "b:col=2", "--pitch", "128", "--swizzle", "128", "--lanes"], ["stores", NAME, "d", "--search"]],
 )
 def test_text_fits_the_width(run, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", str(WIDTH))

@@ -155,6 +155,9 @@ class Words:
         if param.name in {"name", "names", "only"}:
             self.name = self.random.choice(COMPUTED if self.verb in COSTLY else NAMES)
             return self.mutated(self.name)
+        if param.name in {"source", "destination"}:  # often the same, so that there is a plan
+            role = self.random.choice("abcd")
+            return f"{self.mutated(NAMES[self.random.randrange(2)])}:{role}{self.random.choice(['', '', ':col=2'])}"
         if param.name == "operand":
             others = ["A", "b", "C", "d", "metadata", "scale_a", "scale_b", "addresses"]
             return self.random.choice([*wf.get(self.name).operands] * 3 + others)

@@ -20,6 +20,8 @@ PARTS = SCHEMA["$defs"]
 NOT_JSON = {"draw", "explore"}  # they write pictures
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
+HALF = "mma.m16n8k16.f16.f16.f16.f16"
+FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
 SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 LOAD = "ldmatrix.m8n8.x4.b16"
@@ -50,6 +52,12 @@ COMMANDS = [
     f"products {SPARSE} 9 3",
     f"products {SCALED} 9 3",
     f"products {QUAD} 0 5",
+    f"relayout {MMA}:d:col=2 {MMA}:a",
+    f"relayout {FP8}:d:col=4 {FP8}:a --permute col --emit ptx",
+    "relayout mma.m16n8k32.s32.s8.s8.s32:d mma.m8n8k16.s32.s8.s8.s32:b",
+    f"loads {MMA} b:col=2 --order col --pitch 128 --swizzle 128 --emit cuda -o load.cuh",
+    f"stores {MMA} d --search",
+    f"stores {HALF} d",
     f"pack {MMA} a ones.txt",
     f"unpack {MMA} d dump.txt",
     f"unpack {MMA} d dump.txt --raw",

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from warpfrag import find, get
-from warpfrag.emit.shared import kernel_copies, moved, shared_copies
+from warpfrag.emit.shared import kernel_copies, shared_copies
 from warpfrag.expressions import evaluate
 from warpfrag.layout import Layout
+from warpfrag.motion.lines import moved
 
 
 def every_copy():

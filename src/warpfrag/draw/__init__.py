@@ -19,21 +19,27 @@
       7  T28: c0  T28: c1  T29: c0  T29: c1  T30: c0  T30: c1  T31: c0  T31: c1
     <BLANKLINE>
 
-How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts; `panel` writes a
-grid as SVG with the few elements of `svg`, `composition` puts panels, heading and legend together, `terminal` writes
-ASCII. `palette` has the colours, `figures` the figures of the ISA by number, `notebook` the cards of a notebook.
+How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts, `motion_view`
+from relayouts and `memory_view` from loads and stores; `panel` writes a grid as SVG with the few elements of `svg`,
+`composition` puts panels, heading and legend together, `terminal` writes ASCII. `palette` has the colours, `figures`
+the figures of the ISA by number, `notebook` the cards of a notebook.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from warpfrag.draw.cells import Cut
 from warpfrag.draw.drawing import Drawing
 from warpfrag.draw.figures import figure_row
+from warpfrag.draw.memory_view import way_drawing
+from warpfrag.draw.motion_view import relayout_drawing
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS, Request, default_view, notes, scenes
 from warpfrag.errors import InvalidOperand, shown
+from warpfrag.motion.loads import Way
+from warpfrag.motion.relayout import Relayout
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -47,7 +53,7 @@ T = TypeVar("T")
 
 
 def draw(
-    instruction: str | Instruction,
+    instruction: str | Instruction | Relayout | Way,
     operand: str | None = None,
     view: View | None = None,
     *,
@@ -61,7 +67,7 @@ def draw(
     theme: Theme = "auto",
     title: str = "",
 ) -> Drawing:
-    """A figure of an instruction, or of one of its operands.
+    """A figure of an instruction, or of one of its operands; of a relayout, or of a way to load or store.
 
     Views: "whole" (A left, B above, D in the corner), "matrix" (which lane holds each element), "warp" (what each
     register holds), "logical" (a sparse A as the matrix it stands for). Left out, the most telling one is taken.
@@ -69,10 +75,20 @@ def draw(
     `selector`, `byte_id` and `thread_id` choose what is read of metadata and scale factors. `rows`, `cols` and `parts`
     (products of m8n8k4, matrices of ldmatrix) cut out a part, as (first, last); of metadata, `cols` are columns of A.
     `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
+
+    Of a relayout, the registers of the source and those of the target are shown, coloured by the lane that each element
+    comes from. Of a way to load or store, shared memory is shown, coloured by the lanes whose addresses fall there.
     """
     if not isinstance(title, str):
         msg = f"the title of a figure is a text, got {shown(title)}"
         raise InvalidOperand(msg)
+    if isinstance(instruction, Relayout | Way):
+        given = (operand, view, target, selector, byte_id, thread_id, rows, cols, parts)
+        if given != (None, None, None, 0, 0, 0, None, None, None):
+            msg = "a figure of a relayout, or of a way to load or store, takes a theme and a title, nothing else"
+            raise InvalidOperand(msg)
+        picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else way_drawing(instruction)
+        return replace(picture, title=title or picture.title, theme=_one_of("theme", theme, get_args(Theme)))
     found = get(instruction, target=target)
     chosen = _operand(found, operand)
     chosen_view = _one_of("view", view, VIEWS) if view is not None else default_view(found, chosen)

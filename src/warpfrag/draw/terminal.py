@@ -101,6 +101,7 @@ def _parts(grid: Grid, table: Table, width: int) -> list[str]:
             for left, heading, level in zip(corners, headings, grid.cols, strict=True)
         ]
         lines += [
-            row + "".join(word.rjust(each) for word in line[shown]) for row, line in zip(rows, table.words, strict=True)
+            (row + "".join(word.rjust(each) for word in line[shown])).rstrip()
+            for row, line in zip(rows, table.words, strict=True)
         ]
     return lines

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.emit.cuda_syntax import DEVICE, Extra, Variable, assembly, function, loop, thread_index
-from warpfrag.emit.shared import moved, operand_copies
+from warpfrag.emit.shared import operand_copies
 from warpfrag.emit.statement import identifier, memory_instruction, registers, state_space
 from warpfrag.emit.strides import described, described_index, element_bits, formulas, index_formula, stride_names
+from warpfrag.motion.lines import moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from warpfrag.choice import FIRST_CHOICE
 from warpfrag.emit.ptx_functions import function_name
 from warpfrag.emit.ptx_syntax import Body, entry, load_parameter, register_type, width
-from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders, moved
+from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders
 from warpfrag.emit.statement import (
     ROLES,
     check_choice,
@@ -29,6 +29,7 @@ from warpfrag.emit.statement import (
     tile_name,
 )
 from warpfrag.emit.strides import contiguous_strides, extents, stride_names
+from warpfrag.motion.lines import moved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,8 +1,6 @@
-"""ldmatrix and stmatrix for an operand: found, and at once proven, by following every bit of every register.
+"""ldmatrix and stmatrix for an operand in shared memory whose strides are known when the kernel runs.
 
-A mover reads lines of 16 bytes, one for each address, and its layout says which lane, register and bit each part of a
-line goes to. The operand's layout says which element it wants there. So each part tells where its line must start in
-the matrix. If all parts of every line agree, the mover serves, and the starts say which lane gives which address.
+`motion.lines` says which movers serve, and where the line of each lane starts; here that becomes formulas of the lane.
 
     >>> from warpfrag.registry import get
     >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]
@@ -14,40 +12,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from warpfrag.emit.statement import ROLES
 from warpfrag.expressions import linear
 from warpfrag.isa.operands import REGISTER_BITS
+from warpfrag.motion.lines import Start, line_starts, moved
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from warpfrag.expressions import Expression
     from warpfrag.instruction import Instruction
     from warpfrag.isa.operands import OperandRow
-    from warpfrag.operand import Operand
 
 ORDERS = ("row", "col")
-
-
-class Start(NamedTuple):
-    """The first element of a line."""
-
-    row: int
-    col: int
-
-
-class Part(NamedTuple):
-    """Some bits of a line, from bit `at` on, and where the mover puts them."""
-
-    lane: int
-    reg: int
-    bit: int
-    giver: int  # the lane that gives the address of the line
-    at: int
 
 
 @dataclass(frozen=True)
@@ -80,12 +60,6 @@ class SharedCopy:
         return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in Start._fields}
 
 
-def moved(mover: Instruction) -> Operand:
-    """The register operand of ldmatrix or stmatrix."""
-    found: Operand = mover.a if mover.op == "stmatrix" else mover.d
-    return found
-
-
 @cache
 def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
     """Every way to move an operand by ldmatrix (or stmatrix), row major first."""
@@ -96,44 +70,15 @@ def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy
 
 
 def _match(mover: Instruction, operand: OperandRow, order: str) -> SharedCopy | None:
-    """The copy, or nothing where some part of a line contradicts another."""
+    """The copy; nothing where a line does not fit, or elements in memory are no elements in registers."""
     unit = moved(mover).row
-    if unit.unknown or unit.layout.regs != operand.layout.regs:
+    unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
+    if unit.layout.regs != operand.layout.regs:
         return None
-    if not _same_memory(unit, operand, unpacks=bool(mover.form.memory)):
+    if not (unpacked if mover.form.memory else operand.format.bits == operand.container):
         return None
-    starts: dict[int, Start] = {}
-    for part in _parts(mover, min(unit.container, operand.container)):
-        slot, bit_wanted = divmod(part.bit, operand.container)
-        row, col = operand.layout.at(lane=part.lane, reg=part.reg, slot=slot)
-        passed, bit_there = divmod(part.at, operand.container)
-        start = Start(row, col - passed) if order == "row" else Start(row - passed, col)
-        if bit_there != bit_wanted or starts.setdefault(part.giver, start) != start:
-            return None
-    return SharedCopy(mover, operand, order, tuple(start for _, start in sorted(starts.items())))
-
-
-def _same_memory(unit: OperandRow, operand: OperandRow, *, unpacks: bool) -> bool:
-    """Whether elements in memory, after what the mover unpacks, are elements in registers."""
-    if unpacks:
-        return (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
-    return operand.format.bits == operand.container
-
-
-def _parts(mover: Instruction, step: int) -> Iterator[Part]:
-    """Every register that a mover fills, `step` bits at a time."""
-    layout, addresses = moved(mover).layout, mover.addresses
-    if addresses is None:
-        return
-    line_dim = addresses.dims[1]
-    along = "col" if line_dim == "row" else "row"
-    givers = {tuple(addresses.at(lane=lane)): lane for lane in range(addresses.lanes)}
-    unit = moved(mover).row.container
-    for lane, reg, bit in product(range(layout.lanes), range(layout.regs), range(0, REGISTER_BITS, step)):
-        slot, inside = divmod(bit, unit)
-        place = layout.at(lane=lane, reg=reg, slot=slot)
-        giver = givers[place.matrix, getattr(place, line_dim)]
-        yield Part(lane, reg, bit, giver, getattr(place, along) * unit + inside)
+    starts = line_starts(mover, operand, order)
+    return SharedCopy(mover, operand, order, starts) if starts else None
 
 
 def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:

@@ -2,8 +2,9 @@
 
     python -m warpfrag.hardware.motion [REPORT.md]
 
-It needs nvcc. Every plan of a sample that has each kind of step is compiled and run on random registers. Then loads of
-one operand from differently laid out shared memory are timed: more passes must take more cycles.
+It needs nvcc. Every plan of a sample that has each kind of step is compiled and run on random registers, and every kind
+of way to load and store on random memory. Then loads of one operand from differently laid out shared memory are timed:
+more passes must take more cycles.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import tempfile
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,10 +22,10 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.hardware.tiles import compile_cuda
 from warpfrag.memory import Memory
-from warpfrag.motion.conversions import conversions
 from warpfrag.motion.loads import Way, loads, stores
+from warpfrag.motion.pairs import fragments, tiled_alike
 from warpfrag.motion.relayout import Relayout, relayout
-from warpfrag.registry import find, get
+from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,19 +34,14 @@ if TYPE_CHECKING:
 
 CASES = 8
 REPEATS = 64
+SHARED_WORDS = 2048
+ORDERS: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
 def sample_plans(most_tiles: int = 2) -> list[Relayout]:
     """A plan of every kind: formats, containers and steps, the first of each."""
-    fragments: dict[object, Operand] = {}
-    for instruction in find():
-        if instruction.form.is_product:
-            for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
-                if not operand.row.unknown:
-                    key = operand.layout, operand.format, operand.row.container, operand.row.low
-                    fragments.setdefault(key, operand)
     kinds: dict[object, Relayout] = {}
-    for source, target in product(fragments.values(), repeat=2):
+    for source, target in product(fragments(), repeat=2):
         plan = _plan(source, target, most_tiles)
         if plan is not None:
             steps = tuple(type(step).__name__ for step in plan.steps)
@@ -57,16 +53,11 @@ def sample_plans(most_tiles: int = 2) -> list[Relayout]:
 
 def _plan(source: Operand, target: Operand, most_tiles: int) -> Relayout | None:
     """The plan between two fragments, tiled to the same extents; None where there is none to print."""
-    outs = source.layout.outs, target.layout.outs
-    if list(outs[0]) != list(outs[1]):
+    pair = tiled_alike(source, target, most_tiles)
+    same_place = (source.row.container, source.row.low) == (target.row.container, target.row.low)
+    if pair is None or not (source.format != target.format or same_place):
         return None
-    counts = [{name: max(1, other[name] // mine[name]) for name in mine} for mine, other in (outs, outs[::-1])]
-    converts = source.format != target.format
-    known = not converts or (source.format.name, target.format.name) in conversions()
-    same_place = converts or (source.row.container, source.row.low) == (target.row.container, target.row.low)
-    if max(*counts[0].values(), *counts[1].values()) > most_tiles or not (known and same_place):
-        return None
-    return relayout(source.tiled(**counts[0]), target.tiled(**counts[1]))
+    return relayout(*pair)
 
 
 def relayout_unit(plans: list[Relayout]) -> str:
@@ -102,6 +93,67 @@ def check_relayouts(gpu: Gpu, folder: Path) -> Iterator[str]:
             pair = f"{int(found[at]):08x} on the GPU, {int(plan(words)[at]):08x} here"
             yield f"* DIFFERS: {plan.source} -> {plan.target}, case, lane, word {at}: {pair}"
     yield f"* {len(plans)} plans on {CASES} sets of registers each: {len(plans) - wrong} equal in every bit"
+
+
+def sample_ways() -> list[Way]:
+    """A way of every kind: by its instructions, its swizzle and where the memory starts."""
+    mma, integers = get("mma.m16n8k16.f32.f16.f16.f32"), get("mma.m16n8k32.s32.s8.s8.s32")
+    operands = [mma.a, mma.b, mma.b.tiled(col=2), mma.d, integers.a, integers.b, get("mma.m16n8k16.f64.f64.f64.f64").a]
+    kinds: dict[object, Way] = {}
+    for operand, order in product(operands, ORDERS):
+        tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.row.container // 8)
+        memories = [Memory(order, tight), Memory(order, tight + 16)]
+        memories += [Memory(order, -(-tight // swizzle) * swizzle, swizzle, start=64) for swizzle in (32, 64, 128)]
+        for memory in memories:
+            for way in (*loads(operand, memory), *stores(operand, memory)):
+                kinds.setdefault((way.name, memory.swizzle, memory.start), way)
+    return list(kinds.values())
+
+
+def ways_unit(ways: list[Way]) -> str:
+    """A translation unit with a kernel for each way: a memory to registers, or registers to a memory."""
+    parts = ["#include <cstdint>"]
+    for number, way in enumerate(ways):
+        words, is_load = way.operand.words, way.direction == "load"
+        given = (
+            f"uint32_t (*d)[{words}], const uint32_t* a" if is_load else f"uint32_t* d, const uint32_t (*a)[{words}]"
+        )
+        before, after = ("a[i]", "") if is_load else ("0", "d[i] = memory[i]")
+        call = f"way{number}({'d' if is_load else 'a'}[threadIdx.x], base);"
+        parts += [
+            way.emit("cuda", name=f"way{number}"),
+            f'extern "C" __global__ void kernel{number}({given}) {{',
+            f"    __shared__ __align__(1024) uint32_t memory[{SHARED_WORDS}];",
+            f"    for (int i = threadIdx.x; i < {SHARED_WORDS}; i += 32) memory[i] = {before};",
+            "    __syncwarp();",
+            "    const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));",
+            f"    {call}",
+            "    __syncwarp();",
+            *([f"    for (int i = threadIdx.x; i < {SHARED_WORDS}; i += 32) {after};"] if after else []),
+            "}",
+        ]
+    return "\n".join(parts)
+
+
+def check_ways(gpu: Gpu, folder: Path) -> Iterator[str]:
+    """Every way on random bytes: the lines of a report, one for each that differs."""
+    ways = [way for way in sample_ways() if gpu.target in way.targets]
+    module = gpu.load_binary(compile_cuda(ways_unit(ways), gpu.target, 2, folder))
+    random = np.random.default_rng(12)
+    wrong = 0
+    for number, way in enumerate(ways):
+        shared = random.integers(0, 1 << 32, SHARED_WORDS, np.uint32)
+        words = random.integers(0, 1 << 32, (32, way.operand.words), np.uint32)
+        if way.direction == "load":
+            expected = way.load(shared.view(np.uint8))
+            found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros_like(words), shared])
+        else:
+            expected = way.store(words, np.zeros(4 * SHARED_WORDS, np.uint8)).view(np.uint32)
+            found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros_like(shared), words])
+        if not np.array_equal(found, expected):
+            wrong += 1
+            yield f"* DIFFERS: {way}, {way.memory.described}"
+    yield f"* {len(ways)} ways to load and store, as emitted: {len(ways) - wrong} equal in every bit"
 
 
 def timed_ways() -> list[Way]:
@@ -185,7 +237,8 @@ def report() -> tuple[list[str], bool]:
     gpu = open_gpu()
     lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
     with tempfile.TemporaryDirectory() as folder:
-        lines += [*check_relayouts(gpu, Path(folder)), "", *time_loads(gpu, Path(folder))]
+        path = Path(folder)
+        lines += [*check_relayouts(gpu, path), *check_ways(gpu, path), "", *time_loads(gpu, path)]
     return lines, not any("DIFFERS" in line or "astray" in line for line in lines)
 
 

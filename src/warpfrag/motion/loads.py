@@ -8,7 +8,7 @@ known. What remains is to see which instruction moves just those bytes.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane, if they lie side by side, or single elements if not.
 - Where only a transposed register can be loaded, `movmatrix` turns it afterwards.
 
-Ways come cheapest first: by the passes that shared memory takes, then by the instructions.
+Ways come cheapest first, by the instructions and the passes that shared memory takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT, Memory, bank_conflicts, swizzled, wavefronts
+from warpfrag.memory import Memory, bank_conflicts, wavefronts
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
+from warpfrag.motion.lines import line_starts
+from warpfrag.motion.steps import price
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
@@ -28,13 +31,17 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.arrays import Words
+    from warpfrag.isa.operands import OperandRow
     from warpfrag.isa.words import Form
     from warpfrag.layout import Layout
+    from warpfrag.memory import Order
+    from warpfrag.motion.lines import Start
 
 WORD = 4  # bytes
 LINE = 16
 LINES = 8  # of a matrix
 LANES = 32
+MATRIX_BITS = 16  # of the elements that movmatrix transposes
 Direction = Literal["load", "store"]
 
 
@@ -102,6 +109,13 @@ class Way:
         """Instructions in all."""
         return len(self.accesses) + (self.operand.words if self.transposes else 0)
 
+    @cached_property
+    def cost(self) -> int:
+        """Instructions and passes, those of movmatrix too, and one for each element that is put into a word."""
+        turned = price("movmatrix", self.operand.words) if self.transposes else 0
+        joined = sum(access.slot not in {None, 0} for access in self.accesses)
+        return len(self.accesses) + self.passes + turned + joined
+
     def __str__(self) -> str:
         """What it is and what it costs."""
         conflicts = "no bank conflicts" if not self.conflicts else f"{self.conflicts} bank conflicts"
@@ -112,7 +126,7 @@ class Way:
 
         Lanes whose address is not read repeat that of another.
         """
-        total = sum_expression(address_sum(self, access))
+        total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:
             return total
         return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
@@ -221,7 +235,7 @@ def search(operand: Operand, order: Literal["row", "col"], direction: Direction 
     for swizzle, some in pitches.items():
         for pitch in some:
             ways = _ways(operand, Memory(order, pitch, swizzle), direction)
-            if not ways[0].conflicts:
+            if ways and not ways[0].conflicts:
                 found.append(ways[0])
                 break
     return found
@@ -245,35 +259,41 @@ def _ways(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
         raise InvalidOperand(msg)
     found = [*_by_matrix(operand, memory, direction), *_by_words(operand, memory, direction)]
     found += _by_elements(operand, memory, direction)
-    return sorted(found, key=lambda way: (way.passes + way.transposes * operand.words, way.instructions))
+    return sorted(found, key=lambda way: way.cost)
+
+
+@lru_cache(maxsize=32)  # one question asks several times
+def _elements(layout: Layout) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Lane, register and slot of every place, and row and column of its element."""
+    return [(tuple(place), tuple(layout.at(**place._asdict()))) for place in layout.places()]
+
+
+@lru_cache(maxsize=32)
+def _addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
+    """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
+    rows, cols = map(range, shape)
+    return [[memory.address(row=row, col=col, bits=bits, shape=shape) for col in cols] for row in rows]
 
 
 class _Bytes:
     """At which byte each byte of each word of each lane lies: bytes[lane][word] has four addresses, or None."""
 
     def __init__(self, operand: Operand, memory: Memory) -> None:
-        layout, container = operand.layout, operand.row.container
+        container, register = operand.row.container, operand.row.register_bits
         self.words = operand.words
-        self.per_byte = max(1, 8 // container)  # small elements share a byte
         size = max(1, container // 8)
-        shape = _extents(operand)
-        self.of: list[list[list[int | None]]] = [
-            [[None] * WORD for _ in range(self.words)] for _ in range(layout.lanes)
-        ]
+        addresses = _addresses(memory, _extents(operand), container)
+        self.of: list[list[list[int | None]]] = [[[None] * WORD for _ in range(self.words)] for _ in range(LANES)]
         self.whole = True  # whether no byte of a register is made of elements from several bytes of memory
-        for place in layout.places():
-            at = layout.at(**place._asdict())
-            first = place.reg * operand.row.register_bits // 8 + place.slot * container // 8
-            element = memory.address(row=at.row, col=at.col, bits=container, shape=shape)
+        for (lane, reg, slot), (row, col) in _elements(operand.layout):
+            first = reg * register // 8 + slot * container // 8
             for byte in range(size):
                 word, inside = divmod(first + byte, WORD)
-                address = element + byte
-                old = self.of[place.lane][word][inside]
-                starts_low = (place.slot * container) % 8 == (
-                    at.col if memory.order == "row" else at.row
-                ) * container % 8
+                address = addresses[row][col] + byte
+                old = self.of[lane][word][inside]
+                starts_low = slot * container % 8 == (col if memory.order == "row" else row) * container % 8
                 self.whole &= (old is None or old == address) and starts_low
-                self.of[place.lane][word][inside] = address
+                self.of[lane][word][inside] = address
 
     def start(self, lane: int, word: int) -> int | None:
         """The address of a word, if its bytes lie side by side."""
@@ -283,7 +303,7 @@ class _Bytes:
         return first if in_order and first is not None and first % WORD == 0 else None
 
 
-@lru_cache(maxsize=32)  # one question asks several times
+@lru_cache(maxsize=32)
 def _bytes(operand: Operand, memory: Memory) -> _Bytes:
     return _Bytes(operand, memory)
 
@@ -349,53 +369,50 @@ def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list
 
 def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
     """ldmatrix or stmatrix, with and without .trans, and with movmatrix behind (or before) it."""
-    where = _bytes(operand, memory)
-    if not where.whole:
-        return
     op = "ldmatrix" if direction == "load" else "stmatrix"
-    for trans in ("", ".trans"):
-        lines = [_lines(where, word, trans) for word in range(where.words)]
-        if all(lines):
-            yield Way(operand, memory, direction, tuple(_matrix_accesses(op, trans, lines)))
-    if operand.row.container == 16:
-        turned = [_lines(where, word, "", turned=True) for word in range(where.words)]
-        if all(turned):
-            yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", turned)), transposes=True)
+    plain, turned = (_lines(operand, memory, trans) for trans in ("", ".trans"))
+    if plain:
+        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", plain)))
+    if turned:
+        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, ".trans", turned)))
+    if turned and operand.row.container == MATRIX_BITS:
+        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", turned)), transposes=True)
 
 
 @cache
-def _matrix_layout(trans: str) -> Layout:
-    """The lines and units of one matrix: (lane, slot) to (row, col)."""
+def _starts(operand: OperandRow, order: Order, trans: str) -> tuple[tuple[Start, ...] | None, ...]:
+    """For each register where the lines start that its lanes hold together; None where they hold no lines."""
     from warpfrag.registry import get
 
-    return get(f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16").d.layout
+    mover = get(f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16")
+    return tuple(line_starts(mover, operand, order, reg) for reg in range(operand.layout.regs))
 
 
-def _lines(where: _Bytes, word: int, trans: str, *, turned: bool = False) -> list[int] | None:
-    """The address of each line that a word's lanes hold together; None where they hold no lines.
+def _lines(operand: Operand, memory: Memory, trans: str) -> list[list[int]]:
+    """The address of each line of each register; none where some line is not 16 aligned bytes side by side."""
+    bits, along = operand.row.container, memory.contiguous
+    addresses = _addresses(memory, _extents(operand), bits)
+    found = []
+    for starts in _starts(operand.row, memory.order, trans):
+        lines = []
+        for row, col in starts or ():
+            first = addresses[row][col]
+            inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
+            there = [addresses[row][col + at] if along == "col" else addresses[row + at][col] for at in inside]
+            if first % LINE == 0 and there == [first + at * bits // 8 for at in inside]:
+                lines.append(first)
+        if len(lines) < LINES:
+            return []
+        found.append(lines)
+    return found
 
-    `turned`: the word is transposed by movmatrix behind the load, or before the store.
-    """
-    layout = _matrix_layout(".trans" if turned else trans)
-    starts: list[int | None] = [None] * LINES
-    for place in layout.places():
-        at = layout.at(**place._asdict())
-        low, high = where.of[place.lane][word][2 * place.slot : 2 * place.slot + 2]
-        if low is None or high != low + 1:
-            return None
-        start = low - 2 * at.col
-        if start % LINE or starts[at.row] not in {None, start}:
-            return None
-        starts[at.row] = start
-    return [start for start in starts if start is not None]
 
-
-def _matrix_accesses(op: str, trans: str, lines: list[list[int] | None]) -> Iterator[Access]:
+def _matrix_accesses(op: str, trans: str, lines: list[list[int]]) -> Iterator[Access]:
     """As few instructions as the words need: four matrices at a time."""
     first = 0
     while first < len(lines):
         count = next(count for count in (4, 2, 1) if first + count <= len(lines))
-        given = [address for word in lines[first : first + count] for address in word or ()]
+        given = [address for word in lines[first : first + count] for address in word]
         padded = (*given, *[None] * (LANES - len(given)))
         yield Access(
             f"{op}.sync.aligned.m8n8.x{count}{trans}.shared.b16", tuple(range(first, first + count)), padded, LINE
@@ -412,65 +429,3 @@ def _form(name: str) -> Form:
 def _filled(addresses: tuple[int | None, ...]) -> list[int]:
     """Addresses of all lanes, 0 where none is given."""
     return [address or 0 for address in addresses]
-
-
-# ---- addresses
-
-
-class Term(NamedTuple):
-    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`."""
-
-    low: int
-    bits: int
-    stride: int
-
-    @property
-    def is_masked(self) -> bool:
-        """Whether the lane has more bits above these."""
-        return 1 << (self.low + self.bits) < LANES
-
-
-class Sum(NamedTuple):
-    """The address of a lane before its swizzle: a constant and terms of the lane."""
-
-    origin: int
-    terms: tuple[Term, ...]
-
-
-def address_sum(way: Way, access: Access) -> Sum:
-    """The address that each lane gives, from the start of the matrix's memory, before the swizzle."""
-    memory = way.memory
-    flat = [None if one is None else swizzled(one, memory.swizzle, memory.base_offset) for one in access.addresses]
-    origin = flat[0] or 0
-    terms: list[Term] = []
-    for bit in range((LANES - 1).bit_length()):
-        there = flat[1 << bit]
-        stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
-        if not stride:
-            continue
-        last = terms[-1] if terms else None
-        if last and last.low + last.bits == bit and last.stride << last.bits == stride:
-            terms[-1] = last._replace(bits=last.bits + 1)
-        else:
-            terms.append(Term(bit, 1, stride))
-    return Sum(origin, tuple(terms))
-
-
-def sum_expression(address: Sum) -> str:
-    """A sum as C."""
-    parts = map(_part, address.terms)
-    return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
-
-
-def _part(term: Term) -> str:
-    shifted = f"lane >> {term.low}" if term.low else "lane"
-    if term.is_masked:
-        shifted = f"{shifted} & {(1 << term.bits) - 1}"
-    return f"({shifted}) * {term.stride}" if " " in shifted else f"{shifted} * {term.stride}"
-
-
-def swizzle_expression(memory: Memory, address: str) -> str:
-    """What a swizzle makes of an address, as C."""
-    row = f"{address} / {ROW_OF_UNITS}"
-    turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
-    return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"

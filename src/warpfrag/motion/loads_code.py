@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT
-from warpfrag.motion.loads import address_sum, sum_expression, swizzle_expression
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
 from warpfrag.motion.operations import CUDA_LANE, Operations, check_names, written
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def emit_way(way: Way, *, lang: str, name: str) -> str:
     head = [
         f"// {way.operand.role} of {way.operand.instruction}, {toward} shared memory: {way.memory.described}",
         f"// {way}",
+        *([f"// base is a multiple of {8 * way.memory.swizzle}"] if way.memory.swizzle else []),
     ]
     return "\n".join([*head, *(_cuda if lang == "cuda" else _ptx)(way, name), ""])
 
@@ -52,7 +53,7 @@ def _cuda(way: Way, name: str) -> list[str]:
 
 def _cuda_address(way: Way, number: int, access: Access) -> list[str]:
     address = f"at{number}"
-    lines = [f"uint32_t {address} = {sum_expression(address_sum(way, access))};"]
+    lines = [f"uint32_t {address} = {sum_expression(address_sum(access.addresses, way.memory))};"]
     return [*lines, f"{address} = {swizzle_expression(way.memory, address)};"] if way.memory.swizzle else lines
 
 
@@ -158,7 +159,7 @@ def _ptx(way: Way, name: str) -> list[str]:
 
 def _ptx_address(code: Operations, way: Way, access: Access) -> str:
     """The operations that make an address; the register that holds it."""
-    origin, terms = address_sum(way, access)
+    origin, terms = address_sum(access.addresses, way.memory)
     address = code.do("add", "%base", origin) if origin else "%base"
     for term in terms:
         part = code.do("shr", code.lane, term.low) if term.low else code.lane

@@ -21,18 +21,32 @@ from warpfrag.axes import Axis
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.layout import Layout
-from warpfrag.motion.conversions import conversion, convert_codes
+from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import LANE, Select, Shuffle, Swap, combined, find_moves
-from warpfrag.motion.steps import WORD_BITS, Assembly, Cell, Convert, Permute, Step, Transpose, cost, whole_word
+from warpfrag.motion.packed import conversion_between, packed
+from warpfrag.motion.running import run_step
+from warpfrag.motion.steps import (
+    WORD_BITS,
+    Assembly,
+    Cell,
+    Convert,
+    Permute,
+    Step,
+    Transpose,
+    cost,
+    total_cost,
+    whole_word,
+)
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from warpfrag.arrays import Words
     from warpfrag.coordinates import Coordinate
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.motion.through_memory import Trip
+
+MATRIX_BITS = 16  # of the elements that movmatrix transposes
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,7 @@ class Relayout:
     target: Operand
     steps: tuple[Step, ...]
     permutation: tuple[int, ...] | None = None
+    permuted: Literal["row", "col"] | None = None
 
     @property
     def is_free(self) -> bool:
@@ -58,6 +73,46 @@ class Relayout:
             found[kind] += count
         return found
 
+    @property
+    def cost(self) -> int:
+        """Instructions in all, and a pass more for each shuffle and movmatrix; see `steps.price`."""
+        return total_cost(self.steps)
+
+    @cached_property
+    def through_memory(self) -> Trip | None:
+        """A store to shared memory and a load from it that cost less than these steps; None where none does."""
+        return self.cheaper_trip()
+
+    def cheaper_trip(self, legal_on: str | None = None) -> Trip | None:
+        """The same with what one target has."""
+        from warpfrag.motion.through_memory import find_trip
+
+        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target, legal_on)
+        return trip if trip and trip.cost < self.cost else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether anything moves, in a sentence."""
+        if not self.steps:
+            return "Nothing moves: the registers are the same."
+        if self.is_free:
+            cvt = self.counts["cvt"]
+            return f"Free: no element changes its lane{f'; {cvt} cvt convert' if cvt else ''}."
+        crosses = self.counts["shfl"] or self.counts["movmatrix"]
+        moved = "Elements change lanes" if crosses else "Elements move within their lanes"
+        return f"{moved}: {self}. Cost {self.cost}: instructions and passes."
+
+    @property
+    def permutation_text(self) -> str:
+        """What the permutation asks of whoever uses it, in a sentence; nothing where there is none."""
+        if not self.permutation:
+            return ""
+        whole, other = ("column", "rows") if self.permuted == "col" else ("row", "columns")
+        order = " ".join(map(str, self.permutation))
+        return (
+            f"Target {whole} j holds source {whole} p[j]. Give the {other} of the other factor in the order p: {order}"
+        )
+
     def __str__(self) -> str:
         """What it costs, in one line."""
         said = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
@@ -69,15 +124,15 @@ class Relayout:
 
         state = self.source.check_words(words)
         for step in self.steps:
-            state = _run(step, state, self)
+            state = run_step(step, state, self.source.row, self.target.row)
         return np.ascontiguousarray(state, np.uint32)
 
     def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
         """As code: a device function in CUDA, a function in PTX."""
         from warpfrag.motion.relayout_code import emit_steps
 
-        order = f"; {len(self.permutation)} columns in the order {list(self.permutation)}" if self.permutation else ""
-        return emit_steps(self.source, self.target, self.steps, lang=lang, name=name, about=f"{self}{order}")
+        about = f"{self}. {self.permutation_text}".rstrip(". ")
+        return emit_steps(self.source, self.target, self.steps, lang=lang, name=name, about=about)
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
@@ -93,17 +148,18 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
         order = find_permutation(source.layout, target.layout, permute)
         end, permutation = order @ target.layout, tuple(_counted(order, permute))
     plans = [_plan(source, target, source.layout, end)]
-    if source.row.container == target.row.container == 16:
-        transposed = source.layout @ _movmatrix(source.layout)
-        plans.append((Transpose(source.words), *_plan(source, target, transposed, end)))
-    best = min(plans, key=_total_cost)
-    return Relayout(source, target, best, permutation)
+    if source.row.container == MATRIX_BITS:
+        plans.append(_transposed(source, target, end))
+    elif target.row.container == MATRIX_BITS < source.row.container and source.format != target.format:
+        plans += [
+            (conversion_between(source, half), *_transposed(half, target, end)) for half in packed(source, target)
+        ]
+    return Relayout(source, target, min(plans, key=total_cost), permutation, permute)
 
 
-def _total_cost(steps: tuple[Step, ...]) -> int:
-    """Instructions in all; a shuffle or movmatrix takes about as long as two others."""
-    weights = {"shfl": 2, "movmatrix": 2}
-    return sum(weights.get(kind, 1) * count for kind, count in map(cost, steps))
+def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[Step, ...]:
+    """The steps where movmatrix comes first."""
+    return Transpose(source.words), *_plan(source, target, source.layout @ _movmatrix(source.layout), end)
 
 
 def _check(source: Operand, target: Operand) -> None:
@@ -327,74 +383,3 @@ def _movmatrix(layout: Layout) -> Layout:
     for _, radix in layout.digits("reg"):
         found = found.tiled(reg=radix)
     return found
-
-
-# ---- running
-
-
-def _run(step: Step, state: NDArray[np.uint32], plan: Relayout) -> NDArray[np.uint32]:
-    """Registers [..., lanes, words] after one step."""
-    import numpy as np
-
-    from warpfrag import movers
-
-    lanes = np.arange(state.shape[-2])
-    if isinstance(step, Shuffle):
-        read = [lanes if flip is None else np.array(step.lanes(flip)) for flip in step.flips]
-        return np.stack([state[..., which, word] for word, which in enumerate(read)], axis=-1)
-    if isinstance(step, Select):
-        moved = state[..., list(step.words)]
-        return moved if not step.mask else np.where(_odd(lanes, step.mask)[:, None], moved, state)
-    if isinstance(step, Transpose):
-        return movers.move_words(state)
-    if isinstance(step, Convert):
-        return _assembled(state, step.words, plan.source.row, plan.target.row, (step.source, step.target))
-    if isinstance(step, Permute):
-        return _joined(state, step.words, step.bits)
-    bits = min(plan.source.row.container, plan.target.row.container)
-    per_word = WORD_BITS // bits
-    swapped = tuple(tuple(Cell(word, slot ^ step.flip) for slot in range(per_word)) for word in range(step.words))
-    return np.where(_odd(lanes, step.mask)[:, None], _joined(state, swapped, bits), state)
-
-
-def _odd(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
-    """Which lanes have an odd number of bits in a mask."""
-    import numpy as np
-
-    return np.array([(int(lane) & mask).bit_count() & 1 for lane in lanes], bool)
-
-
-def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np.uint32]:
-    """Words made of cells as they are."""
-    import numpy as np
-
-    mask = np.uint32((1 << bits) - 1)
-    made = []
-    for cells in words:
-        word = np.zeros(state.shape[:-1], np.uint32)
-        for slot, cell in enumerate(cells):
-            if cell is not None:
-                word |= (state[..., cell.word] >> np.uint32(cell.slot * bits) & mask) << np.uint32(slot * bits)
-        made.append(word)
-    return np.stack(made, axis=-1)
-
-
-def _assembled(
-    state: NDArray[np.uint32], words: Assembly, source: OperandRow, target: OperandRow, formats: tuple[str, str]
-) -> NDArray[np.uint32]:
-    """Words made of converted elements."""
-    import numpy as np
-
-    from warpfrag.codes import code_dtype
-
-    made = []
-    for cells in words:
-        word = np.zeros(state.shape[:-1], np.uint32)
-        for slot, cell in enumerate(cells):
-            if cell is not None:
-                shifted = state[..., cell.word] >> np.uint32(cell.slot * source.container + source.low)
-                codes = (shifted & np.uint32(source.format.codes - 1)).astype(code_dtype(source.format))
-                found = convert_codes(*formats, codes).astype(np.uint32)
-                word |= found << np.uint32(slot * target.container + target.low)
-        made.append(word)
-    return np.stack(made, axis=-1)

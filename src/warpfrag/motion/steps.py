@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from warpfrag.expressions import linear
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 WORD_BITS = 32
 
@@ -61,6 +65,24 @@ def whole_word(cells: tuple[Cell | None, ...]) -> int | None:
     return first if in_order else None
 
 
+THROUGH_MEMORY = ("shfl", "movmatrix")
+"""What goes once through the unit that also serves shared memory: a pass, beyond the instruction itself."""
+
+
+def price(kind: str, count: int) -> int:
+    """What so many instructions of a kind cost: one each, and one for each pass through shared memory's unit.
+
+    Loads and stores are counted alike, so that ways and plans can be compared. What only depends on the lane, such as
+    addresses, is worked out once for many trips and is not counted.
+    """
+    return count * (2 if kind in THROUGH_MEMORY else 1)
+
+
+def total_cost(steps: Iterable[Step]) -> int:
+    """What steps cost in all."""
+    return sum(price(kind, count) for kind, count in map(cost, steps))
+
+
 def cost(step: Step) -> tuple[str, int]:
     """The instruction that a step is made of, and how many of it."""
     if isinstance(step, Shuffle):
@@ -78,3 +100,42 @@ def cost(step: Step) -> tuple[str, int]:
     # a prmt takes bytes of two words: n words are joined by n - 1 of them
     joined = [len({cell.word for cell in cells if cell}) for cells in step.words if whole_word(cells) is None]
     return "prmt", sum(max(1, words - 1) for words in joined)
+
+
+def described(step: Step) -> str:
+    """What a step does, in words."""
+    if isinstance(step, Permute):
+        if step.renames:
+            return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in step.words)}, in this order"
+        return f"put words together from pieces of {step.bits} bits"
+    if isinstance(step, Convert):
+        return f"convert {step.source} to {step.target}, {len(step.words[0])} to a word"
+    if isinstance(step, Transpose):
+        return f"transpose 8 x 8 elements across the warp, in each of {step.words} words"
+    if isinstance(step, Select):
+        if not step.mask:
+            return f"take {_listed(step.words)}, in this order"
+        pairs = [f"{word} with {other}" for word, other in enumerate(step.words) if word < other]
+        return f"{_where(step.mask)} exchange words {', '.join(pairs)}"
+    if isinstance(step, Swap):
+        return f"{_where(step.mask)} exchange element s of each word with element s ^ {step.flip}"
+    words: dict[int, list[int]] = {}
+    for word, flip in enumerate(step.flips):
+        if flip is not None:
+            words.setdefault(flip, []).append(word)
+    own = str(linear({"lane": step.columns}))
+    short = own if own == "lane" else "f"
+    reads = [f"{_listed(some)} of lane {short}{f' ^ {flip}' if flip else ''}" for flip, some in words.items()]
+    return f"read {', '.join(reads)}{f'; f = {own}' if short == 'f' else ''}"
+
+
+def _listed(words: Iterable[int]) -> str:
+    found = [str(word) for word in words]
+    return f"word{'s' if len(found) > 1 else ''} {', '.join(found)}"
+
+
+def _where(mask: int) -> str:
+    """The lanes with an odd number of bits in a mask."""
+    if mask.bit_count() == 1:
+        return f"in lanes with lane & {mask}"
+    return f"in lanes where popc(lane & {mask}) is odd"

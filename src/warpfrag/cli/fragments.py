@@ -1,0 +1,72 @@
+"""How a fragment is written on the command line: `INSTRUCTION:OPERAND`, and how many tiles of it stand side by side.
+
+`mma.m16n8k16.f32.f16.f16.f32:d` is an accumulator, `...:d:col=2` two of them side by side, `...:b:row=2,col=2` four.
+"""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from typing import TYPE_CHECKING
+
+from warpfrag.cli.output import shape_text
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.operand import Operand
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from warpfrag.instruction import Instruction
+
+# names of instructions hold pairs of colons, as in kind::mxf4: a single one ends the name
+FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)
+COUNT = re.compile(r"(row|col)=(\d{1,4})", re.ASCII)
+MOST_WORDS = 256
+
+
+def read_fragment(text: str, target: str | None) -> Operand:
+    """The fragment that INSTRUCTION:OPERAND[:row=N,col=N] names."""
+    found = FRAGMENT.fullmatch(text.strip())
+    if found is None:
+        msg = f"expected INSTRUCTION:OPERAND, such as mma.m16n8k16.f32.f16.f16.f32:d or ...:d:col=2, got {shown(text)}"
+        raise InvalidOperand(msg)
+    return read_operand(get(found["name"], target), found["operand"])
+
+
+def read_operand(instruction: Instruction, text: str) -> Operand:
+    """The operand that OPERAND[:row=N,col=N] names."""
+    role, colon, tiles = text.partition(":")
+    operand = instruction.operands.get(role.lower())
+    if not isinstance(operand, Operand):
+        known = [name for name, one in instruction.operands.items() if isinstance(one, Operand)]
+        msg = f"{instruction} has no matrix {shown(role)}: it has {', '.join(known)}"
+        raise InvalidOperand(msg)
+    if not colon:
+        return operand
+    counts: dict[str, int] = {}
+    for part in tiles.split(","):
+        found = COUNT.fullmatch(part.strip())
+        if found is None or found[1] in counts or not int(found[2]):
+            msg = f"tiles are written row=N,col=N with N from 1 on, such as col=2; got {shown(tiles)}"
+            raise InvalidOperand(msg)
+        counts[found[1]] = int(found[2])
+    words = operand.words * prod(counts.values())
+    if words > MOST_WORDS:
+        msg = f"{tiles} of {operand.role} take {words} registers; a lane has no more than {MOST_WORDS}"
+        raise InvalidOperand(msg)
+    return operand.tiled(**counts)
+
+
+def fragment_text(operand: Operand) -> str:
+    """A fragment in one phrase."""
+    return f"{operand.role} of {operand.instruction}, {shape_text(operand.shape)} {operand.format}"
+
+
+def fragment_json(operand: Operand) -> dict[str, object]:
+    """A fragment as JSON has it."""
+    return {
+        "instruction": operand.instruction,
+        "operand": operand.role,
+        "format": operand.format.name,
+        "shape": operand.shape,
+        "words": operand.words,
+    }

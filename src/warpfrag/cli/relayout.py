@@ -1,0 +1,100 @@
+"""`warpfrag relayout`: what brings a matrix from one fragment to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from warpfrag.cli.command import complete_instruction, file_option, json_option, target_option, verb
+from warpfrag.cli.fragments import fragment_json, fragment_text, read_fragment
+from warpfrag.cli.output import heading, say, say_json, wrapped
+from warpfrag.cli.ways import way_json, write_or_say
+from warpfrag.motion.relayout import relayout
+from warpfrag.motion.steps import cost, described
+
+if TYPE_CHECKING:
+    from warpfrag.motion.relayout import Relayout
+    from warpfrag.motion.through_memory import Trip
+
+ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f32"
+
+
+@verb(
+    f"warpfrag relayout {ACCUMULATOR}:d:col=2 {ACCUMULATOR}:a             # D of two is A of the next",
+    f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --emit cuda",
+    f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --permute col     # free, with k permuted",
+    f"warpfrag relayout {ACCUMULATOR}:d {ACCUMULATOR}:b -o moves.svg",
+)
+@click.argument("source", metavar="SRC", shell_complete=complete_instruction)
+@click.argument("destination", metavar="DST", shell_complete=complete_instruction)
+@click.option(
+    "--permute", type=click.Choice(["row", "col"]), help="Let the target's rows or columns come in any order."
+)
+@click.option("--emit", "lang", type=click.Choice(["cuda", "ptx"]), help="Print the code.")
+@file_option("-o", "--output", saying="With --emit the code; else a figure, .svg, .png or .txt.")
+@target_option
+@json_option
+def command(
+    *,
+    source: str,
+    destination: str,
+    permute: Literal["row", "col"] | None,
+    lang: str | None,
+    output: str | None,
+    target: str | None,
+    as_json: bool,
+) -> None:
+    """What brings a matrix from the registers of one fragment to those of another: nothing, or which steps.
+
+    SRC and DST are written INSTRUCTION:OPERAND, and INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two
+    below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; where formats differ, values
+    are converted to nearest even, saturating where cvt does. A step that only renames registers costs nothing.
+    """
+    plan = relayout(read_fragment(source, target), read_fragment(destination, target), permute=permute)
+    code = plan.emit(lang) if lang else None
+    if output and not code:
+        from warpfrag.draw import draw
+
+        draw(plan).save(output)
+    if as_json:
+        say_json("relayout", {**_json(plan, plan.cheaper_trip(target)), "lang": lang, "code": code, "file": output})
+    if write_or_say(code, output, quiet=as_json) or as_json:
+        return
+    heading(f"{fragment_text(plan.source)}")
+    heading(f"-> {fragment_text(plan.target)}")
+    _say_plan(plan, plan.cheaper_trip(target))
+
+
+def _say_plan(plan: Relayout, trip: Trip | None) -> None:
+    say(plan.verdict)
+    if plan.steps:
+        say()
+        costs = [f"{count} {kind}" if count else "free" for kind, count in map(cost, plan.steps)]
+        left = max(map(len, costs)) + 2
+        for number, (said, step) in enumerate(zip(costs, plan.steps, strict=True), 1):
+            say(wrapped(f"{number:2}. {said:<{left}}{described(step)}", indent=left + 4))
+    if plan.permutation:
+        say()
+        say(wrapped(plan.permutation_text, indent=2))
+    if trip:
+        said = f"Through shared memory it costs {trip.cost} instead of {plan.cost}, from {trip.targets[0]} on: {trip}."
+        say()
+        say(wrapped(said, indent=2))
+
+
+def _json(plan: Relayout, trip: Trip | None) -> dict[str, object]:
+    return {
+        "source": fragment_json(plan.source),
+        "target": fragment_json(plan.target),
+        "free": plan.is_free,
+        "counts": plan.counts,
+        "cost": plan.cost,
+        "steps": [
+            {"instruction": kind, "count": count, "text": described(step)}
+            for step in plan.steps
+            for kind, count in [cost(step)]
+        ],
+        "permutation": plan.permutation,
+        "through_memory": trip and {"cost": trip.cost, "store": way_json(trip.store), "load": way_json(trip.load)},
+    }

@@ -1,0 +1,210 @@
+"""What `warpfrag loads` and `warpfrag stores` share: their options, and how they show ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import click
+
+from warpfrag.cli.command import (
+    Function,
+    complete_operand,
+    file_option,
+    instruction_argument,
+    integer,
+    json_option,
+    target_option,
+)
+from warpfrag.cli.fragments import fragment_json, fragment_text, read_operand
+from warpfrag.cli.output import DONE, NO, heading, notes, say, say_json, say_table
+from warpfrag.files import write_atomically
+from warpfrag.memory import MOST_BYTES, SWIZZLES, Memory
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
+from warpfrag.motion.loads import loads, search, stores
+from warpfrag.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.motion.loads import Access, Direction, Way
+    from warpfrag.operand import Operand
+
+SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
+IN_LINE = 8  # addresses
+
+
+class Asked(NamedTuple):
+    """What a user may say about loads and stores."""
+
+    name: str
+    operand: str
+    order: Literal["row", "col"]
+    pitch: int | None
+    swizzle: str | None
+    start: int | None
+    searches: bool
+    way: int | None
+    lanes: bool
+    lang: str | None
+    output: str | None
+    target: str | None
+    as_json: bool
+
+
+def way_options(function: Function) -> Function:
+    """The arguments and options of both verbs, in the order of `Asked`."""
+    size = integer(1, MOST_BYTES - 1)
+    for add in (
+        json_option,
+        target_option,
+        file_option("-o", "--output", saying="With --emit the code; else a figure, .svg, .png or .txt."),
+        click.option("--emit", "lang", type=click.Choice(["cuda", "ptx"]), help="Print the code of a way."),
+        click.option("--lanes", is_flag=True, help="The address of every lane, in bytes."),
+        click.option("--way", type=integer(1), metavar="N", help="Only this one; for code and figures, the first."),
+        click.option("--search", "searches", is_flag=True, help="Find pitches and swizzles without bank conflicts."),
+        click.option("--start", type=integer(0, MOST_BYTES - 1), metavar="BYTES", help="Where the matrix starts."),
+        click.option("--swizzle", type=click.Choice(SWIZZLE_WORDS), help="Of so many bytes; 0 if left out."),
+        click.option("--pitch", type=size, metavar="BYTES", help="From row to row, in col order from col to col."),
+        click.option("--order", type=click.Choice(["row", "col"]), default="row", help="What is contiguous; row."),
+        click.argument("operand", metavar="OPERAND", shell_complete=complete_operand),
+        instruction_argument,
+    ):
+        function = add(function)
+    return function
+
+
+def answer(direction: Direction, asked: Asked) -> int:
+    """Say every way, or the one that is asked for; the exit status."""
+    operand = read_operand(get(asked.name, asked.target), asked.operand)
+    found = _ways(direction, operand, asked)
+    if asked.target:
+        found = [way for way in found if asked.target in way.targets]
+    if asked.way is not None and asked.way > len(found):
+        msg = f"--way is 1 to {len(found)}: so many there are" if found else "--way: there is none"
+        raise click.UsageError(msg)
+    first = (asked.way or 1) - 1
+    chosen = found if asked.way is None else found[first : first + 1]
+    code = found[first].emit(asked.lang) if asked.lang and found else None
+    if asked.output and found and not code:
+        from warpfrag.draw import draw
+
+        draw(found[first]).save(asked.output)
+    if asked.as_json:
+        said = {"lang": asked.lang, "code": code, "file": asked.output}
+        query = {"operand": fragment_json(operand), "order": asked.order}
+        say_json(f"{direction}s", {**query, "ways": [*map(way_json, chosen)], **said})
+    if not write_or_say(code, asked.output, quiet=asked.as_json) and not asked.as_json:
+        _say_ways(direction, operand, chosen, asked)
+    return DONE if found else NO
+
+
+def _ways(direction: Direction, operand: Operand, asked: Asked) -> list[Way]:
+    if asked.searches:
+        given = {"--pitch": asked.pitch, "--swizzle": asked.swizzle, "--start": asked.start}
+        if any(one is not None for one in given.values()):
+            named = ", ".join(name for name, one in given.items() if one is not None)
+            msg = f"--search finds pitches and swizzles itself: leave out {named}"
+            raise click.UsageError(msg)
+        return search(operand, asked.order, direction)
+    memory = Memory(asked.order, asked.pitch, int(asked.swizzle or 0), asked.start or 0)
+    return (loads if direction == "load" else stores)(operand, memory)
+
+
+def write_or_say(code: str | None, output: str | None, *, quiet: bool) -> bool:
+    """Write code to a file or print it; whether there was any."""
+    if code and output:
+        write_atomically(output, code)
+        if not quiet:
+            say(f"{output}: {code.count(chr(10))} lines")
+    elif code and not quiet:
+        say(code.rstrip("\n"))
+    return bool(code)
+
+
+def _say_ways(direction: Direction, operand: Operand, ways: list[Way], asked: Asked) -> None:
+    toward = "from" if direction == "load" else "to"
+    where = f"{asked.order} order" if asked.searches or not ways else ways[0].memory.described
+    heading(fragment_text(operand))
+    heading(f"{toward} shared memory: {where}")
+    if not ways:
+        say("no way" + (" without bank conflicts" if asked.searches else ""))
+        return
+    first = asked.way or 1
+    header = ["way", "instructions", "passes", "conflicts", "cost", "what"]
+    rows = [
+        [number, way.instructions, way.passes, way.conflicts, way.cost, _short(way.name)]
+        for number, way in enumerate(ways, first)
+    ]
+    if asked.searches:
+        header = ["way", "pitch", "swizzle", *header[1:]]
+        rows = [
+            [row[0], way.memory.pitch or 0, way.memory.swizzle, *row[1:]] for row, way in zip(rows, ways, strict=True)
+        ]
+    say_table(header, rows)
+    for number, way in enumerate(ways, first):
+        say(f"\nway {number}")
+        for access in way.accesses:
+            for line in _access_lines(way, access, lanes=asked.lanes):
+                say(line)
+    notes(_notes(operand, ways))
+
+
+def _short(name: str) -> str:
+    """A name as people shorten it."""
+    return name.replace(".sync.aligned", "")
+
+
+def _access_lines(way: Way, access: Access, *, lanes: bool) -> Iterator[str]:
+    words = ", ".join(map(str, access.words))
+    part = "" if access.slot is None else f", element {access.slot}"
+    yield f"  {_short(access.instruction)}, word{'s' if len(access.words) > 1 else ''} {words}{part}"
+    total = sum_expression(address_sum(access.addresses, way.memory))
+    yield f"    {f'swizzle({total})' if way.memory.swizzle else total}"
+    if lanes:
+        given = [address for address in access.addresses if address is not None]
+        for lane in range(0, len(given), IN_LINE):
+            numbers = " ".join(f"{address:6}" for address in given[lane : lane + IN_LINE])
+            yield f"    lane {lane:2}: {numbers}"
+
+
+def _notes(operand: Operand, ways: list[Way]) -> list[str]:
+    found = ["base is the start of the memory in shared memory, as a 32-bit address, in bytes"]
+    for memory in {way.memory.swizzle: way.memory for way in ways if way.memory.swizzle}.values():
+        formula = f"swizzle(a) = {swizzle_expression(memory, 'a')}"
+        found.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle}")
+    memory = ways[0].memory
+    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.row.container // 8
+    if memory.pitch is not None and memory.pitch < extent:
+        found.append(f"the pitch of {memory.pitch} bytes is less than the {extent} of a {memory.order}: they overlap")
+    return found
+
+
+def way_json(way: Way) -> dict[str, object]:
+    """A way as JSON has it."""
+    return {
+        "name": way.name,
+        "memory": {
+            "order": way.memory.order,
+            "pitch": way.memory.pitch,
+            "swizzle": way.memory.swizzle,
+            "start": way.memory.start,
+        },
+        "instructions": way.instructions,
+        "passes": way.passes,
+        "conflicts": way.conflicts,
+        "cost": way.cost,
+        "targets": way.targets,
+        "accesses": [
+            {
+                "instruction": access.instruction,
+                "words": access.words,
+                "slot": access.slot,
+                "width": access.width,
+                "addresses": access.addresses,
+                "expression": way.expression(access),
+                "passes": access.passes,
+                "conflicts": access.conflicts,
+            }
+            for access in way.accesses
+        ],
+    }

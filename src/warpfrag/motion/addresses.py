@@ -1,0 +1,71 @@
+"""The addresses of the lanes of a warp as a formula: a sum over parts of the lane, and then perhaps a swizzle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.memory import LANES, ROW_OF_UNITS, SWIZZLES, UNIT, swizzled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warpfrag.memory import Memory
+
+
+class Term(NamedTuple):
+    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`."""
+
+    low: int
+    bits: int
+    stride: int
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the lane has more bits above these."""
+        return 1 << (self.low + self.bits) < LANES
+
+
+class Sum(NamedTuple):
+    """The address of a lane before its swizzle: a constant and terms of the lane."""
+
+    origin: int
+    terms: tuple[Term, ...]
+
+
+def address_sum(addresses: Sequence[int | None], memory: Memory) -> Sum:
+    """The sum that gives the address of each lane, from the start of the memory."""
+    # a swizzle undoes itself
+    flat = [None if one is None else swizzled(one, memory.swizzle, memory.base_offset) for one in addresses]
+    origin = flat[0] or 0
+    terms: list[Term] = []
+    for bit in range((LANES - 1).bit_length()):
+        there = flat[1 << bit]
+        stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
+        if not stride:
+            continue
+        last = terms[-1] if terms else None
+        if last and last.low + last.bits == bit and last.stride << last.bits == stride:
+            terms[-1] = last._replace(bits=last.bits + 1)
+        else:
+            terms.append(Term(bit, 1, stride))
+    return Sum(origin, tuple(terms))
+
+
+def sum_expression(address: Sum) -> str:
+    """A sum as C."""
+    parts = map(_part, address.terms)
+    return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
+
+
+def _part(term: Term) -> str:
+    shifted = f"lane >> {term.low}" if term.low else "lane"
+    if term.is_masked:
+        shifted = f"{shifted} & {(1 << term.bits) - 1}"
+    return f"({shifted}) * {term.stride}" if " " in shifted else f"{shifted} * {term.stride}"
+
+
+def swizzle_expression(memory: Memory, address: str) -> str:
+    """What a swizzle makes of an address, as C."""
+    row = f"{address} / {ROW_OF_UNITS}"
+    turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
+    return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"

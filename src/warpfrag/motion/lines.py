@@ -1,0 +1,81 @@
+"""What ldmatrix and stmatrix move for an operand: found, and at once proven, by following every bit of every register.
+
+A mover reads lines of 16 bytes, one for each address, and its layout says which lane, register and bit each part of a
+line goes to. The operand's layout says which element it wants there. So each part tells where its line must start in
+the matrix. If all parts of every line agree, the mover serves, and the starts say which lane gives which address.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.isa.operands import REGISTER_BITS
+
+if TYPE_CHECKING:
+    from warpfrag.instruction import Instruction
+    from warpfrag.isa.operands import OperandRow
+    from warpfrag.operand import Operand
+
+
+class Start(NamedTuple):
+    """The first element of a line."""
+
+    row: int
+    col: int
+
+
+class Part(NamedTuple):
+    """Some bits of a line, from bit `at` on, and where the mover puts them."""
+
+    lane: int
+    reg: int
+    bit: int
+    giver: int  # the lane that gives the address of the line
+    at: int
+
+
+def moved(mover: Instruction) -> Operand:
+    """The register operand of ldmatrix or stmatrix."""
+    found: Operand = mover.a if mover.op == "stmatrix" else mover.d
+    return found
+
+
+def line_starts(mover: Instruction, operand: OperandRow, order: str, first: int = 0) -> tuple[Start, ...] | None:
+    """Where the line of each lane that gives an address starts; None where parts of a line contradict each other.
+
+    The mover fills the operand's registers from `first` on. The matrix is contiguous along its rows, or in `col` order
+    along its columns.
+    """
+    unit = moved(mover).row
+    if unit.unknown or operand.container > REGISTER_BITS or first + unit.layout.regs > operand.layout.regs:
+        return None
+    starts: dict[int, Start] = {}
+    for part in _parts(mover, min(unit.container, operand.container)):
+        slot, bit_wanted = divmod(part.bit, operand.container)
+        row, col = operand.layout.at(lane=part.lane, reg=first + part.reg, slot=slot)
+        passed, bit_there = divmod(part.at, operand.container)
+        start = Start(row, col - passed) if order == "row" else Start(row - passed, col)
+        if bit_there != bit_wanted or starts.setdefault(part.giver, start) != start:
+            return None
+    return tuple(start for _, start in sorted(starts.items()))
+
+
+@cache
+def _parts(mover: Instruction, step: int) -> tuple[Part, ...]:
+    """Every register that a mover fills, `step` bits at a time."""
+    layout, addresses = moved(mover).layout, mover.addresses
+    if addresses is None:
+        return ()
+    line_dim = addresses.dims[1]
+    along = "col" if line_dim == "row" else "row"
+    givers = {tuple(addresses.at(lane=lane)): lane for lane in range(addresses.lanes)}
+    unit = moved(mover).row.container
+    found = []
+    for lane, reg, bit in product(range(layout.lanes), range(layout.regs), range(0, REGISTER_BITS, step)):
+        slot, inside = divmod(bit, unit)
+        place = layout.at(lane=lane, reg=reg, slot=slot)
+        giver = givers[place.matrix, getattr(place, line_dim)]
+        found.append(Part(lane, reg, bit, giver, getattr(place, along) * unit + inside))
+    return tuple(found)

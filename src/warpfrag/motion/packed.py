@@ -1,0 +1,41 @@
+"""A fragment with its elements in another's format: the same lanes, several registers in one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from warpfrag.layout import Layout
+from warpfrag.motion.steps import Cell, Convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.operand import Operand
+
+
+def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
+    """An operand with its elements in the smaller format of another, in every choice of registers that are joined."""
+    joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
+    bases = wide.layout.bases
+    if any(radix != 2 for axis in ("reg", "slot") for _, radix in wide.layout.digits(axis)):
+        return
+    regs = bases["reg"].split()
+    for chosen in combinations(range(len(regs)), joined):
+        slot = " ".join([bases["slot"], *(regs[bit] for bit in chosen)])
+        reg = " ".join(word for bit, word in enumerate(regs) if bit not in chosen)
+        layout = Layout.parse(wide.layout.outs, lane=bases["lane"], reg=reg, slot=slot)
+        container, low = narrow.row.container, narrow.row.low
+        row = replace(wide.row, layout=layout, format=narrow.format, container=container, low=low)
+        yield replace(wide, row=row)
+
+
+def conversion_between(given: Operand, made: Operand) -> Convert:
+    """The step from one operand to another with the same lanes and another format."""
+    words = []
+    for reg in range(made.regs):
+        elements = [made.layout.at(lane=0, reg=reg, slot=slot)._asdict() for slot in range(made.slots)]
+        places = [next(place for place in given.layout.where(**one) if place.lane == 0) for one in elements]
+        words.append(tuple(Cell(place.reg, place.slot) for place in places))
+    return Convert(given.format.name, made.format.name, tuple(words))

@@ -1,0 +1,154 @@
+"""`warpfrag relayout`, `loads` and `stores`."""
+
+from __future__ import annotations
+
+import pytest
+
+import warpfrag as wf
+
+NAME = "mma.m16n8k16.f32.f16.f16.f32"
+HALF = "mma.m16n8k16.f16.f16.f16.f16"
+FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
+SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+
+
+def test_what_is_free_is_said_to_be(run):
+    lines = run("relayout", f"{NAME}:d:col=2", f"{NAME}:a").lines
+
+    assert lines[2:] == [
+        "Free: no element changes its lane; 4 cvt convert.",
+        "",
+        " 1. 4 cvt  convert f32 to f16, 2 to a word",
+    ]
+    assert run("relayout", f"{NAME}:a", f"{NAME}:A").lines[2:] == ["Nothing moves: the registers are the same."]
+
+
+def test_a_plan_is_said_step_by_step(run):
+    answer = run("relayout", f"{FP8}:d:col=4", f"{FP8}:a")
+
+    assert answer.lines[2] == (
+        "Elements change lanes: 4 shfl, 8 select, 4 prmt, 8 cvt. Cost 28: instructions and passes."
+    )
+    assert answer.lines[6:8] == [
+        " 3. 4 shfl    read words 0, 2 of lane f, words 1, 3 of lane f ^ 1; f = (lane & 28) + (lane & 1) * 2",
+        "              + (lane >> 1 & 1)",
+    ]
+    counts = run("relayout", f"{FP8}:d:col=4", f"{FP8}:a", "--json").json["counts"]
+    assert counts == {"shfl": 4, "movmatrix": 0, "select": 8, "prmt": 4, "cvt": 8}
+
+
+def test_a_permutation_is_a_list_and_a_sentence(run):
+    words = ["relayout", f"{FP8}:d:col=4", f"{FP8}:a", "--permute", "col"]
+    mma = wf.get(FP8)
+    order = wf.relayout(mma.d.tiled(col=4), mma.a, permute="col").permutation
+
+    assert run(*words, "--json").json["permutation"] == list(order)
+    sentence = "Target column j holds source column p[j]. Give the rows of the other factor in the order p: "
+    assert sentence + " ".join(map(str, order)) in " ".join(run(*words).out.split())
+
+
+def test_a_cheaper_trip_through_memory_is_named(run):
+    words = ["relayout", "mma.m16n8k32.s32.s8.s8.s32:d", "mma.m8n8k16.s32.s8.s8.s32:b"]
+
+    assert "Through shared memory it costs 18 instead of 31, from sm_75 on: st.shared.b8, then" in run(*words).out
+    trip = run(*words, "--json").json["through_memory"]
+    assert (trip["cost"], trip["load"]["accesses"][0]["addresses"][:3]) == (18, [0, 16, 32])
+
+
+def test_a_trip_uses_what_the_target_has(run):
+    u8 = "mma.m8n8k16.s32.u8.u8.s32"
+    words = ["relayout", f"{u8}:a:row=2", f"{u8}:b:col=2", "--json"]
+    newest, older = (run(*words, *more).json["through_memory"] for more in ([], ["--target", "sm_80"]))
+
+    assert newest["store"]["name"] == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
+    assert (older["store"]["name"], older["load"]["name"]) == (
+        "st.shared.b8",
+        newest["store"]["name"].replace("st", "ld", 1),
+    )
+    assert newest["cost"] <= older["cost"] < run(*words).json["cost"]
+
+
+@pytest.mark.parametrize("lang", ["cuda", "ptx"])
+def test_code_is_printed_or_written(run, tmp_path, lang):
+    mma = wf.get(NAME)
+    plan, way = wf.relayout(mma.d, mma.b), wf.loads(mma.b, wf.Memory("row", 128, 128))[1]
+    load = ["loads", NAME, "b", "--pitch", 128, "--swizzle", 128, "--way", 2]
+
+    assert run("relayout", f"{NAME}:d", f"{NAME}:b", "--emit", lang).out == plan.emit(lang)
+    assert run(*load, "--emit", lang).out == way.emit(lang)
+    path = tmp_path / "code"
+    assert run(*load, "--emit", lang, "-o", path).out == f"{path}: {way.emit(lang).count(chr(10))} lines\n"
+    assert path.read_text(encoding="utf-8") == way.emit(lang)
+
+
+@pytest.mark.parametrize(
+    "words", [["relayout", f"{NAME}:d", f"{NAME}:b"], ["loads", NAME, "a"], ["stores", NAME, "d", "--way", 2]]
+)
+def test_figures_are_written(run, tmp_path, words):
+    assert run(*words, "-o", tmp_path / "figure.svg") == run(*words)
+    assert "lanes of the warp" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+
+
+def test_ways_have_addresses_as_numbers_and_as_c(run):
+    answer = run("loads", NAME, "b:col=2", "--order", "col", "--pitch", 128, "--swizzle", 128, "--lanes", "--way", 1)
+
+    assert answer.lines[1:] == [
+        "from shared memory: col order, pitch 128, swizzle 128",
+        "way  instructions  passes  conflicts  cost  what",
+        "  1             1       4          0     5  ldmatrix.m8n8.x4.shared.b16",
+        "",
+        "way 1",
+        "  ldmatrix.m8n8.x4.shared.b16, words 0, 1, 2, 3",
+        "    swizzle(base + (lane & 7) * 128 + (lane >> 3 & 1) * 16 + (lane >> 4) * 1024)",
+        "    lane  0:      0    144    288    432    576    720    864   1008",
+        "    lane  8:     16    128    304    416    592    704    880    992",
+        "    lane 16:   1024   1168   1312   1456   1600   1744   1888   2032",
+        "    lane 24:   1040   1152   1328   1440   1616   1728   1904   2016",
+        "",
+        "note: base is the start of the memory in shared memory, as a 32-bit address, in bytes",
+        "note: swizzle(a) = a ^ (a / 128 & 7) * 16 for 128 bytes; align the memory to 1024",
+    ]
+
+
+def test_ways_come_cheapest_first_and_fit_the_target(run):
+    every = run("stores", HALF, "d", "--pitch", 48, "--json").json["ways"]
+    older = run("stores", HALF, "d", "--pitch", 48, "--target", "sm_80", "--json").json["ways"]
+
+    assert [way["cost"] for way in every] == sorted(way["cost"] for way in every)
+    assert every[0]["name"] == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
+    assert older == every[1:]
+    assert [way["memory"]["swizzle"] for way in run("loads", NAME, "a", "--search", "--json").json["ways"]] == [
+        0, 32, 64, 128
+    ]  # fmt: skip
+    assert "they overlap" in run("stores", NAME, "d", "--pitch", 16).out
+
+
+def test_no_way_is_answered_with_no(run):
+    # four-bit elements that do not lie side by side cannot be moved without taking bytes apart
+    answer = run("loads", "mma.m16n8k64.s32.s4.s4.s32", "b", "--order", "row")
+
+    assert (answer.code, answer.lines[-1]) == (1, "no way")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["relayout", NAME, f"{NAME}:a"], "expected INSTRUCTION:OPERAND, such as mma.m16n8k16"),
+        (["relayout", f"{NAME}:d", f"{NAME}:a"], "a relayout keeps the matrix: the source has 16 rows x 8 cols"),
+        (["relayout", f"{NAME}:d:x=2", f"{NAME}:a"], "tiles are written row=N,col=N with N from 1 on, such as col=2;"),
+        (["relayout", f"{NAME}:d:col=0", f"{NAME}:a"], "tiles are written row=N,col=N"),
+        (["relayout", f"{NAME}:d:col=2,col=2", f"{NAME}:a"], "tiles are written row=N,col=N"),
+        (["relayout", f"{NAME}:d:col=99", f"{NAME}:a"], "col=99 of d take 396 registers; a lane has no more than 256"),
+        (["relayout", f"{NAME}:q", f"{NAME}:a"], "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 has no matrix 'q'"),
+        (["relayout", f"{SCALED}:scale_a", f"{NAME}:a"], "mma.sync.aligned.m16n8k64.row.col.kind::mxf4"),
+        (["relayout", f"{NAME}:a", f"{NAME}:b:col=2", "--permute", "col"], "no order of the cols keeps"),
+        (["loads", NAME, "a", "--way", 9], "--way is 1 to 3: so many there are"),
+        (["loads", NAME, "a", "--search", "--pitch", 128], "--search finds pitches and swizzles itself: leave out --p"),
+        (["loads", NAME, "a", "--swizzle", 100], "Invalid value for '--swizzle'"),
+        (["loads", NAME, "a", "--pitch", 0], "Invalid value for '--pitch': '0' is not in the range"),
+        (["loads", "ldmatrix.m8n8.x4.b16", "d"], "operand d of ldmatrix"),
+        (["stores", NAME, "d", "-o", "figure.doc"], "cannot save a figure as 'figure.doc'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered_is_refused(refused, words, message):
+    assert refused(*words).startswith(message)
