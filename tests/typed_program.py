@@ -77,6 +77,16 @@ def motion() -> None:
     print(wf.stores(mma.d, memory)[0].store(registers[:, :4], shared).shape)
 
 
+def mistakes() -> None:
+    mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    A = np.zeros((16, 16), np.float16)
+    B = np.zeros((16, 8), np.float16)
+    observed = np.ones((16, 8), np.float32)
+    findings: wf.Diagnosis = wf.diagnose(mma, observed, A, B)
+    first: wf.Finding | None = findings[0] if findings else None
+    print(findings.correct, findings.tried, findings.summary, first.kind if first else None)
+
+
 def the_rest() -> None:
     warnings.simplefilter("error", wf.SlowArithmetic)
     f16: wf.Format = wf.FORMATS["f16"]
@@ -98,4 +108,5 @@ if __name__ == "__main__":
     chosen_words()
     memory()
     motion()
+    mistakes()
     the_rest()

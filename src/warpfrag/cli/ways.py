@@ -26,7 +26,8 @@ from warpfrag.registry import get
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.motion.loads import Access, Direction, Way
+    from warpfrag.motion.access import Access, Direction
+    from warpfrag.motion.loads import Way
     from warpfrag.operand import Operand
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]

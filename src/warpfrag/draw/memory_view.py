@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from warpfrag.draw.cells import Block, Cell, Grid, Level, Mark, lane_name
 from warpfrag.draw.drawing import Drawing
-from warpfrag.memory import BANK_BYTES, BANKS, PASS_BYTES, UNIT
+from warpfrag.memory import BANK_BYTES, BANKS, UNIT
 
 if TYPE_CHECKING:
-    from warpfrag.motion.loads import Access, Way
+    from warpfrag.motion.access import Access
+from warpfrag.motion.loads import Way
 
+ROW_BYTES = BANKS * BANK_BYTES  # of a line of the figure: each bank once
 MOST_ACCESSES = 4  # of one way that a figure shows
 
 Elements = dict[int, list[tuple[int, int]]]  # by the cell of memory that they start in
@@ -43,7 +45,7 @@ def way_grids(way: Way) -> tuple[Grid, ...]:
 
 def _access_grid(way: Way, access: Access) -> Grid:
     width = min(UNIT, max(BANK_BYTES, access.width))
-    across = PASS_BYTES // width
+    across = ROW_BYTES // width
     elements, lanes = _elements(way, width), _lanes(access, width)
     lines = sorted({place // across for place in (*elements, *lanes)})
     words = ", ".join(map(str, access.words)) + ("" if access.slot is None else f", element {access.slot}")
@@ -60,7 +62,7 @@ def _access_grid(way: Way, access: Access) -> Grid:
         lanes=BANKS,
         height=len(lines),
         width=across,
-        rows=(Level("byte", tuple(Mark(y, y, str(line * PASS_BYTES)) for y, line in enumerate(lines))),),
+        rows=(Level("byte", tuple(Mark(y, y, str(line * ROW_BYTES)) for y, line in enumerate(lines))),),
         cols=(Level("banks" if per_bank > 1 else "bank", banks),),
         cells=cells,
         blocks=tuple(Block(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells if not cell.unread),
@@ -92,7 +94,7 @@ def _cell(way: Way, place: int, at: tuple[int, int], elements: Elements, lanes: 
     held, givers = elements.get(place, []), lanes.get(place, [])
     words = _range(held)
     named = "" if not givers else lane_name(givers[0]) + "+" * (len(givers) > 1)
-    room = PASS_BYTES // BANKS * len(held)  # cells of one bank have room for the lane alone
+    room = ROW_BYTES // BANKS * len(held)  # cells of one bank have room for the lane alone
     lines = (f"{named}:", words) if named and room > BANK_BYTES * 2 else (named or words or "-",)
     what = f"{way.operand.role.upper()}[{words.strip('()')}]" if held else "no element"
     tip = f"{what}; " + (f"address of {', '.join(map(lane_name, givers))}" if givers else "no lane's address")

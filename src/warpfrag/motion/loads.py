@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import Memory, bank_conflicts, wavefronts
+from warpfrag.memory import Memory
+from warpfrag.motion.access import LINES, Access, Direction
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
 from warpfrag.motion.lines import line_starts
 from warpfrag.motion.steps import price
@@ -39,42 +40,8 @@ if TYPE_CHECKING:
 
 WORD = 4  # bytes
 LINE = 16
-LINES = 8  # of a matrix
 LANES = 32
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
-Direction = Literal["load", "store"]
-
-
-class Access(NamedTuple):
-    """One instruction of a way: which words of the operand it moves, and where in memory each lane points.
-
-    `addresses` has None for lanes that give none. `width` is how many bytes belong to an address. `slot` is the element
-    of the word that a narrow access moves, None where it moves whole words.
-    """
-
-    instruction: str
-    words: tuple[int, ...]
-    addresses: tuple[int | None, ...]
-    width: int
-    slot: int | None = None
-
-    @property
-    def passes(self) -> int:
-        """How many passes shared memory takes."""
-        return sum(wavefronts(request, self.width) for request in self._requests)
-
-    @property
-    def conflicts(self) -> int:
-        """How many of them are there because lanes want different words of one bank."""
-        return sum(bank_conflicts(request, self.width) for request in self._requests)
-
-    @property
-    def _requests(self) -> list[tuple[int | None, ...]]:
-        """What shared memory is asked for at once: by the whole warp, or for one matrix of ldmatrix and stmatrix."""
-        if "matrix" not in self.instruction:
-            return [self.addresses]
-        given = tuple(address for address in self.addresses if address is not None)
-        return [given[first : first + LINES] for first in range(0, len(given), LINES)]
 
 
 @dataclass(frozen=True)

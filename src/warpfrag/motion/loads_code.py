@@ -6,16 +6,42 @@ made of `operations`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
 from warpfrag.motion.operations import CUDA_LANE, Operations, check_names, written
 
 if TYPE_CHECKING:
-    from warpfrag.motion.loads import Access, Way
+    from warpfrag.memory import Memory
+    from warpfrag.motion.access import Access, Direction
+    from warpfrag.operand import Operand
 
 MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
+
+
+class Way(Protocol):
+    """What is printed: accesses in order, and whether movmatrix goes with them."""
+
+    @property
+    def operand(self) -> Operand:
+        """What is loaded or stored."""
+
+    @property
+    def memory(self) -> Memory:
+        """How it lies in shared memory."""
+
+    @property
+    def direction(self) -> Direction:
+        """Whether it is loaded or stored."""
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """The loads or stores."""
+
+    @property
+    def transposes(self) -> bool:
+        """Whether every register is transposed."""
 
 
 def emit_way(way: Way, *, lang: str, name: str) -> str:
