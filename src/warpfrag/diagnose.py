@@ -114,8 +114,8 @@ class Diagnosis(list[Finding]):
         if self.correct:
             return "correct: this is what the instruction gives"
         if self:
-            ways = "1 mistake explains it" if len(self) == 1 else f"{len(self)} mistakes explain it"
-            return ways.replace("mistake", "pair of mistakes" if len(self) == 1 else "pair") if self[0].second else ways
+            one, several = ("pair of mistakes", "pairs of mistakes") if self[0].second else ("mistake", "mistakes")
+            return f"1 {one} explains it" if len(self) == 1 else f"{len(self)} {several} explain it"
         counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
         return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts}) and {self.pairs} pairs of them"
 
@@ -458,7 +458,8 @@ class _Search:
             return Diagnosis([], correct=True, tried={}, pairs=0)
         self.words, self.right, self.target = self.tiles[wrong[0]], right[wrong[0]], self.observed[wrong[0]]
         differ = np.flatnonzero(self.right != self.target)
-        self.probes = [int(place) for place in differ[np.linspace(0, len(differ) - 1, PROBES).astype(int)]]
+        spread = np.linspace(0, len(differ) - 1, min(PROBES, len(differ))).astype(int)
+        self.probes = [int(place) for place in differ[spread]]
         self.base = {name: codes for name, codes in vars(self.case.inputs(self.words)).items() if codes is not None}
         operands = self.case.instruction.operands
         self.suspected = {

@@ -139,6 +139,14 @@ def test_names_are_read_where_lines_name_no_lane():
     assert parse_dump(by_lane, 4) == parse_dump(by_register, 4) == parse_dump(one_each, 4) == ROWS
 
 
+def test_a_line_may_say_whose_the_lines_below_are():
+    by_lane = "\n".join(f"lane {lane}:\n  a1 = 0x{lane:x}\n  a0 = 0x7" for lane in range(32))
+    by_warp = "\n".join(f"warp {warp}\n" + "\n".join(f"T{lane}: {warp}" for lane in range(32)) for warp in (3, 1))
+
+    assert parse_dump(by_lane, 2) == [[7, lane] for lane in range(32)]
+    assert parse_warps(by_warp, Dumped(1)) == {1: [[1]] * 32, 3: [[3]] * 32}
+
+
 def test_of_several_operands_the_one_that_is_asked_for_is_read():
     text = "\n".join(
         f"T{lane}: b1=0x{lane:x} a0=7 b0=0x{lane + 1:x} a1=9".replace("=7", "=0x7").replace("=9", "=0x9")
@@ -219,6 +227,7 @@ def test_words_and_values_are_not_mixed():
     "text",
     [
         "a" + " " * 100_000,
+        "a" + "9" * 100_000 + "x=",
         "a [" + " " * 100_000 + "x",
         "a 1" * 70_000,
         "%r1=" * 50_000,

@@ -3,7 +3,8 @@
 A line may begin with whose it is: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread (3,0,0)`, `warp 1 lane 3:`. Threads
 beyond 31 are those of the next warps. Its words may have names, and names say which register: `a3=0x3c00`, `a[3]:`,
 `reg 3:`, `V3:`, `v.w=`. Registers of PTX and of the machine (`%r15 = ...`, `R15 0x...`) only have an order, so their
-numbers must follow each other. Words behind one name are the registers from there on.
+numbers must follow each other. Words behind one name are the registers from there on. A line that only says whose
+registers come speaks for the lines below it.
 
 Where a line has numbers with 0x, those are the words; a decimal number or a float beside them must be the same number
 once more, or a remark in floats. Where it has none, every number is hex, unless one of the dump has a point or a sign,
@@ -54,7 +55,6 @@ NAMED = re.compile(
 )  # with what says that a value follows
 PIECE = re.compile(r"[^\s,;{}()|]++")
 BARE_NAME = re.compile(r"[%$]?[A-Za-z_][\w.]*+(?:\[\d++\])?", re.ASCII)  # R4 0x3c00
-NUMBERED = re.compile(r"(.*?)(\d++)\]?", re.ASCII | re.DOTALL)
 FIELDS = ("x", "y", "z", "w")  # of CUDA's vectors: v.x, v.y, ...
 ORDERED = re.compile(r"%\w*|u?r", re.ASCII | re.IGNORECASE)  # names of registers that say nothing but an order
 PREFIXED = re.compile(r"0x([0-9a-f]++)u?l{0,2}", re.IGNORECASE)
@@ -107,18 +107,22 @@ class Floats(NamedTuple):
 
 
 def read_lines(text: str) -> list[Line]:
-    """The lines of a dump that hold words."""
+    """The lines of a dump that hold words; a line that only says whose they are speaks for those below it."""
     found, blocks = [], set()
+    standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
         line = COMMENT.sub("", full)
-        owner, start = _cut_labels(line, number)
+        own, start = _cut_labels(line, number)
         words = _words(line, start, number)
-        if words:
-            blocks.add(owner.pop("block", None))
-            found.append(Line(number, owner.get("warp"), owner.get("lane"), words))
-            if len(blocks) > 1:
-                msg = f"line {number} is of another block than those before: give the dump of one block"
-                raise InvalidOperand(msg)
+        if not words:
+            standing = own if own.keys() & {"warp", "block"} else standing | own
+            continue
+        owner = standing | own
+        blocks.add(owner.get("block"))
+        found.append(Line(number, owner.get("warp"), owner.get("lane"), words))
+        if len(blocks) > 1:
+            msg = f"line {number} is of another block than those before: give the dump of one block"
+            raise InvalidOperand(msg)
     return found
 
 
@@ -208,13 +212,14 @@ def _check_remark(piece: str, before: list[Word], number: int) -> None:
 
 def _name(text: str, number: int) -> Name:
     """A name taken apart; refused where it is that of a lane, which stands first."""
-    numbered = NUMBERED.fullmatch(text)
-    stem, _, last = text.rpartition(".")
+    bare = text.rstrip("] \t")
+    stem = bare.rstrip("0123456789")
+    digits, (before, _, last) = bare[len(stem) :], text.rpartition(".")
     name = Name(text, None)
-    if numbered and len(numbered[2]) < WORD_DIGITS:
-        name = Name(numbered[1].rstrip("[ \t"), int(numbered[2]))
+    if 0 < len(digits) < WORD_DIGITS:
+        name = Name(stem.rstrip("[ \t"), int(digits))
     elif last in FIELDS:
-        name = Name(stem, FIELDS.index(last))
+        name = Name(before, FIELDS.index(last))
     if name.stem.lower() in {"lane", "tid", "thread", "warp", "block"}:
         msg = f"line {number}: {shown(name.stem)} stands behind other words; whose registers they are is said first"
         raise InvalidOperand(msg)
