@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
-from warpfrag.motion.operations import CUDA_LANE, Operations, check_names, written
+from warpfrag.motion.code_operations import CUDA_LANE, Operations, check_names, written
 
 if TYPE_CHECKING:
     from warpfrag.memory import Memory

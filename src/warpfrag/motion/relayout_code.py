@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.motion.code_operations import CUDA_LANE, Operations, check_names, written
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
-from warpfrag.motion.operations import CUDA_LANE, Operations, check_names, written
 from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
 
 if TYPE_CHECKING:
