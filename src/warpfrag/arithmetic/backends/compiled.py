@@ -7,6 +7,7 @@ which threads, is the scheduler's affair.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ class BlockJob:
         self.loops(np.array(block, np.int64))
 
 
-class BlockKernel:
+class BlockKernel(ABC):
     """What the rules share whose loops take any block: all but the fused one."""
 
     entry: Entry
@@ -90,9 +91,9 @@ class BlockKernel:
         """Any K."""
         return 1 << 62
 
+    @abstractmethod
     def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
         """What the loops take before the block; what they write to; and the same as codes."""
-        raise NotImplementedError
 
     def start(self, operands: Operands) -> Job:
         """Take a product on."""
