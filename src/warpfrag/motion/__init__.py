@@ -1,1 +1,22 @@
-"""Fragments in motion: from one fragment to another, and between shared memory and a fragment."""
+"""Fragments in motion: from one fragment to another, and between shared memory and a fragment.
+
+From fragment to fragment, in the order in which a plan is made:
+
+    moves             the fewest shuffles that a linear map needs: the algebra
+    conversions       what becomes of an element where formats differ
+    steps             what happens to registers, and what it costs
+    relayout          the plan: `wf.relayout`
+    packed            a wide source packed before movmatrix
+    through_memory    a store and a load where they cost less
+    running           steps on arrays of registers
+    pairs             which fragments have the same extents
+
+Between memory and fragment:
+
+    access            where each lane points, and the passes that takes
+    addresses         addresses as a sum over parts of the lane
+    lines             which registers make up lines of 16 bytes
+    loads             every way: `wf.loads`, `wf.stores`
+
+As code: `relayout_code` and `loads_code`, both by `code_operations`, which CUDA and PTX spell each in its own way.
+"""
