@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from warpfrag.cli.command import complete_instruction, file_option, json_option, target_option, verb
-from warpfrag.cli.fragments import fragment_json, fragment_text, read_fragment
+from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_fragment
 from warpfrag.cli.output import heading, say, say_json, wrapped
 from warpfrag.cli.ways import way_json, write_or_say
 from warpfrag.motion.relayout import relayout

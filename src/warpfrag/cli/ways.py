@@ -15,7 +15,7 @@ from warpfrag.cli.command import (
     json_option,
     target_option,
 )
-from warpfrag.cli.fragments import fragment_json, fragment_text, read_operand
+from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_operand
 from warpfrag.cli.output import DONE, NO, heading, notes, say, say_json, say_table
 from warpfrag.files import write_atomically
 from warpfrag.memory import MOST_BYTES, SWIZZLES, Memory
