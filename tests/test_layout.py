@@ -251,6 +251,15 @@ def test_layouts_are_equal_where_they_do_the_same(layout: Layout):
     assert layout != 5
 
 
+def test_the_same_columns_of_other_digits_are_another_layout():
+    """2 times 3 read as 3 times 2, and the other way: both exchange the digits, and are no more equal than that."""
+    two_three, three_two = (2, 3), (3, 2)
+    one = Layout((Axis("reg", two_three),), (Axis("col", three_two),), (2, 1))
+    other = Layout((Axis("reg", three_two),), (Axis("col", two_three),), (2, 1))
+    assert (one.at(reg=1), other.at(reg=1)) == ((3,), (2,))
+    assert one != other
+
+
 def test_a_size_that_is_no_power_of_two_is_cropped():
     """wgmma's accumulator with N = 24: twelve registers, of which the upper digit counts three blocks of columns."""
     layout = Layout.parse({"row": 64, "col": 24}, warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8 c8 c16")
