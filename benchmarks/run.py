@@ -34,15 +34,16 @@ MMASIM = {"f16": "m16n8k16.f32.f16.f16.f32", "bf16": "m16n8k16.f32.bf16.bf16.f32
 class Side:
     """A worker process that answers one job at a time."""
 
-    def __init__(self, python: str) -> None:
-        """Start it."""
+    def __init__(self, python: str, source: str | None = None) -> None:
+        """Start it, with the package of that folder or the installed one."""
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))} if source else {}
         self.process = subprocess.Popen(  # noqa: S603 (our own worker)
             [python, str(HERE / "worker.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env={**os.environ, **THREADS},
+            env={**os.environ, **THREADS, **path},
         )
 
     def run(self, kind: str, name: str, n: int) -> dict[str, float]:

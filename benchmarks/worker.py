@@ -31,16 +31,19 @@ def warpfrag_gemm(name: str, n: int) -> Job:
 
 def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own size)
     """One instruction on registers, 200 times."""
+    import numpy as np
+
     import warpfrag as wf
 
     mma = wf.get(name)
     A, B = operands(mma.a.format.name, mma.shape.k, 0), operands(mma.b.format.name, mma.shape.k, 1)
     a, b, c = (
-        mma.a.pack(A[: mma.shape.m]),
+        mma.a.pack(A[: mma.a.shape[0], : mma.a.shape[1]]),
         mma.b.pack(B[:, : mma.shape.n]),
         mma.c.pack([[1.0] * mma.shape.n] * mma.shape.m),
     )
-    return lambda: [wf.execute(mma, a, b, c) for _ in range(200)]
+    metadata = {} if mma.pattern is None else {"metadata": np.full(32, 0x44444444, np.uint32)}  # the first two of four
+    return lambda: [wf.execute(mma, a, b, c, **metadata) for _ in range(200)]
 
 
 def mmasim_operation(name: str) -> Any:  # noqa: ANN401 (a class of mmasim)

@@ -261,7 +261,7 @@ class Runner:
 
     def __init__(self, form: Form, arch: str) -> None:
         """Look everything up that does not depend on the operands."""
-        self.form = form
+        self.form, self.name = form, spell(form)
         # wmma registers are those of the architecture that runs it; where nobody knows them, that is NotModelled
         self.operands = operands_of(form, arch)
         self.a, self.b = Port(self.operands.a), Port(self.operands.b)
@@ -298,7 +298,7 @@ class Runner:
         """Logical columns of a sparse A, and scale codes: what the selector and the ids choose of their words."""
         if self.form.is_sparse:
             check_selector(self.form, choice.selector)
-        choice.check(self.chosen, spell(self.form))
+        choice.check(self.chosen, self.name)
         found: dict[str, NDArray[Any]] = {}
         if self.pattern is not None:
             fields = self.operands.metadata.unpack(chosen["metadata"], **choice.of("metadata"))

@@ -29,21 +29,21 @@ class Transposition(NamedTuple):
     """How to move a matrix to places by one transposition.
 
     `split` cuts the matrix axes into runs of digits; `order` puts the runs into the order of the places; `spread` has
-    an extent of 1 where a run is a copy; `full` says how far each run goes in the places.
+    an extent of 1 where a run is a copy; `full` says how far each run goes in the places. `joined`: the slots of each
+    register are neighbours in the matrix, so they are one word before they are moved.
     """
 
     split: tuple[int, ...]
     order: tuple[int, ...]
     spread: tuple[int, ...]
     full: tuple[int, ...]
+    joined: bool
 
 
 @lru_cache(MOST_LAYOUTS)
-def transposition(layout: Layout, *, joined: bool) -> Transposition | None:
-    """The transposition from a matrix to places; None where digits are mixed.
-
-    `joined`: the slots of each register, which lie along the last coordinate, are one word already.
-    """
+def transposition(layout: Layout) -> Transposition | None:
+    """The transposition from a matrix to places; None where digits are mixed."""
+    joined = layout.slots > 1 and layout.along("slot") == layout.dims[-1]
     slots = layout.slots if joined else 1
     outs = dict(layout.outs)
     outs[layout.dims[-1]] //= slots
@@ -78,6 +78,7 @@ def transposition(layout: Layout, *, joined: bool) -> Transposition | None:
         order=tuple(cuts.index(pair) for _, pair in places if pair) or (0,),
         spread=tuple(size if pair else 1 for size, pair in places) or (1,),
         full=tuple(size for size, _ in places) or (1,),
+        joined=joined,
     )
 
 
@@ -102,12 +103,11 @@ def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
     layout = row.layout
     batch = codes.shape[: codes.ndim - len(layout.shape)]
     codes = codes << codes.dtype.type(row.low) if row.low else codes
-    joined = layout.slots > 1 and layout.along("slot") == layout.dims[-1]
-    moves = transposition(layout, joined=joined)
+    moves = transposition(layout)
     if moves is None:
         gathered = codes.reshape(math.prod(batch), math.prod(layout.shape)).take(elements(layout), axis=1)
         placed = _join_slots(gathered, row.container)
-    elif joined:  # the elements of a register are neighbours in memory: words are made before they are moved
+    elif moves.joined:
         placed = _place(_join_slots(np.ascontiguousarray(codes), row.container), batch, moves)
     else:
         placed = _join_slots(_place(codes, batch, moves), row.container)
@@ -120,14 +120,13 @@ def unpack(row: OperandRow, words: NDArray[np.uint32], *, strict: bool = False) 
     layout = row.layout
     batch = words.shape[: words.ndim - 1 - len(row.threads)]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
-    joined = layout.slots > 1 and layout.along("slot") == layout.dims[-1]
-    moves = transposition(layout, joined=joined)
+    moves = transposition(layout)
     if moves is None:
         cells = cut_slots(registers, row.container).reshape(math.prod(batch), elements(layout).size)
         codes = cells.take(first_places(layout), axis=1)
         if strict:
             _refuse_unequal(codes.take(elements(layout), axis=1), cells, layout)
-    elif joined:
+    elif moves.joined:
         codes = cut_slots(_collect(registers, batch, moves, layout, strict=strict), row.container)
     else:
         codes = _collect(cut_slots(registers, row.container), batch, moves, layout, strict=strict)

@@ -175,21 +175,21 @@ def advice(form: Form) -> str:
 
 def check_selector(form: Form, selector: int) -> None:
     """Refuse a sparsity selector that a form does not have, or on which the hardware traps."""
-    name = spell(form)
     if not form.is_sparse:
-        raise IllegalInstruction(name, f"selector {shown(selector)}: only sparse instructions have one")
+        raise IllegalInstruction(spell(form), f"selector {shown(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
-    legal = ", ".join(map(str, range(family.selectors)))
     try:
         number = -1 if isinstance(selector, bool) else index(selector)
     except TypeError:
         number = -1
     if number in family.traps:
-        reason = f"selector {number} assembles, but the hardware traps on it; legal selectors are {legal}"
-        raise IllegalInstruction(name, reason, lambda: (name,))
-    if number not in range(family.selectors):
-        reason = f"selector {shown(selector)} is out of range; legal selectors are {legal}"
-        raise IllegalInstruction(name, reason, lambda: (name,))
+        reason = f"selector {number} assembles, but the hardware traps on it"
+    elif number not in range(family.selectors):
+        reason = f"selector {shown(selector)} is out of range"
+    else:
+        return
+    name, legal = spell(form), ", ".join(map(str, range(family.selectors)))
+    raise IllegalInstruction(name, f"{reason}; legal selectors are {legal}", lambda: (name,))
 
 
 def nearest(text: str, target: str | None = None) -> tuple[str, ...]:

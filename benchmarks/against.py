@@ -1,0 +1,47 @@
+"""Speed against an older version, taking turns in one run: `python benchmarks/against.py OLD/src`.
+
+Both sides are given the same jobs by the same worker, each in its own process, two threads; the least of 15 rounds
+counts. More than 1 is slower than before. Interpreter and dependencies are the same for both.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from run import HERE, PRODUCTS, Side, say
+
+ROUNDS = 15
+F16, SPARSE = PRODUCTS["f16"], PRODUCTS["sparse f16"]
+JOBS = {
+    **{label: ("warpfrag gemm", name, 512) for label, name in PRODUCTS.items()},
+    "f16 accumulators": ("warpfrag gemm", "mma.m16n8k16.f16.f16.f16.f16", 512),
+    "f64 upwards": ("warpfrag gemm", "mma.m8n8k4.f64.f64.f64.f64.rp", 128),
+    "small product": ("warpfrag gemm", F16, 64),
+    "large product": ("warpfrag gemm", F16, 1024),
+    "one tile": ("warpfrag tile", F16, 0),
+    "one sparse tile": ("warpfrag tile", SPARSE, 0),
+    **{f"pack {label}": ("warpfrag pack", PRODUCTS[label], 10_000) for label in ("f16", "s8", "s4", "b1")},
+}
+
+
+def main() -> None:
+    """Measure, and print as it goes."""
+    new_source = HERE.parent / "src"
+    kernels = [sys.executable, "-m", "warpfrag.arithmetic.kernels"]  # compiled before anything is measured
+    subprocess.run(kernels, check=True, stdout=subprocess.DEVNULL, cwd=new_source)  # noqa: S603 (our own)
+    old, new = Side(sys.executable, str(Path(sys.argv[1]).resolve())), Side(sys.executable, str(new_source))
+    slowest = 0.0
+    for label, job in JOBS.items():
+        turns = [(old.run(*job)["seconds"], new.run(*job)["seconds"]) for _ in range(ROUNDS)]
+        before, after = (min(column) for column in zip(*turns, strict=True))
+        slowest = max(slowest, after / before)
+        say(f"  {label:<17} {before * 1e3:9.3f} ms before   {after * 1e3:9.3f} ms now   {after / before:.3f}")
+    say(f"slowest against before: {slowest:.3f}")
+    for side in (old, new):
+        side.close()
+
+
+if __name__ == "__main__":
+    main()
