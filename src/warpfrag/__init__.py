@@ -1,4 +1,4 @@
-"""warpfrag: NVIDIA's warp-level matrix instructions, completely.
+"""warpfrag: NVIDIA's matrix instructions of warps and warpgroups, completely.
 
 Which lane, register and bit holds which matrix element; what is legal on which GPU; what the tensor core computes.
 No GPU needed.
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warpfrag import wmma
+    from warpfrag.descriptor import Descriptor
     from warpfrag.diagnose import Diagnosis, Finding, diagnose
     from warpfrag.draw import draw
     from warpfrag.draw.drawing import Drawing
@@ -45,12 +46,14 @@ if TYPE_CHECKING:
     from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
     from warpfrag.registry import find, get
+    from warpfrag.shared import Shared
     from warpfrag.vectors import vectors
 
 __version__ = "0.2.0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
+    "Descriptor": "descriptor",
     "Diagnosis": "diagnose",
     "Drawing": "draw.drawing",
     "Evidence": "evidence",
@@ -64,6 +67,7 @@ _EXPORTS = {
     "Layout": "layout",
     "Memory": "memory",
     "NotModelled": "errors",
+    "Shared": "shared",
     "SlowArithmetic": "errors",
     "UnusableFile": "errors",
     "Operand": "operand",
@@ -106,6 +110,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Operand",
     "Layout",
     "Memory",
+    "Descriptor",
+    "Shared",
     "Format",
     "FORMATS",
     "WarpfragError",

@@ -147,34 +147,67 @@ class Memory:
         return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
 
     def write(self, shared: NDArray[np.uint8], codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:
-        """The memory after a matrix of codes is stored in it; refused where elements would overwrite each other."""
+        """The memory after a matrix of codes is stored in it; refused where elements would overwrite each other.
+
+        Leading axes of both are a batch.
+        """
         import numpy as np
 
         from warpfrag.arrays import as_array
 
-        after, given = as_bytes(shared).copy(), as_array(codes, "codes")
-        if given.dtype.kind not in "biu" or given.ndim != 2:
+        after, given = as_bytes(shared, batch=True).copy(), as_array(codes, "codes")
+        if given.dtype.kind not in "biu" or given.ndim < 2:
             msg = f"codes are a matrix of unsigned integers, got {given.dtype} of shape {given.shape}"
             raise InvalidOperand(msg)
-        places, shifts = self._bytes(given.shape, bits, len(after))
-        taken = (places * 8 + shifts[..., None]).reshape(-1)
-        if len(np.unique(taken)) != taken.size:
-            msg = f"{self} puts several elements of a {given.shape[0]} x {given.shape[1]} matrix at one address"
+        rows, cols = given.shape[-2:]
+        twice = self.overlap((rows, cols), bits)
+        if twice is not None:
+            first, second, address = twice
+            msg = (
+                f"{self.described}: a {rows} x {cols} matrix overlaps itself: row {first[0]}, column {first[1]} and "
+                f"row {second[0]}, column {second[1]} lie at byte {address}"
+            )
             raise InvalidOperand(msg)
+        places, shifts = self._bytes((rows, cols), bits, after.shape[-1])
         whole = given.astype(np.uint64)[..., None]
-        parts = (whole >> (8 * np.arange(places.shape[-1], dtype=np.uint64))) & np.uint64(0xFF)
-        mask = np.uint8((1 << min(bits, 8)) - 1)
-        np.bitwise_and.at(after, places, ~(mask << shifts[..., None].astype(np.uint8)))
-        np.bitwise_or.at(after, places, parts.astype(np.uint8) << shifts[..., None].astype(np.uint8))
+        parts = ((whole >> (8 * np.arange(places.shape[-1], dtype=np.uint64))) & np.uint64(0xFF)).astype(np.uint8)
+        if bits >= 8:
+            after[..., places] = parts
+            return after
+        small = shifts[..., None].astype(np.uint8)
+        mask = np.uint8((1 << bits) - 1)
+        parts = np.broadcast_to(parts, (*after.shape[:-1], *parts.shape[-3:]))
+        for at in np.ndindex(after.shape[:-1]):
+            memory, part = after[at], parts[at]
+            np.bitwise_and.at(memory, places, ~(mask << small))
+            np.bitwise_or.at(memory, places, part << small)
         return after
 
-    def read(self, shared: NDArray[np.uint8], shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
-        """The codes of a matrix that lies in memory."""
+    def overlap(self, shape: tuple[int, int], bits: int) -> tuple[Coordinate, Coordinate, int] | None:
+        """Two elements of a matrix that lie at one address, and the address; None where there are none such."""
         import numpy as np
 
-        memory = as_bytes(shared)
-        places, shifts = self._bytes(_checked(shape), bits, len(memory))
-        parts = memory[places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
+        places, shifts = self._bytes(_checked(shape), bits, MOST_BYTES)
+        taken = (places * 8 + shifts[..., None]).reshape(-1)
+        order = np.argsort(taken, kind="stable")
+        same = np.flatnonzero(taken[order][1:] == taken[order][:-1])
+        if not same.size:
+            return None
+        at = int(same[np.argmin(order[same + 1])])
+        pair = (
+            coordinate_type(("row", "col"))._make(map(int, np.unravel_index(order[one], places.shape)[:2]))
+            for one in (at, at + 1)
+        )
+        first, second = pair
+        return first, second, int(taken[order[at]]) // 8
+
+    def read(self, shared: NDArray[np.uint8], shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
+        """The codes of a matrix that lies in memory; leading axes of the memory are a batch."""
+        import numpy as np
+
+        memory = as_bytes(shared, batch=True)
+        places, shifts = self._bytes(_checked(shape), bits, memory.shape[-1])
+        parts = memory[..., places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
         weights = 8 * np.arange(places.shape[-1], dtype=np.uint64)
         found: NDArray[np.uint64] = ((parts & np.uint64((1 << min(bits, 8)) - 1)) << weights).sum(
             axis=-1, dtype=np.uint64
@@ -229,13 +262,13 @@ def _checked(shape: object) -> tuple[int, int]:
     return rows, cols
 
 
-def as_bytes(shared: ArrayLike) -> NDArray[np.uint8]:
-    """A memory as an array of bytes."""
+def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
+    """A memory as an array of bytes; with `batch` perhaps several."""
     from warpfrag.arrays import as_array
 
     memory = as_array(shared, "shared")
-    if memory.dtype.name != "uint8" or memory.ndim != 1:
-        msg = f"shared is uint8[bytes], got {memory.dtype} of shape {memory.shape}"
+    if memory.dtype.name != "uint8" or not (memory.ndim == 1 or (batch and memory.ndim)):
+        msg = f"shared is uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
         raise InvalidOperand(msg)
     return memory
 

@@ -20,6 +20,7 @@ from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import REGISTER_BITS, OperandRow, operands
 from warpfrag.isa.patterns import pattern_of
+from warpfrag.shared import InShared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,11 +59,24 @@ class FieldPlace(NamedTuple):
     bit: int
 
 
+class WarpFieldPlace(NamedTuple):
+    """Where a metadata code of a warpgroup sits: a warp, a lane and the lowest of its four bits."""
+
+    warp: int
+    lane: int
+    bit: int
+
+
 class BytePlace(NamedTuple):
     """Where a scale factor sits: a lane and a byte of its word."""
 
     lane: int
     byte: int
+
+
+def thread_of(warp: int | None, lane: int) -> dict[str, int]:
+    """A thread as a layout takes it: of a warp its lane, of a warpgroup the warp too."""
+    return {"lane": lane} if warp is None else {"warp": warp, "lane": lane}
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,8 @@ class Registers:
     def __repr__(self) -> str:
         """Role, format, shape and registers."""
         kind = type(self).__name__
-        return f"<{kind} {self.role}: {self.format} {self.shape} in {self.regs} x {self.ptx_type}>"
+        where = "shared memory" if self.home == "shared" else f"{self.regs} x {self.ptx_type}"
+        return f"<{kind} {self.role}: {self.format} {self.shape} in {where}>"
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
@@ -93,7 +108,7 @@ class Registers:
 
     @property
     def home(self) -> Home:
-        """Where the operand lives: the registers of a warp."""
+        """Where the operand lives: the registers of a warp or a warpgroup, or shared memory."""
         return self.row.home
 
     @property
@@ -101,7 +116,7 @@ class Registers:
         """Where each element sits; NotModelled where nobody knows."""
         if self.row.unknown:
             raise NotModelled(self.row.unknown)
-        return self.row.layout
+        return self._registers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,14 +125,25 @@ class Registers:
         return tuple(extent for name, extent in self.row.layout.outs.items() if name not in chosen)
 
     @property
+    def _registers(self) -> Layout:
+        """The layout, of which at least the sizes are known."""
+        if self.home == "shared":
+            msg = (
+                f"{self.described} lies in shared memory and has no registers: "
+                "its places are addresses(descriptor), and store(matrix) and load(tile) put it there and back"
+            )
+            raise InvalidOperand(msg)
+        return self.row.layout
+
+    @property
     def regs(self) -> int:
         """Registers per lane; 64 bits wide for f64, else 32."""
-        return self.row.layout.regs
+        return self._registers.regs
 
     @property
     def slots(self) -> int:
         """Elements per register."""
-        return self.row.layout.slots
+        return self._registers.slots
 
     @property
     def words(self) -> int:
@@ -147,6 +173,7 @@ class Registers:
     @property
     def threads(self) -> tuple[int, ...]:
         """The extents of the threads that hold it: 32 lanes, or 4 warps of 32 lanes."""
+        _ = self._registers  # refuses one that has none
         return self.row.threads
 
     def _known_row(self) -> OperandRow:
@@ -184,15 +211,16 @@ class Registers:
 
 
 @dataclass(frozen=True, repr=False)
-class Operand(Registers):
-    """A matrix spread over the registers of a warp.
+class Operand(Registers, InShared):
+    """A matrix spread over registers, or in shared memory, where a wgmma may find its A and finds its B.
 
     A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
-    logical columns.
+    logical columns. `staged`: it may lie in shared memory.
     """
 
     pattern: Pattern | None = None
     ordered: bool = False
+    staged: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
         """PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
@@ -240,11 +268,12 @@ class Operand(Registers):
             raise InvalidSparsity(msg)
         return self.pattern
 
-    def span(self, *, lane: int, reg: int) -> Span:
+    def span(self, *, lane: int, reg: int, warp: int | None = None) -> Span:
         """The logical column range of one register of a sparse A, as the ISA states it."""
         rule = self.sparsity
-        first = self.layout.at(lane=lane, reg=reg, slot=0)
-        last = self.layout.at(lane=lane, reg=reg, slot=self.slots - 1)
+        thread = thread_of(warp, lane)
+        first = self.layout.at(**thread, reg=reg, slot=0)
+        last = self.layout.at(**thread, reg=reg, slot=self.slots - 1)
         return Span(first.row, first.col // rule.kept * rule.chunk, last.col // rule.kept * rule.chunk + rule.chunk - 1)
 
     def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
@@ -324,15 +353,15 @@ class Chosen(Registers):
         (place,) = self.layout.where(**check_chosen(self.layout, chosen), **element)
         return place
 
-    def _element(self, lane: int, slot: int, chosen: dict[str, int]) -> Coordinate:
+    def _element(self, thread: dict[str, int], slot: int, chosen: dict[str, int]) -> Coordinate:
         """The element in a slot, refused where these immediates do not read it."""
         wanted = check_chosen(self.layout, chosen)
-        found = self.layout.at(lane=lane, slot=slot)._asdict()
+        found = self.layout.at(**thread, slot=slot)._asdict()
         if any(found[name] != index for name, index in wanted.items()):
             read = ", ".join(f"{name} {legal(self.layout, name)[found[name]]}" for name in wanted)
             asked = ", ".join(f"{name} {value}" for name, value in chosen.items())
             bits = self.bits(slot)
-            those = f"bits {bits.low} to {bits.high} of lane {lane}"
+            those = f"bits {bits.low} to {bits.high} of lane {thread['lane']}"
             msg = f"{self.described}: {those} are read with {read}, not with {asked}"
             raise InvalidOperand(msg)
         rest = {name: index for name, index in found.items() if name not in wanted}
@@ -360,15 +389,16 @@ class Metadata(Chosen):
         """The codes uint8[..., rows, chunks] that an instruction with this selector reads."""
         return self._unpack(words, {"selector": selector})
 
-    def where(self, *, row: int, chunk: int, selector: int = 0) -> FieldPlace:
-        """Lane and lowest bit of the code of one chunk."""
+    def where(self, *, row: int, chunk: int, selector: int = 0) -> FieldPlace | WarpFieldPlace:
+        """Lane and lowest bit of the code of one chunk; of a warpgroup the warp before them."""
         place = self._place({"selector": selector}, {"row": row, "chunk": chunk})
-        return FieldPlace(place.lane, self.bits(place.slot).low)
+        bit = self.bits(place.slot).low
+        return WarpFieldPlace(place.warp, place.lane, bit) if len(self.threads) > 1 else FieldPlace(place.lane, bit)
 
-    def at(self, *, lane: int, bit: int, selector: int = 0) -> Coordinate:
+    def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
         """Row and chunk of the code that covers a bit; refused where this selector does not read it."""
         slot = check_index("bit", bit, REGISTER_BITS) // self.row.container
-        return self._element(lane, slot, {"selector": selector})
+        return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
 
 @dataclass(frozen=True, repr=False)
@@ -407,7 +437,7 @@ class Scale(Chosen):
     def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Coordinate:
         """The coordinates of the scale factor in a byte; refused where these ids do not read it."""
         check_index("byte", byte, self.slots)
-        return self._element(lane, byte, {"thread_id": thread_id, "byte_id": byte_id})
+        return self._element({"lane": lane}, byte, {"thread_id": thread_id, "byte_id": byte_id})
 
 
 AnyOperand: TypeAlias = Operand | Metadata | Scale
@@ -489,7 +519,7 @@ def operands_of(form: Form, arch: str) -> Operands:
         if row.role in CHOOSING:
             return Scale(row, name)
         if row.role == "a" and rule is not None:
-            return SparseOperand(row, name, rule, form.is_ordered)
-        return Operand(row, name)
+            return SparseOperand(row, name, rule, form.is_ordered, form.is_warpgroup)
+        return Operand(row, name, staged=form.is_warpgroup and row.role in "ab")
 
     return Operands(build(row) for row in operands(form, arch).values())

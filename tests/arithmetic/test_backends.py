@@ -18,7 +18,7 @@ from warpfrag.arithmetic.backends.compiled import Compiled, FusedKernel
 from warpfrag.arithmetic.kernels import fused, jit
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.errors import SlowArithmetic
-from warpfrag.execute import _runner, find_runner
+from warpfrag.runner import _runner, find_runner
 
 F16 = rule_of(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -160,6 +160,7 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
     rounding = instruction.rounding.upper()
     return str(row["machine"]).format(
         shape=joint.join(str(size) for size in (shape.m, shape.n, shape.k)),
+        by="x".join(str(size) for size in (shape.m, shape.n, shape.k)),
         half=f"{shape.m}{shape.n}{shape.k // 2}",
         piece="".join(str(size) for size in piece) if piece else "",
         count=count,

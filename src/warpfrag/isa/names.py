@@ -119,20 +119,19 @@ def read(text: str) -> Reading:
 
 def _split(words: list[str]) -> tuple[str, list[str]]:
     """The operation, and the other words. To an assembler .sp is a word like any other, and wmma.load.a is one."""
-    if words[:1] == ["mma"]:
-        sparse = [word for word in words[1:] if word.split("::")[0] == "sp"]
+    for stem in OPS:
+        length = stem.count(".") + 1
+        if words[:length] != stem.split("."):
+            continue
+        sparse = [word for word in words[length:] if word.split("::")[0] == "sp"]
         if len(sparse) > 1:
             msg = f"{sparse[1]!r} is said after {sparse[0]!r}: one of them is enough"
             raise Misspelt(msg)
-        op = ".".join(["mma", *sparse])
+        op = ".".join([stem, *sparse])
         if op not in OPS:
             msg = f"unknown word {sparse[0][:60]!r}"
             raise Misspelt(msg)
-        return op, [word for word in words[1:] if word not in sparse]
-    for op in OPS:
-        length = op.count(".") + 1
-        if words[:length] == op.split("."):
-            return op, words[length:]
+        return op, [word for word in words[length:] if word not in sparse]
     near = ".".join(words[:3])[:60]
     msg = f"no operation is called {near!r}; operations are {', '.join(OPS)}" if near else "there is no word to read"
     raise Misspelt(msg)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 REGISTER_BITS = 32
+TILE_WIDTH = 8  # columns of C that one tile of a warpgroup has
 MATRIX = ("row", "col")
 MATRICES = ("matrix", "row", "col")
 PRODUCTS = ("mma", "row", "col")
@@ -31,7 +32,10 @@ Home = Literal["warp", "warpgroup", "shared", "immediate"]
 
 @dataclass(frozen=True)
 class OperandRow:
-    """One register operand. Where nobody knows the layout, `unknown` says so and `layout` only counts registers."""
+    """One operand. Where nobody knows the layout, `unknown` says so and `layout` only counts registers.
+
+    Of an operand in shared memory the layout is that of the matrix itself: a descriptor says where its elements lie.
+    """
 
     role: str
     format: Format
@@ -43,7 +47,7 @@ class OperandRow:
 
     def __post_init__(self) -> None:
         """The slots of the layout fill a register exactly."""
-        if self.container * self.layout.slots != self.register_bits:
+        if self.home != "shared" and self.container * self.layout.slots != self.register_bits:
             msg = f"operand {self.role}: {self.layout.slots} slots of {self.container} bits do not fill a register"
             raise ValueError(msg)
 
@@ -59,12 +63,14 @@ class OperandRow:
 
     @property
     def home(self) -> Home:
-        """Whose registers hold it."""
+        """Whose registers hold it, or shared memory."""
+        if "lane" not in self.layout.ins:
+            return "shared"
         return "warpgroup" if "warp" in self.layout.ins else "warp"
 
 
 def operands(form: Form, arch: str) -> dict[str, OperandRow]:
-    """Every register operand of a form, by role; `arch` matters only to wmma."""
+    """Every operand of a form, by role; `arch` matters only to wmma."""
     return dict(_operands(form, arch))
 
 
@@ -74,6 +80,8 @@ def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandRow], ...]:
         rows = _mover(form)
     elif form.is_wmma:
         rows = [_wmma(form, role, arch) for role in sorted(form.operation.roles)]
+    elif form.is_warpgroup:
+        rows = [_warpgroup(form, role) for role in "abcd"] + ([_metadata(form)] if form.is_sparse else [])
     elif form.is_quad:
         rows = [_quad(form, role) for role in "abcd"]
     else:
@@ -94,7 +102,8 @@ def extents(form: Form, role: str) -> tuple[int, int]:
 
 
 def _layout(dims: tuple[str, ...], shape: tuple[int, ...], row: dict[str, Any]) -> Layout:
-    return Layout.parse(dict(zip(dims, shape, strict=True)), lane=row["lane"], reg=row["reg"], slot=row["slot"])
+    bases = {name: row[name] for name in ("warp", "lane", "reg", "slot") if name in row}
+    return Layout.parse(dict(zip(dims, shape, strict=True)), **bases)
 
 
 def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
@@ -128,6 +137,32 @@ def _dense(form: Form, role: str) -> OperandRow:
     slots = max(REGISTER_BITS, container) // container
     layout = _mma_layouts(role)[extents(form, role), slots]
     return OperandRow(role, number_format, layout, container, low, read_table("layouts")["mma"]["source"])
+
+
+@cache
+def _warpgroup_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
+    """The layouts of a warpgroup's operands, by extents and elements per register."""
+    table = read_table("layouts")["wgmma"]
+    layouts = [_layout(MATRIX, tuple(row["extents"]), row | {"warp": table["warp"]}) for row in table[role]]
+    return {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
+
+
+def _warpgroup(form: Form, role: str) -> OperandRow:
+    number_format = FORMATS[getattr(form, role)]
+    container, low = _container(form, role, number_format)
+    rows, cols = extents(form, role)
+    if role == "b":
+        layout = Layout.parse({"row": rows, "col": cols}, row=_all_bits("r", rows), col=_all_bits("c", cols))
+    elif role == "a":
+        layout = _warpgroup_layouts("a")[(rows, cols), REGISTER_BITS // container]
+    else:
+        layout = _warpgroup_layouts("c")[(rows, TILE_WIDTH), REGISTER_BITS // container].tiled(col=cols // TILE_WIDTH)
+    return OperandRow(role, number_format, layout, container, low, read_table("layouts")["wgmma"]["source"])
+
+
+def _all_bits(letter: str, size: int) -> str:
+    """The bases of an index that counts as it is."""
+    return " ".join(f"{letter}{1 << bit}" for bit in range((size - 1).bit_length()))
 
 
 def _quad(form: Form, role: str) -> OperandRow:
@@ -173,7 +208,10 @@ def _wmma(form: Form, role: str, arch: str) -> OperandRow:
 def _metadata(form: Form) -> OperandRow:
     table = read_table("layouts")["metadata"]
     row = table[families_of(form)[0].metadata]
-    layout = _layout(METADATA, tuple(row["extents"]), row)
+    selectors, rows, chunks = row["extents"]
+    if form.is_warpgroup:
+        rows, row = form.shape.m, row | {"warp": read_table("layouts")["wgmma"]["warp"]}
+    layout = _layout(METADATA, (selectors, rows, chunks), row)
     return OperandRow("metadata", FORMATS["b4"], layout, 4, 0, table["source"])
 
 

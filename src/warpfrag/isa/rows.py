@@ -6,6 +6,7 @@ instruction: one choice from each list. `forms()` multiplies the families out.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -19,6 +20,7 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
 
 
@@ -64,7 +66,7 @@ class Family:
             for choice in product(*self.words.values()):
                 words = dict(zip(self.words, choice, strict=True))
                 for word, other in SAME_AS.items():
-                    if word in OPS[op].words and word not in words:
+                    if word in OPS[op].roles and word not in words:
                         words[word] = words[other]
                 if not any(all(words[word] in types for word, types in hole.items()) for hole in self.holes):
                     yield Form(op=op, space=OPS[op].usual_space, **words)
@@ -83,8 +85,18 @@ def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entr
         return WORDS[name].choices
     listed = entry if isinstance(entry, list) else [entry]
     if name in ("shape", "layouts"):  # a text stands for several numbers or words
-        return tuple(WORDS[name].read(tuple(text.split("."))) for text in listed)
+        texts = [text for entry in listed for text in _widths(entry)] if name == "shape" else listed
+        return tuple(WORDS[name].read(tuple(text.split("."))) for text in texts)
     return tuple(listed)
+
+
+def _widths(text: str) -> list[str]:
+    """The shapes that a text of the table stands for: m64n8..24k32 has an n of 8, 16 and 24."""
+    found = WIDTHS.fullmatch(text)
+    if found is None:
+        return [text]
+    before, first, last, step, after = found.groups(default="8")
+    return [f"{before}{n}{after}" for n in range(int(first), int(last) + 1, int(step))]
 
 
 def _memory_families(made: Family) -> Iterator[Family]:

@@ -93,6 +93,11 @@ class Form:
         return self.operation.fragments == "measured"
 
     @property
+    def is_warpgroup(self) -> bool:
+        """Whether four warps run it together, with B in shared memory."""
+        return self.operation.scope == "warpgroup"
+
+    @property
     def is_product(self) -> bool:
         """Whether it multiplies, rather than moves."""
         return self.operation.does == "multiply"
@@ -155,6 +160,7 @@ def _op(does: Does, roles: str, words: str, **rest: Any) -> Op:  # noqa: ANN401 
 _MMA = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type bitop rounding"
 _SPARSE = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type"
 _WMMA = "bitop sync aligned layouts shape rounding d a b c satfinite"
+_WGMMA = "sync aligned shape d a b bitop satfinite"
 _WMMA_MEMORY = "sync aligned layouts shape space"
 _MATRIX_MEMORY = "sync aligned shape num trans space d"
 _GLOBAL_OR_SHARED = ("global", "shared", "shared::cta")
@@ -169,6 +175,8 @@ OPS: dict[str, Op] = {
     "wmma.load.b": _op("load", "b", f"{_WMMA_MEMORY} b", fragments="measured", spaces=_GLOBAL_OR_SHARED),
     "wmma.load.c": _op("load", "c", f"{_WMMA_MEMORY} c", fragments="measured", spaces=_GLOBAL_OR_SHARED),
     "wmma.store.d": _op("store", "d", f"{_WMMA_MEMORY} d", fragments="measured", spaces=_GLOBAL_OR_SHARED),
+    "wgmma.mma_async": _op("multiply", "dabc", _WGMMA, scope="warpgroup"),
+    "wgmma.mma_async.sp": _op("multiply", "dabc", _WGMMA, scope="warpgroup", sparsity="ordered"),
     "ldmatrix": _op("load", "d", f"{_MATRIX_MEMORY} memory", spaces=_SHARED),
     "stmatrix": _op("store", "a", _MATRIX_MEMORY, spaces=_SHARED),
     "movmatrix": _op("transpose", "da", "sync aligned shape trans d"),
