@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from instructions import of_a_warp
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.hardware.motion import sample_ways, ways_unit
 from warpfrag.memory import Memory, bank_conflicts
@@ -26,7 +27,7 @@ TWO = np.zeros((2, 32, 4), np.uint32)
 def matrices() -> list[Operand]:
     """Every distinct fragment that is one matrix."""
     found: dict[Any, Operand] = {}
-    for instruction in wf.find():
+    for instruction in of_a_warp():
         if instruction.form.is_product:
             for role in "abcd":
                 operand = getattr(instruction, role)

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import warpfrag as wf
+from instructions import every
 
-INSTRUCTIONS = wf.find()
+INSTRUCTIONS = every()
 BATCH = (2, 3)
 
 # Bits of the raw code of each format. tf32 keeps all 32 bits of its float32; a mover's b16 and b8 say their own.

@@ -8,6 +8,7 @@ import pytest
 
 import warpfrag as wf
 from draw.parsed import FACTS, block_words, cells, fact, parse, tip, words
+from instructions import of_a_warp
 from warpfrag.draw import draw
 from warpfrag.draw.by_element import slot_run
 from warpfrag.operand import Metadata, Scale, SparseOperand
@@ -24,7 +25,7 @@ def kind_of(instruction, operand):
 def distinct_operands():
     """One instruction and role for each kind of operand that has a known layout; C only where no D is like it."""
     found = {}
-    for instruction in wf.find():
+    for instruction in of_a_warp():
         for role, operand in sorted(instruction.operands.items(), key=lambda item: item[0] == "c"):
             if not operand.row.unknown:
                 found.setdefault(kind_of(instruction, operand), (instruction, role))
@@ -193,7 +194,7 @@ def test_the_words_of_the_warp_grey_what_is_not_read(instruction, role):
 def distinct_products():
     """One instruction for each combination of operands."""
     found = {}
-    for instruction in wf.find():
+    for instruction in of_a_warp():
         if instruction.form.is_product:
             kinds = tuple(
                 (role, one.row.layout, one.pattern if role == "a" and instruction.pattern else "")

@@ -11,9 +11,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from instructions import of_a_warp
 from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
-from warpfrag import find
 from warpfrag.emit.cuda_functions import COMMON, load_function, store_function
 from warpfrag.emit.cuda_syntax import Variable
 from warpfrag.emit.ptx_functions import function_name, move_function
@@ -24,7 +24,7 @@ from warpfrag.emit.strides import dimensions, element_bits, extents, stride_name
 def every_operand():
     """One operand for each distinct layout, format and role, with its instruction."""
     found = {}
-    for instruction in find():
+    for instruction in of_a_warp():
         if instruction.form.is_product and not instruction.form.is_wmma:
             for operand in registers(instruction).values():
                 found.setdefault(operand.row, (instruction, operand))

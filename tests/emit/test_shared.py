@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from warpfrag import find, get
+from instructions import of_a_warp
+from warpfrag import get
 from warpfrag.emit.shared import kernel_copies, shared_copies
 from warpfrag.expressions import evaluate
 from warpfrag.layout import Layout
@@ -16,7 +17,7 @@ from warpfrag.motion.lines import moved
 
 def every_copy():
     found = {}
-    for instruction in find():
+    for instruction in of_a_warp():
         if instruction.form.is_product and not instruction.form.is_wmma:
             for role in "abcd":
                 for copy in shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix"):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from warpfrag import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError, find
+from instructions import of_a_warp
+from warpfrag import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError
 from warpfrag.cli.vectors import command
 from warpfrag.execute import execute
 from warpfrag.vectors import vectors
@@ -25,7 +26,7 @@ SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 def modelled():
     """Every product with an architecture to run it: sm_90 where it can, else sm_120."""
     found = {}
-    for instruction in find():
+    for instruction in of_a_warp():
         if not instruction.form.is_product:
             continue
         arch = "sm_90" if "sm_90" in instruction.targets else "sm_120"
