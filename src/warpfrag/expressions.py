@@ -139,12 +139,16 @@ def _term(run: Run, width: int) -> Expression:
 
 
 def element_expressions(layout: Layout) -> dict[str, Expression]:
-    """Each coordinate from `lane` and PTX's element number `i`, which counts through the registers of a lane."""
+    """Each coordinate from the thread and PTX's element number `i`, which counts through the registers of a lane."""
+    threads = _threads(layout)
+    origin = dict.fromkeys(threads, 0)
     moved = {
-        name: [layout.at(**{"lane": 0, name: 1 << bit}) for bit in range((size - 1).bit_length())]
-        for name, size in (("lane", layout.lanes), ("reg", layout.regs), ("slot", layout.slots))
+        name: [layout.at(**{**origin, name: 1 << bit}) for bit in range((size - 1).bit_length())]
+        for name, size in (
+            {name: layout.ins[name] for name in threads} | {"reg": layout.regs, "slot": layout.slots}
+        ).items()
     }
-    inputs = {"lane": moved["lane"], "i": moved["slot"] + moved["reg"]}
+    inputs = {name: moved[name] for name in threads} | {"i": moved["slot"] + moved["reg"]}
     return {
         dim: linear({name: [getattr(at, dim) for at in images] for name, images in inputs.items()})
         for dim in layout.dims
@@ -152,7 +156,7 @@ def element_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def place_expressions(layout: Layout) -> dict[str, Expression]:
-    """lane, reg and slot of the first holder of an element from its coordinates."""
+    """Thread, reg and slot of the first holder of an element from its coordinates."""
     origin = dict.fromkeys(layout.dims, 0)
     holders = {
         dim: [layout.where(**{**origin, dim: 1 << bit})[0] for bit in range((extent - 1).bit_length())]
@@ -160,8 +164,13 @@ def place_expressions(layout: Layout) -> dict[str, Expression]:
     }
     return {
         name: linear({dim: [getattr(place, name) for place in places] for dim, places in holders.items()})
-        for name in ("lane", "reg", "slot")
+        for name in (*_threads(layout), "reg", "slot")
     }
+
+
+def _threads(layout: Layout) -> list[str]:
+    """The inputs that say which thread."""
+    return [name for name in ("warp", "lane") if name in layout.ins]
 
 
 def element_formulas(layout: Layout) -> dict[str, str]:
