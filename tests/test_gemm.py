@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from instructions import WIDTHS, every
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SAMPLE = [
@@ -151,10 +152,10 @@ def test_unlike_accumulators_cannot_be_chained(name: str):
 
 def test_every_dense_product_with_equal_accumulators_can_be_chained():
     ran = 0
-    for mma in wf.find(target="sm_90a"):
-        if mma.form.is_product and mma.form.c == mma.form.d and not mma.form.is_sparse:
+    for mma in every():
+        if "sm_90a" in mma.targets and mma.form.is_product and mma.form.c == mma.form.d and not mma.form.is_sparse:
             ones = wf.gemm(np.ones((2, 3)), np.ones((3, 2)), instruction=mma)
             expected = 0 if mma.form.bitop == "xor" else 3
             assert np.array_equal(ones, np.full((2, 2), expected)), mma
             ran += 1
-    assert ran == 212
+    assert ran == 212 + 21 * len(WIDTHS)

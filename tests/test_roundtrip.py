@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def operand_names(name: str) -> str:
     words = name.split(".")
     if words[0] == "wmma" and words[1] in ("load", "store"):
         return words[2]
-    return {"ldmatrix": "d", "stmatrix": "a", "movmatrix": "ad"}.get(words[0], "abcd")
+    return {"ldmatrix": "d", "stmatrix": "a", "movmatrix": "ad", "wgmma": "acd"}.get(words[0], "abcd")
 
 
 def operands(instruction: Any) -> list[tuple[str, Any]]:
@@ -57,25 +58,26 @@ def random_codes(operand: Any, seed: int) -> npt.NDArray[Any]:
 @cache
 def round_trip(layout: Any, regs: int, slots: int, shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Check a layout place by place and element by element; places, elements, and copies of each element."""
-    holders: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
-    for lane, reg, slot in product(range(32), range(regs), range(slots)):
-        element = layout.at(lane=lane, reg=reg, slot=slot)
-        assert (lane, reg, slot) in layout.where(**element._asdict())
-        holders.setdefault(tuple(element), []).append((lane, reg, slot))
-    fields = layout.at(lane=0, reg=0, slot=0)._fields
+    holders: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    extents = (4, 32, regs, slots) if "warp" in layout.ins else (32, regs, slots)
+    for place in product(*map(range, extents)):
+        element = layout.at(**dict(zip(layout.ins, place, strict=True)))
+        assert place in layout.where(**element._asdict())
+        holders.setdefault(tuple(element), []).append(place)
+    fields = element._fields
     for element in product(*(range(extent) for extent in shape)):
         places = layout.where(**dict(zip(fields, element, strict=True)))
         assert places == sorted(holders[element])
     counts = {len(places) for places in holders.values()}
     assert len(counts) == 1
-    return 32 * regs * slots, len(holders), counts.pop()
+    return prod(extents), len(holders), counts.pop()
 
 
 def test_there_are_instructions() -> None:
     """The tests below run over all instructions, each once; only ldmatrix .s8.s4 has no known operands."""
     assert len(INSTRUCTIONS) >= 640
     assert len({instruction.name for instruction in INSTRUCTIONS}) == len(INSTRUCTIONS)
-    assert {len(operands(instruction)) for instruction in INSTRUCTIONS} == {0, 1, 2, 4}
+    assert {len(operands(instruction)) for instruction in INSTRUCTIONS} == {0, 1, 2, 3, 4}
     assert sum(not operands(instruction) for instruction in INSTRUCTIONS) == 3
 
 
@@ -94,7 +96,8 @@ def test_codes_and_registers(instruction: Any) -> None:
     for seed, (letter, operand) in enumerate(operands(instruction)):
         codes = random_codes(operand, seed)
         words = operand.pack(codes, raw=True)
-        assert (words.shape, words.dtype) == ((*BATCH, 32, operand.words), np.dtype(np.uint32)), letter
+        threads = (4, 32) if instruction.name.startswith("wgmma") else (32,)
+        assert (words.shape, words.dtype) == ((*BATCH, *threads, operand.words), np.dtype(np.uint32)), letter
         again = operand.unpack(words, raw=True)
         assert again.dtype.kind == "u", letter
         assert np.array_equal(again, codes), letter

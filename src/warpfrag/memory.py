@@ -160,6 +160,11 @@ class Memory:
             msg = f"codes are a matrix of unsigned integers, got {given.dtype} of shape {given.shape}"
             raise InvalidOperand(msg)
         rows, cols = given.shape[-2:]
+        try:
+            np.broadcast_to(given[..., 0, 0] if given.size else np.empty(given.shape[:-2]), after.shape[:-1])
+        except ValueError:
+            msg = f"codes {given.shape} and memory {after.shape} have leading axes that do not broadcast"
+            raise InvalidOperand(msg) from None
         twice = self.overlap((rows, cols), bits)
         if twice is not None:
             first, second, address = twice

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+MOST_LISTED = 60  # choices that an error names; of more, only those that are near
+
+
 def get(name: str | Instruction, target: str | None = None, selector: int | None = None) -> Instruction:
     """The instruction that a PTX text names: the same object for every spelling of it.
 
@@ -89,7 +92,17 @@ def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
         question = f"find({field}={shown(choice)})"
-        raise IllegalInstruction(question, f"no instruction has it; {field} is one of {', '.join(known)}")
+        raise IllegalInstruction(question, f"no instruction has it; {field} is {_one_of(choice, known)}")
+
+
+def _one_of(choice: object, known: list[str]) -> str:
+    """What could be asked for: everything, or of many what is near."""
+    if len(known) <= MOST_LISTED:
+        return f"one of {', '.join(known)}"
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(choice)[:20], known, n=8, cutoff=0)
+    return f"one of {len(known)}, such as {', '.join(near)}"
 
 
 def _fragment_arch(form: Form, target: str | None) -> str:

@@ -117,7 +117,7 @@ def _say_address(
 ) -> None:
     """At which byte of shared memory an element lies."""
     operand = instruction.operands.get(name.lower())
-    if not isinstance(operand, Operand):
+    if not (isinstance(operand, Operand) and operand.staged):
         msg = f"--descriptor and --trans are for A and B of wgmma, not for {shown(name)} of {instruction}"
         raise InvalidOperand(msg)
     row, col = position
