@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.command import CHOICES
@@ -182,6 +183,22 @@ class View:
         """A record as JSON has it; `columns` as for cells."""
         columns = columns or self.logical(record)
         return {**record, **({"logical_first": columns.first, "logical_last": columns.last} if columns else {})}
+
+    def written(self, notation: str) -> str:
+        """The layout in another notation, B as CuTe has it."""
+        turned = {"transposed": True} if self._is_turned(notation) else {}
+        return str(self.layout.to(notation, **turned))
+
+    def notation_note(self, notation: str) -> str:
+        """What a text in CuTe's notation leaves unsaid: how elements are numbered."""
+        dims = self.layout.dims[::-1] if self._is_turned(notation) else self.layout.dims
+        weights = [prod(self.layout.outs[below] for below in dims[:at]) for at in range(len(dims))]
+        terms = [f"{weight} * {dim}" if weight > 1 else dim for dim, weight in zip(dims, weights, strict=True)]
+        about = ", which CuTe has as N x K," if self._is_turned(notation) else ""
+        return f"elements of {self.name}{about} are numbered {' + '.join(terms)}" if notation == "cute" else ""
+
+    def _is_turned(self, notation: str) -> bool:
+        return notation == "cute" and self.name == "b" and len(self.layout.dims) == 2
 
     @property
     def has_numbers(self) -> bool:

@@ -32,7 +32,7 @@ from warpfrag.axes import MOST, Axis
 from warpfrag.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
-from warpfrag.notations.threads import MATRIX, assemble, dims_of, threads_and_values
+from warpfrag.notations.threads import MATRIX, assemble, check_onto, dims_of, threads_and_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,7 +114,7 @@ def read(
     if not layout.is_additive:
         msg = "cute: two digits of this layout move the same bit, and their sum is no xor; is the shape right?"
         raise InvalidOperand(msg)
-    return layout
+    return check_onto("cute", layout)
 
 
 def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
         if not scanner.skip(","):
             scanner.refuse(f"expected ',' or {closing!r}")
         parts.append(_tree(scanner, depth + 1))
-    return tuple(parts)
+    return tuple(parts) if len(parts) > 1 else parts[0]  # CUTLASS itself writes Shape<_8>, and not always on both sides
 
 
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:

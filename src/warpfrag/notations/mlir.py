@@ -8,7 +8,7 @@ compiler prints them as d0, d1, d2.
 
     >>> from warpfrag.layout import Layout
     >>> Layout.parse(dict(row=2, col=2), lane="r1 r1+c1").to("mlir")
-    'affine_map<(lane, reg, slot) -> (((lane floordiv 2 + lane mod 2) mod 2), lane floordiv 2)>'
+    'affine_map<(lane, reg, slot) -> ((lane floordiv 2 + lane mod 2) mod 2, lane floordiv 2)>'
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def _expression(layout: Layout, dim: str) -> str:
         if starts:
             texts.append("1")
             rest -= weight
-        xor = f"(({' + '.join(texts)}) mod 2)" if len(texts) > 1 else texts[0]
-        factor = f" * {weight}" if weight > 1 else ""
-        terms.append(f"({xor}){factor}" if factor and " " in xor and len(texts) == 1 else f"{xor}{factor}")
+        text = f"({' + '.join(texts)}) mod 2" if len(texts) > 1 else texts[0]
+        inner = f"({text})" if " " in text else text
+        terms.append(f"{inner} * {weight}" if weight > 1 else text)
     return " + ".join(terms + ([str(rest)] if rest or not terms else []))
 
 

@@ -54,7 +54,7 @@ def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str,
 def assemble(
     notation: str, extents: Mapping[str, int], threads: Iterable[Digit], values: Iterable[Digit], slots: int
 ) -> Layout:
-    """The layout of threads and values, refused where an element has no place."""
+    """The layout of threads and values."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
         msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {shown(slots)}"
         raise InvalidOperand(msg)
@@ -65,14 +65,18 @@ def assemble(
         raise InvalidOperand(msg)
     steps = {"lane": lane, "reg": reg, "slot": slot}
     try:
-        layout = Layout.of_steps(extents, {"warp": warp, **steps} if warp else steps)
+        return Layout.of_steps(extents, {"warp": warp, **steps} if warp else steps)
     except InvalidOperand as error:
         msg = f"{notation}: this is no layout that warpfrag can hold: {error}"
         raise InvalidOperand(msg) from None
+
+
+def check_onto(notation: str, layout: Layout) -> Layout:
+    """The layout, refused where an element has no place: then the shape is not the one it is for."""
     if not layout.is_onto:
-        shape = "x".join(map(str, extents.values()))
+        shape = "x".join(map(str, layout.shape))
         reached = prod(layout.ins.values()) // layout.copies
-        msg = f"{notation}: only {reached} of the {prod(extents.values())} elements of {shape} have a place"
+        msg = f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} have a place"
         raise InvalidOperand(msg)
     return layout
 

@@ -7,9 +7,10 @@ the bits of a place move is joined by xor. `register` counts elements of a threa
 of a word are two of them. Where values share a register, the text that is written says so behind `//`, where an MLIR
 parser reads nothing, and what the coordinates are called if not row and col; `slots` and `dims` say it too.
 
-Three forms are read: this one, what a compiler prints for a LinearLayout (lines such as `lane=4 -> (1, 0)`), and
-Gluon's `DistributedLinearLayout(reg_bases=[[0, 1], ...], ...)`. `#ttg.nvidia_mma` and `#ttg.dot_op` name families and
-have no bases in them: let Triton convert them first.
+Three forms are read: this one, what Triton prints for a LinearLayout (lines such as `lane=4 -> (1, 0)`), and Gluon's
+`DistributedLinearLayout(reg_bases=[[0, 1], ...], ...)`. The attribute is only for bits that go to bits, so a layout
+with a basis that moves two coordinates, or with two that move the same, is written as those lines. `#ttg.nvidia_mma`
+and `#ttg.dot_op` name families and have no bases in them: let Triton convert them first.
 
 Every size is a power of two, every element has a place, and element 0 is at the start: other layouts have no such text.
 
@@ -29,12 +30,12 @@ from typing import TYPE_CHECKING
 from warpfrag.axes import MOST, Axis
 from warpfrag.errors import InvalidOperand
 from warpfrag.notations.scanner import Scanner
-from warpfrag.notations.threads import LANES, MATRIX, assemble, dims_of, threads_and_values
+from warpfrag.notations.threads import LANES, MATRIX, assemble, check_onto, dims_of, threads_and_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from warpfrag.layout import Layout, Step
+    from warpfrag.layout import Layout
 
 Bases = list[list[int]]
 INPUTS = ("register", "lane", "warp", "block")
@@ -66,14 +67,28 @@ def write(layout: Layout) -> str:
             raise InvalidOperand(msg)
     lanes = len(layout.steps("lane")) if "lane" in layout.ins else 0
     parts = {"register": values, "lane": threads[:lanes], "warp": threads[lanes:], "block": []}
+    bases = {name: [[*step.moves] for step in steps] for name, steps in parts.items()}
     said = [f"slots = {layout.slots}"] if layout.slots > 1 else []
     said += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
-    text = ", ".join(f"{name} = {_bases(steps)}" for name, steps in parts.items())
-    return f"#ttg.linear<{{{text}}}>" + (f" // {'; '.join(said)}" if said else "")
+    # Triton's verifier wants bits that go to bits of an attribute; a LinearLayout may be any
+    singles = all(sum(index.bit_count() for index in image) <= 1 for images in bases.values() for image in images)
+    text = _as_attribute(bases) if singles and layout.is_additive else _as_printed(bases, layout.shape)
+    return text + (f" // {'; '.join(said)}" if said else "")
 
 
-def _bases(steps: Iterable[Step]) -> Bases:
-    return [[*step.moves] for step in steps]
+def _as_attribute(bases: dict[str, Bases]) -> str:
+    return f"#ttg.linear<{{{', '.join(f'{name} = {images}' for name, images in bases.items())}}}>"
+
+
+def _as_printed(bases: dict[str, Bases], shape: Sequence[int]) -> str:
+    """A line for each bit of each input, as Triton prints a LinearLayout."""
+    lines = []
+    for name, images in bases.items():
+        rows = [f"{name}={1 << bit} -> ({', '.join(map(str, image))})" for bit, image in enumerate(images)]
+        rows = rows or [f"{name} is a size 1 dimension"]
+        lines += [f"{'   ' if at else ' - '}{row}" for at, row in enumerate(rows)]
+    sizes = ", ".join(f"dim{at} (size {size})" for at, size in enumerate(shape))
+    return "\n".join([*lines, f"where out dims are: [{sizes}]"])
 
 
 def read(
@@ -114,7 +129,8 @@ def read(
         msg = f"triton: {len(bases['lane'])} bases for the lane and some for the warp: a warp has {LANES} lanes"
         raise InvalidOperand(msg)
     threads = [(2, image) for image in bases["lane"] + bases["warp"]]
-    return assemble("triton", extents, threads, [(2, image) for image in bases["register"]], slots)
+    values = [(2, image) for image in bases["register"]]
+    return check_onto("triton", assemble("triton", extents, threads, values, slots))
 
 
 def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:
