@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.cli.command import instruction_argument, json_option, target_option, to_option, verb
 from warpfrag.cli.output import TIMES, WIDTH, heading, notes, say, say_json, say_table, shape_text, table, wrapped
-from warpfrag.cli.view import ADDRESSES, View, view
+from warpfrag.cli.view import ADDRESSES, View, numbering_notes, view
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.legality import able_architectures, advice, first_version
 from warpfrag.registry import get
@@ -68,7 +68,7 @@ def _say_texts(instruction: Instruction, notation: str, texts: dict[str, str]) -
     for text, names in alike.items():
         for at, line in enumerate(text.splitlines()):
             say(f"{'' if at else ', '.join(names):<{width}}  {line}")
-    notes(filter(None, [shown.notation_note(notation) for shown in _views(instruction)]))
+    notes(numbering_notes(_views(instruction), notation))
 
 
 def _views(instruction: Instruction) -> list[View]:

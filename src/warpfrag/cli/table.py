@@ -21,7 +21,7 @@ from warpfrag.cli.command import (
     verb,
 )
 from warpfrag.cli.output import heading, notes, say, say_json, table, terminal_width
-from warpfrag.cli.view import view
+from warpfrag.cli.view import numbering_notes, view
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def command(
     text = shown.written(notation) if notation else None
     if text and notation and not (as_json or style == "json"):
         say(text)
-        notes(filter(None, [shown.notation_note(notation), *shown.notes]))
+        notes([*numbering_notes([shown], notation), *shown.notes])
         return
     chosen = list(shown.chosen(choice))
     records = [record for record in shown.places() if {dim: record[dim] for dim in shown.choices} in chosen]
