@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpfrag as wf
+from oracle import notations as oracle
 from oracle.test_notations import OFFSET, THREES, layouts
+from test_layout import layouts as random_layouts
 from warpfrag.notations import NOTATIONS
 
 READ = [name for name, notation in NOTATIONS.items() if notation.is_read]
@@ -205,6 +208,42 @@ def test_layouts_with_warps_keep_them():
     assert "warp = [[16, 0], [32, 0]]" in accumulator.to("triton")
     assert accumulator.to("mlir").startswith("affine_map<(warp, lane, reg, slot) -> (warp * 16 + (reg floordiv 2) * 8")
     assert "warp * 16" in accumulator.to("c")
+
+
+def written(layout, notation):
+    """The layout in a notation; None where that cannot express it."""
+    try:
+        return layout.to(notation)
+    except wf.InvalidOperand:
+        return None
+
+
+@given(random_layouts())
+def test_whatever_the_layout_its_texts_mean_it(layout):
+    assert wf.Layout.read("json", layout.to("json")) == layout
+    texts = {notation: written(layout, notation) for notation in NOTATIONS}
+    triton = texts["triton"] and oracle.triton_bases(texts["triton"])
+    affine, c = oracle.affine_map(texts["mlir"]), texts["c"] and oracle.c_statements(texts["c"])
+    for place in layout.places():
+        at, value = layout.at(**place._asdict()), place.slot + layout.slots * place.reg
+        assert affine(*place) == at
+        assert tuple(texts["numpy"][dim][tuple(place)] for dim in layout.dims) == at
+        assert not c or c(lane=place.lane, i=value) == at
+        assert not texts["cute"] or oracle.cute_element(texts["cute"], place.lane, value, layout.shape) == at
+        assert (
+            not triton
+            or not any(triton.values())
+            or (oracle.triton_element(triton, register=value, lane=place.lane) == at)
+        )
+    sizes = [*layout.ins.values(), *layout.shape]
+    assert (texts["triton"] is not None) == (
+        not any(layout.start) and not any(n & (n - 1) for n in sizes) and layout.lanes <= 32
+    )
+    assert (texts["cute"] is not None) == (layout.is_additive and not any(layout.start) and layout.lanes <= 32)
+    if texts["cute"]:
+        assert wf.Layout.read("cute", texts["cute"], shape=layout.shape, slots=layout.slots) == layout
+    if texts["triton"] and prod(sizes) > 1:
+        assert wf.Layout.read("triton", texts["triton"], slots=layout.slots) == layout
 
 
 TEXTS = {

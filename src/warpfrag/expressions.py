@@ -148,12 +148,10 @@ def element_expressions(layout: Layout) -> dict[str, Expression]:
         for name, size in layout.ins.items()
     }
     element = moved.pop("slot", []) + moved.pop("reg", [])
-    inputs = {**moved, "i": element}
+    if element:
+        moved["i"] = element
     return {
-        dim: linear(
-            {name: [getattr(at, dim) ^ start for at in images] for name, images in inputs.items()},
-            start,
-        )
+        dim: linear({name: [getattr(at, dim) ^ start for at in images] for name, images in moved.items()}, start)
         for dim, start in layout.start._asdict().items()
     }
 
@@ -166,8 +164,10 @@ def place_expressions(layout: Layout) -> dict[str, Expression]:
         for dim, extent in layout.outs.items()
     }
     return {
-        name: linear({dim: [getattr(place, name) for place in places] for dim, places in holders.items()})
-        for name in ("lane", "reg", "slot")
+        name: linear(
+            {dim: [getattr(place, name) ^ start for place in places] for dim, places in holders.items()}, start
+        )
+        for name, start in layout.where(**origin)[0]._asdict().items()
     }
 
 

@@ -28,6 +28,7 @@ def write(layout: Layout) -> str:
     """A declaration per coordinate, below a line that says what i is."""
     weights = [weight for source in layout.ins for weight, _ in layout.digits(source)]
     weights += [run.multiply for dim in layout.dims for run in layout.runs(dim)]
+    weights += [layout.slots] * (layout.regs > 1)  # what a register counts in i
     if any(weight & (weight - 1) for weight in weights):
         msg = f"c cannot express {layout} by shifts: a size that is no power of two is below another part of its index"
         raise InvalidOperand(msg)

@@ -30,8 +30,8 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Step], list[
     if other:
         msg = f"{notation} starts from threads and values, not from {', '.join(other)}"
         raise InvalidOperand(msg)
-    if layout.ins.get("warp", 1) > 1 and layout.lanes != LANES:
-        msg = f"{notation} counts threads through warps of {LANES} lanes; these have {layout.lanes}"
+    if layout.lanes > LANES or (layout.ins.get("warp", 1) > 1 and layout.lanes != LANES):
+        msg = f"{notation} counts threads through warps of {LANES} lanes; this layout has {layout.lanes}"
         raise InvalidOperand(msg)
     threads, values = (
         [step for name in names if name in layout.ins for step in layout.steps(name)]
