@@ -53,7 +53,12 @@ so each element has a holder and no element is lost. One wrong basis in a table 
 
 **More axes.** The axes need not be these. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata
 word of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. It is always this
-type, and only this file reads its bases: others ask `at`, `where`, `runs` and `along`.
+type, and only this file reads its bases: others ask `at`, `where`, `runs`, `steps` and `along`.
+
+**Elsewhere.** CuTe, Triton and MLIR write down the same maps in their own words: `to` writes them, `read` reads them.
+
+    >>> accumulator.to("cute")
+    '((_4,_8),(_2,_2)):((_32,_1),(_16,_8))'
 """
 
 from __future__ import annotations

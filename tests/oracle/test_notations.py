@@ -1,8 +1,8 @@
 """Layouts in other notations against those who made them: CUTLASS's own traits, Triton's own layouts, and definitions.
 
 `data/cutlass_layouts.csv` has the thread-value layouts of the MMA traits of CUTLASS 4.7, with the instruction of the
-atom's asm statement. `data/triton_layouts.json` has what Triton 3.9 makes of its `#mma` and `dot_op` layouts, and what
-its LinearLayout computes for bases that warpfrag wrote. The evaluators of notations.py are written from the definitions.
+atom's asm statement. `data/triton_layouts.json` has what Triton 3.9 makes of its `#mma` and `dot_op` layouts, and
+what its LinearLayout computes for bases that warpfrag wrote. The evaluators of notations.py follow the definitions.
 """
 
 from __future__ import annotations
