@@ -198,11 +198,13 @@ def motion_table() -> str:
 def notations_table() -> str:
     """Which kinds of layouts each notation can express, found out by trying."""
     plain = Layout.parse({"row": 16, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 r8")
+    whole = [layout for layout in registry_layouts() if not any(size & (size - 1) for size in layout.shape)]
+    other = [layout for layout in registry_layouts() if layout not in whole]
     kinds = {
-        f"each of the {len(registry_layouts())} layouts of the instruction set": registry_layouts(),
+        f"{len(whole)} of the {len(registry_layouts())} layouts of the instruction set": whole,
+        f"the other {len(other)}: accumulators of wgmma whose n is no power of two": other,
         "copies: a bit that moves nothing": [Layout.parse({"row": 8, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 0")],
         "warps": [Layout.parse({"row": 64, "col": 8}, warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8")],
-        "24 columns, or another size that is no power of two": [plain.tiled(col=3)],
         "a tile of 24 columns, several times": [plain.tiled(col=3).tiled(col=2)],
         "bits that move the same: a swizzle": [Layout.parse({"row": 8, "col": 8}, lane="c1 c2 c4 r1+c1 r2", reg="r4")],
         "a start that is not element 0": [plain.fix(reg=3)],
@@ -219,7 +221,7 @@ def notations_table() -> str:
 def registry_layouts() -> list[Layout]:
     """Every layout of the instruction set."""
     operands = [operand for instruction in find() for operand in instruction.operands.values()]
-    found = [operand.layout for operand in operands if not operand.row.unknown]
+    found = [operand.layout for operand in operands if operand.home != "shared" and not operand.row.unknown]
     found += [instruction.addresses for instruction in find() if instruction.addresses is not None]
     return list(dict.fromkeys(found))
 

@@ -160,7 +160,7 @@ FAULTS = [
     ("json", '{"ins": {"lane": [[2, [1]], [2, [1]]]}, "outs": {"row": 2}, "start": [true]}', {}, "json: expected"),
     ("json", '{"ins": {"lane": [[9999, [0]], [9999, [0]]]}, "outs": {"row": 2}, "start": [0]}', {}, "at most 1048576"),
     ("numpy", {"row": [[0.5]]}, {}, "row is an array of integers"),
-    ("numpy", {"row": [0, 3, 3, 3]}, {}, r"no linear map: Place\(lane=3\) has \(3,\)"),
+    ("numpy", {"row": [0, 3, 3, 3]}, {}, r"no linear map: {'lane': 3} has \[3\], and not \[0\]"),
     ("numpy", {"row": [0, 1], "col": [0]}, {}, r"have one shape; got row \(2,\), col \(1,\)"),
     ("numpy", {"row": [-1, 0]}, {}, "counts from 0 on"),
     ("numpy", 3, {}, "expected an index array for each coordinate"),

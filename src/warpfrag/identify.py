@@ -116,7 +116,7 @@ def _known() -> dict[Layout, list[Match]]:
     found: dict[Layout, list[Match]] = {}
     for instruction in find():
         for role, operand in instruction.operands.items():
-            if not operand.row.unknown:
+            if operand.home != "shared" and not operand.row.unknown:
                 found.setdefault(operand.layout, []).append(Match(instruction, role))
         if instruction.addresses is not None:
             found.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))

@@ -445,6 +445,8 @@ class Layout:
         """Whether the two take every place to the same element."""
         if not isinstance(other, Layout):
             return NotImplemented
+        if self is other:
+            return True
         if list(self.ins.items()) != list(other.ins.items()) or list(self.outs.items()) != list(other.outs.items()):
             return False
         if (self.in_axes, self.out_axes) == (other.in_axes, other.out_axes):

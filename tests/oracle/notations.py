@@ -15,7 +15,8 @@ from math import prod
 
 def tree(text):
     """The nested tuples of a CuTe text: numbers, with or without underscores."""
-    plain = re.sub(r"\b(Shape|Stride)<", "(", text).replace(">", ",)").replace("_", "")
+    plain = re.sub(r"\bInt<(\d+)>", r"\1", text)
+    plain = re.sub(r"\b(Shape|Stride)<", "(", plain).replace(">", ",)").replace("_", "")
     return ast.literal_eval(plain)
 
 

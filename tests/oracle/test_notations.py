@@ -1,8 +1,9 @@
 """Layouts in other notations against those who made them: CUTLASS's own traits, Triton's own layouts, and definitions.
 
 `data/cutlass_layouts.csv` has the thread-value layouts of the MMA traits of CUTLASS 4.7, with the instruction of the
-atom's asm statement. `data/triton_layouts.json` has what Triton 3.9 makes of its `#mma` and `dot_op` layouts, and
-what its LinearLayout computes for bases that warpfrag wrote. The evaluators of notations.py follow the definitions.
+atom's asm statement, and those of wgmma's registers. `data/triton_layouts.json` has what Triton 3.9 makes of its `#mma`
+and `dot_op` layouts, and what its LinearLayout computes for bases that warpfrag wrote. The evaluators of notations.py
+follow the definitions.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import warpfrag as wf
+from instructions import every
 from oracle import notations
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -25,12 +27,13 @@ TRITON = json.loads((DATA / "triton_layouts.json").read_text(encoding="utf-8"))
 
 @cache
 def layouts():
-    """Every layout of the instruction set, and some that it does not have."""
+    """Every layout of the instruction set, wgmma's of some widths, and some that it does not have."""
     found = {}
-    for instruction in wf.find():
-        for role, operand in instruction.operands.items():
-            if not operand.row.unknown:
-                found.setdefault(operand.layout, f"{role} of {instruction}")
+    for instruction in every():
+        if instruction.form.is_warpgroup and instruction.shape.n > 24:
+            continue  # a wider one has more places, and nothing else in them
+        for role, operand in in_registers(instruction).items():
+            found.setdefault(operand.layout, f"{role} of {instruction}")
         if instruction.addresses is not None:
             found.setdefault(instruction.addresses, f"addresses of {instruction}")
     accumulator = wf.get("mma.m16n8k16.f32.f16.f16.f32").d.layout
@@ -46,27 +49,33 @@ def layouts():
     return found
 
 
-def cases(notation):
-    """The layouts that a notation can express, each with its text."""
-    found = []
-    for layout in layouts():
-        try:
-            found.append((layout, layout.to(notation)))
-        except wf.InvalidOperand:
-            assert layouts()[layout] in REFUSED[notation]
-    assert len(found) + len(REFUSED[notation]) == len(layouts())
-    return found
+def in_registers(instruction):
+    """The operands that have a layout: not those in shared memory, nor those that nobody has measured."""
+    known = instruction.operands.items()
+    return {role: one for role, one in known if one.home != "shared" and not one.row.unknown}
 
 
 OFFSET = "one register, which does not start at element 0"
 THREES = ["three tiles", "three tiles, four times"]
 REFUSED = {
     "cute": ["a swizzle", "another", OFFSET],
-    "triton": [*THREES, OFFSET],
+    "triton": ["24 columns", *THREES, OFFSET],
     "mlir": [],
     "c": THREES[1:],
 }
-"""What each notation cannot express, of all these layouts: none of the instruction set."""
+"""What each notation cannot express, of all these layouts: of the instruction set, only m64n24 of wgmma to Triton."""
+
+
+def cases(notation):
+    """The layouts that a notation can express, each with its text."""
+    found, refused = [], []
+    for layout, who in layouts().items():
+        try:
+            found.append((layout, layout.to(notation)))
+        except wf.InvalidOperand:
+            refused.append("24 columns" if ".m64n24" in who else who)
+    assert list(dict.fromkeys(refused)) == REFUSED[notation]
+    return found
 
 
 def test_cute_texts_mean_the_same_to_an_evaluator_of_their_own():
@@ -101,9 +110,9 @@ def test_affine_maps_and_c_expressions_give_the_same():
 
 
 def test_the_traits_of_cutlass_are_the_layouts_of_their_instructions():
-    warps = [row for row in ATOMS if row["threads"] == "Layout<_32>"]
-    assert (len(warps), len({row["atom"] for row in warps})) == (241, 81)
-    for row in warps:
+    whole = [row for row in ATOMS if row["threads"] in {"Layout<_32>", "Layout<_128>"}]
+    assert (len(whole), len({row["atom"] for row in whole})) == (260, 92)
+    for row in whole:
         operand, transposed = wf.get(row["instruction"]).operands[row["operand"]], row["operand"] == "b"
         shape = tuple(map(int, row["shape"].split("x")))
         read = wf.Layout.read("cute", row["layout"], shape=shape, slots=operand.slots, transposed=transposed)
@@ -111,12 +120,17 @@ def test_the_traits_of_cutlass_are_the_layouts_of_their_instructions():
         assert (wf.get(row["instruction"]), row["operand"]) in wf.identify(read)
         # what is written has the same modes, not only the same meaning
         written = operand.layout.to("cute", transposed=transposed)
-        assert flat(notations.cute_parts(written)) == flat(notations.cute_parts(row["layout"]))
+        assert modes(written) == modes(row["layout"])
 
 
-def flat(parts):
-    """Numbers without their grouping, which CUTLASS does not always keep the same on both sides."""
-    return [number for part in parts for number in flat(part)] if isinstance(parts, tuple) else [parts]
+def modes(text):
+    """Sizes and strides without their grouping, which CUTLASS does not always keep the same on both sides."""
+
+    def flat(parts):
+        return [number for part in parts for number in flat(part)] if isinstance(parts, tuple) else [parts]
+
+    sizes, strides = map(flat, notations.cute_parts(text))
+    return [(size, stride) for size, stride in zip(sizes, strides, strict=True) if size > 1]
 
 
 def test_the_quadpairs_of_volta_are_one_of_the_four_products():
