@@ -32,7 +32,7 @@ from warpfrag.axes import MOST, Axis
 from warpfrag.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
-from warpfrag.notations.threads import MATRIX, assemble, check_onto, dims_of, threads_and_values
+from warpfrag.notations.threads import MATRIX, assemble, check_onto, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,13 +86,12 @@ def read(
 ) -> Layout:
     """The layout that a thread-value text says, for coordinates that run as far as `shape` says."""
     modes = _modes(text)
-    sizes = () if shape is None or isinstance(shape, str) else tuple(shape)
-    if not sizes:
-        msg = f"cute: the text numbers elements; say how far rows and columns run, as shape=(16, 8); got {shown(shape)}"
+    if shape is None:
+        msg = "cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)"
         raise InvalidOperand(msg)
+    sizes = shape_of("cute", shape)
     names = dims_of("cute", len(sizes), dims)
-    order = _order(names, transposed=transposed)
-    extents = {name: Axis.of_size(name, size).size for name, size in zip(order, sizes, strict=True)}
+    extents = dict(zip(_order(names, transposed=transposed), sizes, strict=True))
     most = sum((mode.size - 1) * mode.stride for mode in chain(*modes))
     if most >= prod(sizes):
         said = "x".join(map(str, sizes))

@@ -21,6 +21,7 @@ from warpfrag.axes import MOST, Axis
 from warpfrag.coordinates import REGISTERS
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.layout import Layout
+from warpfrag.notations.threads import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def read(given: object, *, shape: Sequence[int] | None = None) -> Layout:
     elements = np.stack([*arrays.values()], axis=-1)
     sizes = elements.shape[:-1]
     reach = [int(most) + 1 for most in elements.reshape(-1, len(dims)).max(axis=0)]
-    extents = dict(zip(dims, reach if shape is None else shape, strict=False))
+    extents = dict(zip(dims, reach if shape is None else shape_of("numpy", shape, len(dims)), strict=True))
     inputs = REGISTERS if len(sizes) == len(REGISTERS) else REGISTERS[1:][: len(sizes)]
     first = elements[(0,) * len(sizes)]
     steps = {}
@@ -83,12 +84,14 @@ def _arrays(given: object) -> dict[str, Indices]:
     """Index arrays of one shape by coordinate, refused where they are none."""
     import numpy as np
 
+    from warpfrag.arrays import as_array
+
     if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
         msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {shown(given)}"
         raise InvalidOperand(msg)
     arrays = {}
     for name, indices in given.items():
-        array = np.asarray(indices)
+        array = as_array(indices, f"numpy: {name}")
         if array.dtype.kind not in "iu" or not 0 < array.ndim <= len(REGISTERS) or not 0 < prod(array.shape) <= MOST:
             msg = f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {shown(indices)}"
             raise InvalidOperand(msg)

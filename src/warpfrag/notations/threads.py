@@ -6,15 +6,17 @@ a register is full, which only the reader of a text can say: `slots`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from warpfrag.axes import Axis
 from warpfrag.coordinates import REGISTERS
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from warpfrag.layout import Step
 
@@ -40,11 +42,21 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Step], list[
     return threads, values
 
 
+def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[int, ...]:
+    """How far the coordinates run, as many as there are if that is known."""
+    sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
+    if not sizes or (count is not None and len(sizes) != count):
+        wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
+        msg = f"{notation}: shape is {wanted}; got {shown(shape)}"
+        raise InvalidOperand(msg)
+    return tuple(Axis.of_size(f"coordinate {at} of shape", size).size for at, size in enumerate(sizes))
+
+
 def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
     """The names of so many coordinates: row and col of a matrix, else dim0, dim1, ... unless they are given."""
     if dims is None:
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
-    names = () if isinstance(dims, str) else tuple(dims)
+    names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
     if len({*names}) != count or not all(isinstance(name, str) and name.isidentifier() for name in names):
         msg = f"{notation}: expected the names of {count} coordinates, such as ('row', 'col'); got {shown(dims)}"
         raise InvalidOperand(msg)

@@ -27,10 +27,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from warpfrag.axes import MOST, Axis
+from warpfrag.axes import MOST
 from warpfrag.errors import InvalidOperand
 from warpfrag.notations.scanner import Scanner
-from warpfrag.notations.threads import LANES, MATRIX, assemble, check_onto, dims_of, threads_and_values
+from warpfrag.notations.threads import LANES, MATRIX, assemble, check_onto, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +116,7 @@ def read(
         slots = int(said["slots"]) if said.get("slots", "").isdigit() and len(said["slots"]) < 4 else 1
     names = dims_of("triton", ranks.pop(), dims or (said["dims"].split(", ") if "dims" in said else None))
     if shape is not None:
-        sizes = [Axis.of_size(name, size).size for name, size in zip(names, shape, strict=False)]
+        sizes = [*shape_of("triton", shape, len(names))]
     extents = _extents(names, bases, sizes)
     if bases["block"]:
         msg = "triton: block has bases: a layout of several thread blocks; those here are of one"
