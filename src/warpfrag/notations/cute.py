@@ -32,7 +32,7 @@ from warpfrag.axes import MOST, Axis
 from warpfrag.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
-from warpfrag.notations.threads import MATRIX, assemble, check_onto, dims_of, shape_of, threads_and_values
+from warpfrag.notations.threads import LANES, MATRIX, assemble, check_onto, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,14 +85,14 @@ def read(
     transposed: bool = False,
 ) -> Layout:
     """The layout that a thread-value text says, for coordinates that run as far as `shape` says."""
-    modes = _modes(text)
+    threads, values = _modes(text)
     if shape is None:
         msg = "cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)"
         raise InvalidOperand(msg)
     sizes = shape_of("cute", shape)
     names = dims_of("cute", len(sizes), dims)
     extents = dict(zip(_order(names, transposed=transposed), sizes, strict=True))
-    most = sum((mode.size - 1) * mode.stride for mode in chain(*modes))
+    most = sum((mode.size - 1) * mode.stride for mode in chain(threads, values))
     if most >= prod(sizes):
         said = "x".join(map(str, sizes))
         msg = f"cute: the layout reaches element {most}, but {said} has {prod(sizes)}: is this the shape it is for?"
@@ -108,8 +108,8 @@ def read(
                 yield radix, [moves[name] for name in names]
                 counted *= radix
 
-    threads, values = map(digits, modes)
-    layout = assemble("cute", {name: extents[name] for name in names}, threads, values, slots)
+    parts = digits(_cut(threads, LANES)), digits(_cut(values, slots))
+    layout = assemble("cute", {name: extents[name] for name in names}, *parts, slots)
     if not layout.is_additive:
         msg = "cute: two digits of this layout move the same bit, and their sum is no xor; is the shape right?"
         raise InvalidOperand(msg)
@@ -134,6 +134,19 @@ def _coalesced(modes: list[Mode]) -> list[Mode]:
             found[-1] = Mode(found[-1].size * mode.size, found[-1].stride)
         else:
             found.append(mode)
+    return found
+
+
+def _cut(modes: list[Mode], size: int) -> list[Mode]:
+    """The modes, one of them in two if those below then count to a size: 6 is 3 times 2 where 3 share a register."""
+    found, counted = [], 1
+    for mode in modes:
+        below = size // counted if isinstance(size, int) and counted < size else 1
+        if 1 < below < mode.size and not mode.size % below and below * counted == size:
+            found += [Mode(below, mode.stride), Mode(mode.size // below, mode.stride * below)]
+        else:
+            found.append(mode)
+        counted *= mode.size
     return found
 
 
