@@ -79,6 +79,13 @@ def test_cute_is_read_as_people_write_it(text):
     assert wf.Layout.read("cute", text, shape=(16, 16), slots=2) == A
 
 
+def test_a_mode_is_cut_where_a_register_ends():
+    layout = wf.Layout.read("cute", "(4,6):(6,1)", shape=(6, 4), slots=3)
+    assert layout.ins == {"lane": 4, "reg": 2, "slot": 3}
+    assert layout.at(lane=1, reg=1, slot=2) == (5, 1)
+    assert wf.Layout.read("cute", layout.to("cute"), shape=(6, 4), slots=3) == layout
+
+
 def test_triton_is_read_as_people_paste_it():
     lines = """
      - register=1 -> (0, 1)
