@@ -42,6 +42,14 @@ WORD_BITS = 64
 LINES = 8  # of an atom
 ROW_OF_PATTERN = 128  # bytes: the swizzle looks at the bits of an address from here on
 MOST_SHARED = 232_448  # bytes of shared memory that a block of sm_90 may have
+TMA_ALIGNED = 128  # bytes: where a bulk tensor copy may store
+MOST_BOX = 256  # elements along one side of a box
+TMA_TYPES = {
+    "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
+    "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
+    "tf32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
+}
+"""What the driver calls an element; the others are bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """The two bits that stand for a swizzle."""
 
@@ -78,6 +86,20 @@ class Problem(NamedTuple):
 
     field: str
     text: str
+
+
+class TensorMap(NamedTuple):
+    """What `cuTensorMapEncodeTiled` is to be told, innermost first, and the copies that fill the tile.
+
+    A copy is the element at which its box starts along the contiguous axis, and the byte of shared memory it goes to.
+    """
+
+    data_type: str
+    box: tuple[int, int]
+    element_strides: tuple[int, int]
+    interleave: str
+    swizzle: str
+    copies: tuple[tuple[int, int], ...]
 
 
 class Staged(Protocol):
@@ -157,7 +179,7 @@ class Descriptor:
             "start": f"starts at byte {self.start}",
             "leading": f"leading byte offset {self.leading}",
             "stride": f"stride byte offset {self.stride}",
-            "base_offset": f"the swizzle pattern starts {self.base_offset} rows of 128 bytes late"
+            "base_offset": f"the swizzle pattern starts {128 * self.base_offset} bytes late"
             if self.base_offset
             else "the swizzle pattern starts where addresses are multiples of it",
             "swizzle": f"{self.swizzle}-byte swizzle" if self.swizzle else "no swizzle",
@@ -187,9 +209,34 @@ class Descriptor:
             across=(Digit(LINES, self.width), across),
         )
 
+    def cute(self, *, trans: bool = False) -> str:
+        """The canonical layout in CuTe's notation, in units of 16 bytes: (M or N, K) to the unit, then the swizzle."""
+        units, bits = self.width // UNIT, SWIZZLES[self.swizzle]
+        leading, stride = self.leading // UNIT, self.stride // UNIT
+        if trans:
+            lead, step = (stride, leading) if not self.swizzle else (leading, stride)
+            layout = f"(({units},n),(8,k)):((1,{lead}),({units},{step}))"
+        else:
+            layout = f"((8,n),2):(({units},{stride}),{1 if self.swizzle else leading})"
+        return f"Swizzle<{bits},4,3> o {layout}" if bits else layout
+
     def moved(self, by: int) -> Descriptor:
         """The same descriptor so many bytes further on."""
         return replace(self, start=self.start + by)
+
+    def used(self, operand: Staged, *, trans: bool = False) -> dict[str, bool]:
+        """Whether `leading` and `stride` matter: not where all of a line, or all lines, lie in one atom."""
+        inner, outer = lines(operand, trans=trans)
+        along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
+        return {along: inner > self.width, across: outer > LINES}
+
+    def tensor_map(self, operand: Staged, *, trans: bool = False, k: int | None = None) -> TensorMap:
+        """The box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
+
+        The tile has `k` columns of A or rows of B, by default those of one instruction. Refused, with the reason, where
+        no box can: TMA stores line after line, and its pattern begins where addresses are multiples of it.
+        """
+        return _tensor_map(self, operand, trans=trans, k=k)
 
     def problems(self, operand: Staged, *, trans: bool = False) -> list[Problem]:
         """What is odd about this descriptor for an operand. None of it stops the hardware."""
@@ -234,13 +281,11 @@ def compact(
     across, along = LINES * width, count * width  # from atom to atom: first down all lines, then on to the next bytes
     is_plain = trans and not swizzle
     first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
-    step = first.memory(operand.role, trans=trans)
-    rows_of_k = (0, mine) if operand.role == "a" else (mine, 0)
-    unswizzled = replace(step, swizzle=0, start=0)
-    row, col = rows_of_k
-    return [
-        first.moved(unswizzled.address(row=row * at, col=col * at, bits=operand.format.bits)) for at in range(steps)
-    ]
+    unswizzled = replace(first.memory(operand.role, trans=trans), swizzle=0, start=0)
+    row, col = (0, mine) if operand.role == "a" else (mine, 0)
+    offsets = [unswizzled.address(row=row * at, col=col * at, bits=operand.format.bits) for at in range(steps)]
+    unused = {name: 0 for name, is_used in first.used(operand, trans=trans).items() if not is_used}
+    return [replace(first.moved(offset), **unused) for offset in offsets]
 
 
 def _problems(descriptor: Descriptor, operand: Staged, *, trans: bool) -> Iterator[Problem]:
@@ -249,8 +294,8 @@ def _problems(descriptor: Descriptor, operand: Staged, *, trans: bool) -> Iterat
     bits = operand.format.bits
     if descriptor.other:
         yield Problem("other", f"bits 0x{descriptor.other:x} belong to no field and should be 0")
-    along, across = ("stride", "leading") if trans and not descriptor.swizzle else ("leading", "stride")
-    used = {along: inner > width, across: outer > LINES}
+    used = descriptor.used(operand, trans=trans)
+    along, across = used
     inside = {along: f"the {inner} bytes of a line lie in one atom", across: f"all {outer} lines lie in one atom"}
     for name, is_used in used.items():
         if not is_used and getattr(descriptor, name):
@@ -298,3 +343,42 @@ def _problems(descriptor: Descriptor, operand: Staged, *, trans: bool) -> Iterat
             "start",
             f"the operand reaches byte {end - 1}, beyond the {MOST_SHARED} bytes that a block of sm_90 can have",
         )
+
+
+def _tensor_map(descriptor: Descriptor, operand: Staged, *, trans: bool, k: int | None) -> TensorMap:
+    inner, outer = lines(operand, trans=trans)
+    mine = operand.shape[1 if operand.role == "a" else 0]
+    total = mine if k is None else k
+    if not (is_whole(total) and total >= mine and total % mine == 0):
+        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads; got {shown(k)}"
+        raise InvalidOperand(msg)
+    line, count = (inner, outer * (total // mine)) if trans else (inner * (total // mine), outer)
+    width = descriptor.width
+    used = Descriptor.used(descriptor, operand, trans=trans)
+    along, across = used
+    reasons = []
+    if descriptor.start % TMA_ALIGNED:
+        reasons.append(f"TMA stores at multiples of {TMA_ALIGNED} bytes, and start is {descriptor.start}")
+    if descriptor.swizzle and descriptor.base_offset:
+        reasons.append("the pattern of TMA begins where addresses are multiples of it, so base_offset must be 0")
+    if used[across] and getattr(descriptor, across) != LINES * width:
+        reasons.append(
+            f"TMA stores line after line, so {across} must be {LINES * width}, and it is {getattr(descriptor, across)}"
+        )
+    if count > MOST_BOX:
+        reasons.append(f"a box has at most {MOST_BOX} lines, and the tile has {count}")
+    if line % width:
+        reasons.append(f"a line of {line} bytes is no multiple of the {width} bytes of a box")
+    if reasons:
+        msg = f"no tensor map leaves this tile: {'; '.join(reasons)}"
+        raise InvalidOperand(msg)
+    size = max(1, operand.format.bits // 8)
+    distance = getattr(descriptor, along) if used[along] else count * width
+    return TensorMap(
+        TMA_TYPES.get(operand.format.name, "CU_TENSOR_MAP_DATA_TYPE_UINT8"),
+        (width // size, count),
+        (1, 1),
+        "CU_TENSOR_MAP_INTERLEAVE_NONE",
+        f"CU_TENSOR_MAP_SWIZZLE_{f'{descriptor.swizzle}B' if descriptor.swizzle else 'NONE'}",
+        tuple((at * width // size, descriptor.start + at * distance) for at in range(line // width)),
+    )

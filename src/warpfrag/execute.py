@@ -214,7 +214,8 @@ def call(
             extra[role] = operands[role].codes(scales, raw=raw, rounding=rounding)
     axes = len(operands.d.shape)
     batch = batch_of([o.shape[:-axes] for o in given.values()] + [e.shape[:-2] for e in extra.values()])
-    tiled = {role: tiles_of(array, batch, axes) for role, array in given.items()}
+    # the four products of m8n8k4 are four tiles
+    tiled = {role: tiles_of(o, batch, axes).reshape(-1, *o.shape[-2:]) for role, o in given.items()}
     if C is None:
         shape = (len(tiled["a"]), tiled["a"].shape[1], tiled["b"].shape[2])
         tiled["c"] = np.zeros(shape, code_dtype(operands.c.format))

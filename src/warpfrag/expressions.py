@@ -142,7 +142,7 @@ def _term(run: Run, width: int) -> Expression:
 
 
 def element_expressions(layout: Layout) -> dict[str, Expression]:
-    """Each coordinate from `lane` and PTX's element number `i`, which counts through the registers of a lane."""
+    """Each coordinate from the thread and PTX's element number `i`, which counts through the registers of a lane."""
     moved = {
         name: [layout.at(**{**dict.fromkeys(layout.ins, 0), name: 1 << bit}) for bit in range((size - 1).bit_length())]
         for name, size in layout.ins.items()
@@ -157,7 +157,7 @@ def element_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def place_expressions(layout: Layout) -> dict[str, Expression]:
-    """lane, reg and slot of the first holder of an element from its coordinates."""
+    """Thread, reg and slot of the first holder of an element from its coordinates."""
     origin = dict.fromkeys(layout.dims, 0)
     holders = {
         dim: [layout.where(**{**origin, dim: 1 << bit})[0] for bit in range((extent - 1).bit_length())]

@@ -45,6 +45,7 @@ VERBS = {
     "info": "Everything about one instruction.",
     "at": "Which element a lane holds.",
     "where": "Which lane, register and bits hold an element.",
+    "descriptor": "A shared-memory descriptor of wgmma, explained or built.",
     "table": "A whole operand, by matrix or by lane.",
     "identify": "Which operands have a layout of CuTe or Triton.",
     "legal": "Whether a target accepts an instruction.",
@@ -122,7 +123,7 @@ class Commands(Spoken, click.Group):
 )
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """NVIDIA's warp-level matrix instructions: which lane, register and bit holds which matrix element."""
+    """NVIDIA's matrix instructions: which lane, register and bit holds which matrix element."""
     if context.invoked_subcommand is None:
         say(context.get_help())
 

@@ -191,6 +191,11 @@ def to_option(function: Function) -> Function:
     return option(function)
 
 
+def warp_option(function: Function) -> Function:
+    """The option --warp of verbs that show places."""
+    return click.option("--warp", type=integer(), metavar="N", help="Which warp of a warpgroup (wgmma).")(function)
+
+
 def json_option(function: Function) -> Function:
     """The option --json."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(function)

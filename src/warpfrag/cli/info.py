@@ -11,7 +11,7 @@ from warpfrag.cli.command import instruction_argument, json_option, target_optio
 from warpfrag.cli.output import TIMES, WIDTH, heading, notes, say, say_json, say_table, shape_text, table, wrapped
 from warpfrag.cli.view import ADDRESSES, View, numbering_notes, view
 from warpfrag.expressions import element_formulas, place_formulas
-from warpfrag.isa.legality import able_architectures, advice, first_version
+from warpfrag.isa.legality import able_architectures, advice, companions, first_version
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def _say_texts(instruction: Instruction, notation: str, texts: dict[str, str]) -
 
 def _views(instruction: Instruction) -> list[View]:
     """Every operand whose layout is known, and the addresses."""
-    known = [role for role, operand in instruction.operands.items() if not operand.row.unknown]
+    operands = instruction.operands.items()
+    known = [role for role, operand in operands if not operand.row.unknown and operand.home != "shared"]
     return [view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
 
 
@@ -84,6 +85,8 @@ def _equation(instruction: Instruction) -> str:
     if form.bitop:
         term = f"popc(A {form.bitop} B)"
     rounded = " with saturation" if form.satfinite else ""
+    if form.is_warpgroup:
+        return f"D = {term} + C{rounded}, where C is the old D, or zero where scale-d is false"
     return f"D = {term} + C{rounded}{', four times' if form.is_quad else ''}"
 
 
@@ -91,6 +94,11 @@ def _say_operands(instruction: Instruction) -> None:
     header = ["operand", "format", "shape", "registers", "slots", "bits of slot 0, 1, ..."]
     lines = []
     for role, operand in instruction.operands.items():
+        if operand.home == "shared":
+            lines.append(
+                [role, operand.format, shape_text(operand.shape), "shared memory", "", "a descriptor says where"]
+            )
+            continue
         ranges = [operand.bits(slot) for slot in range(min(operand.slots, 3))]
         bits = " ".join(f"{high}:{low}" if high > low else str(low) for high, low in ranges)
         more = " …" if operand.slots > len(ranges) else ""
@@ -106,7 +114,7 @@ def formulas(shown: View) -> tuple[Formulas, Formulas]:
     if step > 1 and shown.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction counts bytes
         forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
         back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
-    used = ("lane",) if shown.registers is None else ("lane", "reg", "slot")
+    used = shown.threads if shown.registers is None else (*shown.threads, "reg", "slot")
     return forth, {index: back[index] for index in used}
 
 
@@ -138,6 +146,7 @@ def _say_rest(instruction: Instruction) -> None:
     advised = advice(instruction.form)
     if advised:
         facts.append(("advice", advised))
+    facts += [("around it", f"{name}: {when}") for name, when in companions(instruction.form)]
     if instruction.selectors:
         facts.append(("selectors", " ".join(map(str, instruction.selectors))))
     rule = instruction.pattern
@@ -184,11 +193,13 @@ def _evidence_lines(instruction: Instruction) -> list[str]:
 def _json(instruction: Instruction) -> dict[str, Any]:
     form, rule = instruction.form, instruction.pattern
     known = {shown.name: shown for shown in _views(instruction)}
-    operands = {}
+    operands: dict[str, dict[str, Any]] = {}
     for role, operand in instruction.operands.items():
-        operands[role] = {
-            "format": operand.format.name,
-            "shape": operand.shape,
+        operands[role] = {"format": operand.format.name, "shape": operand.shape, "home": operand.home}
+        if operand.home == "shared":
+            operands[role] |= {"source": operand.source, "not_modelled": None}
+            continue
+        operands[role] |= {
             "registers": operand.regs,
             "register_bits": operand.row.register_bits,
             "words": operand.words,
@@ -213,6 +224,7 @@ def _json(instruction: Instruction) -> dict[str, Any]:
         "targets": instruction.targets,
         "ptx_versions": ptx_versions(instruction),
         "advice": advice(form) or None,
+        "companions": [{"name": name, "when": when} for name, when in companions(form)],
         "selectors": instruction.selectors,
         "sparsity": rule
         and {
@@ -231,7 +243,7 @@ def _json(instruction: Instruction) -> dict[str, Any]:
 def _json_layout(shown: View) -> dict[str, Any]:
     forth, back = formulas(shown)
     layout = shown.layout
-    bases = {name: layout.bases.get(name, "").split() for name in ("lane", "reg", "slot")}
+    bases = {name: layout.bases.get(name, "").split() for name in (*shown.threads, "reg", "slot")}
     return {
         "dims": layout.dims,
         "extents": layout.shape,

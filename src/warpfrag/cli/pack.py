@@ -57,7 +57,7 @@ def command(
     as_json: bool,
     **choice: int | None,
 ) -> None:
-    """Registers that hold a matrix, in hex: a line per lane, a word of 32 bits per column.
+    """Registers that hold a matrix, in hex: a line per lane (and warp), a word of 32 bits per column.
 
     FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... will do) or .npy; without one,
     stdin is read. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as
@@ -65,12 +65,18 @@ def command(
     """
     shown = view(get(name, target), operand)
     next(shown.chosen(choice))  # refuses an option that is not for this operand
-    words = _pack(shown, file, choice, raw=raw, rounding=rounding, full=full).reshape(32, -1).tolist()
+    packed = _pack(shown, file, choice, raw=raw, rounding=rounding, full=full)
+    words = packed.reshape(*shown.matrix_registers.threads, -1).tolist()
     if as_json:
         say_json("pack", {"instruction": shown.instruction.name, "operand": shown.name, "words": words})
         return
-    for line in dump_lines(words):
-        say(line)
+    if "warp" not in shown.threads:
+        for line in dump_lines(words):
+            say(line)
+        return
+    for warp, rows in enumerate(words):
+        for lane, line in enumerate(dump_lines(rows)):
+            say(f"warp {warp} lane {lane}: {line}")
 
 
 def _pack(

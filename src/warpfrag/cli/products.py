@@ -104,7 +104,14 @@ def command(
             "scales": _scales(instruction, row, col, ids) if instruction.form.block_scale else [],
         }
         results.append(found)
-    known = list(dict.fromkeys(note for role in "abcd" for note in view(instruction, role).notes))
+    shared = [f"B lies in shared memory: `warpfrag where {instruction} b ROW COL` gives addresses"]
+    known = list(
+        dict.fromkeys(
+            note
+            for role in "abcd"
+            for note in (shared if instruction.operands[role].home == "shared" else view(instruction, role).notes)
+        )
+    )
     if as_json:
         asked = {"instruction": instruction.name, "row": row, "col": col}
         say_json("products", {**asked, "results": results, "notes": known})
@@ -115,7 +122,7 @@ def command(
         number = f" of mma {found['mma']}" if found["mma"] is not None else ""
         heading(f"D[{row}, {col}]{number} of {instruction}")
         _say(found)
-        if instruction.pattern and columns is None:
+        if instruction.pattern and columns is None and instruction.b.home != "shared":
             _say_b(instruction, col)
     notes(known)
 
@@ -143,10 +150,18 @@ def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]
 
 def _terms(instruction: Instruction, row: int, col: int, choice: Record) -> list[Term]:
     """One product per k: A[row, k] and B[k, col]."""
-    a, b = view(instruction, "a"), view(instruction, "b")
+    a = view(instruction, "a")
     return [
-        {"k": k, "a": a.where([row, k], choice), "b": b.where([k, col], choice)} for k in range(instruction.shape.k)
+        {"k": k, "a": a.where([row, k], choice), "b": _of_b(instruction, k, col, choice)}
+        for k in range(instruction.shape.k)
     ]
+
+
+def _of_b(instruction: Instruction, k: int, col: int, choice: Record) -> list[Record]:
+    """Who holds an element of B; of one in shared memory only its coordinates are known."""
+    if instruction.b.home == "shared":
+        return [{"row": k, "col": col}]
+    return view(instruction, "b").where([k, col], choice)
 
 
 def _sparse_terms(
@@ -156,7 +171,7 @@ def _sparse_terms(
     rule = instruction.pattern
     if rule is None:
         return []
-    a, b, metadata = (view(instruction, role) for role in ("a", "b", "metadata"))
+    a, metadata = (view(instruction, role) for role in ("a", "metadata"))
     legal = rule.columns(ordered=instruction.form.is_ordered).values()
     terms = []
     for stored in range(instruction.shape.k // 2):
@@ -172,7 +187,7 @@ def _sparse_terms(
             "metadata": code,
         }
         if exact is not None:
-            term["b"] = b.where([exact, col], {})
+            term["b"] = _of_b(instruction, exact, col, {})
         terms.append(term)
     return terms
 
@@ -198,12 +213,16 @@ def _scales(instruction: Instruction, row: int, col: int, ids: list[tuple[str, i
 def _place(role: str, holders: list[Record]) -> list[object]:
     """The holder that the hardware reads, as cells of a table."""
     first = holders[0]
-    return [first["lane"], first["reg"], bits_text(first), f"{role}{first['element']}"]
+    if "lane" not in first:
+        return [f"{role.upper()}[{first['row']}, {first['col']}]"]
+    thread = ".".join(str(first[name]) for name in ("warp", "lane") if name in first)
+    return [thread, first["reg"], bits_text(first), f"{role}{first['element']}"]
 
 
 def _say(found: Result) -> None:
     """The result as tables: D and C, the products, the scales."""
-    place = ["lane", "reg", "bits", "element"]
+    thread = "warp.lane" if "warp" in found["d"][0] else "lane"
+    place = [thread, "reg", "bits", "element"]
     say_table(["", *place], [["D", *_place("d", found["d"])], ["C", *_place("c", found["c"])]])
     say()
     terms = found["terms"]
@@ -211,17 +230,18 @@ def _say(found: Result) -> None:
     header = [
         "k",
         *(["stored"] if is_sparse else []),
-        "A lane",
+        f"A {thread}",
         *place[1:],
-        *(["code lane", "bits"] if is_sparse else []),
+        *([f"code {thread}", "bits"] if is_sparse else []),
     ]
-    header += ["B lane", *place[1:]] if "b" in terms[0] else []
+    in_registers = "lane" in terms[0].get("b", [{}])[0]
+    header += [] if "b" not in terms[0] else [f"B {thread}", *place[1:]] if in_registers else ["B"]
     lines = []
     for term in terms:
         line: list[object] = [term["k"] if term["k"] is not None else "|".join(map(str, term.get("possible_k", [])))]
         line += [term["stored"]] if is_sparse else []
         line += _place("a", term["a"])
-        line += [term["metadata"]["lane"], bits_text(term["metadata"])] if is_sparse else []
+        line += [_place("", [term["metadata"]])[0], bits_text(term["metadata"])] if is_sparse else []
         line += _place("b", term["b"]) if "b" in term else []
         lines.append(line)
     say_table(header, lines)

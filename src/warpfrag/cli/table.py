@@ -19,6 +19,7 @@ from warpfrag.cli.command import (
     target_option,
     to_option,
     verb,
+    warp_option,
 )
 from warpfrag.cli.output import heading, notes, say, say_json, table, terminal_width
 from warpfrag.cli.view import numbering_notes, view
@@ -54,6 +55,7 @@ MOST_CELLS = 16  # along one side; beyond, slots share a cell
 )
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
 @to_option
+@warp_option
 @target_option
 @json_option
 def command(
@@ -63,15 +65,16 @@ def command(
     by: str,
     style: str,
     notation: str | None,
+    warp: int | None,
     target: str | None,
     as_json: bool,
     **choice: int | None,
 ) -> None:
     """A whole operand: for every element its place, or for every lane its elements.
 
-    By matrix, a cell is lane:element, by lane it is row,column. Elements are numbered as in PTX, through the registers
-    of a lane. Where a side is longer than 16 elements, the neighbours that share a register share a cell. With --to,
-    the whole layout in the notation of another tool.
+    By matrix, a cell is lane:element (of a warpgroup warp.lane:element), by lane it is row,column. Elements are
+    numbered as in PTX, through the registers of a lane. Where a side is longer than 16 elements, the neighbours that
+    share a register share a cell. With --to, the whole layout in the notation of another tool.
     """
     shown = view(get(name, target), operand)
     text = shown.written(notation) if notation else None
@@ -80,7 +83,12 @@ def command(
         notes([*numbering_notes([shown], notation), *shown.notes])
         return
     chosen = list(shown.chosen(choice))
-    records = [record for record in shown.places() if {dim: record[dim] for dim in shown.choices} in chosen]
+    warps = shown.warps(warp)
+    records = [
+        record
+        for record in shown.places()
+        if {dim: record[dim] for dim in shown.choices} in chosen and any(one.items() <= record.items() for one in warps)
+    ]
     if by == "matrix":
         records.sort(key=lambda record: [record[dim] for dim in shown.layout.dims])
     if as_json or style == "json":
@@ -152,38 +160,50 @@ def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
 def _matrix_cell(shown: View, dim: str) -> tuple[str, Callable[[Record], str]]:
     """What a cell of a matrix says, and how it says it."""
     layout = shown.layout
+    thread = ".".join(shown.threads)
+
+    def number(record: Record) -> str:
+        return ".".join(str(record[name]) for name in shown.threads)
+
     if shown.registers is None:
-        return "cell = lane", lambda record: f"{record['lane']}"
+        return f"cell = {thread}", number
     if dim:
-        legend = f"cell = lane:register, whose {layout.slots} slots lie along {dim}, low bits first"
-        return legend, lambda record: f"{record['lane']}:r{record['reg']}"
+        legend = f"cell = {thread}:register, whose {layout.slots} slots lie along {dim}, low bits first"
+        return legend, lambda record: f"{number(record)}:r{record['reg']}"
     meaning = f"register = element / {layout.slots}, slot = element % {layout.slots}"
     if layout.slots == 1:
         meaning = "element = register"
     elif layout.regs == 1:
         meaning = "element = slot"
-    return f"cell = lane:element; {meaning}", lambda record: f"{record['lane']}:{record['element']}"
+    return f"cell = {thread}:element; {meaning}", lambda record: f"{number(record)}:{record['element']}"
 
 
 def by_lane(shown: View, records: list[Record]) -> list[Grid]:
-    """One grid: a line per lane, a column per element or register, a cell gives the coordinates."""
+    """A grid for each warp: a line per lane, a column per element or register, a cell gives the coordinates."""
     layout = shown.layout
     dim = shared_dim(layout, layout.regs * layout.slots)
     span = layout.slots - 1 if dim else 0
-    lines: dict[int, dict[int, str]] = {}
+    warps: dict[int, dict[int, dict[int, str]]] = {}
     for record in records:
         if not dim or record["slot"] == 0:
             cell = ",".join(_range(record[name], span if name == dim else 0) for name in layout.dims)
             column = record["reg"] if dim else record.get("element", 0)
-            lines.setdefault(record["lane"], {})[column] = cell
-    columns = sorted({column for line in lines.values() for column in line})
+            warps.setdefault(record.get("warp", 0), {}).setdefault(record["lane"], {})[column] = cell
+    columns = sorted({column for lines in warps.values() for line in lines.values() for column in line})
     prefix = "r" if dim else shown.name if shown.has_numbers else "slot "
     labels = [f"{prefix}{column}" for column in columns] if shown.registers else ["address"]
     legend = f"cell = {','.join(layout.dims)}" + (
         f"; the {layout.slots} slots of a register lie along {dim}" if dim else ""
     )
-    rows = [[f"{lane}", *(line.get(column, "") for column in columns)] for lane, line in sorted(lines.items())]
-    return [Grid(legend, "", ["lane", *labels], rows)]
+    return [
+        Grid(
+            legend,
+            f"warp {warp}" if "warp" in shown.threads else "",
+            ["lane", *labels],
+            [[f"{lane}", *(line.get(column, "") for column in columns)] for lane, line in sorted(lines.items())],
+        )
+        for warp, lines in sorted(warps.items())
+    ]
 
 
 def _range(first: int, span: int) -> str:

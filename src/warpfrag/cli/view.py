@@ -76,13 +76,29 @@ class View:
         """The coordinates that arguments give."""
         return tuple(dim for dim in self.layout.dims if dim not in CHOICES)
 
+    @property
+    def threads(self) -> tuple[str, ...]:
+        """What says which thread: the lane, of a warpgroup the warp before it."""
+        return tuple(name for name in ("warp", "lane") if name in self.layout.ins)
+
+    def warps(self, warp: int | None) -> list[dict[str, int]]:
+        """The warps that a question is about: the one that is given, or all there are; none where there is but one."""
+        if "warp" not in self.layout.ins:
+            if warp is not None:
+                msg = f"{self.instruction} is an instruction of one warp: it takes no --warp, got {warp}"
+                raise InvalidOperand(msg)
+            return [{}]
+        count = self.layout.ins["warp"]
+        return [{"warp": one} for one in (range(count) if warp is None else [check_index("warp", warp, count)])]
+
     def step(self, dim: str) -> int:
         """What one step of the layout means to the user: byte_id counts bytes, the layout counts groups of them."""
         return self.registers.byte_ids.step if dim == "byte_id" and isinstance(self.registers, Scale) else 1
 
     def record(self, place: Place) -> Record:
         """A place and the element it holds."""
-        found: Record = {"lane": place.lane}
+        threads = {name: getattr(place, name) for name in self.threads}
+        found: Record = dict(threads)
         if self.registers is not None:
             bits = self.registers.bits(place.slot)
             element = place.reg * self.registers.slots + place.slot
@@ -93,7 +109,7 @@ class View:
                 "bit_high": bits.high,
                 "bit_low": bits.low,
             }
-        coordinates = self.layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
+        coordinates = self.layout.at(**threads, reg=place.reg, slot=place.slot)
         return found | {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.layout.dims}
 
     def check_lane(self, lane: int) -> bool:
@@ -159,9 +175,8 @@ class View:
 
     def header(self) -> list[str]:
         """The columns of a text table of records."""
-        place = (
-            ["lane", "reg", "slot", "bits", *(["element"] if self.has_numbers else [])] if self.registers else ["lane"]
-        )
+        numbers = ["element"] if self.has_numbers else []
+        place = [*self.threads, *(["reg", "slot", "bits", *numbers] if self.registers else [])]
         dims = [
             "stored col" if dim == "col" and isinstance(self.registers, SparseOperand) else dim
             for dim in self.layout.dims
@@ -171,7 +186,7 @@ class View:
 
     def cells(self, record: Record, columns: Columns | None = None) -> list[object]:
         """One line of that table; `columns` says more exactly what the record is about than it does by itself."""
-        cells: list[object] = [record["lane"]]
+        cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
             cells += [record["reg"], record["slot"], bits_text(record)]
             cells += [f"{self.name}{record['element']}"] if self.has_numbers else []

@@ -17,15 +17,18 @@ from warpfrag.cli.command import (
     target_option,
     verb,
 )
+from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Columns, Record, View, view
 from warpfrag.coordinates import check_index
-from warpfrag.errors import InvalidOperand
-from warpfrag.operand import SparseOperand
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.operand import Operand, SparseOperand
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from warpfrag.instruction import Instruction
 
 
 @verb(
@@ -33,12 +36,15 @@ if TYPE_CHECKING:
     "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 a 9 13 --logical      # a column of the full A",
     "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 metadata 9 3 --selector 1",
     "warpfrag where ldmatrix.m8n8.x4.shared.b16 d 3 5 --matrix 2",
+    "warpfrag where wgmma.mma_async.m64n64k16.f32.f16.f16 b 3 5 --descriptor 0x4000004000000000",
 )
 @instruction_argument
 @operand_argument
 @click.argument("row", type=integer())
 @click.argument("col", type=integer(), required=False)
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
+@click.option("--descriptor", "word", metavar="WORD", help="Where A or B of wgmma lies in shared memory.")
+@click.option("--trans", is_flag=True, help="It is MN-major there (16-bit types).")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
 @file_option("--codes", saying="Metadata codes, rows by chunks: find a logical column exactly.")
 @target_option
@@ -52,6 +58,8 @@ def command(
     target: str | None,
     codes: str | None,
     logical: bool,
+    word: str | None,
+    trans: bool,
     as_json: bool,
     **choice: int | None,
 ) -> None:
@@ -60,35 +68,78 @@ def command(
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. ROW and COL are row and
     chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
     sparse A, COL counts stored columns, unless --logical or --codes is given. An option that is left out means all.
+    B of wgmma lies in shared memory, and A may: its byte is that of a --descriptor, or of a tile without gaps.
     """
-    shown = view(get(name, target), operand)
+    instruction = get(name, target)
+    staged = instruction.operands.get(operand.lower())
+    if word is not None or trans or (staged is not None and staged.home == "shared"):
+        _say_address(instruction, operand, (row, col), word, trans=trans, as_json=as_json)
+        return
+    found = view(instruction, operand)
     position = [row] if col is None else [row, col]
     if codes is not None or logical:
-        next(shown.chosen(choice))  # refuses an option that is not for this operand
-        sparse = _sparse(shown, position)
+        next(found.chosen(choice))  # refuses an option that is not for this operand
+        sparse = _sparse(found, position)
         holders = (
-            _possible(shown, sparse, row, position[1]) if codes is None else _exact(shown, sparse, position, codes)
+            _possible(found, sparse, row, position[1]) if codes is None else _exact(found, sparse, position, codes)
         )
     else:
-        holders = [Holder(record) for record in shown.where(position, choice)]
+        holders = [Holder(record) for record in found.where(position, choice)]
     absent = [] if holders else [f"A[{row}, {col}] is not stored: under these codes it is zero"]
     if as_json:
-        found = [{**shown.json(holder.record, holder.columns), **holder.facts} for holder in holders]
-        asked = {"instruction": shown.instruction.name, "operand": shown.name, "position": position}
+        entries = [{**found.json(holder.record, holder.columns), **holder.facts} for holder in holders]
+        asked = {"instruction": found.instruction.name, "operand": found.name, "position": position}
         say_json(
-            "where", {**asked, "logical": logical or codes is not None, "holders": found, "notes": absent + shown.notes}
+            "where",
+            {**asked, "logical": logical or codes is not None, "holders": entries, "notes": absent + found.notes},
         )
         return
-    heading(shown.title)
+    heading(found.title)
     if holders:
         more = list(holders[0].facts)
         say_table(
-            [*shown.header(), *more],
-            [[*shown.cells(holder.record, holder.columns), *_texts(holder.facts)] for holder in holders],
+            [*found.header(), *more],
+            [[*found.cells(holder.record, holder.columns), *_texts(holder.facts)] for holder in holders],
         )
     for line in absent:
         say(line)
-    notes(shown.notes)
+    notes(found.notes)
+
+
+def _say_address(
+    instruction: Instruction,
+    name: str,
+    position: tuple[int, int | None],
+    word: str | None,
+    *,
+    trans: bool,
+    as_json: bool,
+) -> None:
+    """At which byte of shared memory an element lies."""
+    operand = instruction.operands.get(name.lower())
+    if not isinstance(operand, Operand):
+        msg = f"--descriptor and --trans are for A and B of wgmma, not for {shown(name)} of {instruction}"
+        raise InvalidOperand(msg)
+    row, col = position
+    rows, cols = operand.shape
+    if col is None:
+        msg = f"expected row and col for {operand.role} of {instruction}, got 1 number"
+        raise InvalidOperand(msg)
+    check_index("row", row, rows)
+    check_index("col", col, cols)
+    descriptor = operand.descriptors(trans=trans)[0] if word is None else read_word(word)
+    bits = operand.format.bits
+    address = operand.memory(descriptor, trans=trans).address(row=row, col=col, bits=bits)
+    along = (row if (operand.role == "a") == trans else col) * bits
+    known = [] if word else ["no --descriptor was given: this is a tile without gaps"]
+    if as_json:
+        asked = {"instruction": instruction.name, "operand": operand.role, "position": [row, col]}
+        place = {"address": address, "bit": along % 8, "descriptor": f"0x{descriptor.word:016x}", "trans": trans}
+        say_json("where", {**asked, "logical": False, "holders": [place], "notes": known})
+        return
+    heading(f"{operand.role} of {instruction}: {rows} by {cols} {operand.format}, descriptor 0x{descriptor.word:016x}")
+    say_table(["row", "col", "byte", "hex", "bit"], [[row, col, address, f"0x{address:x}", along % 8]])
+    notes(known)
 
 
 class Holder(NamedTuple):
@@ -138,6 +189,6 @@ def _possible(shown: View, sparse: SparseOperand, row: int, col: int) -> list[Ho
         codes = [f"{code:04b}" for code, kept in legal if kept[order] == inside]
         if codes:
             (record,) = shown.where([row, chunk * rule.kept + order], {})
-            span = sparse.span(lane=record["lane"], reg=record["reg"])
+            span = sparse.span(**{name: record[name] for name in (*shown.threads, "reg")})
             holders.append(Holder(record, facts={"span": [span.first, span.last], "codes": codes}))
     return holders

@@ -173,6 +173,12 @@ def advice(form: Form) -> str:
     return "; ".join(row["text"].format(since=row["since"]) for row in rows)
 
 
+def companions(form: Form) -> list[tuple[str, str]]:
+    """The instructions that must stand around a form in a kernel, in order, and when each does; mostly none."""
+    rows = read_table("companions")["companion"]
+    return [(row["name"], row["when"]) for row in rows if form.op in row["op"]]
+
+
 def check_selector(form: Form, selector: int) -> None:
     """Refuse a sparsity selector that a form does not have, or on which the hardware traps."""
     if not form.is_sparse:
