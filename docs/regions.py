@@ -17,10 +17,14 @@ from facts import captured_gpus, evidence_by_architecture, facts
 
 from warpfrag.cli import VERBS
 from warpfrag.cli.output import STATUSES
+from warpfrag.errors import WarpfragError
 from warpfrag.formats import FORMATS, Format
 from warpfrag.isa.targets import targets
+from warpfrag.layout import Layout
 from warpfrag.motion.pairs import fragments, tiled_alike
 from warpfrag.motion.relayout import relayout
+from warpfrag.notations import NOTATIONS
+from warpfrag.registry import find
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -191,6 +195,59 @@ def motion_table() -> str:
     return markdown_table(header, rows)
 
 
+def notations_table() -> str:
+    """Which kinds of layouts each notation can express, found out by trying."""
+    plain = Layout.parse({"row": 16, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 r8")
+    whole = [layout for layout in registry_layouts() if not any(size & (size - 1) for size in layout.shape)]
+    other = [layout for layout in registry_layouts() if layout not in whole]
+    kinds = {
+        f"{len(whole)} of the {len(registry_layouts())} layouts of the instruction set": whole,
+        f"the other {len(other)}: accumulators of wgmma whose n is no power of two": other,
+        "copies: a bit that moves nothing": [Layout.parse({"row": 8, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 0")],
+        "warps": [Layout.parse({"row": 64, "col": 8}, warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8")],
+        "a tile of 24 columns, several times": [plain.tiled(col=3).tiled(col=2)],
+        "bits that move the same: a swizzle": [Layout.parse({"row": 8, "col": 8}, lane="c1 c2 c4 r1+c1 r2", reg="r4")],
+        "a start that is not element 0": [plain.fix(reg=3)],
+        "elements without a place": [plain.fix(reg=0)],
+        "an inverse, from elements to places": [plain.inverse()],
+    }
+    rows = [
+        [kind, *(_expressed(name, layouts) for name in NOTATIONS)]  # a layout that is not expressed makes it a no
+        for kind, layouts in kinds.items()
+    ]
+    return markdown_table(["layouts", *(f"`{name}`" for name in NOTATIONS)], rows)
+
+
+def registry_layouts() -> list[Layout]:
+    """Every layout of the instruction set."""
+    operands = [operand for instruction in find() for operand in instruction.operands.values()]
+    found = [operand.layout for operand in operands if operand.home != "shared" and not operand.row.unknown]
+    found += [instruction.addresses for instruction in find() if instruction.addresses is not None]
+    return list(dict.fromkeys(found))
+
+
+def _expressed(notation: str, layouts: list[Layout]) -> str:
+    """Whether all of these layouts can be written, and read back if the notation is read."""
+    try:
+        texts = [layout.to(notation) for layout in layouts]
+    except WarpfragError:
+        return "no"
+    if not NOTATIONS[notation].is_read:
+        return "yes"
+    try:
+        back = [
+            Layout.read(
+                notation,
+                text,
+                **({"shape": layout.shape, "slots": layout.slots, "dims": layout.dims} if notation == "cute" else {}),
+            )
+            for layout, text in zip(layouts, texts, strict=True)
+        ]
+    except WarpfragError:
+        return "written"
+    return "yes" if back == layouts else "written"
+
+
 def verbs_table() -> str:
     """Every verb of the command."""
     return markdown_table(["verb", "what it answers"], [[f"`warpfrag {verb}`", text] for verb, text in VERBS.items()])
@@ -245,6 +302,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "formats": formats_table,
     "sparsity": sparsity_table,
     "motion": motion_table,
+    "notations": notations_table,
     "verbs": verbs_table,
     "statuses": statuses_table,
     "json": json_tables,

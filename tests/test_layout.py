@@ -99,6 +99,37 @@ def test_at_joins_the_bases_of_all_digits(layout: Layout):
 
 
 @given(layouts())
+def test_steps_make_the_layout_again(layout: Layout):
+    again = Layout.of_steps(layout.outs, {name: layout.steps(name) for name in layout.ins}, layout.start)
+    assert again == layout
+    assert layout.start == layout.at(**dict.fromkeys(layout.ins, 0))
+    sums = all(
+        layout.at(**named(layout.ins, place))
+        == tuple(
+            start + sum(digit * step.moves[at] for digit, step in zip(indices, every, strict=True))
+            for at, start in enumerate(layout.start)
+        )
+        for place in table(layout)
+        for indices, every in [(digits(layout.in_axes, place), [s for name in layout.ins for s in layout.steps(name)])]
+    )
+    assert layout.is_additive == sums
+
+
+def test_steps_that_fit_no_digit_are_refused():
+    for outs, steps, message in [
+        ({"row": 8}, {"lane": [(2, [9])]}, "row cannot be moved by 9 at once: it is 8"),
+        ({"row": 8}, {"lane": [(3, [2])]}, "row is 8: it cannot be cut into digits so that one counts"),
+        ({"row": 6}, {"lane": [(2, [4])]}, "row cannot be moved by 4 at once: it is 6"),
+        ({"class": 2}, {"lane": [(2, [1])]}, "an index has a name such as lane or row, got 'class'"),
+        ({"row": 2}, {"_lane": [(2, [1])]}, "got '_lane'"),
+    ]:
+        with pytest.raises(wf.InvalidOperand, match=message):
+            Layout.of_steps(outs, steps)
+    with pytest.raises(wf.InvalidOperand, match="an index has a name such as lane or row, got 'class'"):
+        Layout.parse({"class": 2}, lane="c1")
+
+
+@given(layouts())
 def test_where_lists_every_holder_and_the_inverse_gives_the_first(layout: Layout):
     found = holders(layout)
     assert len(found) == prod(layout.outs.values())

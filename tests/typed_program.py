@@ -28,6 +28,11 @@ def registers() -> None:
         wf.Layout.parse({"row": 2}, lane="r1").fix(lane=0).outs,
         layout.runs("row")[0].modulo,
     )
+    text: str = layout.to("cute")
+    again = wf.Layout.read("cute", text, shape=(16, 16), slots=2)
+    found = wf.identify(again)
+    print(found[0].instruction.name, found[0].operand, [one.tiles for one in found.tiles], found.near[0].differences)
+    print(layout.to("numpy")["row"].shape, layout.steps("lane")[0].moves.col, layout.start.row, layout.is_additive)
 
     A = np.zeros((16, 16), np.float16)
     B = np.zeros((16, 8), np.float16)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from warpfrag.formats import FORMATS, Format
     from warpfrag.gemm import gemm
     from warpfrag.hardware.verify import verify
+    from warpfrag.identify import identify
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
     from warpfrag.memory import Memory
@@ -79,6 +80,7 @@ _EXPORTS = {
     "find": "registry",
     "gemm": "gemm",
     "get": "registry",
+    "identify": "identify",
     "loads": "motion.loads",
     "relayout": "motion.relayout",
     "stores": "motion.loads",
@@ -91,6 +93,7 @@ _MODULES = ("wmma",)  # public modules
 __all__ = [  # noqa: RUF022 (grouped)
     "get",
     "find",
+    "identify",
     "execute",
     "gemm",
     "relayout",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MOST = 1 << 20
 """The largest size of an axis: far beyond any fragment, and small enough to list."""
@@ -32,6 +32,18 @@ class Axis(NamedTuple):
             raise InvalidOperand(msg)
         return cls(name, _factors(size))
 
+    @classmethod
+    def cut(cls, name: str, size: int, digits: Iterable[tuple[int, int]]) -> Axis:
+        """An axis of `size` in which digits of these weights and radices are cut; the rest as `of_size` cuts it."""
+        radices: tuple[int, ...] = ()
+        for weight, radix in [*sorted(set(digits)), (cls.of_size(name, size).size, 1)]:
+            gap, rest = divmod(weight, prod(radices))
+            if rest:
+                msg = f"{name} is {size}: it cannot be cut into digits so that one counts {radix} steps of {weight}"
+                raise InvalidOperand(msg)
+            radices += _factors(gap) + ((radix,) if radix > 1 else ())
+        return cls(name, radices)
+
     @property
     def size(self) -> int:
         """How far the index runs."""
@@ -46,6 +58,14 @@ class Axis(NamedTuple):
     def is_plain(self) -> bool:
         """Whether the bits of the index are those of its digits: only the highest digit may be larger than a bit."""
         return set(self.radices[:-1]) <= {2}
+
+    def mask(self, index: int) -> int:
+        """The digits that are not 0 in an index whose digits are all 0 or 1."""
+        digits = [index // weight % radix for radix, weight in zip(self.radices, self.weights, strict=True)]
+        if not 0 <= index < self.size or not set(digits) <= {0, 1}:
+            msg = f"{self.name} cannot be moved by {shown(index)} at once: it is {self.size}"
+            raise InvalidOperand(msg)
+        return sum(digit << place for place, digit in enumerate(digits))
 
     def unpack(self, packed: int) -> int:
         """The index whose digits stand side by side in `packed`, each with as many bits as it needs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import namedtuple
 from functools import cache
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import InvalidOperand, shown
@@ -63,6 +64,13 @@ def place(**indices: int) -> Place:
 
 def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
     return coordinate_type(names)._make(indices)
+
+
+def check_name(name: object) -> None:
+    """Refuse a name that no field of a named tuple can have."""
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
+        msg = f"an index has a name such as lane or row, got {shown(name)}"
+        raise InvalidOperand(msg)
 
 
 def check_flag(name: str, flag: object) -> bool:

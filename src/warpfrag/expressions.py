@@ -105,13 +105,16 @@ class Run(NamedTuple):
         return (1 << self.length) - 1 << self.place
 
 
-def linear(images: Mapping[str, Sequence[int]]) -> Expression:
-    """The formula of a linear map: bit b of an index contributes `images[index][b]`, and xor joins what they give."""
+def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
+    """The formula of a linear map: bit b of an index contributes `images[index][b]`, and xor joins what they give.
+
+    `start` is what all indices 0 give.
+    """
     runs = [run for source, steps in images.items() for run in _runs(source, steps)]
     runs.sort(key=lambda run: (-run.place, run.low))
-    terms = [_term(run, len(images[run.source])) for run in runs]
-    apart = sum(run.bits for run in runs) == reduce(operator.or_, (run.bits for run in runs), 0)
-    word = "+" if apart else "^"
+    terms = [_term(run, len(images[run.source])) for run in runs] + ([Constant(start)] if start else [])
+    bits = [run.bits for run in runs] + [start]
+    word = "+" if sum(bits) == reduce(operator.or_, bits) else "^"
     return reduce(lambda left, right: Operation(word, left, right), terms) if terms else Constant(0)
 
 
@@ -140,18 +143,16 @@ def _term(run: Run, width: int) -> Expression:
 
 def element_expressions(layout: Layout) -> dict[str, Expression]:
     """Each coordinate from the thread and PTX's element number `i`, which counts through the registers of a lane."""
-    threads = _threads(layout)
-    origin = dict.fromkeys(threads, 0)
     moved = {
-        name: [layout.at(**{**origin, name: 1 << bit}) for bit in range((size - 1).bit_length())]
-        for name, size in (
-            {name: layout.ins[name] for name in threads} | {"reg": layout.regs, "slot": layout.slots}
-        ).items()
+        name: [layout.at(**{**dict.fromkeys(layout.ins, 0), name: 1 << bit}) for bit in range((size - 1).bit_length())]
+        for name, size in layout.ins.items()
     }
-    inputs = {name: moved[name] for name in threads} | {"i": moved["slot"] + moved["reg"]}
+    element = moved.pop("slot", []) + moved.pop("reg", [])
+    if element:
+        moved["i"] = element
     return {
-        dim: linear({name: [getattr(at, dim) for at in images] for name, images in inputs.items()})
-        for dim in layout.dims
+        dim: linear({name: [getattr(at, dim) ^ start for at in images] for name, images in moved.items()}, start)
+        for dim, start in layout.start._asdict().items()
     }
 
 
@@ -163,14 +164,11 @@ def place_expressions(layout: Layout) -> dict[str, Expression]:
         for dim, extent in layout.outs.items()
     }
     return {
-        name: linear({dim: [getattr(place, name) for place in places] for dim, places in holders.items()})
-        for name in (*_threads(layout), "reg", "slot")
+        name: linear(
+            {dim: [getattr(place, name) ^ start for place in places] for dim, places in holders.items()}, start
+        )
+        for name, start in layout.where(**origin)[0]._asdict().items()
     }
-
-
-def _threads(layout: Layout) -> list[str]:
-    """The inputs that say which thread."""
-    return [name for name in ("warp", "lane") if name in layout.ins]
 
 
 def element_formulas(layout: Layout) -> dict[str, str]:

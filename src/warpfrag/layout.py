@@ -53,7 +53,12 @@ so each element has a holder and no element is lost. One wrong basis in a table 
 
 **More axes.** The axes need not be these. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata
 word of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. It is always this
-type, and only this file reads its bases: others ask `at`, `where`, `runs` and `along`.
+type, and only this file reads its bases: others ask `at`, `where`, `runs`, `steps` and `along`.
+
+**Elsewhere.** CuTe, Triton and MLIR write down the same maps in their own words: `to` writes them, `read` reads them.
+
+    >>> accumulator.to("cute")
+    '((_4,_8),(_2,_2)):((_32,_1),(_16,_8))'
 """
 
 from __future__ import annotations
@@ -63,16 +68,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from warpfrag.axes import Axis, columns_of, mask_of, read_step
 from warpfrag.cards import card
-from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_index, coordinate_type
+from warpfrag.converters import converter
+from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_index, check_name, coordinate_type
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAY_BE_LEFT_OUT = ("reg", "slot")
 """Inputs that are 0 where `at` is not told."""
@@ -90,6 +99,13 @@ class Run(NamedTuple):
     multiply: int
 
 
+class Step(NamedTuple):
+    """What a one in a digit of an input moves: the radix of the digit, and how far each coordinate goes."""
+
+    radix: int
+    moves: Coordinate
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """A linear map from input axes to output axes; see the top of this file.
@@ -105,6 +121,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Refuse columns that do not belong to these axes: a bit moves bits, a digit of radix 3 one of radix 3."""
+        for name in (*self.ins, *self.outs):
+            check_name(name)
         if len(self.columns) != len(self._in_radices):
             msg = f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}"
             raise InvalidOperand(msg)
@@ -152,6 +170,71 @@ class Layout:
         layout = cls(ins, outs, tuple(column for digits in found.values() for _, column in digits))
         layout._check_rank()
         return layout
+
+    @classmethod
+    def of_steps(
+        cls,
+        extents: Mapping[str, int],
+        steps: Mapping[str, Iterable[tuple[int, Iterable[int]]]],
+        origin: Iterable[int] | None = None,
+    ) -> Layout:
+        """The map whose `steps` these are: for each digit of each input its radix, and how far each coordinate goes."""
+        digits = {name: [(radix, tuple(moves)) for radix, moves in of_input] for name, of_input in steps.items()}
+        larger = [(radix, moves) for of_input in digits.values() for radix, moves in of_input if radix > 2]
+        outs = tuple(
+            Axis.cut(name, size, ((moves[at], radix) for radix, moves in larger if moves[at]))
+            for at, (name, size) in enumerate(extents.items())
+        )
+
+        def column(moves: Iterable[int]) -> int:
+            mask, start = 0, 0
+            for axis, index in zip(outs, moves, strict=True):
+                mask |= axis.mask(index) << start
+                start += len(axis.radices)
+            return mask
+
+        ins = tuple(Axis(name, tuple(radix for radix, _ in of_input)) for name, of_input in digits.items())
+        columns = tuple(column(moves) for of_input in digits.values() for _, moves in of_input)
+        return cls(ins, outs, columns, 0 if origin is None else column(origin))
+
+    @classmethod
+    def read(
+        cls,
+        notation: str,
+        given: object,
+        *,
+        shape: Sequence[int] | None = None,
+        slots: int | None = None,
+        dims: Sequence[str] | None = None,
+        transposed: bool = False,
+    ) -> Layout:
+        """The layout that a text says in another notation: cute, triton or json; or index arrays: numpy.
+
+        CuTe's text has neither extents nor registers: `shape` says how far the coordinates run, and `slots` how many
+        values share a register, 1 unless said. `transposed`: the text counts columns first, as CuTe does for B, which
+        it takes as N x K. `dims` names the coordinates where they are not row and col.
+        """
+        options = {"shape": shape, "slots": slots, "dims": dims, "transposed": transposed or None}
+        found: Layout = converter(notation, "read")(given, **{name: v for name, v in options.items() if v is not None})
+        return found
+
+    @overload
+    def to(self, notation: Literal["numpy"]) -> dict[str, NDArray[np.intp]]: ...
+
+    @overload
+    def to(self, notation: Literal["cute", "triton", "mlir", "c", "json"], *, transposed: bool = False) -> str: ...
+
+    @overload
+    def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]: ...
+
+    def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]:
+        """Write it in another notation: cute, triton, mlir, c, json as text; numpy gives an index array per coordinate.
+
+        InvalidOperand where the notation cannot express it. `transposed` is for cute: columns first, as CuTe has B.
+        """
+        options = {"transposed": True} if transposed else {}
+        written: str | dict[str, NDArray[np.intp]] = converter(notation, "write")(self, **options)
+        return written
 
     def __str__(self) -> str:
         """The bases, as a table row spells them."""
@@ -254,6 +337,16 @@ class Layout:
         """Whether every element has a place."""
         return self.rank == len(self._out_radices)
 
+    @property
+    def is_additive(self) -> bool:
+        """Whether what the digits move may be added: no two move the same digit of the result."""
+        together = 0
+        for column in (*self.columns, self.origin):
+            if together & column:
+                return False
+            together |= column
+        return True
+
     @cached_property
     def copies(self) -> int:
         """How many places hold each element that has one."""
@@ -352,6 +445,8 @@ class Layout:
         """Whether the two take every place to the same element."""
         if not isinstance(other, Layout):
             return NotImplemented
+        if self is other:
+            return True
         if list(self.ins.items()) != list(other.ins.items()) or list(self.outs.items()) != list(other.outs.items()):
             return False
         if (self.in_axes, self.out_axes) == (other.in_axes, other.out_axes):
@@ -492,6 +587,20 @@ class Layout:
         _check_name(source, self.ins)
         axis = next(axis for axis in self.in_axes if axis.name == source)
         return list(zip(axis.weights, axis.radices, strict=True))
+
+    def steps(self, source: str) -> list[Step]:
+        """What a one in each digit of an input moves, low digit first; `of_steps` goes back."""
+        _check_name(source, self.ins)
+        digits = next(digits for axis, digits in self._digits_of(self.in_axes) if axis.name == source)
+        return [Step(self._in_radices[digit], self._element(self.columns[digit])) for digit in digits]
+
+    @property
+    def start(self) -> Coordinate:
+        """The element where all inputs are 0."""
+        return self._element(self.origin)
+
+    def _element(self, mask: int) -> Coordinate:
+        return self._element_type._make(self._unpacked(self._packed(mask)))
 
     def along(self, source: str) -> str:
         """The coordinate along which an input counts one by one; nothing where it counts otherwise."""

@@ -29,6 +29,8 @@ LOOKUPS = [
     ["legal", NAME, "--target", "sm_90"],
     ["products", SPARSE, "9", "3"],
     ["relayout", f"{NAME}:d", f"{NAME}:b"],
+    ["identify", "--cute", "((4,8),(2,2)):((16,1),(8,64))", "--shape", "8x16"],
+    ["info", NAME, "--to", "triton"],
     ["loads", NAME, "b:col=2", "--pitch", "128", "--swizzle", "128", "--emit", "cuda"],
     ["list", "--long"],
     ["--help"],

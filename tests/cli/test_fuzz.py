@@ -42,7 +42,10 @@ NAMES = [
     "movmatrix.m8n8.trans.b16",
 ]
 COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
-RIGHT = {"diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"]}  # what a verb seldom gets by chance
+RIGHT = {  # what a verb seldom gets by chance
+    "diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"],
+    "identify": ["--cute", "((4,8),(2,2)):((32,1),(16,8))", "--shape", "16x8"],
+}
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
     *["\x1b[31m", "\udcff", "\N{ARABIC-INDIC DIGIT ONE}", "é" * 300, "x" * 100_000, "9" * 5_000, "-" + "9" * 5_000],

@@ -21,6 +21,7 @@ from warpfrag.expressions import (
     linear,
     place_expressions,
 )
+from warpfrag.layout import Layout
 
 IMAGES = st.dictionaries(st.sampled_from(["lane", "i", "warp"]), st.lists(st.integers(0, 127), max_size=6), min_size=1)
 
@@ -86,3 +87,16 @@ def test_a_layout_is_its_formulas(name):
 
             assert {dim: evaluate(formula, given) for dim, formula in elements.items()} == at
             assert {axis: evaluate(formula, at) for axis, formula in places.items()} == holder._asdict()
+
+
+def test_the_formulas_of_a_layout_start_where_it_does_and_know_its_warps():
+    bases = {"lane": "c2 c4 r1 r2 r4", "reg": "c1 r8"}
+    accumulator = Layout.parse({"row": 64, "col": 8}, warp="r16 r32", **bases)
+    turned = Layout(accumulator.in_axes, accumulator.out_axes, accumulator.columns, origin=0b100110001)
+    for layout in (accumulator, turned):
+        elements, places = element_expressions(layout), place_expressions(layout)
+        for place in layout.places():
+            at = layout.at(**place._asdict())._asdict()
+            given = {"warp": place.warp, "lane": place.lane, "i": place.reg}
+            assert {dim: evaluate(formula, given) for dim, formula in elements.items()} == at
+            assert {axis: evaluate(formula, at) for axis, formula in places.items()} == place._asdict()

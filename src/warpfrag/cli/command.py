@@ -10,6 +10,7 @@ import click
 from warpfrag.cli.output import say
 from warpfrag.errors import IllegalInstruction, WarpfragError, shown
 from warpfrag.isa.targets import read_target, targets
+from warpfrag.notations import NOTATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -181,6 +182,13 @@ def file_argument(function: Function) -> Function:
 def file_option(*names: str, saying: str) -> Callable[[Function], Function]:
     """An option that names a file. It stays text: whoever opens the file says what is wrong with it."""
     return click.option(*names, metavar="FILE", shell_complete=complete_file, help=saying)
+
+
+def to_option(function: Function) -> Function:
+    """The option --to, which names a notation."""
+    names = [name for name, notation in NOTATIONS.items() if notation.is_text]
+    option = click.option("--to", "notation", type=click.Choice(names), help="Write layouts in this notation instead.")
+    return option(function)
 
 
 def warp_option(function: Function) -> Function:

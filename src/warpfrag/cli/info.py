@@ -7,9 +7,9 @@ from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.cli.command import instruction_argument, json_option, target_option, verb
+from warpfrag.cli.command import instruction_argument, json_option, target_option, to_option, verb
 from warpfrag.cli.output import TIMES, WIDTH, heading, notes, say, say_json, say_table, shape_text, table, wrapped
-from warpfrag.cli.view import ADDRESSES, View, view
+from warpfrag.cli.view import ADDRESSES, View, numbering_notes, view
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.legality import able_architectures, advice, companions, first_version
 from warpfrag.registry import get
@@ -20,15 +20,27 @@ if TYPE_CHECKING:
 Formulas = dict[str, str]
 
 
-@verb("warpfrag info mma.m16n8k16.f32.f16.f16.f32", "warpfrag info mma.sp.m16n8k64.s32.s8.s8.s32 --json")
+@verb(
+    "warpfrag info mma.m16n8k16.f32.f16.f16.f32",
+    "warpfrag info mma.sp.m16n8k64.s32.s8.s8.s32 --json",
+    "warpfrag info mma.m16n8k16.f32.f16.f16.f32 --to cute       # also triton, mlir, c, json",
+)
 @instruction_argument
+@to_option
 @target_option
 @json_option
-def command(*, name: str, target: str | None, as_json: bool) -> None:
-    """Operands, registers, formulas in both directions, targets, selectors, sparsity and sources of an instruction."""
+def command(*, name: str, notation: str | None, target: str | None, as_json: bool) -> None:
+    """Operands, registers, formulas in both directions, targets, selectors, sparsity and sources of an instruction.
+
+    With --to, only the layouts of all operands, in the notation of another tool.
+    """
     instruction = get(name, target)
+    texts = {shown.name: shown.written(notation) for shown in _views(instruction)} if notation else {}
     if as_json:
-        say_json("info", _json(instruction))
+        say_json("info", {**_json(instruction), "notation": notation, "texts": texts})
+        return
+    if notation:
+        _say_texts(instruction, notation, texts)
         return
     heading(instruction.name)
     if instruction.form.is_product:
@@ -44,6 +56,19 @@ def command(*, name: str, target: str | None, as_json: bool) -> None:
     say()
     _say_rest(instruction)
     notes(dict.fromkeys(note for shown in _views(instruction) for note in shown.notes))
+
+
+def _say_texts(instruction: Instruction, notation: str, texts: dict[str, str]) -> None:
+    """The layout of each operand in another notation, on one line if it has only one."""
+    heading(instruction.name)
+    alike: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        alike.setdefault(text, []).append(name)
+    width = max((len(", ".join(names)) for names in alike.values()), default=0)
+    for text, names in alike.items():
+        for at, line in enumerate(text.splitlines()):
+            say(f"{'' if at else ', '.join(names):<{width}}  {line}")
+    notes(numbering_notes(_views(instruction), notation))
 
 
 def _views(instruction: Instruction) -> list[View]:

@@ -17,11 +17,12 @@ from warpfrag.cli.command import (
     json_option,
     operand_argument,
     target_option,
+    to_option,
     verb,
     warp_option,
 )
 from warpfrag.cli.output import heading, notes, say, say_json, table, terminal_width
-from warpfrag.cli.view import view
+from warpfrag.cli.view import numbering_notes, view
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ MOST_CELLS = 16  # along one side; beyond, slots share a cell
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a",
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane --format markdown",
     "warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2 --format csv",
+    "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a --to cute       # also triton, mlir, c, json",
 )
 @instruction_argument
 @operand_argument
@@ -52,6 +54,7 @@ MOST_CELLS = 16  # along one side; beyond, slots share a cell
     help="csv and json give one record per place.",
 )
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
+@to_option
 @warp_option
 @target_option
 @json_option
@@ -61,6 +64,7 @@ def command(
     operand: str,
     by: str,
     style: str,
+    notation: str | None,
     warp: int | None,
     target: str | None,
     as_json: bool,
@@ -70,9 +74,14 @@ def command(
 
     By matrix, a cell is lane:element (of a warpgroup warp.lane:element), by lane it is row,column. Elements are
     numbered as in PTX, through the registers of a lane. Where a side is longer than 16 elements, the neighbours that
-    share a register share a cell.
+    share a register share a cell. With --to, the whole layout in the notation of another tool.
     """
     shown = view(get(name, target), operand)
+    text = shown.written(notation) if notation else None
+    if text and notation and not (as_json or style == "json"):
+        say(text)
+        notes([*numbering_notes([shown], notation), *shown.notes])
+        return
     chosen = list(shown.chosen(choice))
     warps = shown.warps(warp)
     records = [
@@ -84,7 +93,8 @@ def command(
         records.sort(key=lambda record: [record[dim] for dim in shown.layout.dims])
     if as_json or style == "json":
         asked = {"instruction": shown.instruction.name, "operand": shown.name, "by": by}
-        say_json("table", {**asked, "elements": list(map(shown.json, records)), "notes": shown.notes})
+        other = {"notation": notation, "text": text}
+        say_json("table", {**asked, **other, "elements": list(map(shown.json, records)), "notes": shown.notes})
     elif style == "csv":
         say(",".join(records[0]))
         for record in records:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.command import CHOICES
@@ -17,7 +18,7 @@ from warpfrag.errors import InvalidOperand, shown
 from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from warpfrag.coordinates import Place
     from warpfrag.instruction import Instruction
@@ -198,6 +199,23 @@ class View:
         columns = columns or self.logical(record)
         return {**record, **({"logical_first": columns.first, "logical_last": columns.last} if columns else {})}
 
+    def written(self, notation: str) -> str:
+        """The layout in another notation, B as CuTe has it."""
+        turned = {"transposed": True} if self._is_turned(notation) else {}
+        return str(self.layout.to(notation, **turned))
+
+    def numbering(self, notation: str) -> str:
+        """How a text in CuTe's notation numbers elements, which it does not say; nothing for the others."""
+        if notation != "cute":
+            return ""
+        dims = self.layout.dims[::-1] if self._is_turned(notation) else self.layout.dims
+        weights = [prod(self.layout.outs[below] for below in dims[:at]) for at in range(len(dims))]
+        terms = [f"{weight} * {dim}" if weight > 1 else dim for dim, weight in zip(dims, weights, strict=True)]
+        return " + ".join(terms) + (": CuTe has it as N x K" if self._is_turned(notation) else "")
+
+    def _is_turned(self, notation: str) -> bool:
+        return notation == "cute" and self.name == "b" and len(self.layout.dims) == 2
+
     @property
     def has_numbers(self) -> bool:
         """Whether PTX numbers the elements: a0, a1, ... for a matrix, nothing for metadata and scales."""
@@ -242,3 +260,11 @@ def view(instruction: Instruction, operand: str) -> View:
     known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
     msg = f"{instruction} has no operand {shown(operand)}: it has {', '.join(known)}"
     raise InvalidOperand(msg)
+
+
+def numbering_notes(shown: Iterable[View], notation: str) -> list[str]:
+    """How elements are numbered, a sentence for all operands that are alike."""
+    found: dict[str, list[str]] = {}
+    for one in shown:
+        found.setdefault(one.numbering(notation), []).append(one.name)
+    return [f"elements of {', '.join(names)} are numbered {numbers}" for numbers, names in found.items() if numbers]

@@ -102,8 +102,13 @@ def extents(form: Form, role: str) -> tuple[int, int]:
 
 
 def _layout(dims: tuple[str, ...], shape: tuple[int, ...], row: dict[str, Any]) -> Layout:
-    bases = {name: row[name] for name in ("warp", "lane", "reg", "slot") if name in row}
-    return Layout.parse(dict(zip(dims, shape, strict=True)), **bases)
+    bases = tuple((name, row[name]) for name in ("warp", "lane", "reg", "slot") if name in row)
+    return _parsed(tuple(zip(dims, shape, strict=True)), bases)
+
+
+@cache  # thousands of operands have one of a hundred layouts
+def _parsed(extents: tuple[tuple[str, int], ...], bases: tuple[tuple[str, str], ...]) -> Layout:
+    return Layout.parse(dict(extents), **dict(bases))
 
 
 def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
@@ -147,16 +152,21 @@ def _warpgroup_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
     return {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
 
 
+@cache
+def _warpgroup_accumulator(rows: int, cols: int, slots: int) -> Layout:
+    return _warpgroup_layouts("c")[(rows, TILE_WIDTH), slots].tiled(col=cols // TILE_WIDTH)
+
+
 def _warpgroup(form: Form, role: str) -> OperandRow:
     number_format = FORMATS[getattr(form, role)]
     container, low = _container(form, role, number_format)
     rows, cols = extents(form, role)
     if role == "b":
-        layout = Layout.parse({"row": rows, "col": cols}, row=_all_bits("r", rows), col=_all_bits("c", cols))
+        layout = _parsed((("row", rows), ("col", cols)), (("row", _all_bits("r", rows)), ("col", _all_bits("c", cols))))
     elif role == "a":
         layout = _warpgroup_layouts("a")[(rows, cols), REGISTER_BITS // container]
     else:
-        layout = _warpgroup_layouts("c")[(rows, TILE_WIDTH), REGISTER_BITS // container].tiled(col=cols // TILE_WIDTH)
+        layout = _warpgroup_accumulator(rows, cols, REGISTER_BITS // container)
     return OperandRow(role, number_format, layout, container, low, read_table("layouts")["wgmma"]["source"])
 
 

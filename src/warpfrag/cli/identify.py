@@ -1,0 +1,213 @@
+"""`warpfrag identify`: which operands have a layout that somebody else wrote."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import click
+
+from warpfrag.cli.command import complete_file, complete_instruction, integer, json_option, verb
+from warpfrag.cli.fragment_argument import read_fragment
+from warpfrag.cli.matrices import read_source
+from warpfrag.cli.output import NO, heading, say, say_json
+from warpfrag.errors import InvalidOperand, WarpfragError, shown
+from warpfrag.identify import identify
+from warpfrag.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warpfrag.identify import Match, Matches, Near, Tiled
+
+MMA = "mma.m16n8k16.f32.f16.f16.f32"
+MOST_LINES = 12
+SLOTS = (1, 2, 4, 8, 16, 32)
+SHAPE = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to understand what was given, and the operands that fit."""
+
+    layout: Layout
+    found: Matches
+    transposed: bool = False
+
+    @property
+    def matches(self) -> list[Match]:
+        """The operands that fit; of a text that may be B's, as CuTe takes it, only those."""
+        return [match for match in self.found if match.operand == "b" or not self.transposed]
+
+    @property
+    def words(self) -> str:
+        """What this way of reading takes for granted."""
+        slots = self.layout.slots
+        several = f", {slots} values per register" if slots > 1 else ""
+        return several + (", taken as N x K, which is how CuTe has B" if self.transposed else "")
+
+
+@verb(
+    'warpfrag identify --cute "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))" --shape 16x16',
+    "warpfrag identify --triton layout.txt --slots 2              # what a compiler printed, in a file",
+    f"warpfrag identify {MMA}:d:col=2     # what else has this fragment's layout",
+)
+@click.argument("fragment", required=False, shell_complete=complete_instruction)
+@click.option("--cute", metavar="LAYOUT", shell_complete=complete_file, help="A thread-value layout of CuTe.")
+@click.option("--triton", metavar="LAYOUT", shell_complete=complete_file, help="A linear layout of Triton.")
+@click.option("--steps", metavar="LAYOUT", shell_complete=complete_file, help="What --to json wrote.")
+@click.option("--shape", metavar="ROWSxCOLS", help="The extents of the matrix, which CuTe's text does not say.")
+@click.option("--slots", type=integer(1, 64), metavar="N", help="Values per register; without it, all are tried.")
+@click.option("--dims", metavar="NAMES", help="What coordinates are called if not row and col: matrix,row,col.")
+@click.option("--transposed", is_flag=True, help="The text counts columns first. Without it, both are tried for B.")
+@click.option("--all", "everything", is_flag=True, help="List every operand, not only the first.")
+@json_option
+def command(
+    *, fragment: str | None, slots: int | None, transposed: bool, everything: bool, as_json: bool, **given: str | None
+) -> int:
+    """Which operands of which instructions have a layout, or tiles of which it is made; if none, what is near.
+
+    LAYOUT is the text itself, or the name of a file that holds it, or - for stdin. FRAGMENT is a layout of warpfrag,
+    written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 0 if an
+    operand was found and 1 if none was.
+    """
+    readings = list(_readings(fragment, given, slots, transposed=transposed))
+    fitting = [reading for reading in readings if reading.matches] or readings[:1]
+    first = fitting[0]
+    tiles = next((reading.found.tiles for reading in fitting + readings if reading.found.tiles), [])
+    near = [] if first.matches else first.found.near
+    if as_json:
+        say_json("identify", _json(fitting, tiles, near))
+    else:
+        for at, reading in enumerate(fitting):
+            _say_matches(reading, everything=everything, below=at > 0)
+        _say_groups("Tiles side by side that make it:", _tile_groups(tiles))
+        _say_groups("Near, but not the same:", _near_groups(near))
+    return 0 if first.matches or tiles else NO
+
+
+def _readings(
+    fragment: str | None, given: dict[str, str | None], slots: int | None, *, transposed: bool
+) -> Iterable[Reading]:
+    """Every way to understand what was given; the first is what it says."""
+    texts = {name: text for name in ("cute", "triton", "steps") if (text := given[name]) is not None}
+    if len(texts) + (fragment is not None) != 1:
+        count = len(texts) + (fragment is not None)
+        msg = f"expected one layout: FRAGMENT, --cute, --triton or --steps; got {count or 'none'}"
+        raise InvalidOperand(msg)
+    if fragment is not None:
+        layout = read_fragment(fragment, None).layout
+        yield Reading(layout, identify(layout))
+        return
+    ((name, text),) = texts.items()
+    shape, dims = given["shape"], given["dims"]
+    pasted = Pasted(
+        notation="json" if name == "steps" else name,
+        text=_text(text),
+        shape=None if shape is None else _shape(shape),
+        dims=None if dims is None else tuple(dims.split(",")),
+    )
+    plain = pasted.read(slots, transposed=transposed)
+    yield Reading(plain, identify(plain))
+    counts = [plain.slots] if slots or plain.slots > 1 or name == "steps" else SLOTS
+    orders = [False, True] if name == "cute" and not transposed and len(plain.dims) == 2 else [transposed]
+    for count, order in product(counts, orders):
+        if (count, order) == (plain.slots, transposed):
+            continue
+        with suppress(WarpfragError):  # there are not so many values
+            layout = pasted.read(count, transposed=order)
+            yield Reading(layout, identify(layout), order and not transposed)
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """A text in some notation, and what it does not say itself."""
+
+    notation: str
+    text: str
+    shape: tuple[int, ...] | None
+    dims: tuple[str, ...] | None
+
+    def read(self, slots: int | None, *, transposed: bool) -> Layout:
+        """The layout, with so many values per register."""
+        return Layout.read(
+            self.notation, self.text, shape=self.shape, dims=self.dims, slots=slots, transposed=transposed
+        )
+
+
+def _text(given: str) -> str:
+    """A layout itself, which has brackets or arrows in it, or what the file of this name holds."""
+    return given if re.search(r"[(<\[{]|->", given) else read_source(given).text()
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    if not SHAPE.fullmatch(text):
+        msg = f"--shape is the extents of the matrix, such as 16x8; got {shown(text)}"
+        raise InvalidOperand(msg)
+    return tuple(map(int, re.split("[x,]", text)))
+
+
+def _say_matches(reading: Reading, *, everything: bool, below: bool) -> None:
+    if below:
+        say()
+    heading(f"{reading.layout}{reading.words}")
+    matches = reading.matches
+    if not matches:
+        say("No operand has this layout.")
+        return
+    most = len(matches) if everything else MOST_LINES
+    for match in matches[:most]:
+        say(f"  {match.operand:<3} {match.instruction}")
+    if len(matches) > most:
+        say(f"  and {len(matches) - most} more: --all lists them")
+
+
+def _say_groups(title: str, groups: dict[str, list[str]]) -> None:
+    """Operands that are alike for the same reason on a line."""
+    if not groups:
+        return
+    say()
+    heading(title)
+    for reason, names in groups.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        say(f"  {reason}: {names[0]}{more}")
+
+
+def _tile_groups(tiles: list[Tiled]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in tiles:
+        counts = ",".join(f"{dim}={count}" for dim, count in one.tiles.items())
+        found.setdefault(counts, []).append(f"{one.operand} of {one.instruction}")
+    return found
+
+
+def _near_groups(near: list[Near]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in near:
+        found.setdefault(", ".join(one.differences), []).append(f"{one.operand} of {one.instruction}")
+    return found
+
+
+def _json(readings: list[Reading], tiles: list[Tiled], near: list[Near]) -> dict[str, object]:
+    return {
+        "layouts": [
+            {
+                "bases": {name: text.split() for name, text in reading.layout.bases.items()},
+                "dims": reading.layout.dims,
+                "extents": reading.layout.shape,
+                "slots": reading.layout.slots,
+                "transposed": reading.transposed,
+                "operands": [_operand(match) for match in reading.matches],
+            }
+            for reading in readings
+        ],
+        "tiles": [{**_operand(one), "tiles": one.tiles} for one in tiles],
+        "near": [{**_operand(one), "differences": one.differences} for one in near],
+    }
+
+
+def _operand(one: Match | Tiled | Near) -> dict[str, object]:
+    return {"instruction": one.instruction.name, "operand": one.operand}
