@@ -11,7 +11,7 @@ import warpfrag as wf
 from instructions import every
 from warpfrag.codes import from_codes
 
-SPARSE = [
+SPARSE = [one for one in every() if one.form.is_sparse and not one.form.satfinite]
     instruction for instruction in [one for one in every() if one.form.is_sparse] if not instruction.form.satfinite
 ]
 BY_PATTERN = {
