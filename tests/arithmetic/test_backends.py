@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import subprocess
 import sys
+from functools import _lru_cache_wrapper
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from warpfrag.arithmetic.kernels import fused, jit
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.errors import SlowArithmetic
 from warpfrag.execute import _runner, find_runner
+from warpfrag.isa.legality import left_out
 
 F16 = rule_of(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -118,22 +122,76 @@ def test_the_canary_is_about_the_last_bit():
     assert (nearest != reference.matmul(F16, operands)[0]).any()
 
 
+def spellings(count):
+    """Different orders of the words of one instruction, in small letters and in capitals, all of them PTX."""
+    chance, found = random.Random(1), set()
+    while len(found) < count:
+        words = ["f32", "f16", "f16", "f32"]
+        for others in (["row", "col"], ["sync"], ["aligned"], ["m16n8k16"]):
+            places = sorted(chance.randint(0, len(words)) for _ in others)
+            for place, word in zip(reversed(places), reversed(others), strict=True):
+                words.insert(place, word)
+        text = ".".join(["mma", *words])
+        found |= {text, text.upper()}
+    return sorted(found)
+
+
 def test_a_hundred_spellings_make_one_runner():
-    spaced = [NAME + " " * n for n in range(50)]
-    names = [*spaced, *(name.upper() for name in spaced)]
-    assert len(set(names)) == 100
-    runners = {id(find_runner(name, arch)) for name in names for arch in ("sm_90", "sm_90a")}
-    runners |= {id(find_runner(wf.get(NAME), "sm_90")), id(find_runner("mma.m16n8k16.f32.f16.f16.f32", "sm_90"))}
-    assert len(runners) == 1
+    _runner.cache_clear()
+    find_runner.cache_clear()
+    names = spellings(100)
+    assert not any(left_out(name) for name in names)
+    blank = [NAME + " " * n for n in range(100)]
+    a, b = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
+    for name in (*names, *blank, wf.get(NAME), "mma.m16n8k16.f32.f16.f16.f32"):
+        for arch in ("sm_90", "sm_90a", "90"):
+            wf.execute(name, a, b, arch=arch)
+    assert _runner.cache_info().currsize == 1
+    assert len({id(find_runner(name, arch)) for name in (*names, *blank) for arch in ("sm_90", "SM90A")}) == 1
 
 
-def test_every_cache_is_bounded():
+def unbounded_caches():
+    """The size of every cache of ours that may grow."""
+    ours = [
+        one for one in gc.get_objects() if isinstance(one, _lru_cache_wrapper) and "warpfrag" in str(one.__module__)
+    ]
+    return {one: one.cache_info().currsize for one in ours if one.cache_info().maxsize is None}
+
+
+def vary(number):
+    """What a user may vary without end: spellings, K, targets, tiles, layouts, memories, figures, wrong words."""
+    name, height = spellings(100)[number], number % 7 + 1
+    mma = wf.get(name + " " * number)
+    wf.execute(name, np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32))
+    wf.gemm(np.ones((height, 16 * number)), np.ones((16 * number, 3)), instruction=name, arch="SM90")
+    tiles = mma.a.tiled(row=height, col=number)
+    tiles.pack(np.ones(tiles.shape))
+    layout = wf.Layout.parse({"row": 2, "col": 2}, lane="c1 r1").tiled(row=number)
+    memory = wf.Memory(pitch=32 + 16 * number)
+    wf.loads(mma.a, memory)
+    wf.draw(mma, "a", title=str(number)).to_text(100 + number)
+    for wrong in (lambda: wf.get(f"mma.{number}"), lambda: wf.find(shape=f"m{number}"), lambda: wf.emit(f"x{number}")):
+        with pytest.raises(wf.WarpfragError):
+            wrong()
+    return layout.rank, memory.addresses((8, number), 16)
+
+
+def test_what_users_vary_fills_no_cache_without_bound():
+    for number in (1, 2):
+        vary(number)
+    before = unbounded_caches()
+    for number in range(3, 40):
+        vary(number)
+    grown = {one.__qualname__: size for one, size in unbounded_caches().items() if size > before.get(one, 0)}
+    assert len(before) > 15
+    assert grown == {}
+
+
+def test_a_kernel_remembers_the_order_of_a_few_k():
     kernel = Compiled().compile(F16)
     for depth in range(16, 16 * 40, 16):
         kernel.order(depth)
     assert kernel.order.cache_info().currsize <= 8
-    for cached in (find_runner, _runner, backends.choice_of, reference.convert, reference._unpack):
-        assert cached.cache_info().maxsize is not None
 
 
 def test_a_long_and_narrow_product_takes_little_memory():
@@ -148,10 +206,17 @@ assert peak < 500_000, peak
     assert python(program) == (0, "")
 
 
-LARGE = """
-import numpy as np, warpfrag as wf
-D = wf.gemm(np.ones((8, 64), bool), np.ones((64, 8), bool), instruction="mma.m8n8k128.s32.b1.b1.s32.and.popc")
-assert (D == 64).all()
+BITS = "mma.m8n8k128.s32.b1.b1.s32.and.popc"  # whose kernels are compiled soonest
+EVERYTHING = f"""
+import contextlib, io, numpy as np, warpfrag as wf
+from warpfrag.cli import main
+A, B = np.ones((8, 128), bool), np.ones((128, 8), bool)
+mma = wf.get("{BITS}")
+assert (mma(A, B) == 128).all()
+assert (wf.gemm(A, B, instruction=mma) == 128).all()
+assert (mma.d.unpack(wf.execute(mma, mma.a.pack(A), mma.b.pack(B))) == 128).all()
+with contextlib.redirect_stdout(io.StringIO()):
+    assert main(["run", "{BITS}"]) == main(["check", "--only", "{BITS}"]) == 0
 """
 FORCED = "from warpfrag.arithmetic import backends\nbackends.WORTH_LOADING = backends.WORTH_COMPILING = 0.0\n"
 
@@ -178,7 +243,7 @@ FORCED = "from warpfrag.arithmetic import backends\nbackends.WORTH_LOADING = bac
 )
 def test_without_a_place_for_compiled_code_it_works_and_says_so_once(prelude, environment, said, tmp_path):
     filled = {name: value.format(folder=tmp_path) for name, value in environment.items()}
-    status, errors = python(prelude + FORCED + LARGE * 2, **filled)
+    status, errors = python(prelude + FORCED + EVERYTHING * 2, **filled)
     assert status == 0, errors
     assert errors.count("SlowArithmetic") == bool(said), errors
     assert said in errors
