@@ -12,7 +12,7 @@ import os
 import random
 from contextlib import suppress
 from importlib import import_module
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import click
@@ -150,6 +150,11 @@ class Words:
             return [option]
         return [option, *(self.value(param) for _ in range(param.nargs))]
 
+    def asks_for_json(self, line: list[str]) -> bool:
+        """Whether --json is an option of the line, and not the value of another."""
+        valued = {name for param in self.params if not getattr(param, "is_flag", False) for name in param.opts}
+        return any(word == "--json" and before not in valued for before, word in pairwise(line))
+
     def value(self, param: click.Parameter) -> str:
         if self.random.random() < 0.08:
             return self.random.choice(HOSTILE)
@@ -208,7 +213,7 @@ def test_every_verb_ends_as_it_says(run, files, verb):
         if answer.code == 2:
             assert answer.err.startswith("warpfrag: "), said
             assert answer.err.count("\n") == 1, said
-        if "--json" in line and answer.out:
+        if words.asks_for_json(line) and answer.out:
             assert json.loads(answer.out)["schema"] == 1, said
     # that nothing but refusals came would show little
     assert statuses >= ({2} if verb == "verify" else {0, 2})
