@@ -232,12 +232,35 @@ def test_a_refusal_does_not_deny_a_legal_instruction():
     )
 
 
-def test_a_batch_may_be_empty():
-    mma = wf.get(F16)
-    assert mma.a.pack(np.zeros((0, 16, 16))).shape == (0, 32, 4)
-    assert mma.a.unpack(np.zeros((0, 32, 4), np.uint32)).shape == (0, 16, 16)
-    assert wf.execute(mma, np.zeros((0, 32, 4), np.uint32), np.zeros((32, 2), np.uint32)).shape == (0, 32, 4)
-    assert wf.get(SP).metadata.pack(np.full((0, 16, 8), 4, np.uint8), selector=0).shape == (0, 32)
+@pytest.mark.parametrize("batch", [(0,), (3, 0), (0, 3), (2, 0, 3)])
+def test_a_batch_may_be_empty(batch: tuple[int, ...]):
+    """In any of its axes, for every operand of every kind, and for whatever runs."""
+    for name in (F16, S8, SP, MX, QUAD, WMMA, "mma.m8n8k4.f64.f64.f64.f64", "mma.m16n8k256.s32.b1.b1.s32.and.popc"):
+        mma = wf.get(name)
+        matrices = {role: np.zeros((*batch, *mma.operands[role].shape)) for role in "abc"}
+        words = {role: mma.operands[role].pack(matrix) for role, matrix in matrices.items()}
+        for role, packed in words.items():
+            operand = mma.operands[role]
+            assert packed.shape == (*batch, 32, operand.words)
+            assert operand.unpack(packed, strict=True).shape == matrices[role].shape
+        more, arch = {}, "sm_90"
+        if mma.metadata is not None:
+            codes = np.full((*batch, *mma.metadata.shape), 0b0100, np.uint8)
+            more["metadata"] = mma.metadata.pack(codes)
+            assert mma.metadata.unpack(more["metadata"]).shape == codes.shape
+            assert mma.expand(matrices["a"], codes).shape[: len(batch)] == batch
+        if mma.scale_a is not None:
+            scales = {role: np.ones((*batch, *mma.operands[role].shape)) for role in ("scale_a", "scale_b")}
+            more, arch = {role: mma.operands[role].pack(scale) for role, scale in scales.items()}, "sm_120"
+            assert mma.scale_a.unpack(more["scale_a"]).shape == scales["scale_a"].shape
+        assert wf.execute(mma, **words, **more, arch=arch).shape == (*batch, 32, mma.d.words)
+    shared, addresses = np.zeros(512, np.uint8), np.zeros((*batch, 32), np.int64)
+    for shape, kind in (("m8n8", "b16"), ("m16n8", "b8")):
+        store = wf.get(f"stmatrix.{shape}.x4.trans.shared.{kind}")
+        words = np.zeros((*batch, 32, store.a.words), np.uint32)
+        assert np.array_equal(wf.execute(store, addresses, words, shared=shared), shared)
+    assert wf.execute("ldmatrix.m8n8.x4.shared.b16", addresses, shared=shared).shape == (*batch, 32, 4)
+    assert wf.execute("movmatrix.m8n8.trans.b16", np.zeros((*batch, 32, 1), np.uint32)).shape == (*batch, 32, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 """The whole Python surface with wrong types, shapes and values: only WarpfragErrors may come out.
 
-Every call starts from arguments that are right. One or two of them are replaced by something hostile; whatever then
-happens must be an answer or a refusal of ours, and never a TypeError or a fault from deep inside.
+Every call starts from arguments that are right. Each is replaced by each of the hostile ones, then two at a time by
+chance; whatever then happens must be an answer or a refusal of ours, and never a TypeError or a fault from deep inside.
+A function, or a method that takes something, is tried here or a test fails; those of wf.wmma are tried in
+wmma/test_wrong_types.py. `WARPFRAG_FUZZ=100` in the environment tries a hundred times as many pairs.
 """
 
 from __future__ import annotations
 
+import inspect
+import os
 import random
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +21,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.hardware import verify
+from warpfrag.hardware.device import NoGpu
 from warpfrag.memory import bank_conflicts, wavefronts
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -26,7 +32,7 @@ S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 LD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 ST = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
 
-CALLS_EACH = 120
+PAIRS_EACH = 40 * int(os.environ.get("WARPFRAG_FUZZ", "1"))
 HOSTILE: list[Any] = [
     None, True, -1, 7, 2**70, 1.5, float("nan"), float("inf"), 1j, "", "x", "\x1b[31mred", "²", "a" * 100_000, b"f16",
     [], [[1], [2, 3]], (1, 2, 3), {}, {"row": 1}, object(), object, len, np.uint8(200), np.float32("nan"),
@@ -53,8 +59,14 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     memory = wf.Memory(order="row", pitch=64, swizzle=0)
     bytes_ = np.zeros(2048, np.uint8)
 
+    plan = wf.relayout(mma.d.tiled(col=2), mma.a)
+    load, store = wf.loads(mma.a, memory)[0], wf.stores(mma.d, memory)[0]
+    vectors = wf.vectors(F16)
+
     def joined(name: Any, axis: Any) -> wf.Layout:
         return layout.joined(name, axis)
+
+    joined.__func__ = wf.Layout.joined
 
     return {
         "get": (wf.get, {"name": F16, "target": "sm_90a", "selector": None}),
@@ -94,6 +106,11 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "pack integers": (wf.get(S8).a.pack, {"matrix": np.zeros((16, 32), int), "rounding": None}),
         "unpack": (mma.a.unpack, {"words": a, "raw": True, "strict": True}),
         "bits": (mma.a.bits, {"slot": 0}),
+        "element": (mma.a.element, {"reg": 1, "slot": 0}),
+        "check_words": (mma.a.check_words, {"words": a}),
+        "codes": (mma.a.codes, {"matrix": A, "raw": False, "rounding": None}),
+        "full_codes": (sp.a.full_codes, {"matrix": full, "raw": False, "rounding": "rne"}),
+        "check metadata": (sp.metadata.check_words, {"words": sp.metadata.pack(codes)}),
         "tiled": (mma.a.tiled, {"row": 1, "col": 2}),
         "span": (sp.a.span, {"lane": 0, "reg": 1}),
         "where": (sp.a.where, {"row": 0, "col": 1, "codes": codes}),
@@ -111,6 +128,8 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "layout where": (layout.where, {"row": 5, "col": 1}),
         "layout tiled": (layout.tiled, {"row": 2}),
         "fix": (layout.fix, {"reg": 1}),
+        "digits": (layout.digits, {"source": "lane"}),
+        "compose": (layout.__matmul__, {"inner": layout.inverse()}),
         "joined": (joined, {"name": "i", "axis": "reg"}),
         "runs": (layout.runs, {"out": "row"}),
         "along": (layout.along, {"source": "slot"}),
@@ -123,6 +142,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Memory": (wf.Memory, {"order": "col", "pitch": 128, "swizzle": 64, "start": 16}),
         "address": (memory.address, {"row": 1, "col": 2, "bits": 16, "shape": (8, 8)}),
         "memory addresses": (memory.addresses, {"shape": (8, 8), "bits": 16}),
+        "memory size": (memory.size, {"shape": (8, 8), "bits": 16}),
         "memory elements": (memory.elements, {"address": 64, "shape": (8, 8), "bits": 16}),
         "memory write": (memory.write, {"shared": bytes_, "codes": np.zeros((8, 8), np.uint16), "bits": 16}),
         "memory read": (memory.read, {"shared": bytes_, "shape": (8, 8), "bits": 16}),
@@ -146,24 +166,87 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "draw": (wf.draw, {"instruction": F16, "operand": "a", "rows": None, "title": "x"}),
         "emit": (wf.emit, {"instructions": F16, "lang": "cuda"}),
         "vectors": (wf.vectors, {"instruction": F16, "arch": "sm_90", "seed": 0}),
+        "vectors save": (vectors.save, {"path": "vectors.json"}),
+        "vectors load": (type(vectors).load, {"path": "vectors.json"}),
+        "drawing save": (wf.draw(F16, "a").save, {"path": "a.svg"}),
+        "relayout": (partial(wf.relayout, permute=None), {"source": mma.d.tiled(col=2), "target": mma.a}),
+        "plan": (plan, {"words": np.zeros((32, 8), np.uint32)}),
+        "loads": (wf.loads, {"operand": mma.a, "memory": memory}),
+        "stores": (wf.stores, {"operand": mma.d, "memory": memory}),
+        "load": (load.load, {"shared": bytes_}),
+        "store": (store.store, {"words": mma.d.pack(np.zeros((16, 8))), "shared": bytes_}),
+        "verify": (
+            wf.verify,
+            {"instructions": F16, "cases": 1, "seed": 0, "device": 0, "capture": None, "progress": None},
+        ),
     }  # fmt: skip
+
+
+def methods(kind: type) -> dict[str, Callable[..., Any]]:
+    """The methods of a public class, its own and inherited from ours, that take anything."""
+    ours = [part for part in kind.__mro__ if part.__module__.startswith("warpfrag")]
+    found = {
+        name: getattr(member, "__func__", member) for part in reversed(ours) for name, member in vars(part).items()
+    }
+    return {
+        f"{kind.__name__}.{name}": method
+        for name, method in found.items()
+        if (not name.startswith("_") or name in {"__call__", "__matmul__"})
+        and inspect.isfunction(method)
+        and len(inspect.signature(method).parameters) > 1
+    }
+
+
+def test_every_function_and_method_that_takes_something_is_tried():
+    tried = set()
+    given: list[Any] = []
+    for call, right in surface().values():
+        function = call if inspect.isroutine(call) or inspect.isclass(call) else type(call).__call__
+        tried.add(getattr(function, "__func__", function))
+        given += [getattr(call, "__self__", call), *right.values()]
+    public = {name: getattr(wf, name) for name in wf.__all__}
+    kinds = {kind for kind in public.values() if inspect.isclass(kind) and not issubclass(kind, Exception)}
+    kinds |= {kind for one in given for kind in [type(one)] if kind.__module__.startswith("warpfrag")}
+    wanted = {name: one for name, one in public.items() if inspect.isfunction(one)}
+    for kind in kinds:
+        wanted |= methods(kind)
+    assert len(wanted) > 60
+    open_ends = {"relayout", "Relayout.emit", "Relayout.cheaper_trip", "Way.emit", "Way.expression"}
+    assert {name for name, function in wanted.items() if function not in tried} == open_ends
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """A folder to write to, and no GPU."""
+    monkeypatch.chdir(tmp_path)
+
+    def no_gpu(_device: int) -> None:
+        reason = "none"
+        raise NoGpu(reason)
+
+    monkeypatch.setattr(verify, "Worker", no_gpu)
 
 
 @pytest.mark.parametrize("name", surface())
 def test_only_our_errors_come_out(name: str):
     call, right = surface()[name]
-    call(**right)
+    if name == "vectors load":
+        surface()["vectors save"][0](**right)
+    said = message(call, right)
+    assert said == "" or name == "verify"
     chance = random.Random(name)
+    singles = [{argument: hostile} for argument in right for hostile in HOSTILE]
+    pairs = [
+        {argument: chance.choice(HOSTILE) for argument in chance.sample(sorted(right), 2)}
+        for _ in range(PAIRS_EACH if len(right) > 1 else 0)
+    ]
     refused = 0
-    for _ in range(CALLS_EACH):
-        given = dict(right)
-        for argument in chance.sample(sorted(given), min(len(given), chance.choice([1, 1, 2]))):
-            given[argument] = chance.choice(HOSTILE)
-        said = message(call, given)
+    for replaced in singles + pairs:
+        said = message(call, right | replaced)
         refused += bool(said)
         assert len(said) < 2500
         assert "\x1b" not in said
-    assert refused > CALLS_EACH // 4
+    assert refused > len(singles + pairs) // 4
 
 
 def message(call: Callable[..., Any], given: dict[str, Any]) -> str:

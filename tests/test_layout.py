@@ -415,7 +415,7 @@ def test_what_the_algebra_cannot_do_is_refused(ask: Any, message: str):
 
 
 def test_only_layouts_compose():
-    with pytest.raises(TypeError, match="unsupported operand"):
+    with pytest.raises(wf.InvalidOperand, match="the inner layout is a Layout, got 5"):
         accumulator() @ 5
 
 

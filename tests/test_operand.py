@@ -167,6 +167,27 @@ def test_scale_ids_out_of_range_are_refused(ids: dict[str, int], message: str):
         wf.get(MX).scale_a.pack(np.ones((16, 4)), **ids)
 
 
+@pytest.mark.parametrize("mask", [True, False, np.True_])
+def test_a_truth_is_no_selector_and_no_id(mask: bool):
+    """numpy would take it as a mask of everything or nothing."""
+    sp, mx = wf.get("mma.sp.m16n8k32.f32.f16.f16.f32"), wf.get(MX)
+    codes, scales = np.full(sp.metadata.shape, 0b0100, np.uint8), np.ones(mx.scale_a.shape)
+    words = np.zeros(32, np.uint32)
+    for name, ask in (
+        ("selector", lambda chosen: sp.metadata.pack(codes, **chosen)),
+        ("selector", lambda chosen: sp.metadata.unpack(words, **chosen)),
+        ("selector", lambda chosen: sp.metadata.where(row=0, chunk=0, **chosen)),
+        ("thread_id", lambda chosen: mx.scale_a.pack(scales, **chosen)),
+        ("thread_id", lambda chosen: mx.scale_a.unpack(words, **chosen)),
+        ("byte_id", lambda chosen: mx.scale_a.pack(scales, **chosen)),
+        ("byte_id", lambda chosen: mx.scale_a.unpack(words, **chosen)),
+    ):
+        with pytest.raises(wf.InvalidOperand, match=f"{name} is .*, got .*{mask}"):
+            ask({name: mask})
+    with pytest.raises(wf.WarpfragError, match=f"selector.* got .*{mask}|selector .*{mask}"):
+        wf.execute(sp, np.zeros((32, 4), np.uint32), np.zeros((32, 4), np.uint32), metadata=words, selector=mask)
+
+
 def test_a_scale_has_no_sign():
     with pytest.raises(wf.InvalidOperand, match=r"element \(0, 0\) is -1.0, but ue4m3 holds the values 0.0..448.0"):
         wf.get(MX).scale_a.pack(np.full((16, 4), -1, ml_dtypes.float8_e4m3fn))

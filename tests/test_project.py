@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import distribution
 from importlib.util import resolve_name
@@ -82,6 +83,29 @@ def test_the_tools_are_pinned():
 
     assert {tool.partition("==")[0] for tool in tools} >= {"mypy", "pytest", "ruff"}
     assert [tool for tool in tools if "==" not in tool] == []
+
+
+def test_numba_has_an_upper_bound_and_only_its_public_parts_are_used():
+    """A release of numba may change whatever starts with an underscore; the extension interface is stable."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (numba,) = (line for line in settings["project"]["dependencies"] if line.startswith("numba"))
+    assert re.fullmatch(r"numba>=[\d.]+,<[\d.]+", numba)
+
+    files = [path for path in SOURCE.rglob("*.py") if "numba" in path.read_text(encoding="utf-8")]
+    assert len(files) > 5
+    private, modules = [], set()
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if (
+                isinstance(node, ast.Attribute)
+                and re.match(r"_(?!_|fields$)", node.attr)
+                and ast.unparse(node.value) != "self"
+            ):
+                private.append(f"{path.name}: {ast.unparse(node)}")
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba"):
+                modules.add(node.module)
+    assert private == []
+    assert modules <= {"numba", "numba.extending", "numba.core.cgutils"}  # which its guide to intrinsics uses
 
 
 # The checkout

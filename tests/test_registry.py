@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -50,6 +51,39 @@ def test_what_makes_no_sense_is_refused_in_one_short_line(ask, entry):
     assert len(text) < 1500
     assert text.isprintable()
     assert error.reason in text
+
+
+@pytest.mark.parametrize("arch", ["sm_91", "hopper", "", None, 90, ["sm_90"]], ids=repr)
+def test_an_arch_or_target_that_there_is_not_is_refused_alike_everywhere(arch):
+    mma, wmma = wf.get(NAME), wf.wmma
+    A, B = np.zeros((16, 16)), np.zeros((16, 8))
+    asked = [
+        lambda: wf.execute(NAME, mma.a.pack(A), mma.b.pack(B), arch=arch),
+        lambda: wf.gemm(A, B, instruction=NAME, arch=arch),
+        lambda: mma(A, B, arch=arch),
+        lambda: mma.evidence(arch),
+        lambda: wf.vectors(NAME, arch=arch),
+        lambda: wf.diagnose(NAME, B, A, B, arch=arch),
+        lambda: wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major, arch),
+    ]
+    if arch is not None:  # which is any target
+        asked += [lambda: wf.get(NAME, target=arch), lambda: wf.find(target=arch), lambda: wf.emit(NAME, target=arch)]
+        asked += [lambda: wf.draw(NAME, "a", target=arch)]
+    for ask in asked:
+        assert re.search(r"unknown (arch|target) .*; expected one of sm_70, sm_72, ", refusal(ask).reason)
+
+
+@pytest.mark.parametrize("short", ["90a", "sm90a", "SM_90A", "compute_90a", " sm_90a "])
+def test_a_target_and_an_arch_may_be_written_as_people_do(short):
+    mma, wmma = wf.get(NAME), wf.wmma
+    A, B = np.ones((16, 16)), np.ones((16, 8))
+    assert wf.get(NAME, target=short) is mma
+    assert wf.find(target=short) == wf.find(target="sm_90a")
+    assert wf.emit(NAME, target=short) == wf.emit(NAME, target="sm_90a")
+    assert np.array_equal(wf.execute(NAME, mma.a.pack(A), mma.b.pack(B), arch=short), mma.d.pack(np.full((16, 8), 16)))
+    assert np.array_equal(wf.gemm(A, B, instruction=NAME, arch=short), mma(A, B, arch=short))
+    assert mma.evidence(short) == mma.evidence("sm_90a")
+    assert wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major, short).arch == "sm_90"
 
 
 WORDS = ["mma", "sp", "sync", "row", "f16", "x4", "kind::mxf4", "m8n8", "m16n8k16", ".", "::", ";"]

@@ -12,8 +12,6 @@ from instructions import every
 from warpfrag.codes import from_codes
 
 SPARSE = [one for one in every() if one.form.is_sparse and not one.form.satfinite]
-    instruction for instruction in [one for one in every() if one.form.is_sparse] if not instruction.form.satfinite
-]
 BY_PATTERN = {
     "1:2": "mma.sp.m16n8k16.f32.tf32.tf32.f32",
     "2:4": "mma.sp.m16n8k32.f32.f16.f16.f32",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import runpy
 import tomllib
 from pathlib import Path
@@ -12,12 +14,44 @@ HERE = Path(__file__).parent
 PROGRAM = HERE / "typed_program.py"
 
 
-def test_the_program_touches_every_public_name_and_runs(capsys):
+def members(kind):
+    """What a public class shows: its own, and what it has from other classes of ours."""
+    ours = [part for part in kind.__mro__ if part.__module__.startswith("warpfrag")]
+    names = {name for part in ours for name in (*vars(part), *vars(part).get("__annotations__", ()))}
+    return {name for name in names if not name.startswith("_")}
+
+
+def classes(module):
+    return [one for one in (getattr(module, name) for name in module.__all__) if inspect.isclass(one)]
+
+
+def test_the_program_touches_every_public_object_and_runs(capsys):
     text = PROGRAM.read_text(encoding="utf-8")
-    # verify needs a GPU, and wmma is a module with a surface of its own
-    assert [name for name in wf.__all__ if f"wf.{name}" not in text] == ["verify", "wmma"]
+    wanted = {f"wf.{name}" for name in wf.__all__} | {f"wmma.{name}" for name in wf.wmma.__all__ if name[0] != "_"}
+    wanted |= {f".{name}" for kind in classes(wf) for name in members(kind)}
+    assert len(wanted) > 150
+    assert sorted(name for name in wanted if not re.search(rf"{re.escape(name)}\b", text)) == []
     runpy.run_path(str(PROGRAM), run_name="__main__")
     assert "mma.sync.aligned.m16n8k16" in capsys.readouterr().out
+
+
+def functions(kind):
+    """The methods and properties of a class, and the class itself for its fields."""
+    yield kind.__name__, kind
+    for part in (part for part in kind.__mro__ if part.__module__.startswith("warpfrag")):
+        for name, member in vars(part).items():
+            function = getattr(member, "fget", getattr(member, "func", getattr(member, "__func__", member)))
+            if inspect.isfunction(function) and (name[0] != "_" or name in {"__call__", "__iter__", "__matmul__"}):
+                yield f"{kind.__name__}.{name}", function
+
+
+def test_no_public_annotation_is_any():
+    public = [(name, getattr(wf, name)) for name in wf.__all__ if inspect.isfunction(getattr(wf, name))]
+    public += [(name, one) for module in (wf, wf.wmma) for name, one in vars(module).items() if inspect.isfunction(one)]
+    public += [pair for module in (wf, wf.wmma) for kind in classes(module) for pair in functions(kind)]
+    found = {name: one.__annotations__ for name, one in public if name[0] != "_"}
+    assert len(found) > 150
+    assert {name for name, hints in found.items() if re.search(r"\bAny\b", " ".join(map(str, hints.values())))} == set()
 
 
 def test_the_type_checker_reads_it_without_any():

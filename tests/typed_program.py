@@ -41,7 +41,16 @@ def registers() -> None:
     print(d.shape, mma.d.unpack(d).shape, mma(A, B, arch="sm_90").shape, mma.d.tiled(col=2).pack(A).shape)
     print(wf.gemm(A, B, instruction=mma, arch="sm_90").shape)
     known: wf.Evidence = mma.evidence("sm_90")
-    print(known.level, known.detail, known.cases, known.machine, known.native)
+    print(known.level, known.detail, known.cases, known.machine, known.native, known.authority, known.gpus[0])
+    print(mma.c.threads, mma.arch, mma.form.op, mma.operands["a"].words, mma.pattern, mma.a.described)
+    print(mma.a.codes(A).shape, mma.a.check_words(a).shape)
+
+
+def maps() -> None:
+    layout = wf.get("mma.m16n8k16.f32.f16.f16.f32").a.layout
+    print(layout.dims[0], layout.is_onto, layout.along("slot").upper(), layout.digits("lane")[0][0] + 1)
+    print(layout.joined("place", "reg", "slot").ins["place"], next(layout.places()).lane)
+    print(layout.in_axes[0].name, layout.out_axes[0].radices[0], layout.columns[0] + layout.origin)
 
 
 def chosen_words() -> None:
@@ -51,6 +60,7 @@ def chosen_words() -> None:
     words = sp.metadata.pack(codes, selector=1)
     print(sp.expand(stored, codes).shape, sp.a.span(lane=5, reg=2).first, sp.a.where(row=0, col=0, codes=codes)[0].lane)
     print(sp.metadata.where(row=1, chunk=2).bit, sp.metadata.at(lane=0, bit=0).row, sp.metadata.unpack(words).shape)
+    print(sp.a.full_codes(full).shape, sp.a.pattern, sp.a.ordered, sp.a.sparsity)
     mx = wf.get("mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
     ones = np.ones((16, 2))
     scales = mx.scale_a.pack(ones, byte_id=2, thread_id=1)
@@ -65,6 +75,10 @@ def memory() -> None:
     after = wf.execute("stmatrix.sync.aligned.m8n8.x4.shared.b16", lanes, words, shared=shared)
     tile = wf.Memory(order="col", pitch=128, swizzle=128)
     print(words.shape, after.shape, tile.address(row=1, col=2, bits=16), ld.addresses.at(lane=9).matrix)
+    print(tile.order, tile.pitch, tile.swizzle, tile.start, tile.base_offset, tile.contiguous, tile.described)
+    codes = np.zeros((8, 8), np.uint16)
+    print(tile.along[0].stride, tile.across, tile.write(shared, codes, 16).shape)
+    print(tile.read(shared, (8, 8), 16).shape)
     print(tile.addresses((8, 8), 16).shape, tile.elements(0, (8, 8), 16)[0].row, tile.size((8, 8), 16))
 
 
@@ -89,7 +103,36 @@ def mistakes() -> None:
     observed = np.ones((16, 8), np.float32)
     findings: wf.Diagnosis = wf.diagnose(mma, observed, A, B)
     first: wf.Finding | None = findings[0] if findings else None
-    print(findings.correct, findings.tried, findings.summary, first.kind if first else None)
+    print(findings.correct, findings.tried, findings.summary)
+    if first is not None:
+        print(first.kind, first.operand, first.text, first.second)
+
+
+def cuda_in_python() -> None:
+    wmma = wf.wmma
+    a = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major)
+    b = wmma.fragment(wmma.matrix_b, 16, 16, 16, wmma.half, wmma.col_major)
+    c = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)
+    wmma.fill_fragment(c, 0.0)
+    wmma.load_matrix_sync(a, np.eye(16, dtype=np.float16), 16)
+    wmma.load_matrix_sync(b, wmma.ptr(np.zeros(256, np.float16)), 16)
+    wmma.mma_sync(c, a, b, c)
+    memory = np.zeros((16, 16), np.float32)
+    layout: wmma.layout_t = wmma.mem_row_major
+    wmma.store_matrix_sync(memory, c, 16, layout)
+    where: wmma.ElementMap = a.layout()
+    print(where.at(t=0, lane=0), c.x.shape, c.words.shape, wmma.mem_col_major, wmma.precision.tf32)
+    pointer: wmma.Pointer = wmma.ptr(memory) + 16
+    kinds: list[wmma.ElementType] = [
+        wmma.double, wmma.bfloat16, wmma.char, wmma.signed_char, wmma.unsigned_char, wmma.unsigned, wmma.int,
+        wmma.experimental.precision.b1,
+    ]  # fmt: skip
+    print(pointer, kinds, wmma.float_to_tf32(1.1))
+
+
+def on_a_gpu() -> None:
+    report = wf.verify("mma.m16n8k16.f32.f16.f16.f32", cases=10)
+    print(report.device, report.lines[0])
 
 
 def the_rest() -> None:
@@ -97,7 +140,12 @@ def the_rest() -> None:
     f16: wf.Format = wf.FORMATS["f16"]
     print(f16.encode(1.5) + 1, f16.decode(0x3C00), f16.name, f16.max, f16.is_float)
     figure: wf.Drawing = wf.draw("mma.m16n8k16.f32.f16.f16.f32", "a")
-    print(figure.svg, figure.text)
+    print(figure.svg, figure.text, figure.to_text(80), figure.title, figure.instruction, figure.notes, figure.theme)
+    print(figure.scenes[0], figure.save, figure.png)
+    print(
+        f16.codes, f16.min, f16.emin, f16.sign_bit, f16.nan_code, f16.is_nan(0x7E00), f16.signed, f16.infinity, f16.nan
+    )
+    print(f16.dtype, f16.register, f16.exponent, f16.fraction, f16.bias, f16.unused)
     print(wf.emit("mma.m16n8k16.f32.f16.f16.f32", lang="cuda").splitlines()[0], wf.__version__)
     print(wf.vectors("mma.m16n8k16.f32.f16.f16.f32").instruction)
     try:
@@ -110,8 +158,10 @@ def the_rest() -> None:
 
 if __name__ == "__main__":
     registers()
+    maps()
     chosen_words()
     memory()
     motion()
     mistakes()
+    cuda_in_python()
     the_rest()

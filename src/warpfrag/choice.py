@@ -14,7 +14,7 @@ from warpfrag.coordinates import check_index
 from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from warpfrag.layout import Layout
 
@@ -42,9 +42,9 @@ class Choice:
         """The selector, the byte ids of A and B, and their thread ids."""
         return (self.selector, *self.byte_id, *self.thread_id)
 
-    def suffix(self, *, sparse: bool) -> str:
-        """What a kernel's name says about them: nothing where the instruction has none, or where all ids are 0."""
-        text = f"_selector{self.selector}" if sparse else ""
+    def suffix(self, roles: Container[str]) -> str:
+        """What a kernel's name says about them: nothing where no operand has any, or where all ids are 0."""
+        text = f"_selector{self.selector}" if "metadata" in roles else ""
         return text + ("_bytes{}{}_threads{}{}".format(*self.numbers[1:]) if any(self.numbers[1:]) else "")
 
     def of(self, role: str) -> dict[str, int]:
@@ -55,6 +55,10 @@ class Choice:
             return {"selector": self.selector}
         side = SIDES.index(role)
         return {"thread_id": self.thread_id[side], "byte_id": self.byte_id[side]}
+
+    def immediates(self, role: str) -> tuple[int, ...]:
+        """What stands behind one word in a statement: the selector; of a scale the byte id, then the thread id."""
+        return tuple(reversed(self.of(role).values()))
 
     def check(self, layouts: Mapping[str, Layout], name: str) -> None:
         """Refuse a selector or an id that the instruction called `name` does not have; `layouts` are its words'."""

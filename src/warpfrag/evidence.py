@@ -7,7 +7,7 @@ Two questions, two answers. Who says what it computes: the ISA, a published mode
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from warpfrag.arithmetic import plan
 from warpfrag.captured.index import evidence_rows
@@ -45,7 +45,7 @@ class Evidence:
     authority: Authority = "not modelled"
     gpus: tuple[str, ...] = ()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[str | int]:
         """Level, detail and cases."""
         return iter((self.level, self.detail, self.cases))
 

@@ -152,8 +152,8 @@ def _collect(
     full = places.reshape(tiles, *moves.full)
     first = full[(slice(None), *(slice(0, extent) for extent in moves.spread))]
     if strict:
-        expected = np.broadcast_to(first, full.shape).reshape(tiles, -1)
-        _refuse_unequal(expected, full.reshape(tiles, -1), layout)
+        flat = (tiles, math.prod(moves.full))
+        _refuse_unequal(np.broadcast_to(first, full.shape).reshape(flat), full.reshape(flat), layout)
     kept = tuple(extent for extent, whole in zip(moves.spread, moves.full, strict=True) if extent == whole) or (1,)
     back = np.argsort(moves.order)
     return np.array(first.reshape(tiles, *kept).transpose(0, *(axis + 1 for axis in back)), order="C")

@@ -461,7 +461,8 @@ class Layout:
     def __matmul__(self, inner: Layout) -> Layout:
         """First `inner`, then this: the element that this map has at the place that the inner one leads to."""
         if not isinstance(inner, Layout):
-            return NotImplemented
+            msg = f"the inner layout is a Layout, got {shown(inner)}"
+            raise InvalidOperand(msg)
         mine, its = ({axis.name: axis for axis in axes} for axes in (self.in_axes, inner.out_axes))
         if mine != its:
             wanted, came = (

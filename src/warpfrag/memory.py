@@ -34,7 +34,7 @@ and two for each pass: docs/evidence.)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from warpfrag.coordinates import Coordinate, check_index, coordinate_type
 from warpfrag.errors import InvalidOperand, shown
@@ -146,7 +146,7 @@ class Memory:
         """How many bytes of memory a matrix reaches."""
         return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
 
-    def write(self, shared: NDArray[np.uint8], codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+    def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
         """The memory after a matrix of codes is stored in it; refused where elements would overwrite each other.
 
         Leading axes of both are a batch.
@@ -206,7 +206,7 @@ class Memory:
         first, second = pair
         return first, second, int(taken[order[at]]) // 8
 
-    def read(self, shared: NDArray[np.uint8], shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
+    def read(self, shared: ArrayLike, shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
         """The codes of a matrix that lies in memory; leading axes of the memory are a batch."""
         import numpy as np
 

@@ -146,4 +146,4 @@ def _bytes(row: OperandRow, codes: NDArray[Any], lines: Layout) -> NDArray[np.ui
     bits = row.format.bits
     turned = codes if "row" in lines.outs else codes.swapaxes(-1, -2)
     ones = (turned[..., None] >> np.arange(bits, dtype=turned.dtype) & 1).astype(np.uint8)
-    return np.packbits(ones.reshape(*turned.shape[:-1], -1), axis=-1, bitorder="little")
+    return np.packbits(ones.reshape(*turned.shape[:-1], turned.shape[-1] * bits), axis=-1, bitorder="little")

@@ -224,7 +224,7 @@ class Operand(Registers, InShared):
 
     def element(self, *, reg: int, slot: int = 0) -> int:
         """PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
-        return reg * self.slots + slot
+        return check_index("reg", reg, self.regs) * self.slots + check_index("slot", slot, self.slots)
 
     def tiled(self, **counts: int) -> Operand:
         """Several tiles of it side by side, as one operand: col=2 puts a second one to the right.

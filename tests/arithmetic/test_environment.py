@@ -10,6 +10,7 @@ import platform
 import signal
 import threading
 from functools import cache
+from itertools import product
 from types import SimpleNamespace
 
 import llvmlite.binding
@@ -21,12 +22,11 @@ from llvmlite import ir
 import warpfrag as wf
 from warpfrag.arithmetic.backends import canary
 from warpfrag.arithmetic.backends.compiled import Compiled
-from warpfrag.arithmetic.backends.portable import Portable
+from warpfrag.arithmetic.backends.portable import Portable, PortableKernel
 from warpfrag.arithmetic.kernels import control_word as control
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.schedule import run_split
 from warpfrag.codes import to_codes
-from warpfrag.environment import exact_floats
 from warpfrag.motion.conversions import convert_codes
 
 MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine())
@@ -225,71 +225,124 @@ def test_the_canary_hears_every_environment(caller):
     assert len(set(directed)) == 4
 
 
-@pytest.mark.parametrize("bits", [0, UP | FLUSH])
-def test_after_an_exception(bits, caller):
-    @exact_floats
-    def fail():
-        assert control_word() & (UP | FLUSH) == 0
-        msg = "in the middle"
-        raise ZeroDivisionError(msg)
+def here(work):
+    """In the main thread."""
+    return work()
 
+
+def in_a_thread(work):
+    """In a thread of the caller's."""
+    found = {}
+
+    def run():
+        try:
+            found["result"] = work()
+        except BaseException as error:  # noqa: BLE001 (also what is no Exception)
+            found["error"] = error
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if "error" in found:
+        raise found["error"]
+    return found["result"]
+
+
+def interrupt():
+    """Ctrl-C, which Python gives to the main thread; in another one, what Python would raise."""
+    if threading.current_thread() is threading.main_thread():
+        signal.raise_signal(signal.SIGINT)
+    else:
+        raise KeyboardInterrupt
+
+
+def fail():
+    msg = "in the middle"
+    raise ZeroDivisionError(msg)
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C counts, also where a shell has switched it off."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+def broken(kernel, happens):
+    """What changes in a kernel so that something happens in the middle of its work.
+
+    In numpy's with our environment on; where code is compiled, which nothing interrupts, behind a block.
+    """
+    if isinstance(kernel, PortableKernel):
+        function = kernel.function
+        return "function", lambda *args: (
+            function(*args),
+            control_word() & (TO_ZERO | FLUSH | DENORMALS) == 0 and happens(),
+        )
+    start = kernel.start
+
+    def started(operands):
+        job = start(operands)
+        run = job.run
+        job.run = lambda block: (run(block), happens())
+        return job
+
+    return "start", started
+
+
+@pytest.mark.parametrize("where", [here, in_a_thread])
+@pytest.mark.parametrize(("happens", "error"), [(fail, ZeroDivisionError), (interrupt, KeyboardInterrupt)])
+@pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+@pytest.mark.usefixtures("ctrl_c", "caller")
+def test_after_a_failure_in_the_middle(bits, happens, error, where, monkeypatch):
+    """Its own environment back, and then the same codes, whoever calls and however many threads of ours there are."""
+
+    def work():
+        control_word(bits)
+        before = control_word()
+        assert before & bits == bits
+        for name, backend, threads in product(("fused to f32", "f64 rp"), (Portable(), Compiled()), (1, 3)):
+            kernel, operands = backend.compile(RULES[name]), canary.operands_of(RULES[name])
+            with monkeypatch.context() as patched:
+                patched.setattr(kernel, *broken(kernel, happens))
+                with pytest.raises(error):
+                    run_split(kernel, operands, threads)
+            assert control_word() == before
+            codes = run_split(kernel, operands, threads)
+            assert control_word() == before
+            assert np.array_equal(codes, expected(name))
+        control_word(0)
+
+    for name in ("fused to f32", "f64 rp"):
+        expected(name)
+    where(work)
+
+
+@pytest.mark.parametrize("bits", [0, UP | FLUSH])
+def test_after_an_exception_inside_compiled_code(bits, caller):
     caller(bits)
     before = control_word()
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert control_word() == before
     empty = np.empty((1, 4, 8), np.uint32)
-    with pytest.raises(MemoryError):
-        chain_block.run(
-            empty, empty, empty, 0, 0, empty, np.array([0, 1, 0, 4, 0, 1 << 50])
-        )  # no room for so many columns
+    with pytest.raises(MemoryError):  # no room for so many columns
+        chain_block.run(empty, empty, empty, 0, 0, empty, np.array([0, 1, 0, 4, 0, 1 << 50]))
     assert control_word() == before
 
 
-@pytest.mark.parametrize("backend", [Portable(), Compiled()], ids=["portable", "compiled"])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_after_an_interrupt(backend, threads, caller, monkeypatch):
-    """Ctrl-C in the middle of a block, while other threads compute theirs."""
-    rule = RULES["fused to f32"]
-    kernel, operands = backend.compile(rule), canary.operands_of(rule)
-    if backend.name == "portable":
-        function = kernel.function
-        monkeypatch.setattr(kernel, "function", lambda *args: (signal.raise_signal(signal.SIGINT), function(*args))[1])
-    else:
-        start = kernel.start
-
-        def interrupted(operands):
-            job = start(operands)
-            run = job.run
-            job.run = lambda block: (run(block), signal.raise_signal(signal.SIGINT))
-            return job
-
-        monkeypatch.setattr(kernel, "start", interrupted)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have switched off
-    caller(UP | FLUSH)
-    before = control_word()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_split(kernel, operands, threads)
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert control_word() == before
-    assert control_word() & (UP | FLUSH) == UP | FLUSH
-
-
-def test_an_interrupt_by_the_clock(caller):
+@pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_an_interrupt_by_the_clock(bits, caller):
     """An alarm that comes at no chosen place, until one came in the middle of a product."""
     rule = RULES["fused to f16"]
-    operands = canary.operands_of(rule)
+    operands, codes = canary.operands_of(rule), expected("fused to f16")
     kernels = [Portable().compile(rule), Compiled().compile(rule)]
-    caller(DOWN | FLUSH)
+    caller(bits)
     before = control_word()
     interrupts = 0
     handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        for attempt in range(60):
+        for attempt in range(20):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0005 + attempt * 0.00005)
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + attempt * 0.00015)
                 for _ in range(10_000):
                     for kernel in kernels:
                         kernel.run_whole(operands)
@@ -297,10 +350,11 @@ def test_an_interrupt_by_the_clock(caller):
                 interrupts += 1
             signal.setitimer(signal.ITIMER_REAL, 0)
             assert control_word() == before
+            assert all(np.array_equal(kernel.run_whole(operands), codes) for kernel in kernels)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-    assert interrupts == 60
+    assert interrupts == 20
 
 
 @pytest.mark.parametrize(

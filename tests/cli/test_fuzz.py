@@ -1,4 +1,4 @@
-"""Every verb with random and hostile words, files and stdin: it ends with 0, 1 or 2, and says so in one sentence.
+"""Every verb with random and hostile words, files and streams: it ends with 0, 1 or 2, and says so in one sentence.
 
 The words are drawn from a seed, and the options are those that the verbs declare: a new option is tried by itself. To
 look further: `WARPFRAG_FUZZ=1000 .venv/bin/pytest tests/cli/test_fuzz.py` makes a thousand times as many.
@@ -6,10 +6,13 @@ look further: `WARPFRAG_FUZZ=1000 .venv/bin/pytest tests/cli/test_fuzz.py` makes
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise, product
 from pathlib import Path
 
 import click
@@ -19,7 +22,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.captured import capture
 from warpfrag.captured.write_index import write
-from warpfrag.cli import VERBS
+from warpfrag.cli import VERBS, main
 from warpfrag.explorer.serve import Server
 from warpfrag.hardware import verify
 from warpfrag.hardware.device import NoGpu
@@ -150,6 +153,11 @@ class Words:
             return [option]
         return [option, *(self.value(param) for _ in range(param.nargs))]
 
+    def asks_for_json(self, line: list[str]) -> bool:
+        """Whether --json is an option of the line, and not the value of another."""
+        valued = {name for param in self.params if not getattr(param, "is_flag", False) for name in param.opts}
+        return any(word == "--json" and before not in valued for before, word in pairwise(line))
+
     def value(self, param: click.Parameter) -> str:
         if self.random.random() < 0.08:
             return self.random.choice(HOSTILE)
@@ -208,10 +216,74 @@ def test_every_verb_ends_as_it_says(run, files, verb):
         if answer.code == 2:
             assert answer.err.startswith("warpfrag: "), said
             assert answer.err.count("\n") == 1, said
-        if "--json" in line and answer.out:
+        if words.asks_for_json(line) and answer.out:
             assert json.loads(answer.out)["schema"] == 1, said
     # that nothing but refusals came would show little
     assert statuses >= ({2} if verb == "verify" else {0, 2})
+
+
+ANSWERED = {  # a line of every verb that prints an answer
+    "info": NAMES[:1],
+    "legal": NAMES[:1],
+    "emit": NAMES[:1],
+    "vectors": NAMES[:1],
+    "run": NAMES[:1],
+    "list": [],
+    "at": [NAMES[0], "a", "5"],
+    "where": [NAMES[0], "a", "9", "3"],
+    "table": [NAMES[0], "a"],
+    "products": [NAMES[0], "0", "0"],
+    "pack": [NAMES[0], "a"],
+    "unpack": [NAMES[0], "a"],
+    "diagnose": RIGHT["diagnose"],
+    "relayout": [f"{NAMES[0]}:d:col=2", f"{NAMES[0]}:a"],
+    "loads": [NAMES[0], "a", "--pitch", "128"],
+    "stores": [NAMES[0], "d", "--pitch", "128"],
+    "draw": [NAMES[0]],
+    "explore": ["--serve"],
+    "check": [],
+    "verify": [NAMES[0]],
+}
+FULL, BROKEN, CLOSED, WRONG_WAY = "full", "broken", "closed", "wrong way"
+
+
+def stream(kind: str) -> io.TextIOWrapper | None:
+    """A stream that fails at the first byte; None is what Python makes of one that was closed before it started."""
+    if kind == CLOSED:
+        return None
+    if kind == FULL:
+        return open("/dev/full", "w", encoding="utf-8")  # noqa: PTH123 (the test closes it)
+    reading, writing = os.pipe()
+    if kind == BROKEN:
+        os.close(reading)
+        return open(writing, "w", encoding="utf-8")  # noqa: PTH123
+    os.close(writing)
+    return open(reading, "w", encoding="utf-8", closefd=True)  # noqa: PTH123
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.usefixtures("files")
+def test_every_verb_meets_streams_that_fail(run, monkeypatch, verb):
+    line = [verb, *ANSWERED[verb]]
+    stdin = Path("matrix.txt" if verb == "pack" else "dump.txt").read_bytes()
+    usual = run(*line, stdin=stdin)
+    assert usual.code in ({2} if verb == "verify" else {0, 1}), usual.err
+    for place, kind in product(("stdout", "stderr", "stdin"), (CLOSED, FULL, BROKEN, WRONG_WAY)):
+        with monkeypatch.context() as patched:
+            given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+            patched.setattr("sys.stdin", given)
+            failing = stream(kind)
+            patched.setattr(f"sys.{place}", failing)
+            status = main(line)
+            if failing is not None:
+                with suppress(OSError):
+                    failing.close()
+        expected = usual.code
+        if place == "stdout" and (verb != "verify" or kind == CLOSED):
+            expected = 141 if kind == BROKEN else 2
+        elif place == "stdin" and verb in {"pack", "unpack"}:
+            expected = 2
+        assert status == expected, (place, kind)
 
 
 @pytest.mark.parametrize("words", [[""], ["\x1b"], ["x" * 100_000], ["--x"], ["-"], ["LIST"]])

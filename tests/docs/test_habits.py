@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import warpfrag
+from warpfrag.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +64,45 @@ def test_files_that_pages_name_exist():
 
     assert len(named) > 50
     assert [pair for pair in named if not any((folder / pair[1]).exists() for folder in folders)] == []
+
+
+def test_files_that_the_settings_name_exist():
+    names = re.findall(r"[\w/]+\.py\b", read("pyproject.toml"))
+
+    assert "tests/typed_program.py" in names
+    assert [name for name in names if not any((ROOT / folder / name).exists() for folder in ("", "tests"))] == []
+
+
+def test_the_readme_says_which_tests_need_more_and_how_to_run_them():
+    readme = read("README.md")
+    extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
+
+    assert re.search(r"^make test +# .*no GPU, no NVIDIA compiler and no mmasim$", readme, re.MULTILINE)
+    assert set(re.search(r"`make test EXTRAS=([\w,]+)`", readme)[1].split(",")) == extras.keys() - {"gpu", "png"}
+    assert "`warpfrag verify` compares with a GPU" in readme.replace("\n", " ")
+
+
+def test_the_readme_tells_of_compiling_before_its_first_product():
+    before, _, after = read("README.md").partition("## A dozen lines of Python")
+
+    assert "compiled kernels are made the first time they pay" in before
+    assert "wf.execute(" in after
+
+
+def test_what_the_readme_says_of_json_holds():
+    """What it leaves out draws pictures, and stands in the one row that shows some."""
+    readme = read("README.md")
+    table = readme.partition("| question | command |")[2].partition("\n\n")[0]
+    silent = {
+        verb
+        for verb in VERBS
+        if not any("--json" in param.opts for param in import_module(f"warpfrag.cli.{verb}").command.params)
+    }
+    pictures = next(line for line in table.splitlines() if "Show me." in line)
+
+    assert "\nAll but the pictures also answer as JSON: add `--json`." in readme
+    assert set(re.findall(r"`warpfrag (\w+)", pictures)) == silent
+    assert set(re.findall(r"`warpfrag (\w+)", table)) <= VERBS.keys()
 
 
 def test_the_skill_says_when_to_use_it():

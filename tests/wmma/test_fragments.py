@@ -255,7 +255,8 @@ def test_the_layout_tells_what_each_element_is(arguments):
 
 def test_the_layout_comes_with_its_evidence():
     found = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major).layout()
-    assert found.evidence.level == "hardware"
+    assert found.evidence == wf.get("wmma.load.a.row.m16n16k16.f16").evidence("sm_90")
+    assert (found.evidence.level, found.evidence.authority) == ("hardware", "measured")
     assert "H200" in found.evidence.detail
     assert str(found).startswith("x[i, lane] on sm_90: row = ")
     assert "each element has 2 copies (hardware: read off an H200" in str(found)

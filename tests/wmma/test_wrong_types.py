@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,15 @@ def test_only_errors_of_ours_come_back(odd):
 
     assert len(messages) > 20
     assert "\x1b" not in "".join(messages)
+
+
+def test_every_function_is_tried():
+    tried = {function for function, _ in calls()}
+    public = [getattr(module, name) for module in (wmma, wmma.experimental) for name in module.__all__]
+    functions = {one for one in public if inspect.isfunction(one)}
+
+    assert len(functions) > 5
+    assert {function.__name__ for function in functions - tried} == set()
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from warpfrag.choice import FIRST_CHOICE, Choice
+from warpfrag.choice import CHOOSING, FIRST_CHOICE, Choice
 from warpfrag.choice import choices as all_choices
 from warpfrag.isa.legality import advice
 from warpfrag.registry import get
@@ -32,13 +33,13 @@ def identifier(instruction: Instruction) -> str:
 
 def raw_name(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> str:
     """The kernel from registers to registers, with these immediates."""
-    return f"{identifier(instruction)}{choice.suffix(sparse=instruction.form.is_sparse)}_raw"
+    return f"{identifier(instruction)}{choice.suffix(instruction.operands)}_raw"
 
 
 def tile_name(instruction: Instruction, choice: Choice = FIRST_CHOICE, order: str = "") -> str:
     """The kernel of one tile from memory to memory; wmma has one for each memory order of C and D."""
     ending = f"_{order}" if order else ""
-    return f"{identifier(instruction)}{choice.suffix(sparse=instruction.form.is_sparse)}_tile{ending}"
+    return f"{identifier(instruction)}{choice.suffix(instruction.operands)}_tile{ending}"
 
 
 def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> str:
@@ -102,23 +103,18 @@ def statement(
     elif instruction.op.startswith("wmma.load"):
         operands = [vectors[instruction.op[-1]], f"[{address}]", stride]
     else:
-        left = list(immediates)
+        left = iter(immediates)
         operands = [vectors[role] for role in "dabc"]
-        if instruction.form.is_sparse:
-            operands += [names["metadata"][0], left.pop(0)]
-        if instruction.form.block_scale:
-            for role in ("scale_a", "scale_b"):
-                operands += [names[role][0], f"{{{left.pop(0)}, {left.pop(0)}}}"]
+        for role, chosen in CHOOSING.items():
+            if role in instruction.operands:
+                numbers = ", ".join(islice(left, len(chosen)))
+                operands += [names[role][0], f"{{{numbers}}}" if len(chosen) > 1 else numbers]
     return f"{instruction.name} {', '.join(operands)};"
 
 
 def immediates(instruction: Instruction, choice: Choice) -> list[str]:
     """The immediates of a statement as numbers, in the order of `statement`."""
-    numbers = [choice.selector] if instruction.form.is_sparse else []
-    if instruction.form.block_scale:
-        for side in (0, 1):
-            numbers += [choice.byte_id[side], choice.thread_id[side]]
-    return [str(number) for number in numbers]
+    return [str(number) for role in CHOOSING if role in instruction.operands for number in choice.immediates(role)]
 
 
 def state_space(instruction: Instruction) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,7 @@ from warpfrag.samples import classes, random_words
 from warpfrag.vectors import check_product, check_seed, vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -72,10 +71,11 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     """The instructions that were named, or None for all; what computes nothing is refused."""
     if instructions is None:
         return None
-    several = [instructions] if isinstance(instructions, str | Instruction) else instructions
-    if not isinstance(several, Iterable):
+    try:
+        several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
+    except TypeError:
         msg = f"expected the name of an instruction, or several, got {shown(instructions)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(msg) from None
     found = [get(instruction) for instruction in several]
     for instruction in found:
         check_product(instruction, "verify runs")

@@ -104,8 +104,7 @@ def candidates(material: Material) -> dict[str, NDArray[Any]]:
     codes = {role: material.finite(role, count) for role in "ab"}
     ends = ((-9, -1), (0, 6), (7, 12))
     codes["c"] = np.concatenate([material.accumulators(count // 3, *end) for end in ends])
-    if material.instruction.form.is_sparse:
-        codes["metadata"] = material.fields(count)
+    codes = material.stored(codes)
     for role, cancelling in _cancelling(material, (count + 1) // 2).items():
         codes[role][::2] = cancelling
     return codes
@@ -134,7 +133,7 @@ def _terms(material: Material, codes: dict[str, NDArray[Any]]) -> tuple[NDArray[
     """The products [..., M, N, K] and C, exactly: as f64, or as fractions where they are of f64. Scales are all 1."""
     instruction = material.instruction
     a, b, c = (_value(instruction.operands[role].format, codes[role]) for role in "abc")
-    if instruction.form.is_sparse and instruction.pattern is not None:
+    if instruction.pattern is not None:
         columns = logical_columns(instruction.pattern, codes["metadata"], ordered=instruction.form.is_ordered)
         full = np.zeros((*a.shape[:-1], instruction.shape.k))
         np.put_along_axis(full, columns.astype(np.int64), a, axis=-1)

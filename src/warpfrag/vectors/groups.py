@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.choice import FIRST_CHOICE, Choice
+from warpfrag.choice import FIRST_CHOICE, SIDES, Choice
 from warpfrag.vectors.arithmetic_models import rounding_group
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 RANDOM_CASES = 8
 INT_MAX = 2**31 - 1
+MISPLACED = {  # what an operand that is wrong looks like, by role; of the two scales it is said once
+    "a": "operands in the wrong lane, register, slot or memory order",
+    "metadata": "a wrong selector, metadata in the wrong lane or field",
+    "scale_a": "wrong byte or thread ids, scales in the wrong lane or byte",
+}
 
 
 def groups(material: Material) -> Iterator[Group]:
@@ -102,25 +107,18 @@ def _spread(
 def random(material: Material) -> Iterator[Group]:
     """Any finite operands, for every selector and a sample of scale ids that has each id at least once."""
     for choice in sample_choices(material):
-        codes = {role: material.finite(role, RANDOM_CASES) for role in "abc"}
-        if material.instruction.form.is_sparse:
-            codes["metadata"] = material.fields(RANDOM_CASES)
-        for role in ("scale_a", "scale_b"):
-            if role in material.instruction.operands:
-                codes[role] = material.scales(role, RANDOM_CASES)
-        catches = "operands in the wrong lane, register, slot or memory order"
-        if material.instruction.form.is_sparse:
-            catches += "; a wrong selector, metadata in the wrong lane or field"
-        if material.instruction.form.block_scale:
-            catches += "; wrong byte or thread ids, scales in the wrong lane or byte"
-        suffix = choice.suffix(sparse=material.instruction.form.is_sparse).replace("_", " ")
+        operands = material.instruction.operands
+        codes = material.stored({role: material.finite(role, RANDOM_CASES) for role in "abc"})
+        codes |= {role: material.scales(role, RANDOM_CASES) for role in SIDES if role in operands}
+        catches = "; ".join(said for role, said in MISPLACED.items() if role in operands)
+        suffix = choice.suffix(operands).replace("_", " ")
         yield material.group(f"random{suffix}", catches, codes, choice)
 
 
 def sample_choices(material: Material) -> list[Choice]:
     """Every selector; of the ids so many combinations that each id comes once."""
     instruction = material.instruction
-    if not instruction.form.block_scale:
+    if instruction.scale_a is None:
         return [Choice(selector) for selector in instruction.selectors or (0,)]
     sides = (instruction.scale_a, instruction.scale_b)
     ids = [*(side.byte_ids for side in sides), *(side.thread_ids for side in sides)]
@@ -144,8 +142,7 @@ def one_hot(material: Material) -> Iterator[Group]:
             hot[tuple(index)] = 1
         codes = {other: material.finite(other, k), "c": material.zeros("c", k)}
         codes[role] = material.exact(role, hot)
-        if role == "b" and instruction.form.is_sparse:
-            codes["metadata"] = material.fields(k)
+        codes = codes if role == "a" else material.stored(codes)
         catches = (
             f"a single element of {other.upper()} in the wrong place: each output is one element of {other.upper()}"
         )
@@ -166,10 +163,8 @@ def special(material: Material) -> Group:
             -1, *(1,) * (ordinary.ndim - 1)
         )
         codes[role] = np.where(often, chosen, ordinary).astype(ordinary.dtype)
-    if material.instruction.form.is_sparse:
-        codes["metadata"] = material.fields(cases)
     catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
-    return material.group("special", catches, codes, FIRST_CHOICE)
+    return material.group("special", catches, material.stored(codes), FIRST_CHOICE)
 
 
 def special_codes(number_format: Format) -> list[int]:
@@ -201,11 +196,8 @@ def overflow(material: Material) -> Group:
     largest = instruction.c.format.encode(instruction.c.format.max)
     signs = np.array([largest, largest | instruction.c.format.sign_bit], np.uint64)
     edge["c"] = material.random.choice(signs, (4, *instruction.c.shape)).astype(material.zeros("c", 1).dtype)
-    if instruction.form.is_sparse:
-        edge["metadata"] = material.fields(4)
-    return material.group(
-        "overflow", "wrong overflow: infinity, the largest number, or a lost carry", edge, FIRST_CHOICE
-    )
+    catches = "wrong overflow: infinity, the largest number, or a lost carry"
+    return material.group("overflow", catches, material.stored(edge), FIRST_CHOICE)
 
 
 def extremes(material: Material) -> Group:
@@ -217,11 +209,8 @@ def extremes(material: Material) -> Group:
             [operand.format.encode(operand.format.min), operand.format.encode(operand.format.max)], np.uint64
         )
         codes[role] = material.random.choice(ends, (RANDOM_CASES, *operand.shape)).astype(material.zeros(role, 1).dtype)
-    if material.instruction.form.is_sparse:
-        codes["metadata"] = material.fields(RANDOM_CASES)
-    return material.group(
-        "extremes", "signed read as unsigned or the reverse, and too narrow sums", codes, FIRST_CHOICE
-    )
+    catches = "signed read as unsigned or the reverse, and too narrow sums"
+    return material.group("extremes", catches, material.stored(codes), FIRST_CHOICE)
 
 
 def saturation(material: Material) -> Group:
@@ -231,8 +220,6 @@ def saturation(material: Material) -> Group:
     reach = 1 << (material.instruction.a.format.bits + material.instruction.b.format.bits)
     near = INT_MAX - material.random.integers(0, reach, shape)
     codes["c"] = material.exact("c", np.where(material.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
-    if material.instruction.form.is_sparse:
-        codes["metadata"] = material.fields(RANDOM_CASES)
     rule = "clamp" if material.instruction.form.satfinite else "wrap around"
     catches = f"sums beyond s32 that do not {rule}, or do so before the last product"
-    return material.group("saturation", catches, codes, FIRST_CHOICE)
+    return material.group("saturation", catches, material.stored(codes), FIRST_CHOICE)

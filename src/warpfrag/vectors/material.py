@@ -69,6 +69,12 @@ class Material:
         legal = sorted(pattern.columns(ordered=self.instruction.form.is_ordered)) if pattern else [0]
         return self.random.choice(np.array(legal, np.uint8), (cases, *self.instruction.metadata.shape))
 
+    def stored(self, codes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The same operands; those of a sparse A are its stored half, and metadata codes say of which columns."""
+        if "metadata" in self.instruction.operands:
+            codes["metadata"] = self.fields(len(codes["b"]))
+        return codes
+
     def scales(self, role: str, cases: int, *, one: bool = False) -> NDArray[Any]:
         """Codes of scale factors: all 1, or within a few powers of two of it."""
         operand = self.instruction.operands[role]
@@ -86,22 +92,23 @@ class Material:
         instruction = self.instruction
         codes = dict(codes)
         cases = len(codes["b"])
-        if instruction.form.is_sparse and "metadata" not in codes:
+        if "metadata" in instruction.operands and "metadata" not in codes:
             codes["a"], codes["metadata"] = instruction.compress(codes["a"], raw=True)
         matrices = (instruction.a, instruction.b, instruction.c)
         words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
-        if instruction.form.is_sparse:
-            words["metadata"] = self._metadata_words(codes["metadata"], choice.selector)
-        for side, role in enumerate(("scale_a", "scale_b") if instruction.form.block_scale else ()):
-            scales = codes[role] if role in codes else self.scales(role, cases, one=True)
-            words[role] = self._scale_words(role, scales, choice.byte_id[side], choice.thread_id[side])
+        for role in instruction.operands.chosen_layouts:
+            if role == "metadata":
+                words[role] = self._metadata_words(codes[role], **choice.of(role))
+            else:
+                scales = codes[role] if role in codes else self.scales(role, cases, one=True)
+                words[role] = self._scale_words(role, scales, **choice.of(role))
         return words
 
-    def _metadata_words(self, fields: NDArray[Any], chosen: int) -> NDArray[np.uint32]:
+    def _metadata_words(self, fields: NDArray[Any], selector: int) -> NDArray[np.uint32]:
         metadata = self.instruction.metadata
         parts = [
-            metadata.pack(fields if selector == chosen else self.fields(len(fields)), selector=selector)
-            for selector in metadata.selectors
+            metadata.pack(fields if one == selector else self.fields(len(fields)), selector=one)
+            for one in metadata.selectors
         ]
         return reduce(or_, parts)
 

@@ -58,7 +58,7 @@ def _wrong_choices(instruction: Instruction, arch: str, group: Group) -> dict[st
         if not _one_mistake(choice, group.choice):
             continue
         d = run(instruction, group.words, choice, arch)
-        said = choice.suffix(sparse=instruction.form.is_sparse).replace("_", " ").strip()
+        said = choice.suffix(instruction.operands).replace("_", " ").strip()
         name = f"{group.name}: run as {said or 'the first choice'}"
         found[name] = group.name if not np.array_equal(d, group.d) else None
     return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.coordinates import check_index
 from warpfrag.evidence import Evidence
 from warpfrag.expressions import element_formulas
 
 if TYPE_CHECKING:
+    from warpfrag.coordinates import Coordinate
     from warpfrag.layout import Layout
     from warpfrag.operand import Operand
 
@@ -38,7 +39,7 @@ class ElementMap:
     @property
     def evidence(self) -> Evidence:
         """How it is known: always by measurement, because the ISA leaves these maps open."""
-        return Evidence("hardware", self.operand.source)
+        return Evidence("hardware", self.operand.source, authority="measured")
 
     @property
     def formulas(self) -> dict[str, str]:
@@ -50,7 +51,7 @@ class ElementMap:
         """Elements in one storage element: 1, but for sub-byte types."""
         return self.operand.slots if self.is_packed else 1
 
-    def at(self, *, t: int, lane: int, slot: int = 0) -> Any:  # noqa: ANN401 (see warpfrag.layout)
+    def at(self, *, t: int, lane: int, slot: int = 0) -> Coordinate:
         """Row and col of what `x[t, lane]` holds; of sub-byte types, of the element in a slot of that word."""
         check_index("t", t, self.operand.regs * self.operand.slots // self.slots)
         check_index("slot", slot, self.slots)

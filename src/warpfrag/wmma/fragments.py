@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from warpfrag.wmma.types import ElementType, MatrixLayout, as_real, element_type
 from warpfrag.wmma.types import Use as Uses
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
+
+    from warpfrag.arrays import Array, Words
 
 
 class Fragment:
@@ -99,7 +101,7 @@ class Fragment:
         return self.operand.regs if self.element_type.is_sub_byte else self.num_elements
 
     @property
-    def words(self) -> NDArray[np.uint32]:
+    def words(self) -> Words:
         """The registers, uint32[32, words]: lane, then word, low register first; f64 takes two words."""
         return self._words
 
@@ -112,7 +114,7 @@ class Fragment:
         self._words[...] = found
 
     @property
-    def x(self) -> NDArray[Any]:
+    def x(self) -> Array:
         """The elements, (num_storage_elements, 32): a window on `words`."""
         return self._words.view(self.element_type.dtype).T
 
@@ -135,12 +137,12 @@ class Fragment:
         _ = self.operand.layout  # raises there
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 
-    def codes(self) -> NDArray[Any]:
+    def codes(self) -> Array:
         """The matrix as unsigned codes; of copies, the one the hardware reads."""
         found = registers.unpack(self.operand.row, self._words)
         return found.copy()  # where the places are in the matrix's order, unpack gives a window on the registers
 
-    def matrix(self) -> NDArray[Any]:
+    def matrix(self) -> Array:
         """The matrix in the natural dtype of its elements; of copies, the one the hardware reads."""
         return from_codes(self.operand.format, self.codes())
 

@@ -21,6 +21,7 @@ from warpfrag.fragment import cut_slots as cut_elements
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from warpfrag.arrays import Array
     from warpfrag.wmma.types import ElementType
 
 # CUDA C++ Programming Guide, load_matrix_sync: alignment of the first element, and what ldm is a multiple of
@@ -40,7 +41,7 @@ class Memory(NamedTuple):
 class Pointer:
     """A place in memory; see `ptr`. Adding moves it by elements of its array, as in C."""
 
-    array: NDArray[Any]
+    array: Array
     offset: int = 0
     strict: bool = False
 

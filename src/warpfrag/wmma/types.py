@@ -86,7 +86,7 @@ class ElementType:
         return bool(self.format_name) and self.format.bits < 8
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic[object]]:
         """What numpy calls one entry of `x`."""
         if self.storage:
             return self.storage.dtype
