@@ -21,7 +21,6 @@ from warpfrag.isa.names import spell
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import gpu_called, gpus, targets
-from warpfrag.isa.words import OPS
 
 DATA = Path(__file__).parent / "data"
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -73,22 +72,26 @@ def test_every_atom_of_cutlass_gives_its_instruction_and_comes_back():
         assert instruction is wf.get(ptx), atom
         assert atom in names(instruction), atom
         assert wf.get(f"using Atom = cute::MMA_Atom<cute::{atom}>;") is instruction
-    assert {name for entries in named("cute").values() for name in (entry.name for entry in entries)} >= {
-        atom for atom, _ in ATOMS
-    }
-    if "wgmma.mma_async" not in OPS:
-        assert len(named("cute")) == len(ATOMS)
+    of_a_warp = {name for name, (entry,) in named("cute").items() if not entry.form.op.startswith("wgmma")}
+    assert of_a_warp == {atom.lower() for atom, _ in ATOMS}
 
 
-def test_every_atom_of_wgmma_has_its_pattern():
-    """Until the registry has wgmma they are out of scope; then each must give the instruction of its shape."""
+def test_every_atom_of_wgmma_gives_the_product_that_its_name_says_and_comes_back():
+    said = re.compile(
+        r"_(\d+)x(\d+)x(\d+)_([FS]\d+)((?:[BT]?F|[SU])\d+|E\dM\d)((?:[BT]?F|[SU])\d+|E\dM\d)_[SR]S(_TN)?(_SATURATE)?$"
+    )
     assert len(WGMMA_ATOMS) == 2112
     for atom in WGMMA_ATOMS:
-        if "wgmma.mma_async" in OPS:
-            m, n, k = re.search(r"_(\d+)x(\d+)x(\d+)_", atom).groups()
-            assert str(wf.get(atom).shape) == f"m{m}n{n}k{k}", atom
-        else:
-            assert refusal(atom).reason.startswith("out of scope: ")
+        instruction, form = wf.get(atom), wf.get(atom).form
+        *shape, d, a, b, _, saturate = said.search(atom).groups()
+
+        assert tuple(map(int, shape)) == tuple(form.shape), atom
+        assert (d, a, b) == tuple(getattr(form, role).upper() for role in "dab"), atom
+        assert (bool(saturate), "SPARSE" in atom) == (form.satfinite, form.is_sparse), atom
+        assert form.op.startswith("wgmma")
+        assert atom in names(instruction)
+    of_wgmma = {one.name for one in wf.find() if one.op.startswith("wgmma")}
+    assert {wf.get(atom).name for atom in WGMMA_ATOMS} == {name for name in of_wgmma if ".b1." not in name}
 
 
 def test_an_atom_that_leaves_its_types_open_lists_what_fits():
@@ -186,8 +189,10 @@ def _instructions_of(opcode):
         ("QMMA.16832.F32.E4M3.E5M2", "mma.m16n8k32.f32.e4m3.e5m2.f32"),
         ("IMMA.16832.S8.U8.SAT", "mma.m16n8k32.satfinite.s32.s8.u8.s32"),
         ("LDSM.16.MT88.4 R4, [R2+0x100]", "ldmatrix.m8n8.x4.trans.shared.b16"),
+        ("IGMMA.SP.64x64x64.S8.U8.SAT", "wgmma.mma_async.sp.m64n64k64.s32.s8.u8.satfinite"),
         ("STSM.16.M88.2", "stmatrix.m8n8.x2.shared.b16"),
         ("MOVM.16.MT88", "movmatrix.m8n8.trans.b16"),
+        ("HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8]", "wgmma.mma_async.m64n128k16.f32.bf16.bf16"),
     ],
 )
 def test_machine_code_is_taken_as_a_disassembler_prints_it(text, name):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
     from warpfrag.isa.words import Form
 
-TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100a", "sm_120a")
+TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120a")
+WGMMA_TARGET = "sm_90a"  # where wgmma is; what sm_90 has besides is the same there
 LINE = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][^ ;]*)", re.MULTILINE)
 MATRIX = re.compile(r"[HIBDQO]MMA|LDSM|STSM|MOVM|[A-Z]+GMMA")
 ARITHMETIC = ("HADD2", "FMUL", "FFMA", "FADD", "SHFL")
@@ -48,7 +49,34 @@ source = "ptxas and nvdisasm 13.4, one kernel for each instruction, -O3"
 
 def listed(target: str) -> list[Instruction]:
     """What a target has that becomes instructions of its own; wmma.load is made of plain loads."""
+    if target == WGMMA_TARGET:
+        return [one for one in find(target=target) if one.op.startswith("wgmma")]
     return [one for one in find(target=target) if one.form.is_product or not one.form.is_wmma]
+
+
+def kernel(instruction: Instruction) -> str:
+    """A kernel with one instruction in it."""
+    form = instruction.form
+    if not form.op.startswith("wgmma"):
+        return "\n".join(raw_kernel(instruction) if form.is_product else ptx.body(instruction, ()))
+    count = instruction.d.regs
+    name = re.sub(r"\W", "_", instruction.name)
+    negate = "" if form.a in {"s8", "u8", "b1"} else ", 1, 1"
+    transpose = ", 0, 0" if form.a in {"f16", "bf16"} else ""
+    metadata = ", word, 0" if form.is_sparse else ""
+    registers = ", ".join(f"d{number}" for number in range(count))
+    lines = [
+        f".visible .entry {name}(.param .u64 memory) {{ .reg .pred keep; .reg .b32 word; .reg .b64 at, a, b;",
+        f".reg {'.f32' if form.d == 'f32' else '.b32'} d<{count}>; ld.param.u64 at, [memory];",
+        "ld.global.u64 a, [at]; ld.global.u64 b, [at + 8]; ld.global.b32 word, [at + 16]; setp.ne.b32 keep, word, 0;",
+        *(f"ld.global.b32 d{number}, [at + {32 + 4 * number}];" for number in range(count)),
+        "wgmma.fence.sync.aligned;",
+        f"{instruction.name} {{{registers}}}, a, b{metadata}, keep{negate}{transpose};",
+        "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;",
+        *(f"st.global.b32 [at + {32 + 4 * number}], d{number};" for number in range(count)),
+        "ret; }",
+    ]
+    return "\n".join(lines)
 
 
 def disassembled(instructions: Iterable[Instruction], target: str, folder: Path) -> dict[Form, str]:
@@ -58,7 +86,7 @@ def disassembled(instructions: Iterable[Instruction], target: str, folder: Path)
         absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
     lines, owners = [f".version {version[0]}.{version[1]}", *header((), target)[1:]], {}
     for one in instructions:
-        text = "\n".join(raw_kernel(one) if one.form.is_product else ptx.body(one, ()))
+        text = kernel(one)
         owners.update(dict.fromkeys(re.findall(r"\.entry (\w+)", text), one.form))
         lines.append(text)
     module, binary = folder / f"{target}.ptx", folder / f"{target}.cubin"
@@ -103,7 +131,10 @@ def rows(codes: dict[Form, dict[str, str]]) -> list[tuple[dict[str, list[str]], 
         for target, code in by_target.items():
             assert fill(patterns[target], form) == code, (spell(form), target, patterns[target], code)
         key = tuple(sorted(patterns.items(), key=lambda item: TARGETS.index(item[0])))
-        groups.setdefault(key, set()).add(tuple(str(getattr(form, field)) for field in FIELDS))
+        point = [str(getattr(form, field)) for field in FIELDS]
+        if form.op.startswith("wgmma"):  # all widths are alike; lists of hundreds would hide that
+            point[FIELDS.index("shape")] = ""
+        groups.setdefault(key, set()).add(tuple(point))
     found = []
     for key, points in groups.items():
         for box in _boxes(points):
@@ -142,7 +173,7 @@ def _boxes(points: set[tuple[str, ...]]) -> list[tuple[frozenset[str], ...]]:
 def toml(found: list[tuple[dict[str, list[str]], dict[str, str]]]) -> str:
     """The table."""
     lines = [HEAD + "rows = ["]
-    for lists, patterns in sorted(found, key=lambda row: [*row[0]["op"], *row[0]["shape"], str(row[0])]):
+    for lists, patterns in sorted(found, key=lambda row: [*row[0]["op"], *row[0].get("shape", ()), str(row[0])]):
         by_pattern: dict[str, list[str]] = {}
         for target, text in patterns.items():
             by_pattern.setdefault(text, []).append(target)

@@ -436,9 +436,8 @@ def test_refused_by_name(name: str) -> None:
 
 
 OUT_OF_SCOPE = {
-    "HGMMA.64x64x16.F32": "wgmma",
     "UTCHMMA": "tcgen05",
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": "warpgroup",
+    "wgmma.fence.sync.aligned": "no product",
     "tcgen05.mma.cta_group::1.kind::f16": "tensor memory",
     "cp.async.cg.shared.global": "copy",
     "ld.shared.v4.b32": "no matrix instruction",

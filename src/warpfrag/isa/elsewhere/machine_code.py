@@ -13,7 +13,7 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
-OPCODE = re.compile(r"(?<![\w.])(?:[HIBDQO]MMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)", re.IGNORECASE | re.ASCII)
+OPCODE = re.compile(r"(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)", re.IGNORECASE | re.ASCII)
 
 
 def machine_code(form: Form) -> dict[str, str]:
