@@ -77,9 +77,8 @@ def test_every_atom_of_cutlass_gives_its_instruction_and_comes_back():
 
 
 def test_every_atom_of_wgmma_gives_the_product_that_its_name_says_and_comes_back():
-    said = re.compile(
-        r"_(\d+)x(\d+)x(\d+)_([FS]\d+)((?:[BT]?F|[SU])\d+|E\dM\d)((?:[BT]?F|[SU])\d+|E\dM\d)_[SR]S(_TN)?(_SATURATE)?$"
-    )
+    kind = r"((?:[BT]?F|[SU])\d+|E\dM\d)"
+    said = re.compile(rf"_(\d+)x(\d+)x(\d+)_([FS]\d\d){kind}{kind}_[SR]S(_TN)?(_SATURATE)?$")
     assert len(WGMMA_ATOMS) == 2112
     for atom in WGMMA_ATOMS:
         instruction, form = wf.get(atom), wf.get(atom).form
