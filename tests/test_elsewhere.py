@@ -162,6 +162,36 @@ def test_both_spellings_of_attributes_in_mlir_are_read():
     assert "fits 11 instructions" in refusal(open_types).reason
 
 
+@pytest.mark.parametrize(
+    ("types", "attributes", "name"),
+    [
+        ("vector<4x2xf16>, vector<2x2xf16>, vector<2x2xf32>", "mmaShape = [16, 8, 16]", NAME),
+        ("vector<2x2xf16>, vector<1x2xf16>, vector<2x2xf16>", "mmaShape = [16, 8, 8]", "mma.m16n8k8.f16.f16.f16.f16"),
+        (
+            "vector<4x4xi8>, vector<2x4xi8>, vector<2x2xi32>",
+            "mmaShape = [16, 8, 32]",
+            "mma.m16n8k32.satfinite.s32.s8.s8.s32",
+        ),
+        (
+            "vector<2x8xi4>, vector<1x8xi4>, vector<2x2xi32>",
+            "mmaShape = [16, 8, 32]",
+            "mma.m16n8k32.satfinite.s32.s4.s4.s32",
+        ),
+        ("vector<1x1xf64>, vector<1x1xf64>, vector<1x2xf64>", "mmaShape = [8, 8, 4]", "mma.m8n8k4.f64.f64.f64.f64"),
+        (
+            "vector<2x1xf32>, vector<1x1xf32>, vector<2x2xf32>",
+            "mmaShape = [16, 8, 4], tf32Enabled",
+            "mma.m16n8k4.f32.tf32.tf32.f32",
+        ),
+    ],
+)
+def test_nvgpu_has_the_products_of_its_vectors(types, attributes, name):
+    text = f"nvgpu.mma.sync (%a, %b, %c) {{{attributes}}} : ({types}) -> {types.rpartition(', ')[2]}"
+
+    assert wf.get(f"%d = {text}") is wf.get(name)
+    assert text in wf.aliases(name)["also"]
+
+
 def test_every_opcode_leads_to_what_becomes_it():
     count = 0
     for form in forms():

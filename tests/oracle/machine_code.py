@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120a")
+OLDEST = (13, 4)  # release that the table was made with
 WGMMA_TARGET = "sm_90a"  # where wgmma is; what sm_90 has besides is the same there
 LINE = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][^ ;]*)", re.MULTILINE)
 MATRIX = re.compile(r"[HIBDQO]MMA|LDSM|STSM|MOVM|[A-Z]+GMMA")
@@ -79,11 +80,20 @@ def kernel(instruction: Instruction) -> str:
     return "\n".join(lines)
 
 
+def find_nvdisasm() -> Path:
+    """A disassembler that knows every target; a skip where there is none."""
+    for program in programs("nvdisasm"):
+        said = subprocess.run([str(program), "--version"], capture_output=True, check=False, text=True).stdout
+        release = re.search(r"release (\d+)\.(\d+)", said)
+        if release and tuple(map(int, release.groups())) >= OLDEST:
+            return program
+    return absent("no nvdisasm 13.4 or later: install nvidia-cuda-nvdisasm>=13.4")
+
+
 def disassembled(instructions: Iterable[Instruction], target: str, folder: Path) -> dict[Form, str]:
     """The machine code of each instruction on a target; nothing for one without a name in the disassembler."""
     ptxas, version = find_newest_ptxas(target)
-    if not programs("nvdisasm"):
-        absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+    nvdisasm = find_nvdisasm()
     lines, owners = [f".version {version[0]}.{version[1]}", *header((), target)[1:]], {}
     for one in instructions:
         text = kernel(one)
@@ -92,7 +102,7 @@ def disassembled(instructions: Iterable[Instruction], target: str, folder: Path)
     module, binary = folder / f"{target}.ptx", folder / f"{target}.cubin"
     module.write_text("\n".join(lines) + "\n", encoding="utf-8")
     subprocess.run([str(ptxas), f"-arch={target}", "-o", str(binary), str(module)], check=True, capture_output=True)
-    command = [str(programs("nvdisasm")[0]), "-c", str(binary)]
+    command = [str(nvdisasm), "-c", str(binary)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     names, bodies = (re.split(r"^\.text\.([\w$]+):", shown, flags=re.MULTILINE)[start::2] for start in (1, 2))
     found = {owners[name]: _summary(LINE.findall(body)) for name, body in zip(names, bodies, strict=True)}

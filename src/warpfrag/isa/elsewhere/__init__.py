@@ -6,7 +6,7 @@ so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the 
   spelling      rows that write names; a name is read by looking it up among all that are written
   machine_code  SASS, on each target that was disassembled
   atoms         CuTe atoms in C++
-  mlir          operations of the dialect nvvm
+  mlir          operations of the dialects nvvm and nvgpu
   source        instructions in pasted source
 """
 

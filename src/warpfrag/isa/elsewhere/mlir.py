@@ -1,4 +1,4 @@
-"""MLIR: an operation of the dialect `nvvm` as text, read by what it says rather than by how it is laid out.
+"""MLIR: an operation of the dialects `nvvm` and `nvgpu`, read by what it says rather than by how it is laid out.
 
 Attributes may come in any order and in either of MLIR's two spellings (`multiplicandAPtxType = #nvvm.mma_type<s8>`,
 `multiplicand_a_ptx_type = s8`), and some may be missing: then several instructions may fit.
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 OPERATION = re.compile(
-    r"(?<![\w.])nvvm\.(?:mma\.(?:sp\.)?(?:sync|block_scale)|wmma\.(?:mma|load|store)|ldmatrix|stmatrix)(?![\w.])"
+    r"(?<![\w.])(?:nvgpu\.mma\.sync"
+    r"|nvvm\.(?:mma\.(?:sp\.)?(?:sync|block_scale)|wmma\.(?:mma|load|store)|ldmatrix|stmatrix))(?![\w.])"
 )
-ATTRIBUTE = re.compile(r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|([^<>{},]+))")
+ATTRIBUTE = re.compile(r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|(\[[^\]]*\]|[^<>{},]+))")
 TYPES = re.compile(r"\}\s*:|\s:\s*(?=\()")
 REGISTERS = re.compile(r"\b[A-Za-z]*\[[^\]]*\]")
 
-FLAGS = ("ordered", "kind")  # what is not said of these is not meant
+FLAGS = ("ordered", "kind", "tf32")  # what is not said of these is not meant
 
 Facts = dict[str, str]
 
@@ -40,6 +41,8 @@ def facts(text: str) -> Facts:
         said[name.replace("_", "").lower()] = re.sub(r"\s+|:\s*i32", "", bracketed or bare)
     if "ordered" in attributes.lower():
         said["ordered"] = "yes"
+    if "tf32enabled" in attributes.lower():
+        said["tf32"] = "yes"
     if types:
         said["types"] = re.sub(r"\s+|!llvm\.ptr(?:<\d>)?", "", types.split("\n")[0])
     return said

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 Notation = Literal["cute", "nvvm", "mlir"]
-PLACE = re.compile(r"\{([._]|)((?:c\+\+|->|::?|%|)[A-Za-z0-9_.]+)\}")
+PLACE = re.compile(r"\{([._]|)((?:c\+\+|->|::?|%|\*|)[A-Za-z0-9_.]+)\}")
 WIDTH = 32  # bits of a register that LLVM has no better type for than i32
 
 
@@ -104,6 +104,8 @@ def _word(form: Form, name: str) -> str:
         return ", ".join(_types(form, role) for role in name[2:])
     if name.startswith(":"):
         return _llvm_type(form, name[1:])
+    if name.startswith("*"):
+        return _vector_type(form, name[1:])
     if name in _WORDS:
         return _WORDS[name](form)
     return str(getattr(form, name) or "")
@@ -125,6 +127,14 @@ def _llvm_type(form: Form, role: str) -> str:
     if name == "f16":
         return "vector<2xf16>"
     return name if name[0] == "f" and FORMATS[name].bits >= WIDTH else "i32"
+
+
+def _vector_type(form: Form, role: str) -> str:
+    """The type of all registers together, as nvgpu has it: accumulators in pairs, others by register."""
+    row = operands(form, measured_architectures()[0])[role]
+    elements, across = row.layout.ins["reg"] * row.layout.slots, 2 if role in "cd" else row.layout.slots
+    kind = f"f{row.container}" if row.format.is_float else f"i{row.format.bits}"
+    return f"vector<{elements // across}x{across}x{kind}>"
 
 
 # The words of patterns that are no fields of a form.
