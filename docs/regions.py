@@ -19,6 +19,7 @@ from warpfrag.cli import VERBS
 from warpfrag.cli.output import STATUSES
 from warpfrag.errors import WarpfragError
 from warpfrag.formats import FORMATS, Format
+from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
 from warpfrag.layout import Layout
 from warpfrag.motion.pairs import fragments, tiled_alike
@@ -143,6 +144,21 @@ def targets_table() -> str:
     ]
     header = ["target", "accepts what came up to", "arithmetic", "and these features", "first PTX", "last ptxas"]
     return markdown_table(header, rows)
+
+
+def gpus_table() -> str:
+    """GPUs by the target that takes all they can run."""
+    rows = [[f"`{target}`", ", ".join(names)] for target, names in read_table("gpus")["gpu"].items()]
+    return markdown_table(["target", "GPUs"], rows)
+
+
+def nicknames_table() -> str:
+    """Nicknames of element types."""
+    rows = [
+        [f"`{name}`", code(row.types), "; ".join(f"{word} {code(choices)}" for word, choices in row.lists.items())]
+        for name, row in nicknames().items()
+    ]
+    return markdown_table(["nickname", "type", "with"], rows)
 
 
 def formats_table() -> str:
@@ -300,6 +316,8 @@ REGIONS: dict[str, Callable[[], str]] = {
     "lowering": lowering_table,
     "targets": targets_table,
     "formats": formats_table,
+    "gpus": gpus_table,
+    "nicknames": nicknames_table,
     "sparsity": sparsity_table,
     "motion": motion_table,
     "notations": notations_table,

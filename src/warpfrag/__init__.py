@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from warpfrag.motion.loads import loads, stores
     from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
-    from warpfrag.registry import find, get
+    from warpfrag.registry import aliases, find, get
     from warpfrag.shared import Shared
     from warpfrag.vectors import vectors
 
@@ -73,6 +73,7 @@ _EXPORTS = {
     "UnusableFile": "errors",
     "Operand": "operand",
     "WarpfragError": "errors",
+    "aliases": "registry",
     "diagnose": "diagnose",
     "draw": "draw",
     "emit": "emit",
@@ -94,6 +95,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "get",
     "find",
     "identify",
+    "aliases",
     "execute",
     "gemm",
     "relayout",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -19,7 +20,7 @@ from warpfrag.cli.output import WIDTH, table
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
-QUERIES = ("list", "info", "at", "where", "table", "legal", "products", "relayout", "loads", "stores")
+QUERIES = ("list", "info", "name", "at", "where", "table", "legal", "name", "products", "relayout", "loads", "stores")
 LOOKUPS = [
     ["at", NAME, "a", "5"],
     ["where", NAME, "a", "9", "3", "--json"],
@@ -121,7 +122,7 @@ def test_the_examples_of_the_help_work(run, example):
     piped = " ".join(["0x3f800000"] * 32 + ["0x0"] * 96) if stages[0].startswith("cuda-gdb") else ""
     for stage in stages:
         if stage.startswith("warpfrag"):
-            answer = run(*stage.split()[1:], stdin=piped)
+            answer = run(*shlex.split(stage)[1:], stdin=piped)
             assert answer.code in ({0, 1} if {"legal", "diagnose"} & {*stage.split()} else {0})
             assert answer.out
             assert not answer.err
@@ -130,7 +131,7 @@ def test_the_examples_of_the_help_work(run, example):
 
 def test_an_unknown_verb_suggests_the_nearest(refused):
     assert refused("whre", NAME, "a", 9, 3) == "there is no verb 'whre': the nearest is 'where'"
-    assert refused("xyzzy").startswith("there is no verb 'xyzzy': the verbs are list, info, at,")
+    assert refused("xyzzy").startswith("there is no verb 'xyzzy': the verbs are list, info, name, at,")
 
 
 def test_bad_options_and_arguments_are_one_sentence_that_names_the_help(refused):

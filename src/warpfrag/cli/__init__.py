@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 VERBS = {
     "list": "Which instructions there are.",
     "info": "Everything about one instruction.",
+    "name": "What it is called elsewhere: CuTe, SASS, LLVM, source.",
     "at": "Which element a lane holds.",
     "where": "Which lane, register and bits hold an element.",
     "descriptor": "A shared-memory descriptor of wgmma, explained or built.",
