@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from warpfrag.motion.loads import loads, stores
     from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
-    from warpfrag.registry import find, get
+    from warpfrag.registry import aliases, find, get
     from warpfrag.shared import Shared
     from warpfrag.vectors import vectors
 
@@ -72,6 +72,7 @@ _EXPORTS = {
     "UnusableFile": "errors",
     "Operand": "operand",
     "WarpfragError": "errors",
+    "aliases": "registry",
     "diagnose": "diagnose",
     "draw": "draw",
     "emit": "emit",
@@ -91,6 +92,7 @@ _MODULES = ("wmma",)  # public modules
 __all__ = [  # noqa: RUF022 (grouped)
     "get",
     "find",
+    "aliases",
     "execute",
     "gemm",
     "relayout",

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from warpfrag.errors import IllegalInstruction, shown
 from warpfrag.instruction import Instruction, instruction_of
+from warpfrag.isa.elsewhere import Aliases, aliases_of
+from warpfrag.isa.elsewhere.source import MOST as LONGEST_SOURCE
+from warpfrag.isa.elsewhere.source import is_plain
 from warpfrag.isa.legality import check_selector, resolve
 from warpfrag.isa.names import head
+from warpfrag.isa.nicknames import ROLES, nickname
 from warpfrag.isa.operands import measured_architectures
 from warpfrag.isa.rows import forms, legal_targets
 from warpfrag.isa.targets import read_target, targets
@@ -31,10 +35,20 @@ def get(name: str | Instruction, target: str | None = None, selector: int | None
         resolve(name)  # which says what is wrong with it
     if target is not None:
         target = read_target(target, head(name)).name
-    found = _get(head(name), target)
+    found = _get(head(name) if is_plain(name) else name[:LONGEST_SOURCE], target)
     if selector is not None:
         check_selector(found.form, selector)
     return found
+
+
+def aliases(instruction: str | Instruction) -> Aliases:
+    """What an instruction is called elsewhere: in CuTe, in machine code by target, in LLVM's NVVM and in MLIR.
+
+    >>> names = aliases("mma.m16n8k16.f32.f16.f16.f32")
+    >>> names["cute"], names["sass"]["sm_90"], names["nvvm"]
+    ('SM80_16x8x16_F32F16F16F32_TN', 'HMMA.16816.F32', 'llvm.nvvm.mma.m16n8k16.row.col.f32.f32')
+    """
+    return aliases_of(get(instruction).form)
 
 
 def find(
@@ -49,9 +63,14 @@ def find(
     kind: str | None = None,
     sparse: bool | None = None,
 ) -> list[Instruction]:
-    """Every instruction that answers all of the questions asked; all of them if none is asked."""
+    """Every instruction that answers all of the questions asked; all of them if none is asked.
+
+    Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
+    """
     wanted = {"op": op, "shape": _shape_text(shape), "a": a, "b": b, "c": c, "d": d, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
+    nicknamed = {role: called for role in ROLES if (called := nickname(asked.get(role)))}
+    asked = {field: choice for field, choice in asked.items() if field not in nicknamed}
     for field, choice in asked.items():
         _check_answer(field, choice, (str(getattr(form, field)) for form in forms()))
     if not (sparse is None or isinstance(sparse, bool)):
@@ -63,6 +82,7 @@ def find(
         instruction_of(form, _fragment_arch(form, target))
         for form in forms()
         if all(str(getattr(form, field)) == choice for field, choice in asked.items())
+        and all(called.fits(form, role) for role, called in nicknamed.items())
         and (sparse is None or form.is_sparse == sparse)
         and (target is None or target in legal_targets(form))
     ]

@@ -119,7 +119,7 @@ def test_the_examples_of_the_help_work(run, example):
     piped = " ".join(["0x3f800000"] * 32 + ["0x0"] * 96) if stages[0].startswith("cuda-gdb") else ""
     for stage in stages:
         if stage.startswith("warpfrag"):
-            answer = run(*stage.split()[1:], stdin=piped)
+            answer = run(*shlex.split(stage)[1:], stdin=piped)
             assert answer.code in ({0, 1} if {"legal", "diagnose"} & {*stage.split()} else {0})
             assert answer.out
             assert not answer.err

@@ -9,7 +9,7 @@ import click
 
 from warpfrag.cli.output import say
 from warpfrag.errors import IllegalInstruction, WarpfragError, shown
-from warpfrag.isa.targets import read_target, targets
+from warpfrag.isa.targets import gpus, read_target, targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -97,7 +97,7 @@ def integer(least: int = -LARGEST, most: int = LARGEST) -> Callable[[object], in
 
 
 def target(text: str) -> str:
-    """The type of an argument: a target as the tables call it; sm_90a may also be written SM90a or 90a."""
+    """The type of an argument: a target as the tables call it; sm_90a may also be SM90a, 90a or a GPU such as H100."""
     try:
         return read_target(text, "").name
     except IllegalInstruction as error:
@@ -124,8 +124,15 @@ def complete_operand(context: click.Context, _parameter: click.Parameter, start:
 
 
 def complete_target(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """The targets that begin so."""
-    return _beginning(targets(), start)
+    """The targets that begin so, and the GPUs, in one word."""
+    return _beginning((*targets(), *(name.lower().replace(" ", "-") for name in gpus())), start)
+
+
+def complete_type(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """The element types that begin so, and their nicknames."""
+    from warpfrag.isa.nicknames import nicknames
+
+    return _beginning((*(name for row in nicknames().values() for name in row.types), *nicknames()), start)
 
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
@@ -152,6 +159,11 @@ def operand_argument(function: Function) -> Function:
 def target_option_saying(text: str) -> Callable[[Function], Function]:
     """The option --target, with what it does."""
     return click.option("--target", metavar="SM", type=target, shell_complete=complete_target, help=text)
+
+
+def type_option(*names: str, saying: str) -> Callable[[Function], Function]:
+    """An option that names an element type."""
+    return click.option(*names, metavar="TYPE", shell_complete=complete_type, help=saying)
 
 
 def target_option(function: Function) -> Function:

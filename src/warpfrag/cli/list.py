@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import json_option, target_option_saying, verb
+from warpfrag.cli.command import json_option, target_option_saying, type_option, verb
 from warpfrag.cli.output import NO, complain, say, say_json, say_table
 from warpfrag.errors import WarpfragError, shown
+from warpfrag.isa.nicknames import ROLES, nickname
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
-
-ROLES = ("a", "b", "c", "d")
 
 
 @verb(
     "warpfrag list --target sm_90a -a e4m3",
     "warpfrag list --op wmma --type bf16 --long      # with the targets that accept each",
     "warpfrag list --sparse --shape m16n8k64 --json",
+    "warpfrag list -a fp8 --target 'RTX 4090'         # nicknames of types, names of GPUs",
 )
 @target_option_saying("Only what this target accepts.")
-@click.option("--type", "any_type", metavar="TYPE", help="Element type of any operand.")
-@click.option("-a", metavar="TYPE", help="Element type of A.")
-@click.option("-b", metavar="TYPE", help="Element type of B.")
-@click.option("-c", metavar="TYPE", help="Element type of C.")
-@click.option("-d", metavar="TYPE", help="Element type of D.")
+@type_option("--type", "any_type", saying="Element type of any operand; nicknames such as fp8 and nvfp4 will do.")
+@type_option("-a", saying="Element type of A.")
+@type_option("-b", saying="Element type of B.")
+@type_option("-c", saying="Element type of C.")
+@type_option("-d", saying="Element type of D.")
 @click.option("--shape", metavar="SHAPE", help="Such as m16n8k16.")
 @click.option("--kind", metavar="KIND", help="What stands behind kind::, such as mxf4.")
 @click.option("--op", metavar="OP", help="The operation, such as mma.sp; wmma stands for all that begin so.")
@@ -71,6 +71,8 @@ def _words(instruction: Instruction, question: str) -> set[str]:
 
 def _answers(instruction: Instruction, question: str, answer: str) -> bool:
     wanted = answer.lower()
+    if question in (*ROLES, "any_type") and (called := nickname(answer)):
+        return any(called.fits(instruction.form, role) for role in (ROLES if question == "any_type" else question))
     words = _words(instruction, question)
     if question == "op" and wanted == "wmma":
         return any(word.startswith("wmma.") for word in words)

@@ -3,37 +3,77 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cache
 from operator import index
 from typing import Any
 
 from warpfrag.errors import IllegalInstruction, shown
-from warpfrag.isa.names import Misspelt, Reading, head, read, spell, tokens
-from warpfrag.isa.rows import families_of, forms, legal_targets
+from warpfrag.isa.elsewhere import meaning, near
+from warpfrag.isa.elsewhere.source import is_plain, statements
+from warpfrag.isa.names import LONGEST, Misspelt, Reading, head, read, spell, tokens
+from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.words import OPS, SHAPE, WORDS, Form, HasForm
 from warpfrag.tables import read_table
 
 NEAREST = 3
+MOST_LISTED = 8  # of the instructions that a name fits
 Version = tuple[int, int]
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None) -> Form:
-    """The form a text means; IllegalInstruction where there is none, or not for this target or selector."""
+    """The form a text means; IllegalInstruction where there is none, or not for this target or selector.
+
+    The text is PTX in any order that an assembler takes, source with one instruction in it, or a name from elsewhere.
+    """
     if not isinstance(text, str):
         raise IllegalInstruction(shown(text), f"expected PTX text, got a {type(text).__name__}")
+    name = text if is_plain(text) else _statement(text)
     try:
-        form = _match(read(text))
+        form = _match(read(name))
     except Misspelt as error:
-        beyond = out_of_scope(text)
-        reason = f"out of scope: {beyond}" if beyond else str(error)
-        raise IllegalInstruction(_short(text), reason, lambda: nearest(text)) from None
+        form = _form_elsewhere(name, str(error))
     if target is not None:
-        _check_target(text, form, target)
+        _check_target(name, form, target)
     if selector is not None:
         check_selector(form, selector)
     return form
+
+
+def _statement(text: str) -> str:
+    """The one instruction of a piece of source; the text itself where there is none."""
+    found = statements(text)
+    forms = {}
+    if len(found) > 1:
+        for name in found:
+            with suppress(Misspelt):
+                forms[_match(read(name))] = name
+        if len(forms) > 1:
+            reason = f"it has {len(forms)} instructions: give one of them"
+            name = "source"
+            raise IllegalInstruction(name, reason, lambda: (*map(spell, forms),))
+    return next(iter([*forms.values(), *found]), text)
+
+
+def _form_elsewhere(text: str, problem: str) -> Form:
+    """The one form that has this name elsewhere; IllegalInstruction, with the problem of reading it as PTX, if none."""
+    found = meaning(text)
+    if found is None or not found.forms:
+        name = found.name if found else text
+        beyond = out_of_scope(name)
+        if beyond:
+            raise IllegalInstruction(_short(name), f"out of scope: {beyond}")
+        if found is None:
+            raise IllegalInstruction(_short(text), problem, lambda: nearest(text))
+        reason = f"there is no such {found.called} of an instruction that this package has"
+        raise IllegalInstruction(name[:LONGEST], reason, lambda: (*map(spell, near(name, found.notation)),))
+    if len(found.forms) > 1:
+        reason = f"this {found.called} fits {len(found.forms)} instructions: give one of them"
+        raise IllegalInstruction(found.name, reason, lambda: (*map(spell, found.forms[:MOST_LISTED]),))
+    return found.forms[0]
 
 
 def _short(text: str) -> str:
@@ -105,6 +145,8 @@ def left_out(text: str) -> tuple[str, ...]:
     >>> left_out("mma.m16n8k16.f32.f16.f16.f32")
     ('sync', 'aligned', 'row', 'col')
     """
+    if not is_plain(text):
+        return ()
     written = Counter(tokens(text))
     missing = Counter(word.lower() for word in spell(resolve(text)).split(".")) - written
     return tuple(missing.elements())
@@ -113,10 +155,12 @@ def left_out(text: str) -> tuple[str, ...]:
 def out_of_scope(text: str) -> str:
     """What an instruction is that people ask for and this package does not have; nothing where it may have it."""
     words = tokens(text)
+    if words:
+        words[0] = words[0].removeprefix("cute::")
     for row in read_table("scope")["out"]:
         for name in row["names"]:
-            said = ".".join(words[: name.count(".") + 1])
-            if said == name or (name.endswith("*") and said.startswith(name[:-1])):
+            said = ".".join(words if "*" in name else words[: name.count(".") + 1])
+            if said == name or ("*" in name and fnmatchcase(said, name)):
                 return f"{said} is {row['is']}"
     return ""
 
@@ -153,7 +197,7 @@ def first_version(form: Form, target: str) -> Version:
     (6, 5)
     """
     table = read_table("versions")
-    versions = [table["target"][target], *(row["version"] for row in table["needs"] if _fits(row, form))]
+    versions = [table["target"][target], *(row["version"] for row in table["needs"] if fits(row, form))]
     return max(_version(text) for text in versions)
 
 
@@ -162,14 +206,9 @@ def _version(text: str) -> Version:
     return int(major), int(minor)
 
 
-def _fits(row: dict[str, Any], form: Form) -> bool:
-    """Whether the fields of a form are in the lists of a row; what is no list is no condition."""
-    return all(str(getattr(form, name)) in words for name, words in row.items() if isinstance(words, list))
-
-
 def advice(form: Form) -> str:
     """What an assembler says about a form that it takes; mostly nothing."""
-    rows = [row for row in read_table("advice")["advice"] if _fits(row, form)]
+    rows = [row for row in read_table("advice")["advice"] if fits(row, form)]
     return "; ".join(row["text"].format(since=row["since"]) for row in rows)
 
 

@@ -18,7 +18,7 @@ from warpfrag.isa.words import OPS, WORDS, Form
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
@@ -148,3 +148,8 @@ def legal_targets(form: Form) -> tuple[str, ...]:
     """The targets whose assembler accepts a form."""
     rows = families_of(form)
     return tuple(name for name, target in targets().items() if any(row.accepted_by(target) for row in rows))
+
+
+def fits(row: Mapping[str, Any], form: Form) -> bool:
+    """Whether the fields of a form are in the lists of a row; what is no list is no condition."""
+    return all(str(getattr(form, name)) in words for name, words in row.items() if isinstance(words, list))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from warpfrag.errors import IllegalInstruction, shown
 from warpfrag.tables import read_table
 
+LONGEST = 80  # characters of the name of a GPU
 WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECASE | re.ASCII)
 
 
@@ -35,8 +36,30 @@ def architectures() -> tuple[str, ...]:
     return tuple(name for name, target in targets().items() if target.arch == name)
 
 
+@cache
+def gpus() -> dict[str, str]:
+    """Every GPU by its name, with the target that takes all that it can run."""
+    return {name: target for target, names in read_table("gpus")["gpu"].items() for name in names}
+
+
+def gpu_called(text: str) -> str | None:
+    """The GPU that a text names, as the table has it: the longest name that its words begin with.
+
+    >>> gpu_called("NVIDIA GeForce RTX 4090 Laptop GPU"), gpu_called("h100-sxm")
+    ('RTX 4090', 'H100')
+    """
+    words = _gpu_words(text)
+    fitting = [name for name in gpus() if words[: len(own := _gpu_words(name))] == own]
+    return max(fitting, key=len, default=None)
+
+
+def _gpu_words(text: str) -> list[str]:
+    words = re.sub(r"\b([rg]tx)(?=\d)", r"\1 ", text.lower().replace("-", " ")).split()
+    return [word for word in words if word not in {"nvidia", "geforce", "tesla"}]
+
+
 def read_target(text: str, asker: str, role: str = "target") -> Target:
-    """The target that a text names: sm_90a may also be written 90a, SM90A or compute_90a.
+    """The target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
 
     IllegalInstruction, on behalf of `asker` and with the names that are near, if there is none.
     """
@@ -44,7 +67,9 @@ def read_target(text: str, asker: str, role: str = "target") -> Target:
     name = f"sm_{found[1].lower()}" if found else text
     if isinstance(name, str) and name in targets():
         return targets()[name]
-    expected = f"expected one of {', '.join(targets())}"
+    if isinstance(text, str) and not found and (gpu := gpu_called(text[:LONGEST])):
+        return targets()[gpus()[gpu]]
+    expected = f"expected one of {', '.join(targets())}, or the name of a GPU such as H100"
     reason = f"unknown {role} {shown(text)}; {expected}"
     raise IllegalInstruction(asker, reason, lambda: _near(name))
 
@@ -52,4 +77,7 @@ def read_target(text: str, asker: str, role: str = "target") -> Target:
 def _near(name: object) -> tuple[str, ...]:
     from difflib import get_close_matches
 
-    return tuple(get_close_matches(name[:20].lower(), targets(), n=3)) if isinstance(name, str) else ()
+    if not isinstance(name, str):
+        return ()
+    known = {entry.lower(): entry for entry in (*targets(), *gpus())}
+    return tuple(known[entry] for entry in get_close_matches(name[:20].lower(), known, n=3))

@@ -1,0 +1,136 @@
+"""`warpfrag name`: what something is called elsewhere, and what a name from elsewhere means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warpfrag.cli.command import complete_instruction, json_option, verb
+from warpfrag.cli.output import NO, heading, say, say_json, say_table, wrapped
+from warpfrag.errors import IllegalInstruction
+from warpfrag.isa.elsewhere import Meaning, aliases_of, meaning
+from warpfrag.isa.elsewhere.source import is_plain, statements
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.names import spell
+from warpfrag.isa.nicknames import nickname
+from warpfrag.isa.targets import gpu_called, gpus
+
+if TYPE_CHECKING:
+    from warpfrag.isa.elsewhere import Aliases
+    from warpfrag.isa.words import Form
+
+MOST_DETAILED = 4  # instructions whose names are shown, as fit on a screen
+MOST_SHOWN = 12  # instructions of a list that is text; --json has them all
+
+
+@verb(
+    "warpfrag name SM80_16x8x16_F32F16F16F32_TN                  # a CuTe atom",
+    "warpfrag name HMMA.16816.F32                                # machine code",
+    "warpfrag name llvm.nvvm.mma.m16n8k16.row.col.bf16           # an intrinsic of LLVM",
+    "warpfrag name 'asm volatile(\"mma.sync.aligned.m16n8k8...'    # a line of source",
+    "warpfrag name mma.m16n8k32.s32.s8.s8.s32                    # what PTX is called elsewhere",
+    "warpfrag name 'RTX 4090'                                    # a GPU; nvfp4: an element type",
+)
+@click.argument("text", metavar="NAME", shell_complete=complete_instruction)
+@json_option
+def command(*, text: str, as_json: bool) -> int:
+    """What a name from elsewhere means, and what each instruction that it fits is called elsewhere.
+
+    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, source with inline assembly, PTX, a GPU
+    or an element type. The exit status is 1 if it means nothing here; then it is said what is near, or out of scope.
+    """
+    if not is_plain(text) and (gpu := gpu_called(text)):
+        return _say_target(text, gpu, as_json=as_json)
+    if called := nickname(text):
+        return _say_type(text, called.types, called.lists, as_json=as_json)
+    try:
+        found, forms = _meant(text)
+    except IllegalInstruction as refusal:
+        return _say_nothing(text, refusal, as_json=as_json)
+    if as_json:
+        among = [spell(form) for form in found.among] if found else []
+        facts = {"notation": found.notation if found else "ptx", "how": (found.how or None) if found else None}
+        say_json("name", {"asked": text, **facts, "instructions": [_json(form) for form in forms], "among": among})
+        return 0
+    if found and found.how:
+        say(wrapped(f"{found.name} is {found.how}:"))
+    for place, form in enumerate(forms[:MOST_SHOWN]):
+        if place:
+            say()
+        heading(spell(form))
+        if len(forms) <= MOST_DETAILED:
+            _say_aliases(aliases_of(form))
+    if len(forms) > MOST_SHOWN:
+        say(f"... and {len(forms) - MOST_SHOWN} more; --json lists all")
+    if found and found.among:
+        _say_among(found)
+    return 0
+
+
+def _meant(text: str) -> tuple[Meaning | None, tuple[Form, ...]]:
+    """The instructions that a text fits, however many; IllegalInstruction if none."""
+    if not is_plain(text):
+        several = statements(text)
+        if several:
+            return None, tuple(dict.fromkeys(resolve(name) for name in several))
+        found = meaning(text)
+        if found and found.forms:
+            return found, found.forms
+    return None, (resolve(text),)
+
+
+def _say_aliases(names: Aliases) -> None:
+    by_code: dict[str, list[str]] = {}
+    for target, code in names["sass"].items():
+        by_code.setdefault(code, []).append(target)
+    rows = [["CuTe", names["cute"] or "-"]]
+    rows += [["SASS", f"{code}  ({' '.join(targets)})"] for code, targets in by_code.items()] or [["SASS", "-"]]
+    rows += [["NVVM", names["nvvm"] or "-"], ["MLIR", names["mlir"] or "-"]]
+    rows += [["also", name] for name in names["also"]]
+    for kind, name in rows:
+        say(wrapped(f"  {kind}  {name}", indent=8))
+
+
+def _say_among(found: Meaning) -> None:
+    say()
+    say(wrapped(f"{found.name} is also among what these become:"))
+    for form in found.among[:MOST_SHOWN]:
+        say(f"  {spell(form)}")
+    if len(found.among) > MOST_SHOWN:
+        say(f"  ... and {len(found.among) - MOST_SHOWN} more; --json lists all")
+
+
+def _say_target(text: str, gpu: str, *, as_json: bool) -> int:
+    target = gpus()[gpu]
+    if as_json:
+        say_json("name", {"asked": text, "notation": "gpu", "gpu": gpu, "target": target})
+    else:
+        say(f"{gpu} is {target}")
+    return 0
+
+
+def _say_type(text: str, types: tuple[str, ...], lists: dict[str, list[str]], *, as_json: bool) -> int:
+    if as_json:
+        say_json("name", {"asked": text, "notation": "type", "types": types, "with": lists})
+        return 0
+    say(f"{text} is {' or '.join(types)}")
+    if lists:
+        say_table(["with", "one of"], [[name, " ".join(words)] for name, words in lists.items()])
+    return 0
+
+
+def _say_nothing(text: str, refusal: IllegalInstruction, *, as_json: bool) -> int:
+    if as_json:
+        facts = {"notation": None, "reason": refusal.reason, "nearest": refusal.nearest}
+        say_json("name", {"asked": text, **facts, "instructions": [], "among": []})
+    else:
+        heading("no")
+        say(wrapped(refusal.reason))
+        for near in refusal.nearest:
+            say(f"  near: {near}")
+    return NO
+
+
+def _json(form: Form) -> dict[str, Any]:
+    return {"instruction": spell(form), **aliases_of(form)}

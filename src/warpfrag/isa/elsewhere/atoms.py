@@ -1,0 +1,47 @@
+"""CuTe atoms: the structs of CUTLASS that wrap one instruction, with or without their namespaces and arguments."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from warpfrag.isa.elsewhere.spelling import Named, named
+from warpfrag.tables import read_table
+
+ATOM = re.compile(r"(?<![\w.])(?:\w+::)*(?:SM\d+_\w+|G?MMA_\d+x\d+x\d+_\w+)(?:\s*<[^<>]*>)?", re.IGNORECASE | re.ASCII)
+
+
+def atoms(text: str) -> tuple[Named, ...]:
+    """What the first atom in a text wraps: several instructions where it leaves an argument open."""
+    found = ATOM.search(text)
+    if found is None:
+        return ()
+    name, arguments = _parts(found[0])
+    known = _known().get(name, ())
+    types = {_bare(entry) for entry in read_table("names")["cute"]["types"].values()}
+    given = [entry if entry in types or entry.isdigit() else "" for entry in arguments]
+    return tuple(
+        entry
+        for own, entry in known
+        if not own or all(not asked or asked == has for asked, has in zip(given, own, strict=False))
+    )
+
+
+@cache
+def _known() -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
+    found: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
+    for entries in named("cute").values():
+        for entry in entries:
+            name, arguments = _parts(entry.name)
+            found.setdefault(name, []).append((arguments, entry))
+    return {name: tuple(rows) for name, rows in found.items()}
+
+
+def _parts(text: str) -> tuple[str, tuple[str, ...]]:
+    """The name and the arguments of an atom, without namespaces."""
+    name, _, arguments = _bare(text).partition("<")
+    return name, tuple(filter(None, arguments.rstrip(">").split(",")))
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"\w+::|\s", "", text).lower()

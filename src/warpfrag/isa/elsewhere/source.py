@@ -1,0 +1,63 @@
+r"""Pasted source: the instructions in a piece of CUDA C++ or PTX.
+
+    >>> statements('asm volatile("mma.sync.aligned.m16n8k16.row.col"\n  ".f32.f16.f16.f32 {%0,%1,%2,%3}, ..." : ...')
+    ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32',)
+
+Comments go; the pieces of a string are joined as a compiler joins them. Where something other than space stands between
+two pieces, a macro most likely, nobody knows what it will be: `?` is put there, and the name is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from warpfrag.isa.words import OPS
+from warpfrag.tables import read_table
+
+LONGEST_WORD = 40  # characters in which a first word ends
+MOST = 1 << 16  # characters; a statement has hundreds
+COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
+LITERAL = re.compile(r'R"\w*\((.*?)\)\w*"|"((?:[^"\\]|\\.)*)(?:"|$)', re.DOTALL)
+ESCAPE = re.compile(r"\\(?:[nrtfv]|\r?\n)")
+OPERANDS = re.compile(r"[:(){}\[\]]")
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is the name of an instruction itself, and perhaps its operands, rather than source around it."""
+    start = text[:LONGEST_WORD].lstrip().lstrip('"').lstrip()
+    return text.count('"') <= 2 and start.split(".", 1)[0].rstrip().lower() in _operations()
+
+
+@cache
+def _operations() -> frozenset[str]:
+    return frozenset(op.split(".")[0] for op in OPS)
+
+
+@cache
+def _instruction() -> re.Pattern[str]:
+    """An instruction that PTX has and that people ask for: ours, and those that are out of scope."""
+    beyond = [name.split(".")[0] for row in read_table("scope")["out"] for name in row["names"] if row.get("ptx")]
+    first = "|".join(sorted({*_operations(), *beyond}))
+    return re.compile(rf"(?<![\w.%$])(?:{first})(?:\.[\w:?]+)+", re.IGNORECASE | re.ASCII)
+
+
+def statements(text: str) -> tuple[str, ...]:
+    """The instructions of a text, each once, without operands."""
+    shown = COMMENT.sub(" ", text[:MOST])
+    joined = _joined(shown) if '"' in shown else shown
+    found = _instruction().findall(ESCAPE.sub(" ", joined)) or _instruction().findall(shown)
+    return tuple(dict.fromkeys(name.rstrip(".:") for name in found))
+
+
+def _joined(text: str) -> str:
+    """The string literals of a text, joined where only space is between them."""
+    pieces: list[str] = []
+    end = 0
+    for found in LITERAL.finditer(text):
+        between = text[end : found.start()].replace("\\\n", "")
+        if pieces and between.strip():
+            pieces.append(" " if OPERANDS.search(between) else "?")
+        pieces.append(found[1] if found[1] is not None else found[2])
+        end = found.end()
+    return "".join(pieces)

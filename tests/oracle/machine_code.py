@@ -1,0 +1,166 @@
+"""What instructions become: assembled, disassembled, and written as rows of `tables/machine_code.toml`.
+
+    python -m oracle.machine_code > ../src/warpfrag/tables/machine_code.toml      # from tests/; takes minutes
+
+needs ptxas and nvdisasm of the same release: pip install 'nvidia-cuda-nvcc>=13.4' 'nvidia-cuda-nvdisasm>=13.4'.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from oracle.toolkit import absent, find_newest_ptxas, programs
+from warpfrag.emit import ptx
+from warpfrag.emit.ptx import header
+from warpfrag.emit.ptx_kernels import raw_kernel
+from warpfrag.isa.elsewhere.spelling import fill
+from warpfrag.isa.names import spell
+from warpfrag.isa.words import OPS
+from warpfrag.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warpfrag.instruction import Instruction
+    from warpfrag.isa.words import Form
+
+TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100a", "sm_120a")
+LINE = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][^ ;]*)", re.MULTILINE)
+MATRIX = re.compile(r"[HIBDQO]MMA|LDSM|STSM|MOVM|[A-Z]+GMMA")
+ARITHMETIC = ("HADD2", "FMUL", "FFMA", "FADD", "SHFL")
+# What a row says in lists; the state space, the layouts in memory, saturation and rounding never choose a row.
+FIELDS = ("op", "shape", "kind", "d", "a", "b", "c", "bitop", "scale_vec", "scale_type", "num", "trans", "memory")
+HEAD = """\
+# What instructions become in machine code (SASS). Rows are as those of names.toml; `sass` has a pattern for each
+# target. "2 x HMMA..." is a sequence of two, of which the order is left out; "emulated" does without tensor cores. What
+# the disassembler prints no name for has no row. Written by tests/oracle/machine_code.py.
+
+source = "ptxas and nvdisasm 13.4, one kernel for each instruction, -O3"
+"""
+
+
+def listed(target: str) -> list[Instruction]:
+    """What a target has that becomes instructions of its own; wmma.load is made of plain loads."""
+    return [one for one in find(target=target) if one.form.is_product or not one.form.is_wmma]
+
+
+def disassembled(instructions: Iterable[Instruction], target: str, folder: Path) -> dict[Form, str]:
+    """The machine code of each instruction on a target; nothing for one without a name in the disassembler."""
+    ptxas, version = find_newest_ptxas(target)
+    if not programs("nvdisasm"):
+        absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+    lines, owners = [f".version {version[0]}.{version[1]}", *header((), target)[1:]], {}
+    for one in instructions:
+        text = "\n".join(raw_kernel(one) if one.form.is_product else ptx.body(one, ()))
+        owners.update(dict.fromkeys(re.findall(r"\.entry (\w+)", text), one.form))
+        lines.append(text)
+    module, binary = folder / f"{target}.ptx", folder / f"{target}.cubin"
+    module.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    subprocess.run([str(ptxas), f"-arch={target}", "-o", str(binary), str(module)], check=True, capture_output=True)
+    command = [str(programs("nvdisasm")[0]), "-c", str(binary)]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    names, bodies = (re.split(r"^\.text\.([\w$]+):", shown, flags=re.MULTILINE)[start::2] for start in (1, 2))
+    found = {owners[name]: _summary(LINE.findall(body)) for name, body in zip(names, bodies, strict=True)}
+    return {form: code for form, code in found.items() if code}
+
+
+def _summary(opcodes: list[str]) -> str:
+    counts = Counter(opcode for opcode in opcodes if MATRIX.match(opcode))
+    if counts:
+        return " + ".join(f"{count} x {name}" if count > 1 else name for name, count in sorted(counts.items()))
+    used = {opcode.split(".")[0] for opcode in opcodes} & set(ARITHMETIC)
+    return f"emulated with {' '.join(sorted(used))}" if "FFMA" in used else ""
+
+
+def pattern(form: Form, code: str) -> str:
+    """The code with places for the words of the form: the fewest rows say the most."""
+    upper = {role: getattr(form, role).upper() for role in "dab"}
+    if form.is_product:
+        code = code.replace(".SAT", "{.SAT}") if form.satfinite else code
+        code = code.replace(f".{form.rounding.upper()}", "{.ROUNDING}") if form.rounding else code
+        m, n, k = form.shape
+        code = re.sub(rf"\.{m}{n}{k}(?=\.|$|\{{)", ".{mnk}", code)
+        code = re.sub(rf"\.{m}x{n}x{k}(?=\.|$|\{{)", ".{mxnxk}", code)
+        for role in "dab":
+            if role == "d" or form.a not in ("f16", "f64"):
+                word, place = rf"\.{upper[role]}(?=\.|$|\{{| )", f".{{{role.upper()}}}"
+                code = re.sub(word, place, code, count=0 if role == "d" else 1)
+    return code
+
+
+def rows(codes: dict[Form, dict[str, str]]) -> list[tuple[dict[str, list[str]], dict[str, str]]]:
+    """Forms with the same patterns on all targets, as boxes of lists that hold them and no other."""
+    groups: dict[tuple[tuple[str, str], ...], set[tuple[str, ...]]] = {}
+    for form, by_target in codes.items():
+        patterns = {target: _with_places(form, target, codes) for target in by_target}
+        for target, code in by_target.items():
+            assert fill(patterns[target], form) == code, (spell(form), target, patterns[target], code)
+        key = tuple(sorted(patterns.items(), key=lambda item: TARGETS.index(item[0])))
+        groups.setdefault(key, set()).add(tuple(str(getattr(form, field)) for field in FIELDS))
+    found = []
+    for key, points in groups.items():
+        for box in _boxes(points):
+            lists = {field: sorted(choices) for field, choices in zip(FIELDS, box, strict=True)}
+            words = {"op", *(word for op in lists["op"] for word in OPS[op].words)}
+            said = {
+                field: choices
+                for field, choices in lists.items()
+                if field in words and (choices != [""] or field == "kind")
+            }
+            found.append((said, dict(key)))
+    return found
+
+
+def _with_places(form: Form, target: str, codes: dict[Form, dict[str, str]]) -> str:
+    """The pattern, with a place for saturation and rounding where a sister shows them on this target."""
+    text = pattern(form, codes[form][target])
+    for field, chosen, place in (("satfinite", True, "{.SAT}"), ("rounding", "rz", "{.ROUNDING}")):
+        sister = replace(form, **{field: chosen})
+        if sister in codes and place in pattern(sister, codes[sister][target]) and place not in text:
+            text += place
+    return text
+
+
+def _boxes(points: set[tuple[str, ...]]) -> list[tuple[frozenset[str], ...]]:
+    boxes = {tuple(frozenset({entry}) for entry in point) for point in points}
+    for axis in (*range(2, len(FIELDS)), 1, 0):
+        merged: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
+        for box in boxes:
+            rest = box[:axis] + box[axis + 1 :]
+            merged[rest] = merged.get(rest, frozenset()) | box[axis]
+        boxes = {(*rest[:axis], union, *rest[axis:]) for rest, union in merged.items()}
+    return sorted(boxes, key=lambda box: [sorted(entry) for entry in box])
+
+
+def toml(found: list[tuple[dict[str, list[str]], dict[str, str]]]) -> str:
+    """The table."""
+    lines = [HEAD + "rows = ["]
+    for lists, patterns in sorted(found, key=lambda row: [*row[0]["op"], *row[0]["shape"], str(row[0])]):
+        by_pattern: dict[str, list[str]] = {}
+        for target, text in patterns.items():
+            by_pattern.setdefault(text, []).append(target)
+        said = ", ".join(f"{field} = {choices}".replace("'", '"') for field, choices in lists.items())
+        sass = ", ".join(f'"{" ".join(targets)}" = "{text}"' for text, targets in by_pattern.items())
+        lines.append(f"  {{ {said}, sass = {{ {sass} }} }},")
+    return "\n".join([*lines, "]", ""])
+
+
+def main() -> None:
+    """Print the table."""
+    codes: dict[Form, dict[str, str]] = {}
+    with TemporaryDirectory() as folder:
+        for target in TARGETS:
+            for form, code in disassembled(listed(target), target, Path(folder)).items():
+                codes.setdefault(form, {})[target] = code
+    sys.stdout.write(toml(rows(codes)))
+
+
+if __name__ == "__main__":
+    main()
