@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -19,7 +20,7 @@ from warpfrag.cli.output import WIDTH, table
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
-QUERIES = ("list", "info", "at", "where", "table", "legal", "products", "relayout", "loads", "stores")
+QUERIES = ("list", "info", "name", "at", "where", "table", "legal", "name", "products", "relayout", "loads", "stores")
 LOOKUPS = [
     ["at", NAME, "a", "5"],
     ["where", NAME, "a", "9", "3", "--json"],

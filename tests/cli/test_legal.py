@@ -93,7 +93,7 @@ def test_selectors_are_checked(run, selector, legal):
     assert legal or f"selector {selector}" in answer.json["reason"]
 
 
-@pytest.mark.parametrize("name", ["HMMA.16816.F32", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"])
+@pytest.mark.parametrize("name", ["SM100_MMA_F16BF16_SS", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"])
 def test_what_is_out_of_scope_is_a_no_without_wrong_hints(run, name):
     answer = run("legal", name)
 

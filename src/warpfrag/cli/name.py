@@ -28,7 +28,7 @@ MOST_SHOWN = 12  # instructions of a list that is text; --json has them all
     "warpfrag name SM80_16x8x16_F32F16F16F32_TN                  # a CuTe atom",
     "warpfrag name HMMA.16816.F32                                # machine code",
     "warpfrag name llvm.nvvm.mma.m16n8k16.row.col.bf16           # an intrinsic of LLVM",
-    "warpfrag name 'asm volatile(\"mma.sync.aligned.m16n8k8...'    # a line of source",
+    "warpfrag name 'asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a line of source",
     "warpfrag name mma.m16n8k32.s32.s8.s8.s32                    # what PTX is called elsewhere",
     "warpfrag name 'RTX 4090'                                    # a GPU; nvfp4: an element type",
 )

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 OPERATION = re.compile(
     r"(?<![\w.])nvvm\.(?:mma\.(?:sp\.)?(?:sync|block_scale)|wmma\.(?:mma|load|store)|ldmatrix|stmatrix)(?![\w.])"
 )
-ATTRIBUTE = re.compile(r"(\w+)\s*=\s*(?:#[\w.]+)?<?\s*([^<>{},]*(?:,\s*\w+\s*=\s*\d+)*)>?")
+ATTRIBUTE = re.compile(r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|([^<>{},]+))")
 TYPES = re.compile(r"\}\s*:|\s:\s*(?=\()")
 REGISTERS = re.compile(r"\b[A-Za-z]*\[[^\]]*\]")
+
+FLAGS = ("ordered", "kind")  # what is not said of these is not meant
 
 Facts = dict[str, str]
 
@@ -34,8 +36,8 @@ def facts(text: str) -> Facts:
     rest = REGISTERS.sub(" ", text[found.end() :])
     said = {"operation": found[0]}
     attributes, types = (*TYPES.split(rest, maxsplit=1), "")[:2]
-    for name, entry in ATTRIBUTE.findall(attributes):
-        said[name.replace("_", "").lower()] = re.sub(r"\s+|:\s*i32", "", entry)
+    for name, bracketed, bare in ATTRIBUTE.findall(attributes):
+        said[name.replace("_", "").lower()] = re.sub(r"\s+|:\s*i32", "", bracketed or bare)
     if "ordered" in attributes.lower():
         said["ordered"] = "yes"
     if types:
@@ -55,14 +57,11 @@ def _known() -> dict[str, tuple[tuple[Form, Facts], ...]]:
 
 
 def forms_of(text: str) -> tuple[Form, ...]:
-    """The forms that agree with everything a text says; a text without `orderedMetadata` has none."""
+    """The forms that agree with everything a text says, and have none of FLAGS that it does not say."""
     said = facts(text)
-    if not said:
-        return ()
-    is_ordered = said.pop("ordered", "")
     return tuple(
         form
-        for form, known in _known().get(said["operation"], ())
-        if known.get("ordered", "") == is_ordered
-        and all(known.get(name) == entry for name, entry in said.items() if name in known or name != "types")
+        for form, known in _known().get(said.get("operation", ""), ())
+        if all(known.get(name) == entry for name, entry in said.items())
+        and all(name in said for name in FLAGS if name in known)
     )

@@ -18,8 +18,8 @@ from warpfrag.tables import read_table
 LONGEST_WORD = 40  # characters in which a first word ends
 MOST = 1 << 16  # characters; a statement has hundreds
 COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
-LITERAL = re.compile(r'R"\w*\((.*?)\)\w*"|"((?:[^"\\]|\\.)*)(?:"|$)', re.DOTALL)
-ESCAPE = re.compile(r"\\(?:[nrtfv]|\r?\n)")
+LITERAL = re.compile(rf'R"\w*\((.*?)\)\w*"|"((?:[^"\\]|\\.)*)(?:"|$)|{COMMENT.pattern}', re.DOTALL)
+ESCAPE = re.compile(r"\\(?:[nrtfv]|\r?\n)")  # a newline ends a comment, so all become one
 OPERANDS = re.compile(r"[:(){}\[\]]")
 
 
@@ -44,20 +44,26 @@ def _instruction() -> re.Pattern[str]:
 
 def statements(text: str) -> tuple[str, ...]:
     """The instructions of a text, each once, without operands."""
-    shown = COMMENT.sub(" ", text[:MOST])
-    joined = _joined(shown) if '"' in shown else shown
-    found = _instruction().findall(ESCAPE.sub(" ", joined)) or _instruction().findall(shown)
+    text = text[:MOST]
+    found: list[str] = []
+    if '"' in text:
+        found = _instruction().findall(COMMENT.sub(" ", ESCAPE.sub("\n", _joined(text))))
+    found = found or _instruction().findall(COMMENT.sub(" ", text))
     return tuple(dict.fromkeys(name.rstrip(".:") for name in found))
 
 
 def _joined(text: str) -> str:
-    """The string literals of a text, joined where only space is between them."""
+    """The string literals of a text, joined where only space and comments are between them."""
     pieces: list[str] = []
     end = 0
     for found in LITERAL.finditer(text):
+        raw, plain = found.groups()
+        if raw is None and plain is None:  # a comment
+            text = text[: found.start()] + " " * len(found[0]) + text[found.end() :]
+            continue
         between = text[end : found.start()].replace("\\\n", "")
         if pieces and between.strip():
             pieces.append(" " if OPERANDS.search(between) else "?")
-        pieces.append(found[1] if found[1] is not None else found[2])
+        pieces.append(plain if raw is None else raw)
         end = found.end()
     return "".join(pieces)
