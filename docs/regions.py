@@ -18,6 +18,7 @@ from facts import captured_gpus, evidence_by_architecture, facts
 from warpfrag.cli import VERBS
 from warpfrag.cli.output import STATUSES
 from warpfrag.formats import FORMATS, Format
+from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
 from warpfrag.motion.pairs import fragments, tiled_alike
 from warpfrag.motion.relayout import relayout
@@ -141,6 +142,21 @@ def targets_table() -> str:
     return markdown_table(header, rows)
 
 
+def gpus_table() -> str:
+    """GPUs by the target that takes all they can run."""
+    rows = [[f"`{target}`", ", ".join(names)] for target, names in read_table("gpus")["gpu"].items()]
+    return markdown_table(["target", "GPUs"], rows)
+
+
+def nicknames_table() -> str:
+    """Nicknames of element types."""
+    rows = [
+        [f"`{name}`", code(row.types), "; ".join(f"{word} {code(choices)}" for word, choices in row.lists.items())]
+        for name, row in nicknames().items()
+    ]
+    return markdown_table(["nickname", "type", "with"], rows)
+
+
 def formats_table() -> str:
     """Every number format."""
 
@@ -243,6 +259,8 @@ REGIONS: dict[str, Callable[[], str]] = {
     "lowering": lowering_table,
     "targets": targets_table,
     "formats": formats_table,
+    "gpus": gpus_table,
+    "nicknames": nicknames_table,
     "sparsity": sparsity_table,
     "motion": motion_table,
     "verbs": verbs_table,

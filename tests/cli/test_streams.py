@@ -201,6 +201,10 @@ def test_progress_elsewhere_is_a_line_per_step_if_it_is_worth_one(capsys):
         ("warpfrag at nonsense s", 3, {"scale_a", "scale_b"}),
         ("warpfrag run x --arch sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
         ("warpfrag legal x --target sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
+        ("warpfrag legal x --target rtx-40", 4, {"rtx-4090", "rtx-4060"}),
+        ("warpfrag list -a e", 3, {"e4m3", "e5m2", "e2m1"}),
+        ("warpfrag list --type nv", 3, {"nvfp4"}),
+        ("warpfrag name ldmatrix.sync.aligned.m8n8.x4.tr", 2, {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"}),
     ],
 )
 def test_a_shell_completes_words(words, at, offered):
@@ -214,6 +218,19 @@ def test_a_shell_completes_words(words, at, offered):
     assert {line.partition(",")[2] for line in lines} >= offered
     assert all(line.partition(",")[2].startswith(words.split()[at]) for line in lines)
     assert numpy_is_loaded == "False"
+
+
+@pytest.mark.parametrize(("shell", "at"), [("zsh", "3"), ("fish", "nvf")])
+def test_other_shells_complete_too(shell, at):
+    """Each asks in its own way; what to put into its startup file is in docs/reference/cli.md."""
+
+    def ask(instruction, **more):
+        environment = {**os.environ, "_WARPFRAG_COMPLETE": f"{shell}_{instruction}", **more}
+        command = [sys.executable, "-m", "warpfrag"]
+        return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False).stdout
+
+    assert "nvfp4" in ask("complete", COMP_WORDS="warpfrag list -a nvf", COMP_CWORD=at).replace(",", "\n").splitlines()
+    assert f"_WARPFRAG_COMPLETE={shell}_complete" in ask("source")
 
 
 def test_more_digits_than_python_reads_are_refused(refused):

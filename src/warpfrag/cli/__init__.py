@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 VERBS = {
     "list": "Which instructions there are.",
     "info": "Everything about one instruction.",
+    "name": "What it is called elsewhere: CuTe, SASS, LLVM, source.",
     "at": "Which element a lane holds.",
     "where": "Which lane, register and bits hold an element.",
     "table": "A whole operand, by matrix or by lane.",
-    "name": "What it is called elsewhere: CuTe, SASS, LLVM, source.",
     "legal": "Whether a target accepts an instruction.",
     "products": "What is multiplied and added for one element of D.",
     "pack": "From a matrix to hex registers.",

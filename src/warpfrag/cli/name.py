@@ -32,26 +32,26 @@ MOST_SHOWN = 12  # instructions of a list that is text; --json has them all
     "warpfrag name mma.m16n8k32.s32.s8.s8.s32                    # what PTX is called elsewhere",
     "warpfrag name 'RTX 4090'                                    # a GPU; nvfp4: an element type",
 )
-@click.argument("text", metavar="NAME", shell_complete=complete_instruction)
+@click.argument("name", metavar="NAME", shell_complete=complete_instruction)
 @json_option
-def command(*, text: str, as_json: bool) -> int:
+def command(*, name: str, as_json: bool) -> int:
     """What a name from elsewhere means, and what each instruction that it fits is called elsewhere.
 
     NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, source with inline assembly, PTX, a GPU
     or an element type. The exit status is 1 if it means nothing here; then it is said what is near, or out of scope.
     """
-    if not is_plain(text) and (gpu := gpu_called(text)):
-        return _say_target(text, gpu, as_json=as_json)
-    if called := nickname(text):
-        return _say_type(text, called.types, called.lists, as_json=as_json)
+    if gpu := gpu_called(name):
+        return _say_target(name, gpu, as_json=as_json)
+    if called := nickname(name):
+        return _say_type(name, called.types, called.lists, as_json=as_json)
     try:
-        found, forms = _meant(text)
+        found, forms = _meant(name)
     except IllegalInstruction as refusal:
-        return _say_nothing(text, refusal, as_json=as_json)
+        return _say_nothing(name, refusal, as_json=as_json)
     if as_json:
         among = [spell(form) for form in found.among] if found else []
         facts = {"notation": found.notation if found else "ptx", "how": (found.how or None) if found else None}
-        say_json("name", {"asked": text, **facts, "instructions": [_json(form) for form in forms], "among": among})
+        say_json("name", {"asked": name, **facts, "instructions": [_json(form) for form in forms], "among": among})
         return 0
     if found and found.how:
         say(wrapped(f"{found.name} is {found.how}:"))

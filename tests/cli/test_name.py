@@ -1,0 +1,125 @@
+"""`warpfrag name`: names from elsewhere, in text and JSON."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import warpfrag as wf
+
+NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+ATOM = "SM80_16x8x16_F32F16F16F32_TN"
+INTRINSIC = "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
+
+
+@pytest.mark.parametrize(
+    "text", [NAME, ATOM, "HMMA.16816.F32", INTRINSIC, f'asm("{NAME} {{%0}}"', f"%0 = call @{INTRINSIC}("]
+)
+def test_every_name_shows_all_others(run, text):
+    answer = run("name", text)
+    lines = answer.out.splitlines()
+
+    assert (answer.code, answer.err) == (0, "")
+    assert lines[0] == NAME
+    assert lines[1] == f"  CuTe  {ATOM}"
+    assert lines[2] == "  SASS  HMMA.16816.F32  (sm_80 sm_89 sm_90 sm_100a sm_120a)"
+    assert lines[3] == f"  NVVM  {INTRINSIC}"
+    assert " ".join(line.strip() for line in lines[4:7]) == f"MLIR  {wf.aliases(NAME)['mlir']}"
+
+
+def test_json_has_what_aliases_have(run):
+    answer = run("name", "HMMA.SP.16816.F32", "--json").json
+
+    assert answer["notation"] == "sass"
+    assert [row["instruction"] for row in answer["instructions"]] == [
+        f"{op}.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" for op in ("mma.sp", "mma.sp::ordered_metadata")
+    ]
+    for row in answer["instructions"]:
+        known = wf.aliases(row.pop("instruction"))
+        assert row == {**known, "also": list(known["also"])}
+
+
+def test_what_is_made_of_an_instruction_is_told_from_its_names(run):
+    text = run("name", "SM80_8x8x4_GC64C64C64GC64_TN").out
+    assert text.startswith("SM80_8x8x4_GC64C64C64GC64_TN is a complex product by Gauss's three real ones:\n")
+    among = run("name", "HMMA.16816.F32")
+    assert "HMMA.16816.F32 is also among what these become:\n" in among.out
+    assert "--json lists all" in among.out
+    listed = run("name", "HMMA.16816.F32", "--json").json["among"]
+    assert "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32" in listed
+    assert "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32" in listed
+    assert len(listed) > 12
+
+
+def test_a_long_list_is_cut(run):
+    lines = run("name", "SM120_16x8x32_TN").out.splitlines()
+
+    assert lines[-1] == "... and 38 more; --json lists all"
+    assert len(run("name", "SM120_16x8x32_TN", "--json").json["instructions"]) == 50
+
+
+def test_source_with_several_instructions_shows_each(run):
+    answer = run("name", f'asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0}}, [%1];" "{NAME} {{%2}};"')
+
+    assert answer.code == 0
+    assert [line for line in answer.out.splitlines() if line[:1].isalpha()] == [
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+        NAME,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tcgen05.mma.cta_group::1.kind::f16", "out of scope: tcgen05 is"),
+        ("SM100_MMA_F16BF16_SS", "out of scope: sm100_mma_f16bf16_ss is"),
+        ("v_mfma_f32_32x32x8_f16", "instruction of AMD GPUs"),
+        ("HMMA.16818.F32", "there is no such machine code (SASS)"),
+        ("SM80_16x8x16_F32F16F16F16_TN", "there is no such CuTe atom"),
+        ("llvm.nvvm.mma.m16n8k16.row.col.f32", "there is no such NVVM intrinsic"),
+        ("nonsense", "no operation is called 'nonsense'"),
+    ],
+)
+def test_what_means_nothing_is_a_no_with_what_is_near(run, text, said):
+    answer = run("name", text)
+
+    assert (answer.code, answer.err) == (1, "")
+    assert answer.out.startswith("no\n")
+    assert said in " ".join(answer.out.split())
+    refused = run("name", text, "--json").json
+    assert (refused["notation"], refused["instructions"]) == (None, [])
+    near = [line.removeprefix("  near: ") for line in answer.out.splitlines() if line.startswith("  near: ")]
+    assert near == refused["nearest"]
+    assert bool(near) == ("there is no such" in said)
+
+
+def test_gpus_and_types_have_names_too(run):
+    assert run("name", "NVIDIA GeForce RTX 4090").out == "RTX 4090 is sm_89\n"
+    assert run("name", "H200", "--json").json["target"] == "sm_90a"
+    assert run("name", "fp8").out == "fp8 is e4m3 or e5m2\n"
+    assert run("name", "nvfp4", "--json").json["with"] == {"kind": ["mxf4nvf4"], "scale_type": ["ue4m3"]}
+
+
+def test_every_verb_takes_names_from_elsewhere(run):
+    assert run("where", ATOM, "a", "9", "3").out == run("where", NAME, "a", "9", "3").out
+    assert run("info", "HMMA.16816.F32").out == run("info", NAME).out
+    assert run("list", "-a", "fp8", "--target", "RTX 4090").out == "".join(
+        f"{one.name}\n" for one in wf.find(target="sm_89") if one.form.a in {"e4m3", "e5m2"}
+    )
+    legal = run("legal", f'asm volatile("{NAME} {{%0}}"', "--target", "A100")
+    assert legal.out.startswith("yes\n")
+    assert "abbreviation" not in legal.out
+    assert "on sm_80" in legal.out
+
+
+def test_a_look_up_by_another_name_imports_no_numpy():
+    code = (
+        "import sys; from warpfrag.cli import main\n"
+        f"assert main(['name', {ATOM!r}]) == main(['name', 'HMMA.16816.F32', '--json']) == 0\n"
+        "sys.exit(any(name in sys.modules for name in ('numpy', 'ml_dtypes', 'numba')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
