@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 INTRINSIC = re.compile(r"(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*", re.ASCII)
+LONGEST = 1 << 13  # characters in which to look for a name
 POINTER = re.compile(r"\.p\d+$")  # LLVM tells the address space of an overloaded intrinsic
 CALLED = {"cute": "CuTe atom", "sass": "machine code (SASS)", "nvvm": "NVVM intrinsic", "mlir": "MLIR operation"}
 
@@ -95,6 +96,7 @@ def meaning(text: str) -> Meaning | None:
 
     A name of the right make that is nobody's has no forms.
     """
+    text = text[:LONGEST]
     if found := INTRINSIC.search(text):
         name = POINTER.sub("", found[0])
         return Meaning("nvvm", name, tuple(entry.form for entry in named("nvvm").get(name.lower(), ())))

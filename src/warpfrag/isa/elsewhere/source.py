@@ -16,7 +16,7 @@ from warpfrag.isa.words import OPS
 from warpfrag.tables import read_table
 
 LONGEST_WORD = 40  # characters in which a first word ends
-MOST = 1 << 16  # characters; a statement has hundreds
+MOST = 1 << 14  # characters; a statement has hundreds
 COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
 LITERAL = re.compile(rf'R"\w*\((.*?)\)\w*"|"((?:[^"\\]|\\.)*)(?:"|$)|{COMMENT.pattern}', re.DOTALL)
 ESCAPE = re.compile(r"\\(?:[nrtfv]|\r?\n)")  # a newline ends a comment, so all become one
