@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from browser.conftest import check, open_tab
-from browser.geometry import MEASURE, plain
+from browser.geometry import MEASURE, TEXTS, plain
 from draw.contrast import READABLE, contrast, distance
 
 FAMILIES = {
@@ -37,30 +37,6 @@ SCREENS = {
     "desktop": {"viewport": {"width": 1920, "height": 1080}},
     "phone": PHONE,
 }
-# Every visible text: its colour, and the colours behind it from the nearest that is not transparent.
-TEXTS = """() => {
-  const numbers = (colour) => {
-    const all = (colour.match(/[\\d.]+/g) ?? []).map(Number);
-    const scale = colour.startsWith('color(') ? 255 : 1;
-    return [...all.slice(0, 3).map((part) => part * scale), all[3] ?? 1];
-  };
-  const over = (top, below) => [0, 1, 2].map((part) => top[part] * top[3] + below[part] * (1 - top[3])).concat(1);
-  const behind = (element) => {
-    if (!element) return [255, 255, 255, 1];
-    const own = numbers(getComputedStyle(element).backgroundColor);
-    return own[3] === 1 ? own : over(own, behind(element.parentElement));
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    const box = element.getBoundingClientRect();
-    const text = walker.currentNode.textContent.trim();
-    if (!text || box.width < 2 || element.closest('script, option, #toast:not(.shown)')) continue;
-    found.push([text, numbers(getComputedStyle(element).color), behind(element)]);
-  }
-  return found;
-}"""
 # The colours of lanes, and of what is lit: the element, its register, what belongs to it.
 FILLS = """() => {
   const fill = (one) => getComputedStyle(one).backgroundColor.match(/\\d+/g).map(Number);

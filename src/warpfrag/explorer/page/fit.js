@@ -60,6 +60,21 @@ function fitProduct(product, room) {
   product.style.setProperty("--first", `${Math.min(widestBelow(product), room - GAP - right)}px`);
 }
 
+/** Source and target side by side where that fits; else below each other. */
+function fitPair(pair, room) {
+  const grids = [...pair.querySelectorAll(".grid")];
+  const sizes = grids.map(sizesOf);
+  const beside = cellWidths(sizes, room);
+  const lines = grids.map((grid) => grid.children.length);
+  const height = Math.max(...sizes.map((size) => size.height)); // of both, where a row stands beside its like
+  pair.classList.toggle("stacked", !beside.fits);
+  for (const [place, grid] of grids.entries()) {
+    const size = lines[0] === lines[1] ? { ...sizes[place], height } : sizes[place];
+    if (beside.fits) resize(grid, size, beside.cells[place]);
+    else fitAlone(grid, room);
+  }
+}
+
 /** The room that the grids below A like to have. */
 function widestBelow(product) {
   const grids = [...product.querySelectorAll(".extras .grid")].map(sizesOf);
@@ -98,7 +113,7 @@ function showMore(scroll) {
   scroll.classList.toggle("more-right", after.length > 0);
   const more = scroll.parentElement.querySelector(".more");
   const [back, on] = more.children;
-  const what = heads[0]?.matches(".register-head") ? "registers" : "columns";
+  const what = scroll.firstElementChild.dataset.counts ?? "columns";
   more.hidden = !before.length && !after.length;
   back.hidden = !before.length;
   on.hidden = !after.length;
@@ -115,8 +130,9 @@ export function fitView() {
   const each = pairs ? Math.floor((room - BETWEEN) / 2) : room;
   view.querySelector(".products")?.classList.toggle("pairs", pairs);
   for (const product of products) fitProduct(product, each);
+  for (const pair of view.querySelectorAll(".pair")) fitPair(pair, room);
   for (const grid of view.querySelectorAll(".grid[data-least]")) {
-    if (grid.closest(".at-a, .at-b, .at-d")) continue;
+    if (grid.closest(".at-a, .at-b, .at-d, .pair")) continue;
     fitAlone(grid, grid.closest(".operand").parentElement.clientWidth);
   }
   for (const scroll of view.querySelectorAll(".scroll")) cut(scroll, scroll.parentElement.clientWidth);
