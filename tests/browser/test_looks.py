@@ -85,6 +85,16 @@ def test_what_is_out_of_sight_is_cut_between_columns_and_said(screen):
     assert [grid["sign"] for grid in whole if grid["sign"]] == []
 
 
+def test_a_stands_at_the_left_and_cells_use_the_room(screen):
+    """Also where the metadata below A is wider than A."""
+    size, found = screen
+    a = {family: found[family]["grids"][0]["cell"] for family in PRODUCTS}
+    lefts = [cell["left"] for cell in a.values()]
+
+    assert max(lefts) - min(lefts) <= 16
+    assert size != "desktop" or a["dense"]["width"] >= 40
+
+
 def test_words_fit_where_they_stand(screen):
     assert {family: seen["cramped"] for family, seen in screen[1].items() if seen["cramped"]} == {}
 
@@ -170,6 +180,20 @@ def test_a_register_is_named_apart_from_its_elements(links):
         ["reg", "3", "a24-31", "A[8][32-39]"],
         ["reg", "0", "b0-7", "B[0-7][0]"],
     ]
+
+
+def test_what_registers_hold_stands_in_line(links):
+    tab = links.show(i=FAMILIES["b1"])
+    lefts = tab.evaluate("[...document.querySelectorAll('#registers span')].map((e) => e.getBoundingClientRect().left)")
+
+    assert len(lefts) == 14
+    assert len(set(lefts)) == 1
+
+
+def test_movmatrix_leads_from_left_to_right(links):
+    titles = links.show(i=FAMILIES["movmatrix"]).locator("#view .caption h3").all_inner_texts()
+
+    assert titles == ["Source a", "Destination d"]
 
 
 def test_what_lights_up_is_explained_until_something_does(links):

@@ -141,6 +141,15 @@ def test_several_matrices_are_no_memory(links):
     assert "several matrices" in tab.locator("#view .empty").inner_text()
 
 
+def test_what_no_instruction_moves_says_so(links):
+    s4 = "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
+    tab = links.show(i=s4, view="memory", operand="b")
+    assert "No instruction moves B in row order: s4 is smaller than a byte" in tab.locator("#view").inner_text()
+    assert wf.loads(wf.get(s4).b, wf.Memory("row")) == []
+    tab.locator('[data-set="order"][data-value="col"]').click()
+    assert tab.locator("[data-lanes]").count() == 16
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_can_be_read(links, phone, scheme):
     links.tab.emulate_media(color_scheme=scheme)

@@ -135,7 +135,7 @@ function scaleControls(scale, state) {
 
 /** A mover or a wmma load or store: its matrices side by side. */
 function moverFigure(instruction, state) {
-  const operands = Object.values(instruction.operands);
+  const operands = Object.values(instruction.operands).sort((one, other) => (one.role < other.role ? -1 : 1));
   if (operands[0].unknown) return `<p class="empty">${escapeText(operands[0].unknown)}.</p>`;
   const { addresses } = instruction;
   const grids = operands.flatMap((operand) =>
@@ -152,8 +152,8 @@ function moverFigure(instruction, state) {
 
 function addressText({ dims }) {
   return dims[1] === "row"
-    ? "The rounded cells (adr) name the lane that gives the address of each row."
-    : "The rounded cells on top name the lane that gives the address of each column.";
+    ? "The rounded cells (adr) name the lane that gives a row’s address."
+    : "The rounded cells on top name the lane that gives a column’s address.";
 }
 
 function moverCaption(instruction, operand, part) {

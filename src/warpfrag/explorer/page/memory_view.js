@@ -56,7 +56,7 @@ export function drawMemory(instruction, state) {
   const bar = `<div class="view-bar memory-bar">${controls(instruction, state)}</div>`;
   if (!isSingle(operand)) {
     const choice = operandChoices(instruction, state, isSingle);
-    const why = operand.unknown ?? `${operand.letter} of this instruction is several matrices; choose one that is a single one`;
+    const why = operand.unknown ?? `${operand.letter} of this instruction is several matrices, and memory is shown for one`;
     byId("view").innerHTML = `${choice ? bar : ""}<p class="empty">${escapeText(why)}.</p>`;
     return;
   }
@@ -64,7 +64,12 @@ export function drawMemory(instruction, state) {
   const ways = shownWays(scene(), state);
   byId("view").innerHTML = ways.length
     ? bar + wayTable(ways, state) + accessFigure(whole, ways, state) + commands(instruction, whole, ways, state)
-    : `${bar}<p class="empty">No instruction moves these elements: each is smaller than a byte, and they lie across.</p>`;
+    : `${bar}<p class="empty">${escapeText(noWay(whole, state))}</p>`;
+}
+
+function noWay({ letter, format }, { order }) {
+  const other = order === "row" ? "col" : "row";
+  return `No instruction moves ${letter} in ${order} order: ${format} is smaller than a byte. Try ${other} order.`;
 }
 
 function controls(instruction, state) {
