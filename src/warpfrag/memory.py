@@ -294,13 +294,18 @@ def swizzled(address: Index, swizzle: int, base_offset: int = 0) -> Index:
 
 def wavefronts(addresses: Sequence[int | None], width: int) -> int:
     """How many passes shared memory needs to serve the lanes of a warp, each at its address; None is an idle lane."""
+    return max(bank_loads(addresses, width))
+
+
+def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
+    """How many words each bank has to give."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
         msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {shown(width)}"
         raise InvalidOperand(msg)
     counts = [0] * BANKS
     for word in _words(_checked_addresses(addresses), width):
         counts[word % BANKS] += 1
-    return max(counts)
+    return counts
 
 
 def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:

@@ -15,6 +15,7 @@ def plain(text):
 MEASURE = """() => {
   const canvas = document.createElement('canvas').getContext('2d');
   const boxOf = (element) => element.getBoundingClientRect();
+  const firstOf = (grid) => grid.querySelector('[data-operand], [data-bytes]');
   const onScreen = (box) =>
     box.width > 0 && box.top >= 0 && box.bottom <= innerHeight && box.left >= 0 && box.right <= innerWidth;
   const clipOf = (element) => {
@@ -48,8 +49,8 @@ MEASURE = """() => {
     const signs = [...grid.closest('.operand').querySelectorAll('.more button')];
     return {
       grid: grid.dataset.grid,
-      cell: boxOf(grid.querySelector('[data-operand]')).toJSON(),
-      seen: onScreen(boxOf(grid.querySelector('[data-operand]'))),
+      cell: boxOf(firstOf(grid)).toJSON(),
+      seen: onScreen(boxOf(firstOf(grid))),
       way: way !== null && onScreen(boxOf(way)),
       hidden: heads.filter((head) => head.right > right + 1).length,
       cut: heads.length ? Math.min(...heads.map((head) => Math.abs(head.right - right))) : 0,
@@ -64,4 +65,28 @@ MEASURE = """() => {
     texts(cell).map((node) => gap(boxOf(cell), inkOf(node), ringOf(cell))));
   const labels = [...document.querySelectorAll('#view .box-label')].map((label) => label.textContent);
   return { grids, cramped: [...new Set(cramped)], ring: Math.min(99, ...rings), rings: rings.length, labels };
+}"""
+# Every visible text: its colour, and the colours behind it from the nearest that is not transparent.
+TEXTS = """() => {
+  const numbers = (colour) => {
+    const all = (colour.match(/[\\d.]+/g) ?? []).map(Number);
+    const scale = colour.startsWith('color(') ? 255 : 1;
+    return [...all.slice(0, 3).map((part) => part * scale), all[3] ?? 1];
+  };
+  const over = (top, below) => [0, 1, 2].map((part) => top[part] * top[3] + below[part] * (1 - top[3])).concat(1);
+  const behind = (element) => {
+    if (!element) return [255, 255, 255, 1];
+    const own = numbers(getComputedStyle(element).backgroundColor);
+    return own[3] === 1 ? own : over(own, behind(element.parentElement));
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const box = element.getBoundingClientRect();
+    const text = walker.currentNode.textContent.trim();
+    if (!text || box.width < 2 || element.closest('script, option, #toast:not(.shown)')) continue;
+    found.push([text, numbers(getComputedStyle(element).color), behind(element)]);
+  }
+  return found;
 }"""

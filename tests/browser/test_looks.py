@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from browser.conftest import check, open_tab
-from browser.geometry import MEASURE, plain
+from browser.geometry import MEASURE, TEXTS, plain
 from draw.contrast import READABLE, contrast, distance
 
 FAMILIES = {
@@ -37,30 +37,6 @@ SCREENS = {
     "desktop": {"viewport": {"width": 1920, "height": 1080}},
     "phone": PHONE,
 }
-# Every visible text: its colour, and the colours behind it from the nearest that is not transparent.
-TEXTS = """() => {
-  const numbers = (colour) => {
-    const all = (colour.match(/[\\d.]+/g) ?? []).map(Number);
-    const scale = colour.startsWith('color(') ? 255 : 1;
-    return [...all.slice(0, 3).map((part) => part * scale), all[3] ?? 1];
-  };
-  const over = (top, below) => [0, 1, 2].map((part) => top[part] * top[3] + below[part] * (1 - top[3])).concat(1);
-  const behind = (element) => {
-    if (!element) return [255, 255, 255, 1];
-    const own = numbers(getComputedStyle(element).backgroundColor);
-    return own[3] === 1 ? own : over(own, behind(element.parentElement));
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    const box = element.getBoundingClientRect();
-    const text = walker.currentNode.textContent.trim();
-    if (!text || box.width < 2 || element.closest('script, option, #toast:not(.shown)')) continue;
-    found.push([text, numbers(getComputedStyle(element).color), behind(element)]);
-  }
-  return found;
-}"""
 # The colours of lanes, and of what is lit: the element, its register, what belongs to it.
 FILLS = """() => {
   const fill = (one) => getComputedStyle(one).backgroundColor.match(/\\d+/g).map(Number);
@@ -107,6 +83,16 @@ def test_what_is_out_of_sight_is_cut_between_columns_and_said(screen):
         assert re.fullmatch(r"columns \d+(-\d+)? >", plain(grid["sign"][0])), (family, grid["sign"])
     whole = [grid for seen in found.values() for grid in seen["grids"] if not grid["hidden"]]
     assert [grid["sign"] for grid in whole if grid["sign"]] == []
+
+
+def test_a_stands_at_the_left_and_cells_use_the_room(screen):
+    """Also where the metadata below A is wider than A."""
+    size, found = screen
+    a = {family: found[family]["grids"][0]["cell"] for family in PRODUCTS}
+    lefts = [cell["left"] for cell in a.values()]
+
+    assert max(lefts) - min(lefts) <= 16
+    assert size != "desktop" or a["dense"]["width"] >= 40
 
 
 def test_words_fit_where_they_stand(screen):
@@ -194,6 +180,20 @@ def test_a_register_is_named_apart_from_its_elements(links):
         ["reg", "3", "a24-31", "A[8][32-39]"],
         ["reg", "0", "b0-7", "B[0-7][0]"],
     ]
+
+
+def test_what_registers_hold_stands_in_line(links):
+    tab = links.show(i=FAMILIES["b1"])
+    lefts = tab.evaluate("[...document.querySelectorAll('#registers span')].map((e) => e.getBoundingClientRect().left)")
+
+    assert len(lefts) == 14
+    assert len(set(lefts)) == 1
+
+
+def test_movmatrix_leads_from_left_to_right(links):
+    titles = links.show(i=FAMILIES["movmatrix"]).locator("#view .caption h3").all_inner_texts()
+
+    assert titles == ["Source a", "Destination d"]
 
 
 def test_what_lights_up_is_explained_until_something_does(links):

@@ -78,6 +78,23 @@ def test_a_figure_of_a_way_names_lanes_elements_and_banks():
     assert {"Mine", "T17 (1,8..15)", "28-31", "1920"} <= set(words(svg))
 
 
+@pytest.mark.parametrize(("swizzle", "words"), [(0, ["8", *"-------"]), (128, ["1"] * 8)])
+def test_banks_say_how_many_words_each_request_asks_of_them(swizzle, words):
+    """Without a swizzle the eight lanes of a matrix meet in four banks, and that stands out."""
+    way = wf.loads(F16.a, wf.Memory("row", 128, swizzle))[0]
+    picture = draw(way)
+    banks, *requests = picture.scenes[0][0].cols
+    svg = parse(picture.svg)
+
+    assert banks.name == "banks"
+    assert [level.name for level in requests] == [f"words, matrix {number}" for number in range(4)]
+    assert [mark.words for mark in requests[0].marks] == words
+    assert sum(max(int(mark.words) for mark in level.marks if mark.words != "-") for level in requests) == way.passes
+    loud = [mark.words for level in requests for mark in level.marks if mark.loud]
+    assert len(loud) == (0 if swizzle else 4)
+    assert sum(element.get("class") == "paper" for element in svg.iter("{http://www.w3.org/2000/svg}text")) == len(loud)
+
+
 def test_options_of_other_figures_are_refused():
     with pytest.raises(wf.InvalidOperand, match="takes a theme and a title, nothing else"):
         draw(PLANS[0], "a")

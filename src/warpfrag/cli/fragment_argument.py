@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # names of instructions hold pairs of colons, as in kind::mxf4: a single one ends the name
 FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)
-COUNT = re.compile(r"(row|col)=(\d{1,4})", re.ASCII)
+COUNT = re.compile(r"(row|col|matrix)=(\d{1,4})", re.ASCII)
 MOST_WORDS = 256
 
 

@@ -78,12 +78,16 @@ class Block(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Words beside the rows (or above the columns) first to last; on the colour of a lane if one is named."""
+    """Words beside the rows (or above the columns) first to last; on the colour of a lane if one is named.
+
+    A mark that is `loud` stands out: it says what should not be so.
+    """
 
     first: int
     last: int
     words: str
     lane: int | None = None
+    loud: bool = False
 
 
 class Level(NamedTuple):

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from warpfrag.draw.cells import Block, Cell, Grid, Level, Mark, lane_name
 from warpfrag.draw.drawing import Drawing
-from warpfrag.memory import BANK_BYTES, BANKS, UNIT
+from warpfrag.memory import BANK_BYTES, BANKS, UNIT, bank_loads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from warpfrag.motion.access import Access
     from warpfrag.motion.loads import Way
 
@@ -22,6 +24,7 @@ Lanes = dict[int, list[int]]  # that give an address in a cell
 READING = (
     "A line is 128 bytes, one word of each of the 32 banks. A cell names the lane whose address it is, with + where"
     " more lanes share it, and the elements (row, col) in it where there is room; grey cells are no lane's address."
+    " Below the banks stands how many words each request asks of them, set off where that makes lanes wait."
 )
 
 
@@ -63,10 +66,21 @@ def _access_grid(way: Way, access: Access) -> Grid:
         height=len(lines),
         width=across,
         rows=(Level("byte", tuple(Mark(y, y, str(line * ROW_BYTES)) for y, line in enumerate(lines))),),
-        cols=(Level("banks" if per_bank > 1 else "bank", banks),),
+        cols=(Level("banks" if per_bank > 1 else "bank", banks), *_loads(access, per_bank)),
         cells=cells,
         blocks=tuple(Block(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells if not cell.unread),
     )
+
+
+def _loads(access: Access, per_bank: int) -> Iterator[Level]:
+    """What the banks have to give to each request, and where that is more than the request needs."""
+    requests = access.requests
+    for number, request in enumerate(requests):
+        loads = bank_loads(request, access.width)
+        fair = -(-sum(loads) // BANKS)
+        most = [max(loads[first : first + per_bank]) for first in range(0, BANKS, per_bank)]
+        marks = tuple(Mark(x, x, str(words or "-"), loud=words > fair) for x, words in enumerate(most))
+        yield Level(f"words, matrix {number}" if len(requests) > 1 else "words", marks)
 
 
 def _elements(way: Way, width: int) -> Elements:

@@ -238,10 +238,12 @@ class Panel:
             yield svg.text(level.name, x=left + self.cells_width + GAP, y=y + SMALL + 2, classes="axis start")
             for mark in thinned(level.marks, room=width, needs=lambda mark: width_of(mark.words, SMALL) + APART):
                 middle = left + (mark.first + mark.last + 1) * width / 2
+                corner = middle - width / 2 + 2
                 if mark.lane is not None:
-                    corner = middle - width / 2 + 2
                     yield svg.rect(x=corner, y=y + 1, width=width - 4, height=LEVEL - 2, data_lane=mark.lane)
-                classes = "axis" if mark.lane is None else "axis chip"
+                if mark.loud:  # paper on what else are words
+                    yield svg.rect(x=corner, y=y + 1, width=width - 4, height=LEVEL - 2, classes="note")
+                classes = "paper" if mark.loud else "axis" if mark.lane is None else "axis chip"
                 yield svg.text(mark.words, x=middle, y=y + SMALL + 2, classes=classes)
             y += LEVEL
 

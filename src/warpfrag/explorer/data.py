@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
 from warpfrag.draw.palette import COLOURS
+from warpfrag.explorer.moves import move_data
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
@@ -57,6 +58,8 @@ class Writer:
         )
         self.evidence_sets = Listed(list)
         self.operands = Listed(self._operand)
+        self.plans = Listed(list)
+        self.orders = Listed(list)
         self.format_bits: dict[str, int] = {}
         self.patterns: dict[str, dict[str, Any]] = {}
 
@@ -142,6 +145,7 @@ def page_data() -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
     writer = Writer()
     instructions = [writer.instruction(instruction) for instruction in find()]
+    moves = move_data(writer, {row["name"]: place for place, row in enumerate(instructions)})
     return {
         "version": __version__,
         "targets": list(targets()),
@@ -155,4 +159,5 @@ def page_data() -> dict[str, Any]:
         "evidence_sets": writer.evidence_sets.entries,
         "target_sets": writer.target_sets.entries,
         "instructions": instructions,
+        **moves,
     }

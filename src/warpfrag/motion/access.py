@@ -26,15 +26,15 @@ class Access(NamedTuple):
     @property
     def passes(self) -> int:
         """How many passes shared memory takes."""
-        return sum(wavefronts(request, self.width) for request in self._requests)
+        return sum(wavefronts(request, self.width) for request in self.requests)
 
     @property
     def conflicts(self) -> int:
         """How many of them are there because lanes want different words of one bank."""
-        return sum(bank_conflicts(request, self.width) for request in self._requests)
+        return sum(bank_conflicts(request, self.width) for request in self.requests)
 
     @property
-    def _requests(self) -> list[tuple[int | None, ...]]:
+    def requests(self) -> list[tuple[int | None, ...]]:
         """What shared memory is asked for at once: by the whole warp, or for one matrix of ldmatrix and stmatrix."""
         if "matrix" not in self.instruction:
             return [self.addresses]

@@ -18,6 +18,7 @@ import {
 } from "./model.js";
 import { laneClass } from "./grid.js";
 import { termsOf } from "./products.js";
+import { changesLane, counterpart, placesIn } from "./relayouts.js";
 import { pickText } from "./state.js";
 
 const SLOTS_SHOWN = 8; // of a register with more, the others are told as ranges only
@@ -84,14 +85,25 @@ export function isOutput(role, instruction) {
   return (role === "c" || role === "d") && "a" in instruction.operands && "b" in instruction.operands;
 }
 
+/** Where the element is on the other side of a relayout. */
+function movedText(relayout, element) {
+  const other = counterpart(relayout, element);
+  const operand = relayout[other.role];
+  const [place] = placesIn(relayout, other);
+  const direction = other.role === "target" ? "Goes to" : "Comes from";
+  const name = elementText(operand, other.part, other.row, other.col);
+  const change = changesLane(relayout, element) ? "It changes its lane." : "It stays in its lane.";
+  return `${direction} ${name}: ${placeText(operand, place)}. ${change}`;
+}
+
 function codeText(instruction, row, chunk, state) {
   const operand = instruction.operands.metadata;
   return `the code in ${placeText(operand, holders(operand, 0, row, chunk, state)[0])}`;
 }
 
 function notesOf(instruction, operand, { part, row, col, role }, state) {
-  const { pattern, operands, addresses, extents } = instruction;
-  const notes = [];
+  const { pattern, operands, addresses, extents, relayout } = instruction;
+  const notes = relayout ? [movedText(relayout, { role, part, row, col })] : [];
   if (isOutput(role, instruction)) {
     const product = instruction.bitop
       ? `${elementText(operands.c, part, row, col)} plus the ones of A[${row}][k] ${instruction.bitop} B[k][${col}]`
@@ -196,6 +208,19 @@ export function showRegister(instruction, role, lane, reg) {
   say(`${operand.letter} register ${reg} of lane ${lane}: ${contents(operand, lane, reg)}`);
 }
 
+/** What to say about something that is no element and no register; facts are pairs of a question and its answer. */
+export function showFacts({ title, where, facts, notes }) {
+  mark(true);
+  byId("details-title").textContent = title;
+  byId("details-where").textContent = where;
+  byId("details-facts").innerHTML = facts
+    .map(([label, value]) => `<div><dt>${escapeText(label)}</dt><dd>${escapeText(value)}</dd></div>`)
+    .join("");
+  byId("details-notes").innerHTML = notes.map((note) => `<p>${escapeText(note)}</p>`).join("");
+  byId("details-products").innerHTML = "";
+  say([title, where, ...notes].join(". "));
+}
+
 /** Something is described, or nothing: on a phone the details only take room when they say something. */
 function mark(described) {
   byId("details").classList.toggle("described", described);
@@ -246,7 +271,7 @@ function contents(operand, lane, reg) {
 
 /** The registers of one lane, for every operand. */
 export function showLane(instruction, lane) {
-  const key = `${instruction.name} ${lane}`;
+  const key = `${instruction.asked ?? instruction.name} ${lane}`;
   if (key === shownLane) return;
   shownLane = key;
   byId("lane-title").textContent = `Registers of lane ${lane}`;

@@ -1,6 +1,6 @@
 // The matrix view: A and D side by side, row by row, and B below D, column by column; other words stand below A.
 
-import { byId, choices, escapeText, listed } from "./html.js";
+import { byId, choices, escapeText, listed, ranges } from "./html.js";
 import { elementAt } from "./layout.js";
 import { COLOURS, chosenId, currentCode, idWord, legalCodes } from "./model.js";
 import { copiesText, foldOf, laneClass, operandGrid } from "./grid.js";
@@ -24,7 +24,7 @@ function legend(instruction, text) {
 }
 
 /** The line above a figure, always in sight: what it shows, and ways to its parts. */
-function figureBar(title, jumps) {
+export function figureBar(title, jumps) {
   const ways = jumps.map(([grid, text]) => `<button type="button" data-jump="${grid}">${escapeText(text)}</button>`);
   const go = ways.length > 1 ? `<span class="jumps" role="group" aria-label="Go to">${ways.join("")}</span>` : "";
   return title || go ? `<div class="figure-bar">${title && `<strong class="equation">${title}</strong>`}${go}</div>` : "";
@@ -65,9 +65,7 @@ function productFigure(instruction, state) {
 /** The lanes that hold a product of m8n8k4, as ranges. */
 function lanesOf(operand, part) {
   const lanes = [...Array(operand.lanes).keys()].filter((lane) => elementAt(operand.layout, lane, 0, 0)[0] === part);
-  const starts = lanes.filter((lane) => !lanes.includes(lane - 1));
-  const ends = lanes.filter((lane) => !lanes.includes(lane + 1));
-  return listed(starts.map((start, place) => `${start}–${ends[place]}`));
+  return ranges(lanes);
 }
 
 function oneProduct(instruction, state, part, note) {
@@ -137,7 +135,7 @@ function scaleControls(scale, state) {
 
 /** A mover or a wmma load or store: its matrices side by side. */
 function moverFigure(instruction, state) {
-  const operands = Object.values(instruction.operands);
+  const operands = Object.values(instruction.operands).sort((one, other) => (one.role < other.role ? -1 : 1));
   if (operands[0].unknown) return `<p class="empty">${escapeText(operands[0].unknown)}.</p>`;
   const { addresses } = instruction;
   const grids = operands.flatMap((operand) =>
@@ -154,8 +152,8 @@ function moverFigure(instruction, state) {
 
 function addressText({ dims }) {
   return dims[1] === "row"
-    ? "The rounded cells (adr) name the lane that gives the address of each row."
-    : "The rounded cells on top name the lane that gives the address of each column.";
+    ? "The rounded cells (adr) name the lane that gives a row’s address."
+    : "The rounded cells on top name the lane that gives a column’s address.";
 }
 
 function moverCaption(instruction, operand, part) {

@@ -5,6 +5,8 @@ import { byId } from "./html.js";
 const GAP = 14; // between A and D
 const PAIR = 700; // where there are several products, two stand side by side in at least so much room,
 const BETWEEN = 24; // with this between them
+const GROWN = 1.3; // cells that stand side by side may be so much wider than they like, where there is room
+const FILLED = 1.7; // and those of A, where what stands below it is wider
 const TIGHT = 24; // in cells narrower than this, words are smaller
 
 /** Buttons that say what is out of sight, and lead there. */
@@ -24,7 +26,9 @@ function cellWidths(sizes, room) {
   const least = sum((size) => size.least * size.count);
   const liked = sum((size) => size.width * size.count);
   const share = Math.min(1, Math.max(0, (left - least) / (liked - least || 1)));
-  return { fits: least <= left, cells: sizes.map((size) => Math.floor(size.least + share * (size.width - size.least))) };
+  const growth = sizes.length > 1 ? Math.min(GROWN, Math.max(1, left / liked)) : 1;
+  const cells = sizes.map((size) => Math.floor((size.least + share * (size.width - size.least)) * growth));
+  return { fits: least <= left, cells };
 }
 
 function resize(grid, { head, height }, cell) {
@@ -52,12 +56,29 @@ function fitProduct(product, room) {
     for (const grid of [a, d, b]) fitAlone(grid, room);
     return;
   }
-  resize(a, forA, beside.cells[0]);
   resize(d, column, beside.cells[1]);
   resize(b, { ...column, height: forB.height }, beside.cells[1]);
   // Where there is room to spare, what stands below A may be wider than A.
   const right = column.head + column.count * beside.cells[1];
-  product.style.setProperty("--first", `${Math.min(widestBelow(product), room - GAP - right)}px`);
+  const first = Math.min(widestBelow(product), room - GAP - right);
+  const filled = Math.min((first - forA.head) / forA.count, FILLED * forA.width);
+  resize(a, forA, Math.floor(Math.max(beside.cells[0], filled)));
+  product.style.setProperty("--first", `${first}px`);
+}
+
+/** Source and target side by side where that fits; else below each other. */
+function fitPair(pair, room) {
+  const grids = [...pair.querySelectorAll(".grid")];
+  const sizes = grids.map(sizesOf);
+  const beside = cellWidths(sizes, room);
+  const lines = grids.map((grid) => grid.children.length);
+  const height = Math.max(...sizes.map((size) => size.height)); // of both, where a row stands beside its like
+  pair.classList.toggle("stacked", !beside.fits);
+  for (const [place, grid] of grids.entries()) {
+    const size = lines[0] === lines[1] ? { ...sizes[place], height } : sizes[place];
+    if (beside.fits) resize(grid, size, beside.cells[place]);
+    else fitAlone(grid, room);
+  }
 }
 
 /** The room that the grids below A like to have. */
@@ -98,7 +119,7 @@ function showMore(scroll) {
   scroll.classList.toggle("more-right", after.length > 0);
   const more = scroll.parentElement.querySelector(".more");
   const [back, on] = more.children;
-  const what = heads[0]?.matches(".register-head") ? "registers" : "columns";
+  const what = scroll.firstElementChild.dataset.counts ?? "columns";
   more.hidden = !before.length && !after.length;
   back.hidden = !before.length;
   on.hidden = !after.length;
@@ -115,8 +136,9 @@ export function fitView() {
   const each = pairs ? Math.floor((room - BETWEEN) / 2) : room;
   view.querySelector(".products")?.classList.toggle("pairs", pairs);
   for (const product of products) fitProduct(product, each);
+  for (const pair of view.querySelectorAll(".pair")) fitPair(pair, room);
   for (const grid of view.querySelectorAll(".grid[data-least]")) {
-    if (grid.closest(".at-a, .at-b, .at-d")) continue;
+    if (grid.closest(".at-a, .at-b, .at-d, .pair")) continue;
     fitAlone(grid, grid.closest(".operand").parentElement.clientWidth);
   }
   for (const scroll of view.querySelectorAll(".scroll")) cut(scroll, scroll.parentElement.clientWidth);

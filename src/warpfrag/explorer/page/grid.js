@@ -46,23 +46,23 @@ export function cellData(operand, part, row, col, [lane, reg, slot], owners = []
   );
 }
 
-function plainCell(operand, part, row, col, owners) {
+function plainCell(operand, part, row, col, owners, mark) {
   const [lane, reg, slot] = owners[0];
   const second = operand.prefix ? elementName(operand, reg, slot) : bitsText(operand, slot);
   const label = `${elementText(operand, part, row, col)}: lane ${lane}, ${operand.prefix ? second : `bits ${second}`}`;
   return (
-    `<div class="cell ${laneClass(lane)}" ` +
+    `<div class="cell ${laneClass(lane)}${mark(part, row, col)}" ` +
     `aria-label="${label}" ${cellData(operand, part, row, col, owners[0], owners)}>` +
     `<b>T${lane}</b><span>${second}</span></div>`
   );
 }
 
 /** A register whose elements are neighbours: its lane and elements once, and a small cell for each element. */
-function box(operand, part, elements, fold) {
+function box(operand, part, elements, fold, mark) {
   const [lane, reg, first] = elements[0].owners[0];
   const cells = elements.map(({ row, col, owners }) => {
     const label = `${elementText(operand, part, row, col)}: lane ${lane}, ${elementName(operand, reg, owners[0][2])}`;
-    return `<i class="micro" aria-label="${label}" ${cellData(operand, part, row, col, owners[0], owners)}></i>`;
+    return `<i class="micro${mark(part, row, col)}" aria-label="${label}" ${cellData(operand, part, row, col, owners[0], owners)}></i>`;
   });
   return (
     `<div class="box ${fold.size} ${laneClass(lane)}" role="presentation">` +
@@ -121,7 +121,7 @@ function measures(operand, fold, { words, cells }, { height = fold.size, heads =
 
 /** The grid of one operand (or of one of its products or matrices), under a caption. */
 export function operandGrid(operand, part, state, options = {}) {
-  const { height, pattern, addresses, controls = "", caption } = options;
+  const { height, pattern, addresses, controls = "", caption, mark = () => "" } = options;
   const fold = foldOf(operand);
   const owners = (row, col) => holders(operand, part, row, col, state);
   const { down, across } = fold;
@@ -138,7 +138,7 @@ export function operandGrid(operand, part, state, options = {}) {
     const cells = [];
     for (let left = 0; left < operand.cols; left += across) {
       if (fold.length === 1) {
-        cells.push(plainCell(operand, part, top, left, owners(top, left)));
+        cells.push(plainCell(operand, part, top, left, owners(top, left), mark));
         continue;
       }
       const elements = [];
@@ -146,7 +146,7 @@ export function operandGrid(operand, part, state, options = {}) {
         const [row, col] = fold.along === "v" ? [top + step, left] : [top, left + step];
         elements.push({ row, col, owners: owners(row, col) });
       }
-      cells.push(box(operand, part, elements, fold));
+      cells.push(box(operand, part, elements, fold, mark));
     }
     const address = byRow ? addressHead(addresses, part, top, "row-head") : "";
     rows.push(

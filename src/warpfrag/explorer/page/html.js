@@ -35,6 +35,13 @@ export function listed(things, word = "and") {
   return last < 1 ? `${things[0] ?? "none"}` : `${things.slice(0, last).join(", ")} ${word} ${things[last]}`;
 }
 
+/** Sorted numbers as a person lists them, neighbours as a range: 0–3 and 16–19. */
+export function ranges(numbers) {
+  const starts = numbers.filter((number) => !numbers.includes(number - 1));
+  const ends = numbers.filter((number) => !numbers.includes(number + 1));
+  return listed(starts.map((start, place) => (start === ends[place] ? `${start}` : `${start}–${ends[place]}`)));
+}
+
 /** Lets the arrow keys walk over items, of which one is reachable with Tab. */
 export function roving(container, items, target) {
   container.addEventListener("keydown", (event) => {

@@ -64,3 +64,14 @@ export function slotRun(layout) {
   const bits = layout.slot.findIndex((steps, bit) => !isNext(steps, bit));
   return { dim, length: 1 << (bits < 0 ? layout.slot.length : bits) };
 }
+
+/** Tiles side by side, so many along each coordinate: they are counted by new bits of reg, above the old ones. */
+export function tiled(layout, counts) {
+  const more = counts.flatMap((count, dim) =>
+    Array.from({ length: Math.log2(count) }, (_, bit) =>
+      layout.shape.map((extent, other) => (other === dim ? extent << bit : 0)),
+    ),
+  );
+  const shape = layout.shape.map((extent, dim) => extent * counts[dim]);
+  return more.length ? { ...layout, shape, reg: [...layout.reg, ...more] } : layout;
+}

@@ -38,6 +38,9 @@ function cellIndex() {
   for (const cell of document.querySelectorAll("#view [data-address], #lanes [data-lane]")) {
     push(index.lane, Number(cell.dataset.address ?? cell.dataset.lane), cell);
   }
+  for (const cell of byId("view").querySelectorAll("[data-lanes]")) {
+    for (const lane of cell.dataset.lanes.split(" ")) push(index.lane, Number(lane), cell);
+  }
   return index;
 }
 

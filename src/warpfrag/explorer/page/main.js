@@ -2,11 +2,13 @@
 
 import { byId, moveTabStop, roving } from "./html.js";
 import { INSTRUCTIONS, VERSION, holders } from "./model.js";
-import { change, picked, pickText, readAddress, shown, state, writeAddress } from "./state.js";
+import { change, picked, pickText, readAddress, scene, shown, state, writeAddress } from "./state.js";
 import { emptyQuestion, markCurrent, showFound, startFinder } from "./finder.js";
 import { drawFigure } from "./figure.js";
 import { drawWarp } from "./warp.js";
 import { csvText, drawTable } from "./table.js";
+import { drawRelayout, swapped } from "./relayout_view.js";
+import { addressesText, drawMemory, showBytes } from "./memory_view.js";
 import { cellsOf, forgetCells, lightsOut, lightUp } from "./light.js";
 import { isOutput, showElement, showLane, showLanes, showNothing, showRegister, startLanes } from "./details.js";
 import { formulaText, showAbout } from "./about.js";
@@ -15,14 +17,20 @@ import { svgText } from "./svg.js";
 import { copyText } from "./clipboard.js";
 import { fitView, startFit } from "./fit.js";
 
-const VIEW_WRITERS = { matrix: drawFigure, warp: drawWarp, table: drawTable };
+const VIEW_WRITERS = {
+  matrix: drawFigure,
+  warp: drawWarp,
+  table: drawTable,
+  relayout: drawRelayout,
+  memory: drawMemory,
+};
+const CELLS = "[data-operand], [data-bytes]"; // what the arrow keys walk over
 const QUESTION = new Set(Object.keys(emptyQuestion()));
 
 /** Change the state and show what that changes. */
 function set(changes) {
-  const names = Object.keys(changes).filter((name) => changes[name] !== state[name]);
+  const names = change(changes);
   const moved = names.includes("i");
-  change(moved ? { at: "", operand: "", ...changes } : changes);
   writeAddress({ remember: moved });
   if (names.some((name) => QUESTION.has(name))) showFound(state);
   if (moved) byId("complaint").hidden = true;
@@ -40,7 +48,7 @@ function draw() {
   const instruction = shown();
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
-  showLanes(instruction);
+  showLanes(scene());
   VIEW_WRITERS[state.view](instruction, state);
   fitView();
   for (const button of document.querySelectorAll("#views [data-set]")) {
@@ -50,7 +58,7 @@ function draw() {
   markCurrent(state);
   showPicked();
   for (const grid of byId("view").querySelectorAll("[data-grid]")) {
-    if (!grid.querySelector('[data-operand][tabindex="0"]')) grid.querySelector("[data-operand]").tabIndex = 0;
+    if (!grid.querySelector(`:is(${CELLS})[tabindex="0"]`)) grid.querySelector(CELLS).tabIndex = 0;
   }
   // A control that was drawn anew keeps the focus, so that a selector can be stepped from the keyboard.
   if (focused.set)
@@ -62,10 +70,10 @@ function draw() {
 /** Show the picked element, or that nothing is picked. */
 function showPicked() {
   const element = picked();
-  document.querySelector("aside").classList.toggle("with-products", Boolean(element) && isOutput(element.role, shown()));
+  document.querySelector("aside").classList.toggle("with-products", Boolean(element) && isOutput(element.role, scene()));
   if (!element) {
     lightsOut();
-    showNothing(shown(), state);
+    showNothing(scene(), state);
     return;
   }
   focusOn(element, { pinned: true });
@@ -80,7 +88,7 @@ function clear() {
 
 /** Light an element up and describe it. */
 function focusOn(element, { pinned = false } = {}) {
-  const instruction = shown();
+  const instruction = scene();
   const operand = instruction.operands[element.role];
   const places = holders(operand, element.part, element.row, element.col, state);
   showElement(instruction, element, state, { pinned });
@@ -113,30 +121,36 @@ function follow({ target }) {
   const register = target.closest("[data-register]");
   if (register) {
     const [role, lane, reg] = register.dataset.register.split(".");
-    showRegister(shown(), role, Number(lane), Number(reg));
-    showLane(shown(), Number(lane));
+    showRegister(scene(), role, Number(lane), Number(reg));
+    showLane(scene(), Number(lane));
     lightUp({ lanes: [Number(lane)], registers: [register.dataset.register] });
+    return;
+  }
+  const bytes = target.closest("[data-bytes]");
+  if (bytes) {
+    lightUp({ lanes: showBytes(bytes, scene(), state) });
     return;
   }
   const lane = target.closest("[data-address], #lanes [data-lane]");
   if (lane) {
     const number = Number(lane.dataset.address ?? lane.dataset.lane);
-    showLane(shown(), number);
+    showLane(scene(), number);
     lightUp({ lanes: [number] });
   }
 }
 
 function pickOf(cell) {
   const { role, part, row, col } = elementOf(cell);
-  return pickText(shown().operands[role], part, row, col);
+  return pickText(scene().operands[role], part, row, col);
 }
 
 /** The cell that an arrow key leads to. */
 function neighbour(cell, key) {
   const grid = cell.closest("[data-grid]");
+  if (grid.dataset.grid === "memory") return memoryStep(grid, cell, key);
   if (grid.dataset.grid === "warp" || grid.dataset.grid === "table") return neighbourPlace(grid, cell, key);
   const { row, col } = elementOf(cell);
-  const { rows, cols } = shown().operands[cell.dataset.operand];
+  const { rows, cols } = scene().operands[cell.dataset.operand];
   const steps = {
     ArrowUp: [row - 1, col],
     ArrowDown: [row + 1, col],
@@ -152,10 +166,18 @@ function neighbour(cell, key) {
   return grid.querySelector(`[data-row="${nextRow}"][data-col="${nextCol}"]`);
 }
 
+/** In shared memory up and down lead from line to line, left and right along one. */
+function memoryStep(grid, cell, key) {
+  const cells = [...grid.querySelectorAll("[data-bytes]")];
+  const line = cell.parentElement.querySelectorAll("[data-bytes]").length;
+  const steps = { ArrowUp: -line, ArrowDown: line, ArrowLeft: -1, ArrowRight: 1 };
+  return key in steps ? cells[cells.indexOf(cell) + steps[key]] : null;
+}
+
 /** In the warp view and the table the neighbours are neighbouring places. */
 function neighbourPlace(grid, cell, key) {
   const cells = [...grid.querySelectorAll("[data-operand]")];
-  const operand = shown().operands[cell.dataset.operand];
+  const operand = scene().operands[cell.dataset.operand];
   const line = grid.dataset.grid === "table" ? 1 : operand.regs * operand.slots;
   const steps = { ArrowUp: -line, ArrowDown: line, ...(line > 1 ? { ArrowLeft: -1, ArrowRight: 1 } : {}) };
   return key in steps ? cells[cells.indexOf(cell) + steps[key]] : null;
@@ -169,9 +191,11 @@ function copy(button) {
   const texts = {
     ptx: () => [instruction.name, "the PTX text"],
     formula: () => [formulaText(role ? [instruction.operands[role]] : here), "the formulas"],
-    csv: () => [csvText(here), "the table as CSV"],
+    csv: () =>
+      state.view === "memory" ? [addressesText(scene(), state), "the addresses as CSV"] : [csvText(here), "the table as CSV"],
     svg: () => [svgText(byId("view")), "the figure as SVG"],
     link: () => [location.href, "the link"],
+    command: () => [button.closest(".command").querySelector("code").textContent, "the command"],
   };
   copyText(...texts[what]());
 }
@@ -188,11 +212,11 @@ function start() {
     region.addEventListener("focusin", follow);
   }
   view.addEventListener("focusin", ({ target }) => {
-    const cell = target.closest("[data-operand]");
+    const cell = target.closest(CELLS);
     if (cell) moveTabStop(cell.closest("[data-grid]").querySelector('[tabindex="0"]'), cell);
   });
   view.addEventListener("pointerleave", () => state.at && showPicked());
-  roving(view, "[data-operand]", neighbour);
+  roving(view, CELLS, neighbour);
   const pick = (cell) => set({ at: state.at === pickOf(cell) ? "" : pickOf(cell), lane: Number(cell.dataset.lane) });
   view.addEventListener("click", ({ target }) => {
     const cell = target.closest("[data-operand]:not([data-idle])");
@@ -214,10 +238,11 @@ function start() {
     const way = target.closest("[data-jump]");
     if (way) jump(way.dataset.jump);
     const choice = target.closest("button[data-set]");
+    if (target.closest("[data-swap]")) set(swapped(state));
     if (choice) set({ [choice.dataset.set]: numberIfOne(choice.dataset.value) });
   });
   document.addEventListener("change", ({ target }) => {
-    if (target.matches("select[data-set]"))
+    if (target.matches("select[data-set], input[data-set]"))
       set({ [target.dataset.set]: target.dataset.set === "lane" ? Number(target.value) : target.value });
   });
   document.addEventListener("keydown", (event) => {

@@ -12,6 +12,21 @@ export const TARGETS = DATA.targets;
 export const COLOURS = DATA.colours; // lanes beyond the first so many have their colours again
 export const VERSION = DATA.version;
 
+/** What plans between fragments are made of; see relayouts.js. */
+export const MOVES = {
+  fragments: DATA.fragments,
+  relayouts: DATA.relayouts,
+  plans: DATA.plans,
+  orders: DATA.orders,
+  operands: DATA.operands,
+  texts: DATA.texts,
+};
+
+/** What makes two operands the same fragment: the layout, and how an element lies in its place. */
+export function fragmentKey({ layout, format, container, low }) {
+  return [layout, format, container, low].join();
+}
+
 /** An operand of one instruction, with what follows from its row. */
 function operandOf(row) {
   const layout = DATA.layouts[row.layout];
@@ -19,6 +34,7 @@ function operandOf(row) {
   return {
     ...row,
     layout,
+    key: fragmentKey(row),
     bits: DATA.format_bits[row.format],
     lanes: extentOf(layout, "lane"),
     regs: extentOf(layout, "reg"),

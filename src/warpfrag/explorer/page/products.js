@@ -1,6 +1,7 @@
 // The products behind an output element, and what else an element goes together with.
 
 import { currentCode, holders } from "./model.js";
+import { counterpart } from "./relayouts.js";
 
 /** One term per stored element of A's row: which k, where A and B sit, and under which metadata and scale. */
 export function termsOf(instruction, part, row, col, state) {
@@ -24,6 +25,7 @@ export function termsOf(instruction, part, row, col, state) {
 
 /** The elements that belong to one element: the terms of an output, the code of a stored element, what is scaled. */
 export function related(instruction, { role, part, row, col }, state) {
+  if (instruction.relayout) return [counterpart(instruction.relayout, { role, part, row, col })];
   const { a, b, metadata, scale_a: scaleA, scale_b: scaleB } = instruction.operands;
   if (!a || !b) return [];
   const found = [];

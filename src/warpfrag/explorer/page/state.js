@@ -1,9 +1,13 @@
 // What the page shows, kept in the address, so that a link shows the same thing.
 
 import { BY_NAME } from "./model.js";
+import { SWIZZLES } from "./memory.js";
+import { relayoutOf, usualTarget } from "./relayouts.js";
+import { TILES, isMatrix, sceneOf } from "./scene.js";
 
 const START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
-const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane"];
+const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane", "swizzle"];
+const COUNTED = ["way", "access"]; // from 1 on, as the command counts ways
 export const FACETS = ["target", "op", "shape", "a", "b", "c", "d", "kind"];
 const DEFAULTS = {
   i: START,
@@ -13,10 +17,37 @@ const DEFAULTS = {
   at: "",
   code: "",
   q: "",
+  to: "",
+  permute: "",
+  verb: "load",
+  order: "row",
+  pitch: "",
+  tiles: "",
   ...Object.fromEntries(NUMBERS.map((name) => [name, 0])),
+  ...Object.fromEntries(COUNTED.map((name) => [name, 1])),
   ...Object.fromEntries(FACETS.map((name) => [name, ""])),
 };
-const VIEWS = ["matrix", "warp", "table"];
+const ALLOWED = {
+  view: ["matrix", "warp", "table", "relayout", "memory"],
+  verb: ["load", "store"],
+  order: ["row", "col"],
+  permute: ["", "row", "col"],
+  tiles: Object.keys(TILES),
+  swizzle: Object.keys(SWIZZLES).map(Number),
+};
+// A choice that is made anew forgets the choices that were made inside it.
+const INSIDE = {
+  i: ["at", "operand", "to", "permute", "way", "access"],
+  operand: ["to", "permute", "way", "access"],
+  to: ["permute", "at"],
+  permute: ["at"],
+  verb: ["way", "access"],
+  order: ["way", "access"],
+  pitch: ["way", "access"],
+  tiles: ["way", "access", "at"],
+  swizzle: ["way", "access"],
+  way: ["access"],
+};
 
 export const CORNERS = ["c", "d"]; // the operands that the corner of a product can show
 export const state = { ...DEFAULTS };
@@ -27,9 +58,8 @@ export function readAddress() {
   for (const [name, normal] of Object.entries(DEFAULTS)) {
     const text = asked.get(name) ?? "";
     const number = /^\d{1,3}$/.test(text) ? Number(text) : normal;
-    state[name] = NUMBERS.includes(name) ? number : text || normal;
+    state[name] = typeof normal === "number" ? number : text || normal;
   }
-  if (!VIEWS.includes(state.view)) state.view = DEFAULTS.view;
   let complaint = "";
   if (!BY_NAME.has(state.i)) {
     complaint = `The link asks for “${state.i}”, which is not the name of an instruction; this one is shown.`;
@@ -41,17 +71,21 @@ export function readAddress() {
 
 /** Write the state into the address; a change of instruction can be undone with the browser's Back. */
 export function writeAddress({ remember = false } = {}) {
-  const usual = { ...DEFAULTS, i: "", operand: firstOperand() };
+  const usual = { ...DEFAULTS, i: "", operand: firstOperand(), to: usualTarget(shown(), state.operand) };
   const unusual = Object.entries(state).filter(([name, value]) => value !== usual[name]);
   const hash = `#${new URLSearchParams(unusual.map(([name, value]) => [name, String(value)]))}`;
   if (hash === location.hash) return;
   history[remember ? "pushState" : "replaceState"](null, "", hash);
 }
 
-/** Change the state. */
+/** Change the state; gives the names of what is not as it was. */
 export function change(changes) {
+  const before = { ...state };
+  const made = Object.keys(changes).filter((name) => changes[name] !== state[name]);
+  for (const name of made.flatMap((one) => INSIDE[one] ?? [])) state[name] = DEFAULTS[name];
   Object.assign(state, changes);
   tidy();
+  return Object.keys(state).filter((name) => state[name] !== before[name]);
 }
 
 /** The instruction that is shown. */
@@ -59,10 +93,15 @@ export function shown() {
   return BY_NAME.get(state.i);
 }
 
+/** What the view is about: the instruction, or what is made of its operands. */
+export function scene() {
+  return sceneOf(shown(), state);
+}
+
 /** The element that is picked, or null. */
 export function picked() {
   const [role, ...numbers] = state.at.split(".");
-  const operands = shown().operands;
+  const { operands } = scene();
   const operand = Object.hasOwn(operands, role) ? operands[role] : null;
   if (!operand || operand.unknown || !numbers.every((number) => /^\d+$/.test(number))) return null;
   const [col, row, part = 0] = numbers.reverse().map(Number);
@@ -85,7 +124,14 @@ function firstOperand() {
 function tidy() {
   const instruction = shown();
   const operands = instruction.operands;
-  if (!Object.hasOwn(operands, state.operand)) state.operand = firstOperand();
+  for (const [name, values] of Object.entries(ALLOWED)) {
+    if (!values.includes(state[name])) state[name] = DEFAULTS[name];
+  }
+  if (!/^[1-9]\d{0,4}$/.test(state.pitch)) state.pitch = DEFAULTS.pitch;
+  const choosable = state.view === "relayout" || state.view === "memory" ? isMatrix : () => true;
+  if (!Object.hasOwn(operands, state.operand) || !choosable(operands[state.operand])) state.operand = firstOperand();
+  if (!relayoutOf(instruction, state.operand, state.to)) state.to = usualTarget(instruction, state.operand);
+  if (!relayoutOf(instruction, state.operand, state.to)?.axes.includes(state.permute)) state.permute = DEFAULTS.permute;
   if (!CORNERS.includes(state.corner)) state.corner = DEFAULTS.corner; // kept also where there is no corner to show
   if (!instruction.selectors.includes(state.selector)) state.selector = 0;
   state.lane = Math.min(state.lane, instruction.lanes - 1);

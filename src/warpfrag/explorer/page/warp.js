@@ -7,9 +7,10 @@ import { cellData, laneClass } from "./grid.js";
 import { selectorControls } from "./figure.js";
 import { MORE } from "./fit.js";
 
-/** Buttons for the operands of an instruction. */
-export function operandChoices(instruction, state) {
-  const options = Object.values(instruction.operands).map((operand) => [operand.role, operand.letter]);
+/** Buttons for the operands of an instruction, or for those of a kind. */
+export function operandChoices(instruction, state, wanted = () => true) {
+  const operands = Object.values(instruction.operands).filter(wanted);
+  const options = operands.map((operand) => [operand.role, operand.letter]);
   return options.length > 1 ? choices("operand", "operand", options, state.operand) : "";
 }
 
@@ -38,7 +39,7 @@ export function drawWarp(instruction, state) {
     `</div>` +
     `<section class="operand" aria-label="registers of ${operand.letter}"><div class="caption">${MORE}</div>` +
     `<div class="scroll"><div class="grid warp${packed ? ` packed-${operand.slots}` : ""}" role="grid" ` +
-    `aria-label="registers of ${operand.letter}" data-grid="warp">` +
+    `aria-label="registers of ${operand.letter}" data-grid="warp" data-counts="registers">` +
     `<div class="line heads" role="row">` +
     `<div class="head row-head lane-head" role="columnheader">` +
     `lane</div>${heads.join("")}</div>${lines.join("")}</div></div></section>`;

@@ -1,0 +1,121 @@
+// From fragment to fragment: which fragments hold matrices of the same extents, and the plans between them. Plans come
+// from Python; which element changes its lane is seen from the layouts.
+
+import { extentOf, placesOf, tiled } from "./layout.js";
+import { BY_NAME, INSTRUCTIONS, MOVES, fragmentKey } from "./model.js";
+
+const PLACES = new Map(MOVES.fragments.map(([operand], place) => [fragmentKey(MOVES.operands[operand]), place]));
+const LIKED = ["a", "b", "d", "c"]; // which operand of the same instruction is meant, if none is said
+
+/** How a plan can be: its heading in a list, cheapest first. */
+export const KINDS = { free: "Free", lane: "Within a lane", movmatrix: "By movmatrix", shfl: "By shuffles" };
+
+/** An operand as the address names it. */
+export function fragmentName(instruction, role) {
+  return `${instruction.name}:${role}`;
+}
+
+/** The instruction and the operand that INSTRUCTION:OPERAND names, or null. */
+function readFragment(text) {
+  const [, name, role] = /^(.*):(\w+)$/.exec(text) ?? [];
+  const instruction = BY_NAME.get(name);
+  return instruction && Object.hasOwn(instruction.operands, role) ? [instruction, role] : null;
+}
+
+function planOf(place) {
+  const [kind, verdict, steps] = MOVES.plans[place];
+  const texts = steps.map((step) => step.map((text) => MOVES.texts[text]));
+  return { kind, verdict: MOVES.texts[verdict], steps: texts };
+}
+
+/** The rows of all relayouts from an operand: the target, its plan, and what permuting a coordinate saves. */
+function rowsFrom(operand) {
+  return MOVES.relayouts[PLACES.get(operand.key)] ?? [];
+}
+
+/** Every fragment that the matrix of an operand can move to, as the name to choose it by, and how that goes. */
+export function targetsFrom(instruction, role) {
+  return rowsFrom(instruction.operands[role]).map(([place, plan]) => {
+    const own = LIKED.find((other) => instruction.operands[other]?.key === keyAt(place));
+    const [owner, target] = own ? [instruction, own] : ownerOf(place);
+    return { place, name: fragmentName(owner, target), owner, target, kind: MOVES.plans[plan][0] };
+  });
+}
+
+function keyAt(place) {
+  return fragmentKey(MOVES.operands[MOVES.fragments[place][0]]);
+}
+
+function ownerOf(place) {
+  const [operand, instruction] = MOVES.fragments[place];
+  return [INSTRUCTIONS[instruction], MOVES.operands[operand].role];
+}
+
+/** The target that is meant if none is said: another operand of the same instruction, or else the first there is. */
+export function usualTarget(instruction, role) {
+  const found = instruction.operands[role] ? targetsFrom(instruction, role) : [];
+  const key = instruction.operands[role]?.key;
+  const others = found.filter(({ place }) => keyAt(place) !== key);
+  const own = LIKED.map((other) => others.find(({ name }) => name === fragmentName(instruction, other)));
+  return (own.find(Boolean) ?? others[0] ?? found[0])?.name ?? "";
+}
+
+/** Tiles of an operand as one, under the name that it has in this view. */
+export function tiledOperand(operand, counts, names = {}) {
+  const layout = tiled(operand.layout, counts);
+  const extents = layout.shape.slice(operand.plane);
+  const parts = operand.parts * (operand.plane ? counts[0] : 1);
+  return { ...operand, layout, regs: extentOf(layout, "reg"), rows: extents[0], cols: extents[1], parts, counts, ...names };
+}
+
+function tilesFor(mine, other) {
+  return mine.map((extent, dim) => Math.max(1, other[dim] / extent));
+}
+
+/** The relayout from an operand to the fragment that `to` names; null where there is none. */
+export function relayoutOf(instruction, role, to, permute) {
+  const asked = readFragment(to);
+  const given = instruction.operands[role];
+  const wanted = asked?.[0].operands[asked[1]];
+  const row = wanted && rowsFrom(given).find(([place]) => place === PLACES.get(wanted.key));
+  if (!row) return null;
+  const [, plan, ...permuted] = row;
+  const chosen = permuted.find(([axis]) => axis === permute);
+  const [text, order] = chosen ? MOVES.orders[chosen[2]] : [];
+  const extents = [given.layout.shape, wanted.layout.shape];
+  const mark = wanted.letter === given.letter ? "′" : "";
+  return {
+    source: tiledOperand(given, tilesFor(extents[0], extents[1]), { role: "source" }),
+    target: tiledOperand(wanted, tilesFor(extents[1], extents[0]), { role: "target", letter: wanted.letter + mark }),
+    ends: [[instruction, role], asked],
+    plan: planOf(chosen ? chosen[1] : plan),
+    axes: permuted.map(([axis]) => axis),
+    permute: chosen ? permute : "",
+    order: order ?? null,
+    orderText: chosen ? MOVES.texts[text] : "",
+  };
+}
+
+/** The same element on the other side: a target whose columns are permuted holds source column p[j] in column j. */
+export function counterpart({ permute, order }, { role, part, row, col }) {
+  const toward = role === "target" ? (index) => order[index] : (index) => order.indexOf(index);
+  return {
+    role: role === "target" ? "source" : "target",
+    part,
+    row: permute === "row" ? toward(row) : row,
+    col: permute === "col" ? toward(col) : col,
+  };
+}
+
+/** The places of an element on its side; products and matrices count first. */
+export function placesIn(relayout, { role, part, row, col }) {
+  const { layout, plane } = relayout[role];
+  return placesOf(layout, plane ? [part, row, col] : [row, col]);
+}
+
+/** Whether a target element comes from another lane. */
+export function changesLane(relayout, element) {
+  const target = element.role === "target" ? element : counterpart(relayout, element);
+  const [[lane]] = placesIn(relayout, target);
+  return !placesIn(relayout, counterpart(relayout, target)).some(([from]) => from === lane);
+}

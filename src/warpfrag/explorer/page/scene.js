@@ -1,0 +1,43 @@
+// What a view is about: an instruction with its operands, or two fragments, or tiles of one operand.
+
+import { relayoutOf, tiledOperand } from "./relayouts.js";
+
+export const TILES = { "": [1, 1], "row=2": [2, 1], "col=2": [1, 2] };
+
+let last = { asked: "", scene: null };
+
+/** Whether an operand is a matrix in the registers of a warp; metadata and scale factors are none. */
+export function isMatrix(operand) {
+  return operand.prefix !== "" && !operand.unknown;
+}
+
+/** Whether it is a single one, which can lie in shared memory; m8n8k4 and movers have several. */
+export function isSingle(operand) {
+  return isMatrix(operand) && operand.plane === 0;
+}
+
+/** The scene of a state; the same object as long as nothing of it changes. */
+export function sceneOf(instruction, { view, operand, to, permute, tiles }) {
+  if (view !== "relayout" && view !== "memory") return instruction;
+  const asked = [instruction.name, view, operand, to, permute, tiles].join(" ");
+  if (asked !== last.asked) last = { asked, scene: writers[view](instruction, { operand, to, permute, tiles }, asked) };
+  return last.scene;
+}
+
+function of(instruction, operands, more) {
+  const lanes = Math.max(...Object.values(operands).map((operand) => operand.lanes));
+  return { ...instruction, operands, lanes, pattern: null, addresses: null, ...more };
+}
+
+const writers = {
+  relayout: (instruction, { operand, to, permute }, asked) => {
+    const relayout = relayoutOf(instruction, operand, to, permute);
+    if (!relayout) return instruction;
+    return of(instruction, { source: relayout.source, target: relayout.target }, { relayout, asked });
+  },
+  memory: (instruction, { operand, tiles }, asked) => {
+    const whole = instruction.operands[operand];
+    if (!isSingle(whole)) return instruction;
+    return of(instruction, { [operand]: tiledOperand(whole, TILES[tiles]) }, { asked });
+  },
+};

@@ -1,0 +1,215 @@
+// Every way to load or store an operand, the cheapest first. See warpfrag/motion/loads.py, whose rules these are.
+
+import { elementAt, extentOf } from "./layout.js";
+import { addressIn, passesOf } from "./memory.js";
+
+const WORD = 4; // bytes
+const LINE = 16; // bytes, of which a mover moves
+const LINES = 8; // in a matrix
+const WARP = 32;
+const MATRIX_BITS = 16; // of the elements that movmatrix transposes
+const TURNED = 2; // what movmatrix costs: an instruction and a pass
+const TURN = "movmatrix.sync.aligned.m8n8.trans.b16";
+
+/** The words of 32 bits that an operand takes in a lane. */
+function registerWords({ container, regs, slots }) {
+  return (regs * slots * container) / (8 * WORD);
+}
+
+function upTo(length) {
+  return Array.from({ length }, (_, place) => place);
+}
+
+/** At which byte each byte of each word of each lane lies, and whether no byte is made of several. */
+function bytesOf(operand, memory) {
+  const { container, layout, regs, slots } = operand;
+  const bytes = upTo(WARP).map(() => upTo(registerWords(operand)).map(() => new Array(WORD).fill(null)));
+  let whole = true;
+  for (const lane of upTo(WARP)) {
+    for (const reg of upTo(regs)) {
+      for (const slot of upTo(slots)) {
+        const [row, col] = elementAt(layout, lane, reg, slot);
+        const address = addressIn(memory, row, col, container, layout.shape);
+        const first = (reg * slots + slot) * (container / 8);
+        const along = (memory.order === "row" ? col : row) * container;
+        for (const byte of upTo(Math.max(1, container / 8))) {
+          const at = Math.floor(first) + byte;
+          const word = bytes[lane][Math.floor(at / WORD)];
+          const old = word[at % WORD];
+          whole &&= (old === null || old === address + byte) && (slot * container) % 8 === along % 8;
+          word[at % WORD] = address + byte;
+        }
+      }
+    }
+  }
+  return { bytes, whole };
+}
+
+/** The address of a word, if its bytes lie side by side and aligned; else null. */
+function wordStart([first, ...others]) {
+  const inOrder = first !== null && others.every((byte, place) => byte === first + place + 1);
+  return inOrder && first % WORD === 0 ? first : null;
+}
+
+/** So many words, the first of those left among them, that lie side by side in every lane and aligned; else none. */
+function neighbours(left, starts, size) {
+  for (const first of left) {
+    const group = [first];
+    while (group.length < size) {
+      const last = starts[group.at(-1)];
+      const next = left.find((word) => !group.includes(word) && starts[word].every((at, lane) => at === last[lane] + WORD));
+      if (next === undefined) break;
+      group.push(next);
+    }
+    const aligned = starts[first].every((start) => start % (WORD * size) === 0);
+    if (group.length === size && group.includes(left[0]) && aligned) return group;
+  }
+  return null;
+}
+
+/** Plain loads of 16, 8 and 4 bytes a lane, the widest that fit. */
+function* byWords(operand, { bytes, whole }, verb) {
+  const words = upTo(registerWords(operand));
+  const starts = words.map((word) => bytes.map((lane) => wordStart(lane[word])));
+  if (!whole || starts.some((word) => word.includes(null))) return;
+  const seen = new Set();
+  for (const most of [4, 2, 1]) {
+    let left = words;
+    const accesses = [];
+    while (left.length) {
+      const taken = left;
+      const group = [4, 2, 1].filter((size) => size <= most).map((size) => neighbours(taken, starts, size)).find(Boolean);
+      left = left.filter((word) => !group.includes(word));
+      const vector = group.length > 1 ? `.v${group.length}` : "";
+      accesses.push({
+        instruction: `${verb}${vector}.b32`,
+        words: group,
+        addresses: starts[group[0]],
+        width: WORD * group.length,
+      });
+    }
+    const widths = accesses.map(({ width }) => width).join();
+    if (!seen.has(widths)) yield { accesses };
+    seen.add(widths);
+  }
+}
+
+/** One element at a time: always possible where an element fills bytes and does not fill a word. */
+function* byElements(operand, { bytes }, verb) {
+  const size = operand.container / 8;
+  if (size < 1 || size >= WORD) return;
+  const accesses = upTo(registerWords(operand)).flatMap((word) =>
+    upTo(WORD / size).map((slot) => ({
+      instruction: `${verb}.b${8 * size}`,
+      words: [word],
+      addresses: bytes.map((lane) => lane[word][slot * size]),
+      width: size,
+      slot,
+    })),
+  );
+  yield { accesses };
+}
+
+/** Where the line of each lane that gives an address starts in the matrix; null where its parts contradict each other. */
+function lineStarts(mover, operand, order, first) {
+  const { layout, container, addresses } = mover;
+  const along = addresses.dims[1] === "row" ? 2 : 1; // of matrix, row and column
+  const givers = upTo(extentOf(addresses, "lane")).map((lane) => elementAt(addresses, lane, 0, 0));
+  const starts = [];
+  const step = Math.min(container, operand.container);
+  if (operand.container > 8 * WORD) return null;
+  for (const lane of upTo(WARP)) {
+    for (let bit = 0; bit < 8 * WORD; bit += step) {
+      const place = elementAt(layout, lane, 0, Math.floor(bit / container));
+      const giver = givers.findIndex(([matrix, line]) => matrix === place[0] && line === place[3 - along]);
+      const at = place[along] * container + (bit % container);
+      const [row, col] = elementAt(operand.layout, lane, first, Math.floor(bit / operand.container));
+      const passed = Math.floor(at / operand.container);
+      const start = order === "row" ? [row, col - passed] : [row - passed, col];
+      starts[giver] ??= start;
+      if (at % operand.container !== bit % operand.container || starts[giver].join() !== start.join()) return null;
+    }
+  }
+  return starts;
+}
+
+/** The address of each line of each register; none where some line is not 16 aligned bytes side by side. */
+function linesOf(operand, memory, mover) {
+  const found = [];
+  for (const reg of upTo(operand.regs)) {
+    const starts = lineStarts(mover, operand, memory.order, reg);
+    if (!starts) return null;
+    const lines = starts.map(([row, col]) => addressIn(memory, row, col, operand.container, operand.layout.shape));
+    if (lines.length < LINES || lines.some((line) => line % LINE)) return null;
+    found.push(lines);
+  }
+  return found;
+}
+
+/** As few instructions as the words need: four matrices at a time. */
+function matrixAccesses(op, trans, lines) {
+  const accesses = [];
+  for (let first = 0; first < lines.length; first += accesses.at(-1).words.length) {
+    const size = [4, 2, 1].find((some) => first + some <= lines.length);
+    const given = lines.slice(first, first + size).flat();
+    accesses.push({
+      instruction: `${op}.sync.aligned.m8n8.x${size}${trans}.shared.b16`,
+      words: upTo(size).map((word) => first + word),
+      addresses: upTo(WARP).map((lane) => given[lane] ?? null),
+      width: LINE,
+    });
+  }
+  return accesses;
+}
+
+/** ldmatrix or stmatrix, with and without .trans, and with movmatrix behind or before it. */
+function* byMatrix(operand, memory, op, movers) {
+  const [plain, turned] = [movers.plain, movers.trans].map((mover) => linesOf(operand, memory, mover));
+  if (plain) yield { accesses: matrixAccesses(op, "", plain) };
+  if (turned) yield { accesses: matrixAccesses(op, ".trans", turned) };
+  if (turned && operand.container === MATRIX_BITS) yield { accesses: matrixAccesses(op, "", turned), transposes: true };
+}
+
+/** What shared memory is asked for at once: by the whole warp, or for one matrix of ldmatrix and stmatrix. */
+export function requestsOf({ instruction, addresses }) {
+  if (!instruction.includes("matrix")) return [addresses];
+  const given = addresses.filter((address) => address !== null);
+  return upTo(given.length / LINES).map((matrix) => given.slice(LINES * matrix, LINES * (matrix + 1)));
+}
+
+/** An access with what it costs. */
+function costed(access) {
+  const costs = requestsOf(access).map((request) => passesOf(request, access.width));
+  const sum = (of) => costs.reduce((all, cost) => all + cost[of], 0);
+  return { ...access, passes: sum("passes"), conflicts: sum("conflicts") };
+}
+
+/** A way with its name and what it costs: instructions, passes, and putting narrow elements into words. */
+function weighed(operand, verb, { accesses, transposes = false }) {
+  const done = accesses.map(costed);
+  const sum = (of) => done.reduce((all, access) => all + of(access), 0);
+  const turns = transposes ? registerWords(operand) : 0;
+  const passes = sum(({ passes }) => passes);
+  const names = [...new Set(done.map(({ instruction }) => instruction))];
+  const moved = transposes ? [TURN] : [];
+  return {
+    name: (verb === "load" ? [...names, ...moved] : [...moved, ...names]).join(" + "),
+    accesses: done,
+    instructions: done.length + turns,
+    passes,
+    conflicts: sum(({ conflicts }) => conflicts),
+    cost: done.length + passes + TURNED * turns + sum(({ slot = 0 }) => (slot ? 1 : 0)),
+  };
+}
+
+/** All ways; `movers` has the layouts of the plain and of the transposing ldmatrix of one matrix. */
+export function waysOf(operand, memory, verb, movers) {
+  const bytes = bytesOf(operand, memory);
+  const plain = verb === "load" ? "ld.shared" : "st.shared";
+  const found = [
+    ...byMatrix(operand, memory, verb === "load" ? "ldmatrix" : "stmatrix", movers),
+    ...byWords(operand, bytes, plain),
+    ...byElements(operand, bytes, plain),
+  ];
+  return found.map((way) => weighed(operand, verb, way)).sort((one, other) => one.cost - other.cost);
+}

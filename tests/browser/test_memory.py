@@ -1,0 +1,165 @@
+"""The memory view: lanes at their addresses, banks and their conflicts, and the ways that Python finds."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+import warpfrag as wf
+from browser.geometry import MEASURE, TEXTS, plain
+from draw.contrast import READABLE, contrast
+from warpfrag.cli import loads, stores
+
+F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+CELLS = """() => [...document.querySelectorAll('[data-lanes]')].flatMap(({ dataset }) =>
+  dataset.lanes.split(' ').map((lane) => [+lane, +dataset.bytes, +dataset.size]))"""
+WAYS = "() => [...document.querySelectorAll('.ways tbody tr')].map((row) => [...row.cells].map((c) => c.innerText))"
+CASES = {
+    "conflicts": (F16, "a", {"pitch": 128}),
+    "swizzled tiles": (F16, "b", {"order": "col", "pitch": 128, "swizzle": 128, "tiles": "col=2"}),
+    "second way": (F16, "a", {"pitch": 128, "way": 2, "access": 3}),
+    "elements": (S8, "b", {"pitch": 48, "access": 4}),
+    "store": (F16, "d", {"verb": "store", "pitch": 64, "swizzle": 64}),
+    "no gaps": (S8, "a", {}),
+}
+
+
+def python_ways(case):
+    name, role, asked = CASES[case]
+    tiles = dict([asked["tiles"].split("=")]) if "tiles" in asked else {}
+    operand = wf.get(name).operands[role].tiled(**{axis: int(count) for axis, count in tiles.items()})
+    memory = wf.Memory(asked.get("order", "row"), asked.get("pitch"), asked.get("swizzle", 0))
+    return (wf.stores if asked.get("verb") == "store" else wf.loads)(operand, memory)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_lanes_banks_and_costs_are_those_of_python(links, case):
+    name, role, asked = CASES[case]
+    tab = links.show(i=name, view="memory", operand=role, **asked)
+    ways = python_ways(case)
+    way = ways[asked.get("way", 1) - 1]
+    access = way.accesses[asked.get("access", 1) - 1]
+
+    assert tab.evaluate(WAYS) == [
+        [way.name.replace(".sync.aligned", ""), way.targets[0],
+         *map(str, (way.instructions, way.passes, way.conflicts, way.cost))] for way in ways
+    ]  # fmt: skip
+    given = {lane: address for lane, address in enumerate(access.addresses) if address is not None}
+    shown = tab.evaluate(CELLS)
+    assert sorted(lane for lane, *_ in shown) == sorted(given)
+    assert all(byte <= given[lane] < byte + size for lane, byte, size in shown)
+    lines = [[int(text or 0) for text in line.locator(".cell").all_inner_texts()]
+             for line in tab.locator(".banks").all()]  # fmt: skip
+    assert sum(map(max, lines)) == access.passes  # a request takes as many passes as its busiest bank has words
+    assert bool(tab.locator(".clash").count()) == bool(access.conflicts)
+    said = plain(tab.locator(".memory .caption").inner_text())
+    assert f"{access.conflicts or 'no'} bank conflict" in said
+
+
+@pytest.mark.parametrize("case", ["swizzled tiles", "second way", "store"])
+def test_the_command_prints_the_way_that_is_shown(links, case):
+    name, role, asked = CASES[case]
+    tab = links.show(i=name, view="memory", operand=role, **asked)
+    way = python_ways(case)[asked.get("way", 1) - 1]
+    printed = []
+    for text in tab.locator(".command code").all_inner_texts():
+        _, verb, *words = shlex.split(text)
+        command = {"loads": loads.command, "stores": stores.command}[verb]
+        printed.append(CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False).output.strip())
+
+    assert printed[:2] == [way.emit("cuda").strip(), way.emit("ptx").strip()]
+    assert "no bank conflicts" in printed[2] or " 0 " in printed[2]
+
+
+def test_choosing_and_pointing(explorer):
+    tab = explorer.show(i=F16, view="memory")
+    tab.locator('[data-set="pitch"]').fill("128")
+    tab.keyboard.press("Enter")
+    assert tab.locator(".ways .warning").first.inner_text() == "28"
+    tab.locator('[data-set="swizzle"][data-value="128"]').click()
+    assert tab.locator(".ways .fine").first.inner_text() == "0"
+    assert explorer.state() == {"i": F16, "view": "memory", "pitch": "128", "swizzle": "128"}
+    tab.locator('[data-lanes="17"]').hover()
+    assert plain(tab.locator("#details-title").inner_text()) == "A[1][8-15]"
+    assert plain(tab.locator("#details-where").inner_text()) == "bytes 128-143 · banks 0-3"
+    assert tab.locator("#lanes .is-lane").all_inner_texts() == ["T17"]
+    tab.locator('#lanes [data-lane="4"]').hover()
+    assert tab.locator("#view .is-lane").get_attribute("data-bytes") == "576"
+    tab.locator('[data-set="swizzle"][data-value="0"]').click()
+    tab.locator('[data-request="2"][data-bank="4"]').hover()
+    assert plain(tab.locator("#details-facts").inner_text()).split() == ["Words", "8", "Lanes", "16-23"]
+    tab.locator('[data-copy="csv"]').click()
+    copied = tab.evaluate("navigator.clipboard.readText()").splitlines()
+    assert copied[:3] == [
+        "instruction,words,lane,address",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16,0 1 2 3,0,0",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16,0 1 2 3,1,128",
+    ]
+
+
+def test_arrow_keys_walk_over_memory(links):
+    tab = links.show(i=F16, view="memory", pitch=128, swizzle=128)
+    tab.locator('[data-lanes="0"]').focus()
+    for key in ["ArrowDown", "ArrowRight"]:
+        tab.keyboard.press(key)
+
+    assert tab.evaluate("document.activeElement.dataset.lanes") == "1"
+    assert "A[1][0-7]" in plain(tab.locator("#spoken").inner_text())
+
+
+def test_a_pitch_that_is_too_small_is_said(links):
+    tab = links.show(i=F16, view="memory", pitch=16)
+
+    assert "less than the 32 bytes of a row" in tab.locator("#view .warning").last.inner_text()
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"pitch": "-3"},
+        {"pitch": "1e9"},
+        {"order": "x"},
+        {"tiles": "row=999"},
+        {"swizzle": "48"},
+        {"verb": "constructor"},
+    ],
+    ids=str,
+)
+def test_nonsense_in_a_link_does_no_harm(links, nonsense):
+    tab = links.show(i=F16, view="memory", way=99, access=99, **nonsense)
+
+    assert tab.locator('.ways [aria-pressed="true"]').inner_text() == "ld.shared.b16"
+    assert tab.locator("[data-lanes]").count() > 0
+
+
+def test_several_matrices_are_no_memory(links):
+    tab = links.show(i="ldmatrix.sync.aligned.m8n8.x4.shared.b16", view="memory")
+
+    assert "several matrices" in tab.locator("#view .empty").inner_text()
+
+
+def test_what_no_instruction_moves_says_so(links):
+    s4 = "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
+    tab = links.show(i=s4, view="memory", operand="b")
+    assert "No instruction moves B in row order: s4 is smaller than a byte" in tab.locator("#view").inner_text()
+    assert wf.loads(wf.get(s4).b, wf.Memory("row")) == []
+    tab.locator('[data-set="order"][data-value="col"]').click()
+    assert tab.locator("[data-lanes]").count() == 16
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read(links, phone, scheme):
+    links.tab.emulate_media(color_scheme=scheme)
+    for case in ["conflicts", "swizzled tiles"]:
+        name, role, asked = CASES[case]
+        links.show(i=name, view="memory", operand=role, **asked)
+        contrasts = {text: contrast(ink, paper) for text, ink, paper in links.tab.evaluate(TEXTS)}
+        assert {text: found for text, found in contrasts.items() if found < READABLE} == {}
+        phone.show(i=name, view="memory", operand=role, **asked)
+        seen = phone.tab.evaluate(MEASURE)
+        assert phone.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert (seen["cramped"], seen["grids"][0]["hidden"]) == ([], 0)
+    links.tab.emulate_media(color_scheme="light")

@@ -1,0 +1,111 @@
+"""What the page works out by itself about memory and tiles is what Python says: its own modules, run in the browser."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import warpfrag as wf
+from warpfrag.explorer.build import PAGE
+from warpfrag.explorer.bundle import join_modules
+from warpfrag.explorer.data import page_data
+from warpfrag.motion.pairs import fragments, tiled_alike
+
+MODULES = ["layout.js", "memory.js", "ways.js"]
+PITCHES = [None, None, 16, 24, 32, 48, 64, 80, 128, 128, 130, 144, 256, 272, 4096]
+MOVER = "ldmatrix.sync.aligned.m8n8.x1{}.shared.b16"
+CASES = 160
+
+
+@pytest.fixture(scope="module")
+def modules(browser):
+    """The modules that need no page, as functions in an empty tab."""
+    script = join_modules({name: (PAGE / name).read_text(encoding="utf-8") for name in MODULES})
+    tab = browser.new_page()
+    tab.evaluate(f"() => {{ {script}; Object.assign(globalThis, {{ waysOf, tiled, elementAt, extentOf }}); }}")
+    yield tab
+    tab.close()
+
+
+@pytest.fixture(scope="module")
+def data():
+    return page_data()
+
+
+def as_page_has(data, operand):
+    """An operand, as the page knows it before it is tiled."""
+    name, role = operand.instruction, operand.role
+    row = next(row for row in data["instructions"] if row["name"] == name)
+    written = data["operands"][row["operands"][role]]
+    layout = data["layouts"][written["layout"]]
+    sizes = {axis: 1 << len(layout[axis[:-1]]) for axis in ("regs", "slots")}
+    return {**written, **sizes, "layout": layout}
+
+
+def test_ways_addresses_and_conflicts(modules, data):
+    movers = {
+        word: {**as_page_has(data, wf.get(MOVER.format(trans)).d), "addresses": None}
+        for word, trans in (("plain", ""), ("trans", ".trans"))
+    }
+    rows = {row["name"]: row for row in data["instructions"]}
+    for word, trans in (("plain", ""), ("trans", ".trans")):
+        movers[word]["addresses"] = data["layouts"][rows[MOVER.format(trans)]["addresses"]]
+    chance = random.Random(13)
+    matrices = [one for one in fragments() if one.layout.dims == ("row", "col")]
+    cases, expected = [], []
+    for number in range(CASES):
+        operand = matrices[number % len(matrices)]
+        counts = chance.choice([(1, 1), (1, 1), (1, 2), (2, 1), (2, 2)])
+        order, pitch = chance.choice(["row", "col"]), chance.choice(PITCHES)
+        swizzle, verb = chance.choice([0, 32, 64, 128]), chance.choice(["load", "store"])
+        memory = wf.Memory(order, pitch, swizzle)
+        ways = (wf.loads if verb == "load" else wf.stores)(operand.tiled(row=counts[0], col=counts[1]), memory)
+        cases.append([as_page_has(data, operand), counts, {"order": order, "pitch": pitch, "swizzle": swizzle}, verb])
+        expected.append([[way.name, way.instructions, way.passes, way.conflicts, way.cost,
+                          [[one.instruction, list(one.words), list(one.addresses), one.width, one.slot,
+                            one.passes, one.conflicts] for one in way.accesses]] for way in ways])  # fmt: skip
+    found = modules.evaluate(
+        """([cases, movers]) => cases.map(([operand, counts, memory, verb]) => {
+          const layout = tiled(operand.layout, counts);
+          const whole = { ...operand, layout, regs: extentOf(layout, "reg") };
+          return waysOf(whole, memory, verb, movers).map((way) => [
+            way.name, way.instructions, way.passes, way.conflicts, way.cost, way.accesses.map((one) =>
+              [one.instruction, one.words, one.addresses, one.width, one.slot ?? null, one.passes, one.conflicts]),
+          ]);
+        })""",
+        [cases, movers],
+    )
+
+    names = {way[0] for ways in expected for way in ways}
+    assert any("movmatrix" in name for name in names)
+    assert any("v4" in name for name in names)
+    assert any(".trans" in name for name in names)
+    for case, mine, its in zip(cases, expected, found, strict=True):
+        assert its == mine, case[1:]
+
+
+def test_tiles_are_those_of_python(modules, data):
+    pairs = [tiled_alike(one, other) for one in fragments() for other in fragments()]
+    tiled = {}
+    for pair in filter(None, pairs):
+        for operand, single in zip(pair, (one.instruction for one in pair), strict=True):
+            tiled[operand.layout] = wf.get(single).operands[operand.role], operand
+    cases, expected = [], []
+    for single, whole in tiled.values():
+        counts = [whole.layout.outs[dim] // extent for dim, extent in single.layout.outs.items()]
+        cases.append([as_page_has(data, single)["layout"], counts])
+        expected.append([list(whole.layout.at(**place._asdict())) for place in whole.layout.places()])
+    found = modules.evaluate(
+        """(cases) => cases.map(([layout, counts]) => {
+          const whole = tiled(layout, counts), all = [];
+          for (let lane = 0; lane < extentOf(whole, "lane"); lane++)
+            for (let reg = 0; reg < extentOf(whole, "reg"); reg++)
+              for (let slot = 0; slot < extentOf(whole, "slot"); slot++) all.push(elementAt(whole, lane, reg, slot));
+          return all;
+        })""",
+        cases,
+    )
+
+    assert len(cases) > 100
+    assert found == expected
