@@ -11,7 +11,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.choice import Choice
 from warpfrag.codes import from_codes
-from warpfrag.diagnose import _Case
+from warpfrag.diagnose.outcome import Case
 from warpfrag.instruction import instruction_of
 from warpfrag.mistakes import KINDS, misreadings, other_choices, suspects
 from warpfrag.samples import random_matrix
@@ -62,7 +62,7 @@ class Planted:
             if role in mma.operands:
                 self.others[role] = (random.integers(120, 134, (32, 4)).astype(np.uint8)).view(np.uint32)[:, 0]
         self.words |= self.others
-        self.case = _Case(mma, arch, Choice())
+        self.case = Case(mma, arch, Choice())
         self.right = self.case.outcome(self.words, ())
 
     def every(self):

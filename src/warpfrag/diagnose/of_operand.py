@@ -1,0 +1,62 @@
+"""What went wrong with one operand: its registers, and the matrix that they should hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.diagnose.findings import Diagnosis, diagnosis, rank
+from warpfrag.errors import InvalidOperand
+from warpfrag.mistakes import chosen_words, suspects, written_elsewhere
+from warpfrag.operand import Metadata, Operand
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from warpfrag.choice import Choice
+    from warpfrag.diagnose.findings import Candidate
+    from warpfrag.diagnose.outcome import Codes, Words
+    from warpfrag.formats import Rounding
+    from warpfrag.operand import AnyOperand
+
+MOST_PAIRS = 60  # so many, the likeliest, are named
+
+
+def of_operand(
+    operand: AnyOperand, observed: ArrayLike, matrix: ArrayLike, choice: Choice, rounding: Rounding
+) -> Diagnosis:
+    """What turns the registers of a matrix into those that were observed."""
+    words = operand.check_words(observed)
+    suspected = [*suspects(operand)]
+    if isinstance(operand, Operand):
+        right = operand.pack(matrix, rounding=rounding)
+    else:
+        choice.check({operand.role: operand.layout}, operand.instruction)
+        codes = operand.codes(matrix, raw=isinstance(operand, Metadata), rounding=rounding)
+        right = chosen_words(operand, codes, choice.of(operand.role))
+        suspected += written_elsewhere(operand, codes, choice)
+
+    def read(words: Words) -> Codes:  # what lies beside the codes of a matrix, and in copies, is nobody's business
+        return operand.unpack(words, raw=True) if isinstance(operand, Operand) else words
+
+    try:
+        shape = np.broadcast_shapes(words.shape, right.shape)
+    except ValueError:
+        msg = f"{operand.described}: leading axes do not broadcast: registers {words.shape}, matrix {right.shape}"
+        raise InvalidOperand(msg) from None
+    got, right = read(np.broadcast_to(words, shape)), np.broadcast_to(right, shape)
+    if not got.size:
+        msg = f"{operand.described}: expected the registers of at least one matrix, got shape {words.shape}"
+        raise InvalidOperand(msg)
+    if np.array_equal(got, read(right)):
+        return Diagnosis([], correct=True, tried={}, pairs=0)
+    found: list[Candidate] = [(one,) for one in suspected if np.array_equal(read(one.change(right)), got)]
+    common = [one for one in suspected if not one.rare]
+    if found:
+        return diagnosis(found, suspected, 0)
+    stack = np.stack([one.change(right) for one in common])
+    for second in common:
+        equal = (read(second.change(stack)) == got).reshape(len(stack), -1).all(axis=1)
+        found += [(common[first], second) for first in np.flatnonzero(equal)]
+    return diagnosis(sorted(found, key=rank)[:MOST_PAIRS], suspected, len(common) ** 2)
