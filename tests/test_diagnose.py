@@ -13,7 +13,10 @@ from warpfrag.choice import Choice
 from warpfrag.codes import from_codes
 from warpfrag.diagnose.outcome import Case
 from warpfrag.instruction import instruction_of
-from warpfrag.mistakes import KINDS, misreadings, other_choices, suspects
+from warpfrag.mistakes import suspects
+from warpfrag.mistakes.mistake import KINDS
+from warpfrag.mistakes.of_products import misreadings
+from warpfrag.mistakes.of_words import other_choices
 from warpfrag.samples import random_matrix
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from warpfrag.mistakes import KINDS, Misreading, Mistake, likelihood
+from warpfrag.mistakes.mistake import KINDS, Misreading, Mistake, likelihood
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from warpfrag.mistakes import Kind
+    from warpfrag.mistakes.mistake import Kind
 
 Suspect: TypeAlias = Mistake | Misreading
 Candidate: TypeAlias = tuple[Suspect, ...]
@@ -64,20 +64,29 @@ class Diagnosis(list[Finding]):
         return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts}) and {self.pairs} pairs of them"
 
 
-def rank(candidate: Candidate) -> tuple[int, list[tuple[bool, int, int]]]:
+def rank(candidate: Candidate) -> tuple[bool, int, list[tuple[bool, int, int]]]:
     """A key that sorts the likeliest first."""
-    return sum(KINDS.index(one.kind) for one in candidate), sorted(map(likelihood, candidate))
+    rare = any(one.rare for one in candidate)
+    return rare, sum(KINDS.index(one.kind) for one in candidate), sorted(map(likelihood, candidate))
 
 
 def diagnosis(found: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int) -> Diagnosis:
     """The answer. Two mistakes with one operand stand in their order; where either will do, once."""
     findings: dict[frozenset[int], Finding] = {}
+    alike: Counter[tuple[tuple[Kind, str], ...]] = Counter()  # how many of a kind with an operand came before
+    place: dict[frozenset[int], int] = {}
     for candidate in sorted(found, key=rank):
         one_operand = len({one.operand for one in candidate}) == 1
         first, *rest = candidate if one_operand else sorted(candidate, key=likelihood)
         made = [Finding(one.kind, one.operand, one.text) for one in (first, *rest)]
-        finding = replace(made[0], second=made[1]) if rest else made[0]
-        findings.setdefault(frozenset(map(id, candidate)), finding)
+        key = frozenset(map(id, candidate))
+        if key not in findings:
+            kinds = tuple((one.kind, one.operand) for one in made)
+            place[key] = alike[kinds]
+            alike[kinds] += 1
+            findings[key] = replace(made[0], second=made[1]) if rest else made[0]
     counts = Counter(one.kind for one in suspected)
     tried = {kind: counts[kind] for kind in KINDS if counts[kind]}
-    return Diagnosis(findings.values(), correct=False, tried=tried, pairs=pairs)
+    # one of each kind with each operand before a second: different explanations are worth more than more of one
+    ordered = [findings[key] for key in sorted(findings, key=lambda key: place[key])]
+    return Diagnosis(ordered, correct=False, tried=tried, pairs=pairs)

@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.arrays import as_array
 from warpfrag.errors import InvalidOperand
-from warpfrag.mistakes import chosen_words
+from warpfrag.mistakes.of_words import chosen_words
 from warpfrag.operand import Scale
 from warpfrag.sparsity import compress, logical_columns
 

@@ -8,16 +8,20 @@ import numpy as np
 
 from warpfrag.diagnose.findings import Diagnosis, diagnosis, rank
 from warpfrag.errors import InvalidOperand
-from warpfrag.mistakes import chosen_words, suspects, written_elsewhere
+from warpfrag.mistakes import suspects
+from warpfrag.mistakes.of_words import chosen_codes, chosen_words, written_elsewhere
 from warpfrag.operand import Metadata, Operand
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import ArrayLike
 
     from warpfrag.choice import Choice
     from warpfrag.diagnose.findings import Candidate
     from warpfrag.diagnose.outcome import Codes, Words
     from warpfrag.formats import Rounding
+    from warpfrag.mistakes.mistake import Mistake
     from warpfrag.operand import AnyOperand
 
 MOST_PAIRS = 60  # so many, the likeliest, are named
@@ -49,14 +53,27 @@ def of_operand(
     if not got.size:
         msg = f"{operand.described}: expected the registers of at least one matrix, got shape {words.shape}"
         raise InvalidOperand(msg)
-    if np.array_equal(got, read(right)):
+    if np.array_equal(got, read(right)) or _reads_alike(operand, np.broadcast_to(words, shape), right, choice):
         return Diagnosis([], correct=True, tried={}, pairs=0)
-    found: list[Candidate] = [(one,) for one in suspected if np.array_equal(read(one.change(right)), got)]
-    common = [one for one in suspected if not one.rare]
+
+    def explaining(some: Sequence[Mistake], stack: Words) -> Iterator[tuple[int, Mistake]]:
+        """What makes the observed registers of each of some."""
+        for one in some:
+            equal = (read(one.change(stack)) == got).reshape(len(stack), -1).all(axis=1)
+            yield from ((int(place), one) for place in np.flatnonzero(equal))
+
+    found: list[Candidate] = [(one,) for _, one in explaining(suspected, right[None])]
     if found:
         return diagnosis(found, suspected, 0)
+    common = [one for one in suspected if not one.rare]
     stack = np.stack([one.change(right) for one in common])
-    for second in common:
-        equal = (read(second.change(stack)) == got).reshape(len(stack), -1).all(axis=1)
-        found += [(common[first], second) for first in np.flatnonzero(equal)]
+    found = [(common[first], second) for first, second in explaining(common, stack)]
     return diagnosis(sorted(found, key=rank)[:MOST_PAIRS], suspected, len(common) ** 2)
+
+
+def _reads_alike(operand: AnyOperand, words: Words, right: Words, choice: Choice) -> bool:
+    """Whether the hardware reads the same: of metadata and scales, only the part that is chosen."""
+    if isinstance(operand, Operand):
+        return False
+    chosen = choice.of(operand.role)
+    return np.array_equal(chosen_codes(operand, words, chosen), chosen_codes(operand, right, chosen))

@@ -15,7 +15,8 @@ from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.rows import forms
-from warpfrag.mistakes import Misreading, Mistake, added
+from warpfrag.mistakes.mistake import Misreading, Mistake
+from warpfrag.mistakes.of_products import added
 from warpfrag.operand import Metadata, Scale
 from warpfrag.sparsity import logical_columns
 

@@ -17,7 +17,9 @@ from warpfrag.diagnose.findings import Diagnosis, diagnosis, rank
 from warpfrag.diagnose.outcome import Inputs
 from warpfrag.diagnose.variants import NOTHING, SIDES, Side
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.mistakes import misreadings, other_choices, suspects
+from warpfrag.mistakes import suspects
+from warpfrag.mistakes.of_products import misreadings
+from warpfrag.mistakes.of_words import other_choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.diagnose.findings import Candidate, Suspect
     from warpfrag.diagnose.outcome import Case, Codes, Words
     from warpfrag.diagnose.variants import Variants
-    from warpfrag.mistakes import Misreading, Mistake
+    from warpfrag.mistakes.mistake import Misreading, Mistake
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
 MOST_PAIRS = 60  # so many, the likeliest, are computed whole

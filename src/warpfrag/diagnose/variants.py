@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.errors import InvalidSparsity
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from warpfrag.diagnose.outcome import Case, Codes, Words
-    from warpfrag.mistakes import Mistake
+    from warpfrag.mistakes.mistake import Mistake
 
 SIDES = (("a", "metadata", "scale_a"), ("b", "scale_b"), ("c",))
 """The operands that give the rows of a product, those that give its columns, and what it starts from."""
@@ -80,15 +80,11 @@ class Side:
         codes = dict(self.case.read(role, words[legal]) for role, words in changed.items())
         return Variants([made[int(place)] for place in legal], codes)
 
-    def _are_legal(self, metadata: Words) -> list[bool]:
-        return [self._is_legal(words) for words in metadata]
-
-    def _is_legal(self, metadata: Words) -> bool:
-        try:
-            self.case.read("metadata", metadata)
-        except InvalidSparsity:
-            return False
-        return True
+    def _are_legal(self, metadata: Words) -> NDArray[np.bool_]:
+        """Which words of some hold only codes that mean something, where they are read."""
+        fields = self.case.instruction.metadata.unpack(metadata, **self.case.choice.of("metadata"))
+        known = self.case.pattern.columns(ordered=self.case.form.is_ordered)
+        return np.asarray(np.isin(fields, [*known]).reshape(len(metadata), -1).all(axis=1))
 
     def _joined(self, found: Iterator[Variants]) -> Variants:
         """Variants of several operands as one list: what one of them leaves alone is as it should be."""
