@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.operand import AnyOperand
 
 MOST_PAIRS = 60  # so many, the likeliest, are named
+MOST_WORDS = 1 << 20  # that are compared at once
 
 
 def of_operand(
@@ -57,10 +58,13 @@ def of_operand(
         return Diagnosis([], correct=True, tried={}, pairs=0)
 
     def explaining(some: Sequence[Mistake], stack: Words) -> Iterator[tuple[int, Mistake]]:
-        """What makes the observed registers of each of some."""
-        for one in some:
-            equal = (read(one.change(stack)) == got).reshape(len(stack), -1).all(axis=1)
-            yield from ((int(place), one) for place in np.flatnonzero(equal))
+        """What makes the observed registers of each of some, and which of those it is."""
+        at_once = max(1, MOST_WORDS // stack.size)
+        for start in range(0, len(some), at_once):
+            part = some[start : start + at_once]
+            seen = read(np.stack([one.change(stack) for one in part]))
+            equal = (seen == got).reshape(len(part), len(stack), -1).all(axis=2)
+            yield from ((int(place), part[one]) for one, place in np.argwhere(equal))
 
     found: list[Candidate] = [(one,) for _, one in explaining(suspected, right[None])]
     if found:

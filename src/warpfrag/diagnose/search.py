@@ -156,11 +156,10 @@ class Search:
 
     def _last(self, results: list[tuple[Candidate, Codes]], last: list[Mistake]) -> Iterator[Candidate]:
         """Mistakes with D that make what was observed of some results."""
-        stack = self.operand.pack(np.stack([codes for _, codes in results]), raw=True)
-        for one in last:
-            seen = self.operand.unpack(one.change(stack), raw=True)
-            equal = (seen == self.target).reshape(len(results), -1).all(axis=1)
-            yield from ((*results[place][0], one) for place in np.flatnonzero(equal))
+        words = self.operand.pack(np.stack([codes for _, codes in results]), raw=True)
+        seen = self.operand.unpack(np.stack([one.change(words) for one in last]), raw=True)
+        equal = (seen == self.target).reshape(len(last), len(results), -1).all(axis=2)
+        yield from ((*results[first][0], last[second]) for second, first in np.argwhere(equal))
 
     # ---- probes: one output of all variants at once
 

@@ -26,8 +26,6 @@ from warpfrag.operand import Metadata, Scale
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
     from warpfrag.instruction import Instruction
     from warpfrag.mistakes.mistake import Mistake
     from warpfrag.operand import AnyOperand
@@ -61,17 +59,14 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
 
 
 def _distinct(operand: AnyOperand, found: Iterable[Mistake]) -> Iterator[Mistake]:
-    """Of mistakes of one kind that are the same, the first; none that changes nothing the hardware reads."""
+    """Of mistakes of one kind that are the same, the first; none that changes nothing."""
     shape = (32,) if isinstance(operand, Metadata | Scale) else (32, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
-
-    def effect(changed: NDArray[np.uint32]) -> bytes:
-        return (changed if isinstance(operand, Metadata | Scale) else operand.unpack(changed, raw=True)).tobytes()
-
-    right = effect(words)
-    seen = set()
+    if not isinstance(operand, Metadata | Scale):  # copies hold the same, and padding is zero
+        words = operand.pack(operand.unpack(words, raw=True), raw=True)
+    right, seen = words.tobytes(), set()
     for one in found:
-        key = one.kind, effect(one.change(words))
+        key = one.kind, one.change(words).tobytes()
         if key[1] != right and key not in seen:
             seen.add(key)
             yield one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
@@ -185,6 +185,7 @@ def exchange_bits(words: Words, *, mask: int) -> Words:
 # ---- lanes
 
 
+@cache
 def lane_orders() -> dict[str, NDArray[np.intp]]:
     """The lane whose registers each lane takes: the orders that people get wrong most."""
     lane = np.arange(LANES)
@@ -200,6 +201,7 @@ def lane_orders() -> dict[str, NDArray[np.intp]]:
     return {text: order % LANES for text, order in orders.items()}
 
 
+@cache
 def rare_lane_orders() -> dict[str, NDArray[np.intp]]:
     """More of them."""
     lane = np.arange(LANES)
