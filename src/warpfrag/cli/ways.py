@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.motion.access import Access, Direction
-    from warpfrag.motion.loads import Way
+    from warpfrag.motion.way import Way
     from warpfrag.operand import Operand
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
