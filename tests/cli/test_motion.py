@@ -127,6 +127,15 @@ def test_ways_come_cheapest_first_and_fit_the_target(run):
     assert "they overlap" in run("stores", NAME, "d", "--pitch", 16).out
 
 
+def test_packed_elements_are_unpacked(run):
+    name = "mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32"
+    answer = run("loads", name, "b", "--order", "col", "--pitch", 48, "--packed")
+
+    assert answer.lines[3] == "  1             3       2          0     5  ldmatrix.m8n16.x2.shared.b8x16.b4x16_p64"
+    assert "  then each word << 2: where its elements belong" in answer.lines
+    assert run("loads", name, "b", "--order", "col", "--packed", "--json").json["ways"][0]["shift"] == 2
+
+
 def test_no_way_is_answered_with_no(run):
     # four-bit elements that do not lie side by side cannot be moved without taking bytes apart
     answer = run("loads", "mma.m16n8k64.s32.s4.s4.s32", "b", "--order", "row")
@@ -148,6 +157,9 @@ def test_no_way_is_answered_with_no(run):
         (["relayout", f"{NAME}:a", f"{NAME}:b:col=2", "--permute", "col"], "no order of the cols keeps"),
         (["loads", NAME, "a", "--way", 9], "--way is 1 to 3: so many there are"),
         (["loads", NAME, "a", "--search", "--pitch", 128], "--search finds pitches and swizzles itself: leave out --p"),
+        (["loads", NAME, "a", "--search", "--packed"], "--search finds pitches and swizzles itself: leave out --pac"),
+        (["loads", NAME, "a", "--packed"], "packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6"),
+        (["stores", NAME, "a", "--packed"], "No such option"),
         (["loads", NAME, "a", "--swizzle", 100], "Invalid value for '--swizzle'"),
         (["loads", NAME, "a", "--pitch", 0], "Invalid value for '--pitch': '0' is not in the range"),
         (["loads", "ldmatrix.m8n8.x4.b16", "d"], "operand d of ldmatrix"),
