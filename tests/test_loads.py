@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+<<<<<<< HEAD
 from instructions import of_a_warp
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
+=======
+from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc, find_ptxas
+>>>>>>> eb38019 (Loads and stores: movers of bytes and of elements of 4 and 6 bits, proved and assembled)
 from warpfrag.hardware.motion import sample_ways, ways_unit
 from warpfrag.memory import Memory, bank_conflicts
-from warpfrag.motion.loads import Way, loads, search, stores
+from warpfrag.motion.loads import loads, search, stores
+from warpfrag.motion.packed import packed
+from warpfrag.motion.way import Way
 from warpfrag.operand import Operand
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
@@ -84,6 +90,110 @@ def test_the_usual_loads_are_found_first():
     assert stores(half.d, Memory("row", 32, 32))[0].name == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
 
 
+# ---- movers of bytes, and of elements of 4 and 6 bits: sm_100a and later
+
+F8F6F4 = "mma.m16n8k32.kind::f8f6f4.f32"
+FP8 = wf.get(f"{F8F6F4}.e4m3.e5m2.f32")
+NARROW = {6: wf.get(f"{F8F6F4}.e3m2.e2m3.f32"), 4: wf.get(f"{F8F6F4}.e2m1.e2m1.f32")}
+UNPACKS = {6: "b8x16.b6x16_p32", 4: "b8x16.b4x16_p64"}
+
+
+def names(ways: list[Way]) -> list[str]:
+    return [access.instruction.replace(".sync.aligned", "") for way in ways for access in way.accesses]
+
+
+@pytest.mark.parametrize("mma", [S8, FP8, *NARROW.values()], ids=lambda mma: mma.name)
+def test_bytes_across_the_memory_are_turned_by_m16n16(mma: Any):
+    turned = "ldmatrix.m16n16.x2.trans.shared.b8"  # r(2q + h), byte j: M_q[4t + j][g + 8h]
+    for operand, order, words in (
+        (mma.a, "col", (0, 1, 2, 3)),
+        (mma.b.tiled(col=2), "row", (0, 2, 1, 3)),  # 16 columns are two tiles: their registers take turns
+    ):
+        memory = Memory(order, 48)
+        _, held, shared = in_memory(operand, memory)
+        (way,) = [way for way in loads(operand, memory) if "m16n16" in way.name]
+        assert names([way]) == [turned]
+        assert way.accesses[0].words == words
+        assert np.array_equal(way.load(shared), held)
+        assert way == loads(operand, memory)[0]
+        assert way.targets[0] == "sm_100a"
+        assert way.conflicts == 0
+    assert not [name for name in names(loads(mma.b, Memory("row", 16))) if "m16n16" in name]  # one tile has 8 columns
+    assert not [name for name in names(loads(mma.a, Memory("row", 48))) if "m16n16" in name]
+
+
+@pytest.mark.parametrize("bits", NARROW)
+def test_packed_elements_are_unpacked_on_the_way(bits: int):
+    mma = NARROW[bits]
+    for operand, order, kind in (
+        (mma.a, "row", "m8n16.x4"),
+        (mma.b, "col", "m8n16.x2"),
+        (mma.b.tiled(col=2), "col", "m8n16.x4"),
+        (mma.a, "col", "m16n16.x2.trans"),
+        (mma.b.tiled(col=2), "row", "m16n16.x2.trans"),
+    ):
+        memory = Memory(order, 64, 64)
+        codes = np.random.default_rng(bits).integers(0, 1 << bits, operand.shape, np.uint64)
+        shared = np.random.default_rng(1).integers(0, 256, 4096, np.uint8)  # what lies in the padding does not matter
+        lines = codes if order == "row" else codes.T
+        for at, line in enumerate(lines):
+            for first in range(0, len(line), 16):
+                whole = sum(int(code) << bits * place for place, code in enumerate(line[first : first + 16]))
+                row, col = (at, first) if order == "row" else (first, at)
+                start = memory.address(row=row, col=col, bits=8, shape=operand.shape)
+                shared[start : start + 2 * bits] = list(whole.to_bytes(2 * bits, "little"))
+        (way,) = loads(operand, memory, packed=True)
+        assert names([way]) == [f"ldmatrix.{kind}.shared.{UNPACKS[bits]}"]
+        assert np.array_equal(way.load(shared), operand.pack(codes, raw=True))
+        assert way.shift == (2 if bits == 4 else 0)  # e2m1 lies in bits 2 to 5
+        assert way.targets[0] == "sm_100a"
+
+
+def test_accumulators_packed_to_bytes_are_stored_by_m16n8():
+    columns = [
+        (way, operand)
+        for operand in packed(F16.d, FP8.a)
+        for way in stores(operand, Memory("col", 16))
+        if "m16n8." in way.name
+    ]
+    ((way, operand),) = columns
+    stored, words, _ = in_memory(operand, way.memory)
+    before = np.zeros(128, np.uint8)
+    assert names([way]) == ["stmatrix.m16n8.x1.trans.shared.b8"]
+    assert np.array_equal(way.store(words, before), way.memory.write(before, stored, 8))
+    two = [
+        way
+        for one in packed(F16.d.tiled(col=4), FP8.a)
+        for way in stores(one, Memory("col", 16))
+        if "m16n8." in way.name
+    ]
+    assert "stmatrix.m16n8.x4.trans.shared.b8" in names(two)
+
+
+def byte_ways() -> list[Way]:
+    """A way by each mover that sm_90 has not."""
+    found = [way for one in packed(F16.d, FP8.a) for way in stores(one, Memory("col", 16)) if "m16n8." in way.name]
+    found += loads(FP8.a, Memory("col", 48, 0, 64))[:1] + loads(S8.b.tiled(col=2), Memory("row", 32, 32))[:1]
+    for mma in NARROW.values():
+        for operand, order in ((mma.a, "row"), (mma.b, "col"), (mma.a, "col")):
+            found += loads(operand, Memory(order, 64, 64), packed=True)
+    return found
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_120a"])
+def test_movers_of_bytes_compile_and_assemble(target: str, tmp_path: Path):
+    ways = byte_ways()
+    assert all(target in way.targets for way in ways)
+    assert len({way.name for way in ways}) == 8
+    ptxas, version = find_newest_ptxas(target)
+    ptx = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64"]
+    ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
+    (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
+    assert assemble(ptxas, target, tmp_path / "ways.ptx") == []
+    (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
+    assert compile_cuda(find_nvcc(), target, tmp_path / "ways.cu") == ""
+
+
 def evaluated(way: Way, access: Any, lane: int) -> int:
     """A C expression, run as Python."""
     text = re.sub(r"/\*.*\*/", "", way.expression(access))
@@ -126,6 +236,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
+        (lambda: loads(F16.a, Memory(), packed=True), "packed is for elements of 4 and 6 bits in bytes"),
         (lambda: loads("a", Memory()), "expected an operand such as mma.b or mma.b.tiled"),
         (lambda: loads(F16.a, 128), "expected a wf.Memory, which says how the matrix lies in shared memory; got 128"),
         (lambda: loads(wf.get("ldmatrix.m8n8.x4.b16").d, Memory()), "is no single matrix .* it has matrix, row, col"),

@@ -107,6 +107,11 @@ def files(tmp_path, monkeypatch):
     np.savetxt("C.txt", np.ones((16, 8)), fmt="%d")
     np.save("D.npy", mma(A, B))
     np.savetxt("a.txt", mma.a.pack(A.T), fmt="0x%08x")
+    np.savetxt("full.txt", np.tile([1, 0, 0, 2], (16, 8)), fmt="%d")
+    np.savetxt("wide.txt", np.ones((32, 8)), fmt="%d")
+    np.savetxt("e.txt", np.full(32, 0xCCCCCCCC), fmt="0x%08x")
+    np.savetxt("scales.txt", np.ones((16, 2)), fmt="%d")
+    np.savetxt("words.txt", np.full(32, 0x7F7F0000), fmt="0x%08x")
     return tmp_path
 
 

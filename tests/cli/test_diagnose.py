@@ -87,11 +87,67 @@ def test_a_warp_is_chosen(run, mma):
     assert ask(run, "--expect-a", "a.npy", "--warp", 0, stdin=dump).code == 1
 
 
+SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+
+
+def hexadecimal(words):
+    return "\n".join(f"lane {lane}: 0x{word:08x}" for lane, word in enumerate(words))
+
+
+def test_a_sparse_product_with_its_metadata_and_selector(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sp, random = wf.get(SPARSE), np.random.default_rng(5)
+    A, B = random.integers(1, 9, (16, 32)).astype(float), random.integers(-9, 9, (32, 8)).astype(float)
+    A[:, 1::4] = A[:, 2::4] = 0
+    np.save("a", A)
+    np.save("b", B)
+    stored, codes = sp.compress(A)
+    other = sp.metadata.pack(random.choice(list(sp.pattern.rising), codes.shape), selector=0)
+    e = sp.metadata.pack(codes, selector=1) | other
+    (tmp_path / "e.txt").write_text(hexadecimal(e), encoding="utf-8")
+    (tmp_path / "codes.txt").write_text("\n".join(" ".join(map(str, row)) for row in codes), encoding="utf-8")
+    wrong, right = (wf.execute(sp, sp.a.pack(stored), sp.b.pack(B), None, metadata=e, selector=one) for one in (0, 1))
+    words = ["diagnose", SPARSE, "--a", "a.npy", "--b", "b.npy", "--metadata", "e.txt", "--selector", 1]
+    expect = ["diagnose", SPARSE, "--expect-metadata", "codes.txt", "--selector", 1]
+
+    assert "metadata: selector 0 instead of 1" in run(*words, stdin=lines(wrong)).out
+    assert run(*words, stdin=lines(right)).out.startswith("correct")
+    assert run(*expect, stdin=hexadecimal(e)).out.startswith("correct")
+    written = run(*expect, stdin=hexadecimal(sp.metadata.pack(codes)))
+    assert (written.code, written.lines[1]) == (0, "  selector: metadata: written for selector 0 instead of 1")
+
+
+def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mx, random = wf.get(SCALED), np.random.default_rng(6)
+    A, B = (random.choice([-3, -1, 0.5, 2, 6], operand.shape).astype(float) for operand in (mx.a, mx.b))
+    SA, SB = (np.exp2(random.integers(-3, 4, scale.shape).astype(float)) for scale in (mx.scale_a, mx.scale_b))
+    sa = random.integers(120, 134, (32, 4)).astype(np.uint8).view(np.uint32)[:, 0]
+    for name, array in {"a": A, "b": B, "sa": SA, "sb": SB, "words": sa}.items():
+        np.save(name, array)
+    packed = [mx.a.pack(A), mx.b.pack(B), None]
+    more = {"scale_a": sa, "scale_b": mx.scale_b.pack(SB, thread_id=1), "arch": "sm_120"}
+    wrong, right = (wf.execute(mx, *packed, **more, byte_id=(at, 0), thread_id=(1, 1)) for at in (0, 2))
+    words = ["diagnose", SCALED, "--arch", "sm_120", "--a", "a.npy", "--b", "b.npy", "--scale-b", "sb.npy"]
+    words += ["--scale-a", "words.npy", "--byte-id", 2, 0, "--thread-id", 1, 1]
+    expect = ["diagnose", SCALED, "--expect-scale-a", "sa.npy", "--byte-id", 2, 0]
+
+    assert "scale_a: byte_id 0 instead of 2" in run(*words, stdin=lines(wrong)).out
+    assert run(*words, stdin=lines(right)).out.startswith("correct")
+    assert run(*expect, stdin=hexadecimal(mx.scale_a.pack(SA, byte_id=2))).out.startswith("correct")
+    answer = run(*expect, "--json", stdin=hexadecimal(mx.scale_a.pack(SA))).json
+    assert ("selector", "scale_a") in [(one["kind"], one["operand"]) for one in answer["findings"]]
+
+
 def test_refusals(refused, mma):
     one = refused("diagnose", NAME, "--expect-a", "a.npy", "--b", "b.npy")
     assert "give one --expect-... alone, or --a and --b" in one
     assert "--b is missing: what should have gone in" in refused("diagnose", NAME, "--a", "a.npy", stdin="0 " * 128)
     assert "takes no a" in refused("diagnose", "ldmatrix.m8n8.x4.b16", "--a", "a.npy", "--b", "b.npy")
+    assert "takes no metadata" in refused("diagnose", NAME, "--a", "a.npy", "--metadata", "a.npy", stdin="0 " * 128)
+    assert "has no operand scale_a: it has a, b, c, d" in refused("diagnose", NAME, "--expect-scale-a", "a.npy")
+    assert "'-1' is not in the range" in refused("diagnose", NAME, "--byte-id", -1, 0)
     assert "takes no scale_a" in refused("diagnose", NAME, "--scale-a", "a.npy", stdin="0 " * 128)
     assert "the dump has the warps 0, 1: choose one" in refused(
         "diagnose", NAME, "--expect-a", "a.npy", stdin="\n".join(f"thread {at}: 0 0 0 0" for at in range(64))

@@ -50,8 +50,12 @@ def test_a_permutation_is_a_list_and_a_sentence(run):
 def test_a_cheaper_trip_through_memory_is_named(run):
     words = ["relayout", "mma.m16n8k32.s32.s8.s8.s32:d", "mma.m8n8k16.s32.s8.s8.s32:b"]
 
-    assert "Through shared memory it costs 18 instead of 31, from sm_75 on: st.shared.b8, then" in run(*words).out
-    trip = run(*words, "--json").json["through_memory"]
+    older = " ".join(run(*words, "--target", "sm_90").out.split())
+    assert "Through shared memory it costs 18 instead of 31, from sm_75 on: st.shared.b8, then" in older
+    newest = " ".join(run(*words).out.split())
+    assert "instead of 31, on sm_100a, sm_100f," in newest
+    assert ": stmatrix.sync.aligned.m16n8.x1.trans.shared.b8, then" in newest
+    trip = run(*words, "--target", "sm_90", "--json").json["through_memory"]
     assert (trip["cost"], trip["load"]["accesses"][0]["addresses"][:3]) == (18, [0, 16, 32])
 
 
@@ -123,6 +127,15 @@ def test_ways_come_cheapest_first_and_fit_the_target(run):
     assert "they overlap" in run("stores", NAME, "d", "--pitch", 16).out
 
 
+def test_packed_elements_are_unpacked(run):
+    name = "mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32"
+    answer = run("loads", name, "b", "--order", "col", "--pitch", 48, "--packed")
+
+    assert answer.lines[3] == "  1             3       2          0     5  ldmatrix.m8n16.x2.shared.b8x16.b4x16_p64"
+    assert "  then each word << 2: where its elements belong" in answer.lines
+    assert run("loads", name, "b", "--order", "col", "--packed", "--json").json["ways"][0]["shift"] == 2
+
+
 def test_no_way_is_answered_with_no(run):
     # four-bit elements that do not lie side by side cannot be moved without taking bytes apart
     answer = run("loads", "mma.m16n8k64.s32.s4.s4.s32", "b", "--order", "row")
@@ -144,6 +157,9 @@ def test_no_way_is_answered_with_no(run):
         (["relayout", f"{NAME}:a", f"{NAME}:b:col=2", "--permute", "col"], "no order of the cols keeps"),
         (["loads", NAME, "a", "--way", 9], "--way is 1 to 3: so many there are"),
         (["loads", NAME, "a", "--search", "--pitch", 128], "--search finds pitches and swizzles itself: leave out --p"),
+        (["loads", NAME, "a", "--search", "--packed"], "--search finds pitches and swizzles itself: leave out --pac"),
+        (["loads", NAME, "a", "--packed"], "packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6"),
+        (["stores", NAME, "a", "--packed"], "No such option"),
         (["loads", NAME, "a", "--swizzle", 100], "Invalid value for '--swizzle'"),
         (["loads", NAME, "a", "--pitch", 0], "Invalid value for '--pitch': '0' is not in the range"),
         (["loads", "ldmatrix.m8n8.x4.b16", "d"], "operand d of ldmatrix"),

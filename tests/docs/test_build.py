@@ -18,8 +18,9 @@ import warpfrag as wf
 from warpfrag.choice import Choice
 from warpfrag.layout import Run
 from warpfrag.memory import Digit
-from warpfrag.motion.loads import Access, Way
+from warpfrag.motion.access import Access
 from warpfrag.motion.relayout import Relayout
+from warpfrag.motion.way import Way
 from warpfrag.operand import Metadata, Operands, Scale
 
 ROOT = Path(__file__).parents[2]

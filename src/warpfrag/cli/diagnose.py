@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from warpfrag.choice import CHOOSING
 from warpfrag.cli.command import (
+    Function,
     arch_option,
     choice_options,
     file_argument,
@@ -21,44 +24,73 @@ from warpfrag.cli.matrices import codes_of, read_source
 from warpfrag.cli.output import DONE, NO, say, say_json, wrapped
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.legality import arithmetic_arch
-from warpfrag.operand import Operand
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-    from warpfrag.diagnose import Diagnosis, Finding
+    from warpfrag.diagnose import Finding
     from warpfrag.formats import Rounding
     from warpfrag.instruction import Instruction
+    from warpfrag.operand import Registers
 
 SHOWN = 12  # findings in text; JSON has all
-ROLES = ("a", "b", "c", "d")
+SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+
+
+class Dump(NamedTuple):
+    """A file with what came out, and how to read it."""
+
+    file: str
+    by: str | None
+    warp: int | None
+
+
+def _expect_options(function: Function) -> Function:
+    """For each operand the option that says what its registers should hold."""
+    texts = {
+        "a": "The dump is of A's registers; this is the matrix they should hold (sparse: as stored).",
+        **{role: f"The same for {role.upper()}." for role in "bcd"},
+        "metadata": "The same for the metadata: its codes, a row of 4-bit fields for each row of A.",
+        **{f"scale_{side}": f"The same for the scale factors of {side.upper()}." for side in "ab"},
+    }
+    for role, text in reversed(texts.items()):
+        function = file_option(f"--expect-{role.replace('_', '-')}", saying=text)(function)
+    return function
+
+
+def _pair(name: str, text: str) -> Callable[[Function], Function]:
+    """An option with a number for A and one for B."""
+    return click.option(name, nargs=2, type=integer(0), metavar="A B", default=(0, 0), help=f"{text} 0 0 if left out.")
 
 
 @verb(
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy dump.txt      # D's registers",
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --c C.txt D.npy   # D as a matrix",
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers",
+    f"warpfrag diagnose {SPARSE} --a full.txt --b wide.txt --metadata e.txt --selector 1 dump.txt",
+    f"warpfrag diagnose {SCALED} --expect-scale-a scales.txt --byte-id 2 0 words.txt",
 )
 @instruction_argument
 @file_argument
 @file_option("--a", saying="A as it should have been: a matrix as text or .npy (sparse: full and pruned).")
 @file_option("--b", saying="B, likewise.")
 @file_option("--c", saying="C, likewise; zero without it.")
-@file_option("--scale-a", saying="Scale factors of A, likewise.")
+@file_option("--metadata", saying="The metadata words of all lanes, as a dump or .npy, uint32 (32,); else made from A.")
+@file_option("--scale-a", saying="Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).")
 @file_option("--scale-b", saying="Scale factors of B, likewise.")
-@file_option(
-    "--expect-a", saying="The dump is of A's registers; this is the matrix they should hold (sparse: as stored)."
-)
-@file_option("--expect-b", saying="The same for B.")
-@file_option("--expect-c", saying="The same for C.")
-@file_option("--expect-d", saying="The same for D.")
+@_expect_options
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
 @click.option("--by", type=click.Choice(["lane", "register"]), help="What a line is, where the dump names no lanes.")
 @click.option("--warp", type=integer(least=0), metavar="N", help="Which warp of a dump of several.")
 @choice_options("selector")
+@_pair("--byte-id", "The byte ids of the scale factors that should be used.")
+@_pair("--thread-id", "Their thread ids.")
 @arch_option
 @json_option
 def command(
@@ -69,6 +101,8 @@ def command(
     by: str | None,
     warp: int | None,
     selector: int | None,
+    byte_id: tuple[int, int],
+    thread_id: tuple[int, int],
     arch: str,
     as_json: bool,
     **files: str | None,
@@ -79,6 +113,7 @@ def command(
     registers, uint32 (32, words), or with D as a matrix. With --expect-a it is the registers of A, and so on. Where no
     mistake explains it, pairs of two are tried. Exit status 1 if nothing is found.
     """
+    from warpfrag.diagnose import diagnose
     from warpfrag.instruction import instruction_of
 
     instruction = get(name)
@@ -89,17 +124,31 @@ def command(
     if len(expected) > 1 or (expected and len(given) > 1):
         msg = "one operand is expected, and then no inputs are needed: give one --expect-... alone, or --a and --b"
         raise click.UsageError(msg)
+    dump = Dump(file, by, warp)
+    ask = partial(diagnose, selector=selector or 0, byte_id=byte_id, thread_id=thread_id)
     if expected:
-        role = expected[0][-1]
-        found = _of_operand(instruction, role, given[expected[0]], file, rounding=rounding, by=by, warp=warp)
+        role = expected[0].removeprefix("expect_")
+        registers = _registers(instruction, role)
+        matrix = _matrix(registers, registers.shape, given[expected[0]], rounding)
+        found = ask(registers, _observed(registers, dump), matrix)
     else:
         role = "d"
-        matrices = {role: _matrix(instruction, role, path, rounding) for role, path in given.items()}
+        inputs = {role: _input(instruction, role, path, dump, rounding) for role, path in given.items()}
         for needed in ("a", "b"):
-            if needed not in matrices:
+            if needed not in inputs:
                 msg = f"--{needed} is missing: what should have gone in (or --expect-a and the like, for one operand)"
                 raise click.UsageError(msg)
-        found = _of_product(instruction, matrices, _observed(instruction, "d", file, by, warp), selector, arch)
+        found = ask(
+            instruction,
+            _observed(instruction.d, dump),
+            inputs["a"],
+            inputs["b"],
+            inputs.get("c"),
+            metadata=inputs.get("metadata"),
+            scale_a=inputs.get("scale_a"),
+            scale_b=inputs.get("scale_b"),
+            arch=arch,
+        )
     if as_json:
         asked = {"instruction": instruction.name, "operand": role, "arch": None if expected else arch}
         answer = {"correct": found.correct, "findings": [_facts(finding) for finding in found]}
@@ -113,73 +162,49 @@ def command(
     return DONE if found or found.correct else NO
 
 
-def _of_operand(
-    instruction: Instruction,
-    role: str,
-    matrix: str,
-    file: str,
-    *,
-    rounding: Rounding,
-    by: str | None,
-    warp: int | None,
-) -> Diagnosis:
-    from warpfrag.codes import from_codes
-    from warpfrag.diagnose import diagnose
-
-    operand = _operand(instruction, role)
-    codes = codes_of(read_source(matrix), operand.format, operand.shape, rounding=rounding)
-    return diagnose(operand, _observed(instruction, role, file, by, warp), from_codes(operand.format, codes))
-
-
-def _of_product(
-    instruction: Instruction, matrices: dict[str, NDArray[Any]], observed: NDArray[Any], selector: int | None, arch: str
-) -> Diagnosis:
-    from warpfrag.diagnose import diagnose
-
-    scales = {role: matrices[role] for role in ("scale_a", "scale_b") if role in matrices}
-    return diagnose(
-        instruction,
-        observed,
-        matrices["a"],
-        matrices["b"],
-        matrices.get("c"),
-        selector=selector or 0,
-        scale_a=scales.get("scale_a"),
-        scale_b=scales.get("scale_b"),
-        arch=arch,
-    )
-
-
-def _operand(instruction: Instruction, role: str) -> Operand:
-    operand = instruction.operands.get(role)
-    if not isinstance(operand, Operand):
+def _registers(instruction: Instruction, role: str) -> Registers:
+    found = instruction.operands.get(role)
+    if found is None:
         msg = f"{instruction.name} has no operand {role}: it has {', '.join(instruction.operands)}"
         raise InvalidOperand(msg)
-    return operand
+    return found
 
 
-def _matrix(instruction: Instruction, role: str, path: str, rounding: Rounding) -> NDArray[Any]:
-    """A matrix that should have gone in; of a sparse instruction the full A."""
-    from warpfrag.codes import from_codes
-
-    operand = instruction.operands.get(role)
-    if operand is None:
+def _input(instruction: Instruction, role: str, path: str, dump: Dump, rounding: Rounding) -> NDArray[Any]:
+    """What should have gone in: a matrix (of a sparse instruction the full A), or the words of all lanes."""
+    registers = instruction.operands.get(role)
+    if registers is None:
         msg = f"{instruction.name} takes no {role}"
         raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
+    if role == "metadata" or (role in CHOOSING and _is_words(path)):
+        return _observed(registers, dump._replace(file=path))
     is_sparse = role == "a" and instruction.pattern is not None
-    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else operand.shape
-    codes = codes_of(read_source(path), operand.format, shape, rounding=rounding)
-    return from_codes(operand.format, codes)
+    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else registers.shape
+    return _matrix(registers, shape, path, rounding)
 
 
-def _observed(instruction: Instruction, role: str, file: str, by: str | None, warp: int | None) -> NDArray[Any]:
-    """What came out: an array, or a dump."""
+def _is_words(path: str) -> bool:
+    source = read_source(path)
+    return source.is_array and source.array().dtype == "uint32"
+
+
+def _matrix(registers: Registers, shape: tuple[int, ...], path: str, rounding: Rounding) -> NDArray[Any]:
+    from warpfrag.codes import from_codes
+
+    codes = codes_of(read_source(path), registers.format, shape, rounding=rounding)
+    return codes if registers.role == "metadata" else from_codes(registers.format, codes)
+
+
+def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
+    """What came out: an array, or a dump. Metadata and scale factors are one word a lane."""
     import numpy as np
 
-    source = read_source(file)
+    source = read_source(dump.file)
     if source.is_array:
         return source.array()
-    return np.array(one_warp(parse_warps(source.text(), dump_of(_operand(instruction, role), by)), warp), np.uint32)
+    warps = parse_warps(source.text(), dump_of(registers, dump.by))
+    words = np.array(one_warp(warps, dump.warp), np.uint32)
+    return words[:, 0] if registers.role in CHOOSING else words
 
 
 def _facts(finding: Finding) -> dict[str, object]:

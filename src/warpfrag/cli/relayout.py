@@ -10,6 +10,7 @@ from warpfrag.cli.command import complete_instruction, file_option, json_option,
 from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_fragment
 from warpfrag.cli.output import heading, say, say_json, wrapped
 from warpfrag.cli.ways import way_json, write_or_say
+from warpfrag.isa.targets import targets
 from warpfrag.motion.relayout import relayout
 from warpfrag.motion.steps import cost, described
 
@@ -78,9 +79,16 @@ def _say_plan(plan: Relayout, trip: Trip | None) -> None:
         say()
         say(wrapped(plan.permutation_text, indent=2))
     if trip:
-        said = f"Through shared memory it costs {trip.cost} instead of {plan.cost}, from {trip.targets[0]} on: {trip}."
+        said = f"Through shared memory it costs {trip.cost} instead of {plan.cost}, {_where(trip.targets)}: {trip}."
         say()
         say(wrapped(said, indent=2))
+
+
+def _where(legal: tuple[str, ...]) -> str:
+    """Targets, as the first where all later ones have it too."""
+    every = [*targets()]
+    later = every[every.index(legal[0]) :]
+    return f"from {legal[0]} on" if list(legal) == later else f"on {', '.join(legal)}"
 
 
 def _json(plan: Relayout, trip: Trip | None) -> dict[str, object]:

@@ -1,19 +1,22 @@
-"""What `warpfrag loads` and `warpfrag stores` share: their options, and how they show ways."""
+"""`warpfrag loads` and `warpfrag stores`: every way between shared memory and an operand.
+
+One command in two directions: what a verb says of itself is all that differs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from warpfrag.cli.command import (
-    Function,
     complete_operand,
     file_option,
     instruction_argument,
     integer,
     json_option,
     target_option,
+    verb,
 )
 from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_operand
 from warpfrag.cli.output import DONE, NO, heading, notes, say, say_json, say_table
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.motion.access import Access, Direction
-    from warpfrag.motion.loads import Way
+    from warpfrag.motion.way import Way
     from warpfrag.operand import Operand
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
@@ -43,6 +46,7 @@ class Asked(NamedTuple):
     pitch: int | None
     swizzle: str | None
     start: int | None
+    packed: bool
     searches: bool
     way: int | None
     lanes: bool
@@ -52,26 +56,41 @@ class Asked(NamedTuple):
     as_json: bool
 
 
-def way_options(function: Function) -> Function:
-    """The arguments and options of both verbs, in the order of `Asked`."""
-    size = integer(1, MOST_BYTES - 1)
-    for add in (
-        json_option,
-        target_option,
-        file_option("-o", "--output", saying="With --emit the code; else a figure, .svg, .png or .txt."),
-        click.option("--emit", "lang", type=click.Choice(["cuda", "ptx"]), help="Print the code of a way."),
-        click.option("--lanes", is_flag=True, help="The address of every lane, in bytes."),
-        click.option("--way", type=integer(1), metavar="N", help="Only this one; for code and figures, the first."),
-        click.option("--search", "searches", is_flag=True, help="Find pitches and swizzles without bank conflicts."),
-        click.option("--start", type=integer(0, MOST_BYTES - 1), metavar="BYTES", help="Where the matrix starts."),
-        click.option("--swizzle", type=click.Choice(SWIZZLE_WORDS), help="Of so many bytes; 0 if left out."),
-        click.option("--pitch", type=size, metavar="BYTES", help="From row to row, in col order from col to col."),
-        click.option("--order", type=click.Choice(["row", "col"]), default="row", help="What is contiguous; row."),
-        click.argument("operand", metavar="OPERAND", shell_complete=complete_operand),
-        instruction_argument,
-    ):
-        function = add(function)
-    return function
+SIZE = integer(1, MOST_BYTES - 1)
+OPTIONS = (  # in the order of help
+    instruction_argument,
+    click.argument("operand", metavar="OPERAND", shell_complete=complete_operand),
+    click.option("--order", type=click.Choice(["row", "col"]), default="row", help="What is contiguous; row."),
+    click.option("--pitch", type=SIZE, metavar="BYTES", help="From row to row, in col order from col to col."),
+    click.option("--swizzle", type=click.Choice(SWIZZLE_WORDS), help="Of so many bytes; 0 if left out."),
+    click.option("--start", type=integer(0, MOST_BYTES - 1), metavar="BYTES", help="Where the matrix starts."),
+    click.option("--search", "searches", is_flag=True, help="Find pitches and swizzles without bank conflicts."),
+    click.option("--way", type=integer(1), metavar="N", help="Only this one; for code and figures, the first."),
+    click.option("--lanes", is_flag=True, help="The address of every lane, in bytes."),
+    click.option("--emit", "lang", type=click.Choice(["cuda", "ptx"]), help="Print the code of a way."),
+    file_option("-o", "--output", saying="With --emit the code; else a figure, .svg, .png or .txt."),
+    target_option,
+    json_option,
+)
+PACKED = click.option("--packed", is_flag=True, help="16 elements of 4 or 6 bits lie at the start of each 16 bytes.")
+ABOUT = """Every way to {what}, the cheapest first: addresses, passes and bank conflicts.
+
+OPERAND is a, b, c or d; b:col=2 is two tiles side by side, row=2 two below each other. Without --pitch the matrix has
+no gaps. All sizes are in bytes. The cost is the number of instructions and of passes of shared memory.
+"""
+
+
+def ways_command(direction: Direction, what: str, *examples: str) -> click.Command:
+    """The verb of a direction."""
+
+    def command(*, packed: bool = False, **asked: Any) -> int:  # noqa: ANN401 (the fields of Asked)
+        return answer(direction, Asked(packed=packed, **asked))
+
+    command.__doc__ = ABOUT.format(what=what)
+    options = (*OPTIONS[:6], *([PACKED] if direction == "load" else []), *OPTIONS[6:])
+    for add in reversed(options):
+        command = add(command)
+    return verb(*examples)(command)
 
 
 def answer(direction: Direction, asked: Asked) -> int:
@@ -102,13 +121,13 @@ def answer(direction: Direction, asked: Asked) -> int:
 def _ways(direction: Direction, operand: Operand, asked: Asked) -> list[Way]:
     if asked.searches:
         given = {"--pitch": asked.pitch, "--swizzle": asked.swizzle, "--start": asked.start}
-        if any(one is not None for one in given.values()):
-            named = ", ".join(name for name, one in given.items() if one is not None)
+        given |= {"--packed": asked.packed or None}
+        if named := ", ".join(name for name, one in given.items() if one is not None):
             msg = f"--search finds pitches and swizzles itself: leave out {named}"
             raise click.UsageError(msg)
         return search(operand, asked.order, direction)
     memory = Memory(asked.order, asked.pitch, int(asked.swizzle or 0), asked.start or 0)
-    return (loads if direction == "load" else stores)(operand, memory)
+    return loads(operand, memory, packed=asked.packed) if direction == "load" else stores(operand, memory)
 
 
 def write_or_say(code: str | None, output: str | None, *, quiet: bool) -> bool:
@@ -147,6 +166,8 @@ def _say_ways(direction: Direction, operand: Operand, ways: list[Way], asked: As
         for access in way.accesses:
             for line in _access_lines(way, access, lanes=asked.lanes):
                 say(line)
+        if way.shift:
+            say(f"  then each word << {way.shift}: where its elements belong")
     notes(_notes(operand, ways))
 
 
@@ -194,6 +215,7 @@ def way_json(way: Way) -> dict[str, object]:
         "passes": way.passes,
         "conflicts": way.conflicts,
         "cost": way.cost,
+        "shift": way.shift,
         "targets": way.targets,
         "accesses": [
             {

@@ -38,8 +38,8 @@ from warpfrag.draw.motion_view import relayout_drawing
 from warpfrag.draw.palette import Theme
 from warpfrag.draw.views import VIEWS, Request, default_view, notes, scenes
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.motion.loads import Way
 from warpfrag.motion.relayout import Relayout
+from warpfrag.motion.way import Way
 from warpfrag.registry import get
 
 if TYPE_CHECKING:

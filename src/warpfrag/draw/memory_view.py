@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.motion.access import Access
-    from warpfrag.motion.loads import Way
+    from warpfrag.motion.way import Way
 
 ROW_BYTES = BANKS * BANK_BYTES  # of a line of the figure: each bank once
 MOST_ACCESSES = 4  # of one way that a figure shows

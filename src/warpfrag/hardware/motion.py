@@ -22,7 +22,7 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.hardware.tiles import compile_cuda
 from warpfrag.memory import Memory
-from warpfrag.motion.loads import Way, loads, stores
+from warpfrag.motion.loads import loads, stores
 from warpfrag.motion.pairs import fragments, tiled_alike
 from warpfrag.motion.relayout import Relayout, relayout
 from warpfrag.registry import get
@@ -30,11 +30,13 @@ from warpfrag.registry import get
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from warpfrag.motion.way import Way
     from warpfrag.operand import Operand
 
 CASES = 8
 REPEATS = 64
 SHARED_WORDS = 2048
+TARGET = "sm_90"  # what every way of the sample runs on
 ORDERS: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
@@ -106,7 +108,8 @@ def sample_ways() -> list[Way]:
         memories += [Memory(order, -(-tight // swizzle) * swizzle, swizzle, start=64) for swizzle in (32, 64, 128)]
         for memory in memories:
             for way in (*loads(operand, memory), *stores(operand, memory)):
-                kinds.setdefault((way.name, memory.swizzle, memory.start), way)
+                if TARGET in way.targets:
+                    kinds.setdefault((way.name, memory.swizzle, memory.start), way)
     return list(kinds.values())
 
 

@@ -15,7 +15,9 @@ Between memory and fragment:
 
     access            where each lane points, and the passes that takes
     addresses         addresses as a sum over parts of the lane
-    lines             which registers make up lines of 16 bytes
+    lines             where the lines of 16 bytes start that registers make up
+    matrix_accesses   ldmatrix and stmatrix for an operand
+    way               one way: what it costs, and what it leaves in registers
     loads             every way: `wf.loads`, `wf.stores`
 
 As code: `relayout_code` and `loads_code`, both by `code_operations`, which CUDA and PTX spell each in its own way.

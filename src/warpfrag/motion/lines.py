@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.isa.operands import REGISTER_BITS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from warpfrag.instruction import Instruction
     from warpfrag.isa.operands import OperandRow
     from warpfrag.operand import Operand
@@ -42,19 +44,22 @@ def moved(mover: Instruction) -> Operand:
     return found
 
 
-def line_starts(mover: Instruction, operand: OperandRow, order: str, first: int = 0) -> tuple[Start, ...] | None:
+def line_starts(
+    mover: Instruction, operand: OperandRow, order: str, regs: Sequence[int] | None = None
+) -> tuple[Start, ...] | None:
     """Where the line of each lane that gives an address starts; None where parts of a line contradict each other.
 
-    The mover fills the operand's registers from `first` on. The matrix is contiguous along its rows, or in `col` order
-    along its columns.
+    The registers of the mover are these of the operand, from the first on unless they are said. The matrix is
+    contiguous along its rows, or in `col` order along its columns.
     """
     unit = moved(mover).row
-    if unit.unknown or operand.container > REGISTER_BITS or first + unit.layout.regs > operand.layout.regs:
+    taken = range(unit.layout.regs) if regs is None else regs
+    if unit.unknown or operand.container > REGISTER_BITS or max(taken) >= operand.layout.regs:
         return None
     starts: dict[int, Start] = {}
     for part in _parts(mover, min(unit.container, operand.container)):
         slot, bit_wanted = divmod(part.bit, operand.container)
-        row, col = operand.layout.at(lane=part.lane, reg=first + part.reg, slot=slot)
+        row, col = operand.layout.at(lane=part.lane, reg=taken[part.reg], slot=slot)
         passed, bit_there = divmod(part.at, operand.container)
         start = Start(row, col - passed) if order == "row" else Start(row - passed, col)
         if bit_there != bit_wanted or starts.setdefault(part.giver, start) != start:

@@ -3,8 +3,9 @@
 An operand is a layout, a memory says at which byte each element lies: so the bytes of every register of every lane are
 known. What remains is to see which instruction moves just those bytes.
 
-- `ldmatrix` and `stmatrix` move lines of 16 bytes. A register can be moved by them if the bytes that its lanes hold
+- `ldmatrix` and `stmatrix` move lines of 16 bytes. Registers can be moved by them if the bytes that the lanes hold
   make up such lines; with `.trans` other lanes make up a line. The lane whose turn it is gives the address of a line.
+  There are those for 8 x 8 elements of 16 bits, and from sm_100a on those for bytes, and for elements of 4 and 6 bits.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane, if they lie side by side, or single elements if not.
 - Where only a transposed register can be loaded, `movmatrix` turns it afterwards.
 
@@ -13,177 +14,35 @@ Ways come cheapest first, by the instructions and the passes that shared memory 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import Memory
-from warpfrag.motion.access import LINES, Access, Direction
-from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
-from warpfrag.motion.lines import line_starts
-from warpfrag.motion.steps import price
+from warpfrag.memory import LANES, Memory
+from warpfrag.motion.access import Access, Direction
+from warpfrag.motion.matrix_accesses import LINE, element_addresses, matrix_accesses
+from warpfrag.motion.way import Way
 from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.arrays import Words
-    from warpfrag.isa.operands import OperandRow
-    from warpfrag.isa.words import Form
     from warpfrag.layout import Layout
-    from warpfrag.memory import Order
-    from warpfrag.motion.lines import Start
 
 WORD = 4  # bytes
-LINE = 16
-LANES = 32
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
+BYTE = 8
+PACKED_BITS = (4, 6)
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to load or store an operand: its instructions, in order, and what follows them."""
+def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[Way]:
+    """Every way to fill an operand, or tiles of it side by side, from shared memory; the cheapest first.
 
-    operand: Operand
-    memory: Memory
-    direction: Direction
-    accesses: tuple[Access, ...]
-    transposes: bool = False
-
-    @property
-    def name(self) -> str:
-        """The instructions, each once."""
-        names = dict.fromkeys(access.instruction for access in self.accesses)
-        moved = ["movmatrix.sync.aligned.m8n8.trans.b16"] if self.transposes else []
-        return " + ".join([*names, *moved] if self.direction == "load" else [*moved, *names])
-
-    @cached_property
-    def passes(self) -> int:
-        """Passes of shared memory in all."""
-        return sum(access.passes for access in self.accesses)
-
-    @cached_property
-    def conflicts(self) -> int:
-        """Bank conflicts in all."""
-        return sum(access.conflicts for access in self.accesses)
-
-    @property
-    def instructions(self) -> int:
-        """Instructions in all."""
-        return len(self.accesses) + (self.operand.words if self.transposes else 0)
-
-    @cached_property
-    def cost(self) -> int:
-        """Instructions and passes, those of movmatrix too, and one for each element that is put into a word."""
-        turned = price("movmatrix", self.operand.words) if self.transposes else 0
-        joined = sum(access.slot not in {None, 0} for access in self.accesses)
-        return len(self.accesses) + self.passes + turned + joined
-
-    def __str__(self) -> str:
-        """What it is and what it costs."""
-        conflicts = "no bank conflicts" if not self.conflicts else f"{self.conflicts} bank conflicts"
-        return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
-
-    def expression(self, access: Access) -> str:
-        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; `base` is its start.
-
-        Lanes whose address is not read repeat that of another.
-        """
-        total = sum_expression(address_sum(access.addresses, self.memory))
-        if not self.memory.swizzle:
-            return total
-        return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
-
-    def emit(self, lang: str = "cuda", name: str = "") -> str:
-        """As code: a device function in CUDA, a function in PTX, of the registers and of the address in shared memory.
-
-        Its name is `load` or `store` unless another is given. The swizzle acts on the address itself, so the memory
-        must be aligned to eight of its rows: 256, 512 or 1024 bytes.
-        """
-        from warpfrag.motion.loads_code import emit_way
-
-        return emit_way(self, lang=lang, name=name or self.direction)
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Where every instruction of it is legal."""
-        from warpfrag.isa.rows import legal_targets
-        from warpfrag.isa.targets import targets
-
-        names = [part for part in self.name.split(" + ") if "matrix" in part]
-        legal = [set(legal_targets(_form(name))) for name in names]
-        return tuple(target for target in targets() if all(target in some for some in legal))
-
-    def load(self, shared: ArrayLike) -> Words:
-        """The operand's registers, uint32[32, words], filled from a memory: what the instructions leave."""
-        import numpy as np
-
-        from warpfrag import movers
-        from warpfrag.memory import as_bytes
-
-        memory = self._reached(as_bytes(shared))
-        words = np.zeros((LANES, self.operand.words), np.uint32)
-        for access in self.accesses:
-            if "matrix" in access.instruction:
-                form = _form(access.instruction)
-                words[:, list(access.words)] = movers.load(form, _filled(access.addresses), memory)
-            else:
-                self._load_plain(access, memory, words)
-        return movers.move_words(words) if self.transposes else words
-
-    def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
-        """The memory after the registers were stored in it; the one that is passed is not changed."""
-        import numpy as np
-
-        from warpfrag import movers
-        from warpfrag.memory import as_bytes
-
-        given, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
-        if given.ndim != 2:
-            msg = f"expected the registers of one operand, uint32[32, {self.operand.words}], got shape {given.shape}"
-            raise InvalidOperand(msg)
-        turned = movers.move_words(given) if self.transposes else given
-        for access in self.accesses:
-            if "matrix" in access.instruction:
-                form = _form(access.instruction)
-                memory = movers.store(form, _filled(access.addresses), turned[:, list(access.words)], memory)
-                continue
-            for lane, address in enumerate(access.addresses):
-                if address is not None:
-                    moved = np.ascontiguousarray(turned[lane, list(access.words)]).view(np.uint8)
-                    first = 0 if access.slot is None else access.slot * access.width
-                    memory[address : address + access.width] = moved[first : first + access.width]
-        return memory
-
-    def _reached(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The memory, refused where an access would go past its end."""
-        last = max(
-            address + access.width for access in self.accesses for address in access.addresses if address is not None
-        )
-        if last > len(memory):
-            msg = f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes"
-            raise InvalidOperand(msg)
-        return memory
-
-    def _load_plain(self, access: Access, memory: NDArray[np.uint8], words: NDArray[np.uint32]) -> None:
-        import numpy as np
-
-        for lane, address in enumerate(access.addresses):
-            if address is None:
-                continue
-            found = memory[address : address + access.width]
-            held = np.ascontiguousarray(words[lane, list(access.words)]).view(np.uint8)
-            first = 0 if access.slot is None else access.slot * access.width
-            held[first : first + access.width] = found
-            words[lane, list(access.words)] = held.view(np.uint32)
-
-
-def loads(operand: Operand, memory: Memory) -> list[Way]:
-    """Every way to fill an operand, or tiles of it side by side, from shared memory; the cheapest first."""
+    With `packed`, sixteen elements of 4 or 6 bits lie side by side at the start of each 16 bytes of memory, as
+    `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` unpacks them; else every element has the container of a register.
+    """
+    if packed:
+        return _packed(operand, memory)
     return _ways(operand, memory, "load")
 
 
@@ -219,11 +78,28 @@ def _extents(operand: Operand) -> tuple[int, int]:
     return operand.layout.outs["row"], operand.layout.outs["col"]
 
 
-def _ways(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
+def _check(operand: Operand, memory: Memory) -> None:
     _extents(operand)
     if not isinstance(memory, Memory):
         msg = f"expected a wf.Memory, which says how the matrix lies in shared memory; got {shown(memory)}"
         raise InvalidOperand(msg)
+
+
+def _packed(operand: Operand, memory: Memory) -> list[Way]:
+    """By ldmatrix, which leaves a code in the low bits of its byte; an operand that wants it higher has it shifted."""
+    _check(operand, memory)
+    if operand.format.bits not in PACKED_BITS or operand.row.container != BYTE:
+        msg = (
+            f"packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6f4; {operand.described} has none"
+        )
+        raise InvalidOperand(msg)
+    every = matrix_accesses(operand.row, memory, "ldmatrix", packed=True)
+    ways = [Way(operand, memory, "load", accesses, shift=operand.row.low) for _, accesses in every]
+    return sorted(ways, key=lambda way: way.cost)
+
+
+def _ways(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
+    _check(operand, memory)
     found = [*_by_matrix(operand, memory, direction), *_by_words(operand, memory, direction)]
     found += _by_elements(operand, memory, direction)
     return sorted(found, key=lambda way: way.cost)
@@ -235,13 +111,6 @@ def _elements(layout: Layout) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return [(tuple(place), tuple(layout.at(**place._asdict()))) for place in layout.places()]
 
 
-@lru_cache(maxsize=32)
-def _addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
-    """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
-    rows, cols = map(range, shape)
-    return [[memory.address(row=row, col=col, bits=bits, shape=shape) for col in cols] for row in rows]
-
-
 class _Bytes:
     """At which byte each byte of each word of each lane lies: bytes[lane][word] has four addresses, or None."""
 
@@ -249,7 +118,7 @@ class _Bytes:
         container, register = operand.row.container, operand.row.register_bits
         self.words = operand.words
         size = max(1, container // 8)
-        addresses = _addresses(memory, _extents(operand), container)
+        addresses = element_addresses(memory, _extents(operand), container)
         self.of: list[list[list[int | None]]] = [[[None] * WORD for _ in range(self.words)] for _ in range(LANES)]
         self.whole = True  # whether no byte of a register is made of elements from several bytes of memory
         for (lane, reg, slot), (row, col) in _elements(operand.layout):
@@ -273,6 +142,15 @@ class _Bytes:
 @lru_cache(maxsize=32)
 def _bytes(operand: Operand, memory: Memory) -> _Bytes:
     return _Bytes(operand, memory)
+
+
+def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
+    """ldmatrix or stmatrix, and with movmatrix behind (or before) it."""
+    for mover, accesses in matrix_accesses(operand.row, memory, "ldmatrix" if direction == "load" else "stmatrix"):
+        yield Way(operand, memory, direction, accesses)
+        if mover.form.trans and operand.row.container == MATRIX_BITS:
+            plain = tuple(one._replace(instruction=one.instruction.replace(".trans", "")) for one in accesses)
+            yield Way(operand, memory, direction, plain, transposes=True)
 
 
 def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
@@ -332,67 +210,3 @@ def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list
         for slot in range(WORD // size)
     ]
     return [Way(operand, memory, direction, tuple(accesses))] if size < WORD else []
-
-
-def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
-    """ldmatrix or stmatrix, with and without .trans, and with movmatrix behind (or before) it."""
-    op = "ldmatrix" if direction == "load" else "stmatrix"
-    plain, turned = (_lines(operand, memory, trans) for trans in ("", ".trans"))
-    if plain:
-        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", plain)))
-    if turned:
-        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, ".trans", turned)))
-    if turned and operand.row.container == MATRIX_BITS:
-        yield Way(operand, memory, direction, tuple(_matrix_accesses(op, "", turned)), transposes=True)
-
-
-@cache
-def _starts(operand: OperandRow, order: Order, trans: str) -> tuple[tuple[Start, ...] | None, ...]:
-    """For each register where the lines start that its lanes hold together; None where they hold no lines."""
-    from warpfrag.registry import get
-
-    mover = get(f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16")
-    return tuple(line_starts(mover, operand, order, reg) for reg in range(operand.layout.regs))
-
-
-def _lines(operand: Operand, memory: Memory, trans: str) -> list[list[int]]:
-    """The address of each line of each register; none where some line is not 16 aligned bytes side by side."""
-    bits, along = operand.row.container, memory.contiguous
-    addresses = _addresses(memory, _extents(operand), bits)
-    found = []
-    for starts in _starts(operand.row, memory.order, trans):
-        lines = []
-        for row, col in starts or ():
-            first = addresses[row][col]
-            inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
-            there = [addresses[row][col + at] if along == "col" else addresses[row + at][col] for at in inside]
-            if first % LINE == 0 and there == [first + at * bits // 8 for at in inside]:
-                lines.append(first)
-        if len(lines) < LINES:
-            return []
-        found.append(lines)
-    return found
-
-
-def _matrix_accesses(op: str, trans: str, lines: list[list[int]]) -> Iterator[Access]:
-    """As few instructions as the words need: four matrices at a time."""
-    first = 0
-    while first < len(lines):
-        count = next(count for count in (4, 2, 1) if first + count <= len(lines))
-        given = [address for word in lines[first : first + count] for address in word]
-        padded = (*given, *[None] * (LANES - len(given)))
-        yield Access(
-            f"{op}.sync.aligned.m8n8.x{count}{trans}.shared.b16", tuple(range(first, first + count)), padded, LINE
-        )
-        first += count
-
-
-def _form(name: str) -> Form:
-    from warpfrag.isa.legality import resolve
-
-    return resolve(name)
-
-
-def _filled(addresses: tuple[int | None, ...]) -> list[int]:
-    """Addresses of all lanes, 0 where none is given."""
-    return [address or 0 for address in addresses]

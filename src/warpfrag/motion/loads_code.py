@@ -43,6 +43,10 @@ class Way(Protocol):
     def transposes(self) -> bool:
         """Whether every register is transposed."""
 
+    @property
+    def shift(self) -> int:
+        """By how many bits every register is shifted after it was loaded."""
+
 
 def emit_way(way: Way, *, lang: str, name: str) -> str:
     """A way as code: a device function in CUDA, a function in PTX."""
@@ -105,6 +109,8 @@ def _cuda_load(way: Way) -> list[str]:
             f'asm volatile("{MOVMATRIX} %0, %1;" : "=r"(out[{word}]) : "r"(out[{word}]));'
             for word in range(way.operand.words)
         ]
+    if way.shift:
+        lines += [f"out[{word}] <<= {way.shift};" for word in range(way.operand.words)]
     return lines
 
 
@@ -165,6 +171,8 @@ def _ptx(way: Way, name: str) -> list[str]:
         body.append(f"{access.instruction} {f'{listed}, [{address}]' if load else f'[{address}], {listed}'};")
     if way.transposes and load:
         body += [f"{MOVMATRIX} {word}, {word};" for word in state]
+    if way.shift:
+        body += [f"shl.b32 {word}, {word}, {way.shift};" for word in state]
     flush()
     registers = ", ".join(f".reg .b32 {'%out' if load else '%in'}{word}" for word in range(way.operand.words))
     signature = (

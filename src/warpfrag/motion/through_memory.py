@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.memory import Memory
-from warpfrag.motion.loads import LINE, Way, loads, stores
+from warpfrag.motion.loads import loads, stores
+from warpfrag.motion.matrix_accesses import LINE
 from warpfrag.motion.packed import conversion_between, packed
 from warpfrag.motion.running import run_step
 from warpfrag.motion.steps import total_cost
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arrays import Words
     from warpfrag.motion.steps import Step
+    from warpfrag.motion.way import Way
     from warpfrag.operand import Operand
 
 BARRIER = 1  # __syncwarp() between the store and the load

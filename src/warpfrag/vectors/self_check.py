@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from warpfrag.choice import Choice
     from warpfrag.instruction import Instruction
-    from warpfrag.mistakes import Mistake
+    from warpfrag.mistakes.mistake import Mistake
     from warpfrag.vectors.cases import Group
 
 

@@ -1,0 +1,139 @@
+"""What a product gives if mistakes are made: the judge of every candidate."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.arithmetic import matmul, plan
+from warpfrag.choice import CHOOSING
+from warpfrag.codes import from_codes, to_codes
+from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
+from warpfrag.formats import FORMATS
+from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.rows import forms
+from warpfrag.mistakes.mistake import Misreading, Mistake
+from warpfrag.mistakes.of_products import added
+from warpfrag.operand import Metadata, Scale
+from warpfrag.sparsity import logical_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.rules import Rule
+    from warpfrag.choice import Choice
+    from warpfrag.diagnose.findings import Candidate, Suspect
+    from warpfrag.instruction import Instruction
+    from warpfrag.isa.patterns import Pattern
+    from warpfrag.isa.words import Form
+
+    Codes = NDArray[Any]
+    Words = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Codes of what the hardware reads, [..., products, rows, cols]; one product, but four for m8n8k4."""
+
+    a: Codes
+    b: Codes
+    c: Codes
+    columns: Codes | None = None
+    scale_a: Codes | None = None
+    scale_b: Codes | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """What should have run: the instruction, on an architecture, with these immediates."""
+
+    instruction: Instruction
+    arch: str
+    choice: Choice
+
+    @property
+    def form(self) -> Form:
+        """The words of the instruction."""
+        return self.instruction.form
+
+    @property
+    def pattern(self) -> Pattern:
+        """How A is pruned."""
+        return self.instruction.a.sparsity
+
+    def rule(self, suspected: Iterable[Suspect] = ()) -> Rule | None:
+        """The rule that runs under some misreadings; None where nobody knows it."""
+        form, arch = self.form, self.arch
+        for one in suspected:
+            if isinstance(one, Misreading):
+                form, arch = replace(form, **one.words), one.arch or arch  # type: ignore[arg-type] # words of a name
+        if form not in forms():
+            return None
+        with suppress(NotModelled, IllegalInstruction):
+            return plan(form, arithmetic_arch(form, arch)).rule
+        return None
+
+    def read(self, role: str, words: Words) -> tuple[str, Codes]:
+        """What the hardware reads in the registers of a role, and what that is called."""
+        operand = self.instruction.operands[role]
+        batch = words.shape[: -1 if role in CHOOSING else -2]
+        if isinstance(operand, Metadata):
+            fields = operand.unpack(words, **self.choice.of(role))
+            codes: Codes = logical_columns(self.pattern, fields, ordered=self.form.is_ordered)
+        elif isinstance(operand, Scale):
+            codes = operand.unpack(words, **self.choice.of(role), raw=True)
+        else:
+            codes = operand.unpack(words, raw=True)
+        return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
+
+    def inputs(self, words: Mapping[str, Words]) -> Inputs:
+        """What the hardware reads in all registers."""
+        return Inputs(**dict(self.read(role, array) for role, array in words.items()))
+
+    def right(self, words: Mapping[str, Words]) -> Codes:
+        """D's codes for one product if no mistake is made."""
+        rule = plan(self.form, self.arch).rule  # or the refusal, where nobody knows it
+        return self.run(rule, self.inputs(words)).reshape(self.instruction.d.shape)
+
+    def outcome(self, words: Mapping[str, Words], candidate: Candidate) -> Codes | None:
+        """D's codes for one product if these mistakes are made; None where they cannot be."""
+        rule = self.rule(candidate)
+        made = {**words}
+        for one in candidate:
+            if isinstance(one, Mistake) and one.operand != "d":
+                made[one.operand] = one.change(made[one.operand])
+        if rule is None:
+            return None
+        try:
+            inputs = self.inputs(made)
+        except InvalidSparsity:
+            return None
+        operand = self.instruction.d
+        codes = self.run(rule, inputs)
+        for one in candidate:
+            if isinstance(one, Misreading) and one.again == "product":
+                codes = self.run(rule, replace(inputs, c=codes))
+            elif isinstance(one, Misreading) and one.again == "c":
+                codes = added(operand, codes, inputs.c)
+        codes = codes.reshape(operand.shape)
+        for one in candidate:
+            if isinstance(one, Mistake) and one.operand == "d":
+                codes = operand.unpack(one.change(operand.pack(codes, raw=True)), raw=True)
+        return codes
+
+    def run(self, rule: Rule, inputs: Inputs) -> Codes:
+        """D's codes for one product; where a rule has other accumulators, converted on the way in and out."""
+        mine, its = self.instruction.operands, (FORMATS[rule.c], FORMATS[rule.d])
+        c = inputs.c
+        if its[0] is not mine.c.format:
+            c = to_codes(its[0], from_codes(mine.c.format, c).astype(np.float64), rounding="rne")
+        extra = {name: getattr(inputs, name) for name in ("columns", "scale_a", "scale_b")}
+        codes = matmul(rule, inputs.a, inputs.b, c, **extra)
+        if its[1] is not mine.d.format:
+            codes = to_codes(mine.d.format, from_codes(its[1], codes).astype(np.float64), rounding="rne")
+        return codes

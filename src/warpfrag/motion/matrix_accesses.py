@@ -1,0 +1,108 @@
+"""ldmatrix and stmatrix for an operand: which registers each matrix moves, and where its lines lie in memory."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from itertools import permutations
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.memory import LANES
+from warpfrag.motion.access import Access
+from warpfrag.motion.lines import line_starts, moved
+from warpfrag.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.instruction import Instruction
+    from warpfrag.isa.operands import OperandRow
+    from warpfrag.memory import Memory, Order
+    from warpfrag.motion.lines import Start
+
+LINE = 16  # bytes
+
+
+class Matrix(NamedTuple):
+    """What one matrix of a mover moves: registers of the operand, and the first element of each line."""
+
+    regs: tuple[int, ...]
+    starts: tuple[Start, ...]
+
+
+@lru_cache(maxsize=32)
+def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
+    """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
+    rows, cols = map(range, shape)
+    return [[memory.address(row=row, col=col, bits=bits, shape=shape) for col in cols] for row in rows]
+
+
+def matrix_accesses(
+    operand: OperandRow, memory: Memory, op: str, *, packed: bool = False
+) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
+    """Every kind of mover that serves an operand, by the one for a single matrix, and its accesses.
+
+    With `packed`, those that unpack elements of 4 or 6 bits.
+    """
+    for movers in _kinds(op):
+        unit = moved(movers[-1]).row
+        if packed != bool(movers[0].form.memory) or (packed and unit.format.bits != operand.format.bits):
+            continue
+        matrices = _matrices(movers[-1], operand, memory.order)
+        lines = [_line_addresses(matrix, operand, memory) for matrix in matrices]
+        if lines and all(lines):
+            yield movers[-1], tuple(_joined(movers, matrices, lines))
+
+
+@cache
+def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
+    """Movers that differ only in how many matrices they move, the most first."""
+    found: dict[object, list[Instruction]] = {}
+    for mover in find(op=op):
+        if not moved(mover).row.unknown:
+            form = mover.form
+            found.setdefault((form.shape, form.trans, form.memory), []).append(mover)
+    return tuple(tuple(sorted(some, key=lambda mover: -mover.form.num)) for some in found.values())
+
+
+@cache
+def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[Matrix, ...]:
+    """The matrices that the registers of an operand make up, for a mover of one; none where some do not."""
+    left, found = list(range(operand.layout.regs)), []
+    while left:
+        some = permutations(left, moved(mover).layout.regs)
+        tried = ((regs, line_starts(mover, operand, order, regs)) for regs in some if left[0] in regs)
+        matrix = next((Matrix(regs, starts) for regs, starts in tried if starts), None)
+        if matrix is None:
+            return ()
+        found.append(matrix)
+        left = [reg for reg in left if reg not in matrix.regs]
+    return tuple(found)
+
+
+def _line_addresses(matrix: Matrix, operand: OperandRow, memory: Memory) -> list[int]:
+    """The address of each line; none where some line is not 16 aligned bytes side by side."""
+    bits, (rows, cols) = operand.container, operand.layout.shape
+    addresses = element_addresses(memory, (rows, cols), bits)
+    found = []
+    for row, col in matrix.starts:
+        inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
+        places = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
+        if not all(0 <= row < rows and 0 <= col < cols for row, col in places):
+            return []
+        there = [addresses[row][col] for row, col in places]
+        if there[0] % LINE or there != [there[0] + at * bits // 8 for at in inside]:
+            return []
+        found.append(there[0])
+    return found
+
+
+def _joined(movers: tuple[Instruction, ...], matrices: tuple[Matrix, ...], lines: list[list[int]]) -> Iterator[Access]:
+    """As few instructions as the matrices need."""
+    first = 0
+    while first < len(matrices):
+        mover = next(one for one in movers if first + one.form.num <= len(matrices))
+        some = slice(first, first + mover.form.num)
+        given = [address for matrix in lines[some] for address in matrix]
+        words = tuple(reg for matrix in matrices[some] for reg in matrix.regs)
+        yield Access(mover.name, words, (*given, *[None] * (LANES - len(given))), LINE)
+        first += mover.form.num

@@ -1,0 +1,173 @@
+"""One way between shared memory and a fragment: its accesses, what they cost, and what they leave in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.memory import LANES
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
+from warpfrag.motion.steps import price
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.arrays import Words
+    from warpfrag.memory import Memory
+    from warpfrag.motion.access import Access, Direction
+    from warpfrag.operand import Operand
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to load or store an operand: its instructions, in order, and what follows them.
+
+    `transposes`: movmatrix turns every register. `shift`: every register is then shifted left by so many bits.
+    """
+
+    operand: Operand
+    memory: Memory
+    direction: Direction
+    accesses: tuple[Access, ...]
+    transposes: bool = False
+    shift: int = 0
+
+    @property
+    def name(self) -> str:
+        """The instructions, each once."""
+        names = dict.fromkeys(access.instruction for access in self.accesses)
+        moved = ["movmatrix.sync.aligned.m8n8.trans.b16"] if self.transposes else []
+        return " + ".join([*names, *moved] if self.direction == "load" else [*moved, *names])
+
+    @cached_property
+    def passes(self) -> int:
+        """Passes of shared memory in all."""
+        return sum(access.passes for access in self.accesses)
+
+    @cached_property
+    def conflicts(self) -> int:
+        """Bank conflicts in all."""
+        return sum(access.conflicts for access in self.accesses)
+
+    @property
+    def instructions(self) -> int:
+        """Instructions in all."""
+        return len(self.accesses) + self.operand.words * (self.transposes + (self.shift > 0))
+
+    @cached_property
+    def cost(self) -> int:
+        """Instructions and passes, those of movmatrix too, and one for each shift or element put into a word."""
+        turned = price("movmatrix", self.operand.words) if self.transposes else 0
+        joined = sum(access.slot not in {None, 0} for access in self.accesses)
+        shifted = self.operand.words if self.shift else 0
+        return len(self.accesses) + self.passes + turned + joined + shifted
+
+    def __str__(self) -> str:
+        """What it is and what it costs."""
+        conflicts = "no bank conflicts" if not self.conflicts else f"{self.conflicts} bank conflicts"
+        return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
+
+    def expression(self, access: Access) -> str:
+        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; `base` is its start.
+
+        Lanes whose address is not read repeat that of another.
+        """
+        total = sum_expression(address_sum(access.addresses, self.memory))
+        if not self.memory.swizzle:
+            return total
+        return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
+
+    def emit(self, lang: str = "cuda", name: str = "") -> str:
+        """As code: a device function in CUDA, a function in PTX, of the registers and of the address in shared memory.
+
+        Its name is `load` or `store` unless another is given. The swizzle acts on the address itself, so the memory
+        must be aligned to eight of its rows: 256, 512 or 1024 bytes.
+        """
+        from warpfrag.motion.loads_code import emit_way
+
+        return emit_way(self, lang=lang, name=name or self.direction)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Where every instruction of it is legal."""
+        from warpfrag.isa.legality import resolve
+        from warpfrag.isa.rows import legal_targets
+        from warpfrag.isa.targets import targets
+
+        names = [part for part in self.name.split(" + ") if "matrix" in part]
+        legal = [set(legal_targets(resolve(name))) for name in names]
+        return tuple(target for target in targets() if all(target in some for some in legal))
+
+    def load(self, shared: ArrayLike) -> Words:
+        """The operand's registers, uint32[32, words], filled from a memory: what the instructions leave."""
+        import numpy as np
+
+        from warpfrag import movers
+        from warpfrag.isa.legality import resolve
+        from warpfrag.memory import as_bytes
+
+        memory = self._reached(as_bytes(shared))
+        words = np.zeros((LANES, self.operand.words), np.uint32)
+        for access in self.accesses:
+            if "matrix" in access.instruction:
+                form = resolve(access.instruction)
+                words[:, list(access.words)] = movers.load(form, _filled(access.addresses), memory)
+            else:
+                self._load_plain(access, memory, words)
+        turned = movers.move_words(words) if self.transposes else words
+        return turned << np.uint32(self.shift)
+
+    def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
+        """The memory after the registers were stored in it; the one that is passed is not changed."""
+        import numpy as np
+
+        from warpfrag import movers
+        from warpfrag.isa.legality import resolve
+        from warpfrag.memory import as_bytes
+
+        given, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
+        if given.ndim != 2:
+            msg = f"expected the registers of one operand, uint32[32, {self.operand.words}], got shape {given.shape}"
+            raise InvalidOperand(msg)
+        turned = movers.move_words(given) if self.transposes else given
+        for access in self.accesses:
+            if "matrix" in access.instruction:
+                form = resolve(access.instruction)
+                memory = movers.store(form, _filled(access.addresses), turned[:, list(access.words)], memory)
+                continue
+            for lane, address in enumerate(access.addresses):
+                if address is not None:
+                    moved = np.ascontiguousarray(turned[lane, list(access.words)]).view(np.uint8)
+                    first = 0 if access.slot is None else access.slot * access.width
+                    memory[address : address + access.width] = moved[first : first + access.width]
+        return memory
+
+    def _reached(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The memory, refused where an access would go past its end."""
+        last = max(
+            address + access.width for access in self.accesses for address in access.addresses if address is not None
+        )
+        if last > len(memory):
+            msg = f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes"
+            raise InvalidOperand(msg)
+        return memory
+
+    def _load_plain(self, access: Access, memory: NDArray[np.uint8], words: NDArray[np.uint32]) -> None:
+        import numpy as np
+
+        for lane, address in enumerate(access.addresses):
+            if address is None:
+                continue
+            found = memory[address : address + access.width]
+            held = np.ascontiguousarray(words[lane, list(access.words)]).view(np.uint8)
+            first = 0 if access.slot is None else access.slot * access.width
+            held[first : first + access.width] = found
+            words[lane, list(access.words)] = held.view(np.uint32)
+
+
+def _filled(addresses: tuple[int | None, ...]) -> list[int]:
+    """Addresses of all lanes, 0 where none is given."""
+    return [address or 0 for address in addresses]
