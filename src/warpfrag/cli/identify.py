@@ -179,7 +179,8 @@ def _say_groups(title: str, groups: dict[str, list[str]]) -> None:
 def _tile_groups(tiles: list[Tiled]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for one in tiles:
-        counts = ",".join(f"{dim}={count}" for dim, count in one.tiles.items())
+        counts = ",".join(f"{dim}={count}" for dim, count in one.tiles.items()) or "the same in every warp"
+        counts += f" in {one.warps} warps" if one.warps > 1 and one.tiles else ""
         found.setdefault(counts, []).append(f"{one.operand} of {one.instruction}")
     return found
 
@@ -204,7 +205,7 @@ def _json(readings: list[Reading], tiles: list[Tiled], near: list[Near]) -> dict
             }
             for reading in readings
         ],
-        "tiles": [{**_operand(one), "tiles": one.tiles} for one in tiles],
+        "tiles": [{**_operand(one), "tiles": one.tiles, "warps": one.warps} for one in tiles],
         "near": [{**_operand(one), "differences": one.differences} for one in near],
     }
 
