@@ -53,9 +53,26 @@ def test_row_addresses_are_found():
 @pytest.mark.parametrize("counts", [{"col": 2}, {"col": 3}, {"row": 3, "col": 5}, {"col": 2, "row": 2}])
 def test_tiles_of_an_operand_are_found(counts):
     found = wf.identify(MMA.d.layout.tiled(**counts)).tiles
-    assert (MMA, "d", counts) in found
+    assert (MMA, "d", counts, 1) in found
     for one in found:
         assert one.instruction.operands[one.operand].layout.tiled(**one.tiles) == MMA.d.layout.tiled(**counts)
+
+
+@pytest.mark.parametrize(
+    ("warp", "reg", "outs", "tiles"),
+    [
+        ("r16 r32", "c1 r8 c8", {"row": 64, "col": 16}, {"row": 4, "col": 2}),
+        ("c8 r16", "c1 r8", {"row": 32, "col": 16}, {"row": 2, "col": 2}),
+        ("0 r16", "c1 r8 c8", {"row": 32, "col": 16}, {"row": 2, "col": 2}),
+        ("0 0", "c1 r8", {"row": 16, "col": 8}, {}),
+    ],
+)
+def test_tiles_in_several_warps_are_found(warp, reg, outs, tiles):
+    """Triton's layouts of products have several warps, each with whole tiles."""
+    layout = wf.Layout.parse(outs, warp=warp, lane="c2 c4 r1 r2 r4", reg=reg)
+    assert (MMA, "d", tiles, 4) in wf.identify(layout).tiles
+    mixed = wf.Layout.parse(outs, warp=warp, lane="c2 c4 r1 r2 r4", reg=" ".join(reversed(reg.split())))
+    assert (MMA, "d", tiles, 4) not in wf.identify(mixed).tiles
 
 
 @pytest.mark.parametrize(

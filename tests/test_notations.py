@@ -129,6 +129,7 @@ FAULTS = [
     ("cute", CUTE, {"shape": None}, r"say how far rows and columns run, as in shape=\(16, 8\)"),
     ("cute", CUTE, {"shape": 16}, r"shape is the extents of the matrix, such as \(16, 8\); got 16"),
     ("cute", CUTE, {"dims": 5}, "expected the names of 2 coordinates"),
+    ("triton", A.to("triton"), {"slots": "2"}, "slots is how many values share a register, .* got '2'"),
     ("triton", A.to("triton"), {"shape": (16, 16, 1)}, r"shape is 2 extents; got \(16, 16, 1\)"),
     ("numpy", {"row": [0, 1]}, {"shape": (2, 2)}, "shape is 1 extents"),
     ("numpy", {"row": [[0], [1, 2]]}, {}, "got rows of unlike lengths"),

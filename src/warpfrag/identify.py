@@ -43,11 +43,15 @@ class Match(NamedTuple):
 
 
 class Tiled(NamedTuple):
-    """An operand of which the layout is several tiles, so many along each coordinate: what `tiled` takes."""
+    """An operand of which the layout is several tiles: how many along each coordinate.
+
+    In one warp they are what `tiled` makes of `tiles`; in several, every warp holds some of them.
+    """
 
     instruction: Instruction
     operand: str
     tiles: dict[str, int]
+    warps: int = 1
 
 
 class Near(NamedTuple):
@@ -77,7 +81,7 @@ class Matches(list[Match]):
     def tiles(self) -> list[Tiled]:
         """The operands of which this layout is a whole number of tiles, more than one; the largest tiles first."""
         found = [
-            Tiled(*match, counts)
+            Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in _known().items()
             for counts in _tiles(layout, self.layout)
             for match in matches
@@ -125,19 +129,33 @@ def _known() -> dict[Layout, list[Match]]:
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
     """How many tiles along each coordinate make the layout; nothing where they do not, or where one is enough."""
-    if [*tile.ins] != [*layout.ins] or tile.dims != layout.dims or "reg" not in tile.ins:
+    if [*tile.ins] != [name for name in layout.ins if name != "warp" or name in tile.ins] or "reg" not in tile.ins:
         return
-    if any(tile.ins[name] != layout.ins[name] for name in tile.ins if name != "reg"):
+    if tile.dims != layout.dims or any(tile.ins[name] != layout.ins[name] for name in tile.ins if name != "reg"):
         return
     counts = {dim: layout.outs[dim] // extent for dim, extent in tile.outs.items() if layout.outs[dim] != extent}
-    if not counts or tile.regs * prod(counts.values()) != layout.regs:
-        return
     if any(tile.outs[dim] * count != layout.outs[dim] for dim, count in counts.items()):
+        return
+    if tile.ins.keys() != layout.ins.keys():
+        if _is_spread(tile, layout):
+            yield counts
+        return
+    if not counts or tile.regs * prod(counts.values()) != layout.regs:
         return
     for order in permutations(counts):
         if tile.tiled(**{dim: counts[dim] for dim in order}) == layout:
             yield {dim: counts[dim] for dim in order}
             return
+
+
+def _is_spread(tile: Layout, layout: Layout) -> bool:
+    """Whether each warp holds whole tiles: whatever else there is, warps and higher registers, moves by its extents."""
+    inside = {name: tile.steps(name) for name in tile.ins}
+    if any(layout.steps(name)[: len(steps)] != steps for name, steps in inside.items()):
+        return False
+    above = layout.steps("warp") + layout.steps("reg")[len(inside["reg"]) :]
+    whole = all(getattr(step.moves, dim) % extent == 0 for step in above for dim, extent in tile.outs.items())
+    return whole and not any(layout.start) and layout.is_onto
 
 
 def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:

@@ -66,6 +66,14 @@ def test_a_fragment_is_found_by_its_tiles(run):
     ]
 
 
+def test_tiles_of_several_warps_are_said_to_be(run):
+    warps = wf.Layout.parse({"row": 64, "col": 16}, warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8 c8")
+    lines = run("identify", "--triton", warps.to("triton"), "--slots", 1).lines
+    assert "  row=4,col=2 in 4 warps: c of mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 and 515 more" in lines
+    same = wf.Layout.parse({"row": 16, "col": 8}, warp="0 0", lane="c2 c4 r1 r2 r4", reg="c1 r8")
+    assert "  the same in every warp: c of mma" in run("identify", "--triton", same.to("triton"), "--slots", 1).out
+
+
 def test_what_is_near_is_said_and_the_status_is_no(run):
     text = "#ttg.linear<{lane = [[1, 0], [2, 0], [4, 0], [0, 2], [0, 4]], register = [[0, 1], [8, 0]]}>"
     answer = run("identify", "--triton", text)

@@ -156,9 +156,16 @@ def test_tritons_own_layouts_of_mma_are_those_of_the_instruction(row):
     for form in ("gluon", "printed"):
         assert wf.Layout.read("triton", row[form], slots=operand.slots) == expected
     found = wf.identify(expected)
-    assert (wf.get(row["instruction"]), row["operand"]) in (
-        [(one.instruction, one.operand) for one in found.tiles] if row["tiles"] else found
-    )
+    assert (wf.get(row["instruction"]), row["operand"]) in ([one[:2] for one in found.tiles] if row["tiles"] else found)
+
+
+@pytest.mark.parametrize("row", TRITON["spread"], ids=lambda row: row["layout"])
+def test_tritons_layouts_of_four_warps_are_tiles_of_the_operands(row):
+    mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    layout = wf.Layout.read("triton", row["gluon"], slots=row["slots"])
+    extents = zip(layout.outs.items(), mma.operands[row["operand"]].shape, strict=True)
+    tiles = {dim: whole // part for (dim, whole), part in extents if whole != part}
+    assert (mma, row["operand"], tiles, 4) in wf.identify(layout).tiles
 
 
 def test_tritons_linear_layout_computes_what_the_layout_says():

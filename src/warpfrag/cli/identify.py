@@ -29,7 +29,7 @@ SLOTS = (1, 2, 4, 8, 16, 32)
 SHAPE = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*", re.ASCII)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reading:
     """One way to understand what was given, and the operands that fit."""
 
@@ -41,6 +41,11 @@ class Reading:
     def matches(self) -> list[Match]:
         """The operands that fit; of a text that may be B's, as CuTe takes it, only those."""
         return [match for match in self.found if match.operand == "b" or not self.transposed]
+
+    @property
+    def tiles(self) -> list[Tiled]:
+        """The operands of which it is tiles, chosen as the matches are."""
+        return [one for one in self.found.tiles if one.operand == "b" or not self.transposed]
 
     @property
     def words(self) -> str:
@@ -75,18 +80,18 @@ def command(
     operand was found and 1 if none was.
     """
     readings = list(_readings(fragment, given, slots, transposed=transposed))
-    fitting = [reading for reading in readings if reading.matches] or readings[:1]
-    first = fitting[0]
-    tiles = next((reading.found.tiles for reading in fitting + readings if reading.found.tiles), [])
+    fitting = [reading for reading in readings if reading.matches]
+    tiled = {reading: tiles for reading in fitting or readings if (tiles := reading.tiles)}
+    first = next(iter(fitting or readings))
     near = [] if first.matches else first.found.near
     if as_json:
-        say_json("identify", _json(fitting, tiles, near))
+        say_json("identify", _json(fitting or [first], [one for tiles in tiled.values() for one in tiles], near))
     else:
-        for at, reading in enumerate(fitting):
+        for at, reading in enumerate(fitting or [first]):
             _say_matches(reading, everything=everything, below=at > 0)
-        _say_groups("Tiles side by side that make it:", _tile_groups(tiles))
+        _say_groups("Tiles side by side that make it:", _tile_groups(tiled))
         _say_groups("Near, but not the same:", _near_groups(near))
-    return 0 if first.matches or tiles else NO
+    return 0 if fitting or tiled else NO
 
 
 def _readings(
@@ -176,11 +181,13 @@ def _say_groups(title: str, groups: dict[str, list[str]]) -> None:
         say(f"  {reason}: {names[0]}{more}")
 
 
-def _tile_groups(tiles: list[Tiled]) -> dict[str, list[str]]:
+def _tile_groups(tiled: dict[Reading, list[Tiled]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for one in tiles:
-        counts = ",".join(f"{dim}={count}" for dim, count in one.tiles.items())
-        found.setdefault(counts, []).append(f"{one.operand} of {one.instruction}")
+    for reading, tiles in tiled.items():
+        for one in tiles:
+            counts = ",".join(f"{dim}={count}" for dim, count in one.tiles.items()) or "the same in every warp"
+            counts += f" in {one.warps} warps" if one.warps > 1 and one.tiles else ""
+            found.setdefault(counts + reading.words, []).append(f"{one.operand} of {one.instruction}")
     return found
 
 
@@ -204,7 +211,7 @@ def _json(readings: list[Reading], tiles: list[Tiled], near: list[Near]) -> dict
             }
             for reading in readings
         ],
-        "tiles": [{**_operand(one), "tiles": one.tiles} for one in tiles],
+        "tiles": [{**_operand(one), "tiles": one.tiles, "warps": one.warps} for one in tiles],
         "near": [{**_operand(one), "differences": one.differences} for one in near],
     }
 

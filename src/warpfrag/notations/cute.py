@@ -32,7 +32,16 @@ from warpfrag.axes import MOST, Axis
 from warpfrag.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
-from warpfrag.notations.threads import LANES, MATRIX, assemble, check_onto, dims_of, shape_of, threads_and_values
+from warpfrag.notations.threads import (
+    LANES,
+    MATRIX,
+    assemble,
+    check_onto,
+    check_slots,
+    dims_of,
+    shape_of,
+    threads_and_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,6 +99,7 @@ def read(
         msg = "cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)"
         raise InvalidOperand(msg)
     sizes = shape_of("cute", shape)
+    check_slots("cute", slots)
     names = dims_of("cute", len(sizes), dims)
     extents = dict(zip(_order(names, transposed=transposed), sizes, strict=True))
     most = sum((mode.size - 1) * mode.stride for mode in chain(threads, values))
@@ -141,7 +151,7 @@ def _cut(modes: list[Mode], size: int) -> list[Mode]:
     """The modes, one of them in two if those below then count to a size: 6 is 3 times 2 where 3 share a register."""
     found, counted = [], 1
     for mode in modes:
-        below = size // counted if isinstance(size, int) and counted < size else 1
+        below = size // counted
         if 1 < below < mode.size and not mode.size % below and below * counted == size:
             found += [Mode(below, mode.stride), Mode(mode.size // below, mode.stride * below)]
         else:

@@ -52,6 +52,14 @@ def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[in
     return tuple(Axis.of_size(f"coordinate {at} of shape", size).size for at, size in enumerate(sizes))
 
 
+def check_slots(notation: str, slots: object) -> int:
+    """How many values share a register, refused where it is no count."""
+    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
+        msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {shown(slots)}"
+        raise InvalidOperand(msg)
+    return slots
+
+
 def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
     """The names of so many coordinates: row and col of a matrix, else dim0, dim1, ... unless they are given."""
     if dims is None:
@@ -67,9 +75,6 @@ def assemble(
     notation: str, extents: Mapping[str, int], threads: Iterable[Digit], values: Iterable[Digit], slots: int
 ) -> Layout:
     """The layout of threads and values."""
-    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-        msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {shown(slots)}"
-        raise InvalidOperand(msg)
     lane, warp = _cut(notation, threads, LANES, "threads into warps of")
     slot, reg = _cut(notation, values, slots, "values into registers of")
     if prod(radix for radix, _ in slot) < slots:

@@ -30,7 +30,16 @@ from typing import TYPE_CHECKING
 from warpfrag.axes import MOST
 from warpfrag.errors import InvalidOperand
 from warpfrag.notations.scanner import Scanner
-from warpfrag.notations.threads import LANES, MATRIX, assemble, check_onto, dims_of, shape_of, threads_and_values
+from warpfrag.notations.threads import (
+    LANES,
+    MATRIX,
+    assemble,
+    check_onto,
+    check_slots,
+    dims_of,
+    shape_of,
+    threads_and_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +123,7 @@ def read(
         raise InvalidOperand(msg)
     if slots is None:
         slots = int(said["slots"]) if said.get("slots", "").isdigit() and len(said["slots"]) < 4 else 1
+    check_slots("triton", slots)
     names = dims_of("triton", ranks.pop(), dims or (said["dims"].split(", ") if "dims" in said else None))
     if shape is not None:
         sizes = [*shape_of("triton", shape, len(names))]
