@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-<<<<<<< HEAD
 from instructions import of_a_warp
-from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
-=======
 from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc, find_ptxas
->>>>>>> eb38019 (Loads and stores: movers of bytes and of elements of 4 and 6 bits, proved and assembled)
 from warpfrag.hardware.motion import sample_ways, ways_unit
 from warpfrag.memory import Memory, bank_conflicts
 from warpfrag.motion.loads import loads, search, stores
