@@ -93,6 +93,9 @@ class Way:
 
         Lanes whose address is not read repeat that of another.
         """
+        if not isinstance(access, Access):
+            msg = f"access is one of the accesses of this way, got {shown(access)}"
+            raise InvalidOperand(msg)
         total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:
             return total
@@ -106,7 +109,7 @@ class Way:
         """
         from warpfrag.motion.loads_code import emit_way
 
-        return emit_way(self, lang=lang, name=name or self.direction)
+        return emit_way(self, lang=lang, name=self.direction if isinstance(name, str) and not name else name)
 
     @property
     def targets(self) -> tuple[str, ...]:
