@@ -218,7 +218,7 @@ def _left_words(
         return {"a": instruction.a.pack(stored, raw=True), "metadata": packed}
     words = instruction.metadata.check_words(metadata)
     fields = instruction.metadata.unpack(words, selector=choice.selector)
-    columns = logical_columns(rule, fields, ordered=instruction.form.is_ordered)
+    columns = logical_columns(rule, fields)
     try:
         shape = np.broadcast_shapes(full.shape[:-2], columns.shape[:-2])
     except ValueError:
@@ -349,7 +349,7 @@ class _Case:
         batch = words.shape[: -1 if role in CHOOSING else -2]
         if isinstance(operand, Metadata):
             fields = operand.unpack(words, **self.choice.of(role))
-            codes: Codes = logical_columns(self.pattern, fields, ordered=self.form.is_ordered)
+            codes: Codes = logical_columns(self.pattern, fields)
         elif isinstance(operand, Scale):
             codes = operand.unpack(words, **self.choice.of(role), raw=True)
         else:

@@ -302,7 +302,7 @@ class Runner:
         found: dict[str, NDArray[Any]] = {}
         if self.pattern is not None:
             fields = self.operands.metadata.unpack(chosen["metadata"], **choice.of("metadata"))
-            found["columns"] = _tiles(logical_columns(self.pattern, fields, ordered=self.form.is_ordered), batch, 2)
+            found["columns"] = _tiles(logical_columns(self.pattern, fields), batch, 2)
         for scale in (self.operands.scale_a, self.operands.scale_b):
             if scale is not None:
                 codes = scale.unpack(chosen[scale.role], **choice.of(scale.role), raw=True)
@@ -329,7 +329,7 @@ def _full_a(
     if operand.pattern is None:
         return operand.codes(A, raw=raw, rounding=rounding), {}
     stored, fields = compress(operand.pattern, operand.full_codes(A, raw=raw, rounding=rounding))
-    return stored, {"columns": logical_columns(operand.pattern, fields, ordered=True)}
+    return stored, {"columns": logical_columns(operand.pattern, fields)}
 
 
 def _batch(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -192,7 +192,6 @@ class Operand(Registers):
     """
 
     pattern: Pattern | None = None
-    ordered: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
         """PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
@@ -276,7 +275,7 @@ class Operand(Registers):
         if fields.shape != expected:
             msg = f"{self.described}: expected metadata codes of shape {expected}, got {fields.shape}"
             raise InvalidSparsity(msg)
-        columns = logical_columns(rule, fields, ordered=self.ordered)[row]
+        columns = logical_columns(rule, fields)[row]
         return [
             place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))
         ]
@@ -287,7 +286,6 @@ class SparseOperand(Operand):
     """A of a sparse instruction."""
 
     pattern: Pattern
-    ordered: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -489,7 +487,7 @@ def operands_of(form: Form, arch: str) -> Operands:
         if row.role in CHOOSING:
             return Scale(row, name)
         if row.role == "a" and rule is not None:
-            return SparseOperand(row, name, rule, form.is_ordered)
+            return SparseOperand(row, name, rule)
         return Operand(row, name)
 
     return Operands(build(row) for row in operands(form, arch).values())
