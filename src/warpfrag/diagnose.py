@@ -32,7 +32,7 @@ from warpfrag.choice import CHOOSING, Choice
 from warpfrag.codes import from_codes, to_codes
 from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, NotModelled, shown
 from warpfrag.instruction import Instruction, instruction_of
-from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
+from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
 from warpfrag.isa.rows import forms
 from warpfrag.mistakes import (
     KINDS,
@@ -189,9 +189,7 @@ def diagnose(
     if B is None:
         msg = f"{found.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
-    if form.is_sparse:
-        check_selector(form, selector)
-    choice.check(found.operands.chosen_layouts, found.name)
+    check_choice(form, choice, found.operands.chosen_layouts)
     words: dict[str, Words] = {"b": found.b.pack(B, rounding=rounding)}
     words |= _left_words(found, A, metadata, choice, rounding)
     zero = np.zeros((32, found.c.words), np.uint32)

@@ -23,7 +23,7 @@ from warpfrag.arrays import as_array
 from warpfrag.choice import Choice
 from warpfrag.codes import code_dtype, from_codes
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
+from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
 from warpfrag.isa.names import spell
 from warpfrag.isa.words import Form
 from warpfrag.operand import operands_of
@@ -296,9 +296,7 @@ class Runner:
         self, chosen: dict[str, NDArray[np.uint32]], batch: tuple[int, ...], choice: Choice
     ) -> dict[str, NDArray[Any]]:
         """Logical columns of a sparse A, and scale codes: what the selector and the ids choose of their words."""
-        if self.form.is_sparse:
-            check_selector(self.form, choice.selector)
-        choice.check(self.chosen, spell(self.form))
+        check_choice(self.form, choice, self.chosen)
         found: dict[str, NDArray[Any]] = {}
         if self.pattern is not None:
             fields = self.operands.metadata.unpack(chosen["metadata"], **choice.of("metadata"))

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import IllegalInstruction, shown
 from warpfrag.isa.names import Misspelt, Reading, head, read, spell, tokens
@@ -14,6 +14,12 @@ from warpfrag.isa.rows import families_of, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.words import OPS, SHAPE, WORDS, Form, HasForm
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warpfrag.choice import Choice
+    from warpfrag.layout import Layout
 
 NEAREST = 3
 Version = tuple[int, int]
@@ -190,6 +196,13 @@ def check_selector(form: Form, selector: int) -> None:
     if number not in range(family.selectors):
         reason = f"selector {shown(selector)} is out of range; legal selectors are {legal}"
         raise IllegalInstruction(name, reason, lambda: (name,))
+
+
+def check_choice(form: Form, choice: Choice, layouts: Mapping[str, Layout]) -> None:
+    """Refuse immediates that a form does not have; `layouts` are those of the words that they choose from."""
+    if form.is_sparse:
+        check_selector(form, choice.selector)
+    choice.check(layouts, spell(form))
 
 
 def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
