@@ -60,7 +60,7 @@ def chosen_words() -> None:
     words = sp.metadata.pack(codes, selector=1)
     print(sp.expand(stored, codes).shape, sp.a.span(lane=5, reg=2).first, sp.a.where(row=0, col=0, codes=codes)[0].lane)
     print(sp.metadata.where(row=1, chunk=2).bit, sp.metadata.at(lane=0, bit=0).row, sp.metadata.unpack(words).shape)
-    print(sp.a.full_codes(full).shape, sp.a.pattern, sp.a.ordered, sp.a.sparsity)
+    print(sp.a.full_codes(full).shape, sp.a.pattern, sp.a.sparsity)
     mx = wf.get("mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
     ones = np.ones((16, 2))
     scales = mx.scale_a.pack(ones, byte_id=2, thread_id=1)

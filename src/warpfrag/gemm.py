@@ -73,7 +73,7 @@ def gemm(
     rule = operands.a.pattern
     if rule is not None:
         a, fields = compress(rule, a)
-        extra["columns"] = logical_columns(rule, fields, ordered=True)[None]
+        extra["columns"] = logical_columns(rule, fields)[None]
     if form.block_scale or scale_a is not None or scale_b is not None:
         extra |= _scales(form, scale_a, scale_b, (rows, depth, columns), raw=raw, rounding=rounding)
     codes = matmul(plan(form, wanted).rule, a[None], b[None], c[None], threads=threads, **extra)[0]

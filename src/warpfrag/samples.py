@@ -52,8 +52,7 @@ def random_words(
         # Rising codes are what the plain and the ordered form both take, so in most classes both get the same words.
         # Descending codes, for the plain form alone, come in one class of floats and one of integers: enough to see
         # them, and a difference in that class only points at them.
-        ordered = instruction.form.is_ordered or kind not in {"finite", "extreme"}
-        legal = list(instruction.pattern.columns(ordered=ordered))
+        legal = list(instruction.pattern.columns if kind in {"finite", "extreme"} else instruction.pattern.rising)
         codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
         unread = random.integers(0, 1 << 32, (cases, 32), dtype=np.uint32)
         read = instruction.metadata.pack(np.full(instruction.metadata.shape, 15), selector=selector)

@@ -35,7 +35,7 @@ from warpfrag.diagnose.outcome import Case
 from warpfrag.diagnose.search import Search
 from warpfrag.errors import InvalidOperand
 from warpfrag.instruction import instruction_of
-from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
+from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
 from warpfrag.operand import Registers
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ def diagnose(
     if B is None:
         msg = f"{found.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
-    if form.is_sparse:
-        check_selector(form, selector)
-    choice.check(found.operands.chosen_layouts, found.name)
+    check_choice(form, choice, found.operands.chosen_layouts)
     words: dict[str, Words] = {"b": found.b.pack(B, rounding=rounding)}
     words |= left_words(found, A, metadata, choice, rounding)
     zero = np.zeros((32, found.c.words), np.uint32)

@@ -84,7 +84,7 @@ class Case:
         batch = words.shape[: -1 if role in CHOOSING else -2]
         if isinstance(operand, Metadata):
             fields = operand.unpack(words, **self.choice.of(role))
-            codes: Codes = logical_columns(self.pattern, fields, ordered=self.form.is_ordered)
+            codes: Codes = logical_columns(self.pattern, fields)
         elif isinstance(operand, Scale):
             codes = operand.unpack(words, **self.choice.of(role), raw=True)
         else:

@@ -16,7 +16,6 @@ from warpfrag.emit.ptx_syntax import Body, entry, load_parameter, register_type,
 from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders
 from warpfrag.emit.statement import (
     ROLES,
-    check_choice,
     choices,
     immediates,
     memory_instruction,
@@ -29,6 +28,7 @@ from warpfrag.emit.statement import (
     tile_name,
 )
 from warpfrag.emit.strides import contiguous_strides, extents, stride_names
+from warpfrag.isa.legality import check_choice
 from warpfrag.motion.lines import moved
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
 
 def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> list[str]:
     """The raw kernel of a product."""
-    check_choice(instruction, choice)
+    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
     body = Body()
     body.say("a warp is a case, a thread a lane of it")
     position = {name: body.compute("position", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid")}

@@ -104,7 +104,7 @@ def written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:
 
 def check_names(lang: str, name: str) -> None:
     """Refuse a language that there is not, and what cannot be the name of a function."""
-    if lang not in get_args(Language):
+    if not isinstance(lang, str) or lang not in get_args(Language):
         msg = f"lang is one of {', '.join(get_args(Language))}, got {shown(lang)}"
         raise InvalidOperand(msg)
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()):

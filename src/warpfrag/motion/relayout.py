@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from warpfrag.axes import Axis
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
+from warpfrag.isa.targets import read_target
 from warpfrag.layout import Layout
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import LANE, Select, Shuffle, Swap, combined, find_moves
@@ -87,7 +88,8 @@ class Relayout:
         """The same with what one target has."""
         from warpfrag.motion.through_memory import find_trip
 
-        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target, legal_on)
+        target = None if legal_on is None else read_target(legal_on, "relayout", "target").name
+        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target, target)
         return trip if trip and trip.cost < self.cost else None
 
     @property
@@ -338,7 +340,7 @@ def _without_idle(steps: list[Step], words: int) -> list[Step]:
 
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
     """The order of one coordinate, as a map of elements, in which the target finds every element in its own lane."""
-    if axis not in target.outs or list(source.outs) != list(target.outs):
+    if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
         msg = f"permute is one of {', '.join(target.outs)}, got {shown(axis)}"
         raise InvalidOperand(msg)
     identity = {name: Axis.of_size(name, size) for name, size in target.outs.items()}

@@ -134,7 +134,7 @@ def _terms(material: Material, codes: dict[str, NDArray[Any]]) -> tuple[NDArray[
     instruction = material.instruction
     a, b, c = (_value(instruction.operands[role].format, codes[role]) for role in "abc")
     if instruction.pattern is not None:
-        columns = logical_columns(instruction.pattern, codes["metadata"], ordered=instruction.form.is_ordered)
+        columns = logical_columns(instruction.pattern, codes["metadata"])
         full = np.zeros((*a.shape[:-1], instruction.shape.k))
         np.put_along_axis(full, columns.astype(np.int64), a, axis=-1)
         a = full

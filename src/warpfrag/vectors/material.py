@@ -66,7 +66,7 @@ class Material:
     def fields(self, cases: int) -> NDArray[Any]:
         """Legal metadata codes, of every kind that the instruction takes."""
         pattern = self.instruction.pattern
-        legal = sorted(pattern.columns(ordered=self.instruction.form.is_ordered)) if pattern else [0]
+        legal = sorted(pattern.columns) if pattern else [0]
         return self.random.choice(np.array(legal, np.uint8), (cases, *self.instruction.metadata.shape))
 
     def stored(self, codes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

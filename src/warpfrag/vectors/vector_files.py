@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.choice import Choice
-from warpfrag.emit.statement import check_choice
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
 from warpfrag.files import check_writable, write_atomically
+from warpfrag.isa.legality import check_choice
 from warpfrag.isa.targets import targets
 from warpfrag.registry import get
 from warpfrag.vectors.cases import Group
@@ -242,5 +242,5 @@ def _choice(instruction: Instruction, row: dict[str, Any]) -> Choice:
         msg = f"group {shown(row['name'])}: expected a selector, two byte ids and two thread ids, got {shown(given)}"
         raise UnusableFile(msg)
     choice = Choice(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
-    check_choice(instruction, choice)
+    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
     return choice
