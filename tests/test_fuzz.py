@@ -29,6 +29,7 @@ F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SP = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 MX = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+WG = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 LD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 ST = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
 
@@ -62,6 +63,8 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     plan = wf.relayout(mma.d.tiled(col=2), mma.a)
     load, store = wf.loads(mma.a, memory)[0], wf.stores(mma.d, memory)[0]
     vectors = wf.vectors(F16)
+    wg = wf.get(WG)
+    tile = wg.b.store(np.zeros((16, 8)))
 
     def joined(name: Any, axis: Any) -> wf.Layout:
         return layout.joined(name, axis)
@@ -179,6 +182,33 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "stores": (wf.stores, {"operand": mma.d, "memory": memory}),
         "load": (load.load, {"shared": bytes_}),
         "store": (store.store, {"words": mma.d.pack(np.zeros((16, 8))), "shared": bytes_}),
+        "execute wgmma": (
+            wf.execute,
+            {"instruction": WG, "a": wg.a.pack(np.zeros((64, 16))), "b": tile, "c": None, "trans": (False, False),
+             "negate": (False, True), "scale_d": True, "arch": "sm_90"},
+        ),
+        "execute descriptors": (
+            wf.execute,
+            {"instruction": WG, "a": tile.descriptor, "b": tile.descriptor, "shared": np.zeros(4096, np.uint8)},
+        ),
+        "Descriptor": (
+            wf.Descriptor,
+            {"start": 0, "leading": 16, "stride": 1024, "swizzle": 128, "base_offset": 0, "other": 0},
+        ),
+        "decode word": (wf.Descriptor.decode, {"word": 0x4000004000000000}),
+        "cute of a descriptor": (tile.descriptor.cute, {"trans": False}),
+        "moved": (tile.descriptor.moved, {"by": 32}),
+        "memory of a descriptor": (tile.descriptor.memory, {"role": "b", "trans": False}),
+        "problems": (tile.descriptor.problems, {"operand": wg.b, "trans": True}),
+        "used": (tile.descriptor.used, {"operand": wg.b, "trans": True}),
+        "tensor_map": (tile.descriptor.tensor_map, {"operand": wg.b, "trans": False, "k": 16}),
+        "addresses of b": (wg.b.addresses, {"desc": tile.descriptor, "trans": False}),
+        "memory of b": (wg.b.memory, {"desc": tile.descriptor, "trans": True}),
+        "descriptors": (wg.b.descriptors, {"k": 64, "swizzle": 128, "trans": False, "start": 1024}),
+        "store b": (wg.b.store, {"matrix": np.zeros((16, 8)), "desc": None, "trans": True, "rounding": "rne"}),
+        "load b": (wg.b.load, {"tile": tile, "raw": True}),
+        "read b": (wg.b.read, {"tile": tile}),
+        "overlap": (memory.overlap, {"shape": (8, 8), "bits": 16}),
         "verify": (
             wf.verify,
             {"instructions": F16, "cases": 1, "seed": 0, "device": 0, "capture": None, "progress": None},
