@@ -208,6 +208,20 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "store b": (wg.b.store, {"matrix": np.zeros((16, 8)), "desc": None, "trans": True, "rounding": "rne"}),
         "load b": (wg.b.load, {"tile": tile, "raw": True}),
         "read b": (wg.b.read, {"tile": tile}),
+        "of_steps": (
+            wf.Layout.of_steps,
+            {"extents": {"row": 2}, "steps": {"lane": [(2, (1,))]}, "origin": None},
+        ),
+        "steps": (layout.steps, {"source": "lane"}),
+        "to": (layout.to, {"notation": "cute", "transposed": False}),
+        "read": (
+            wf.Layout.read,
+            {"notation": "cute", "given": "((4,8),2):((16,1),8)", "shape": (8, 8), "slots": 1, "dims": None,
+             "transposed": False},
+        ),
+        "read arrays": (wf.Layout.read, {"notation": "numpy", "given": layout.to("numpy"), "dims": None}),
+        "aliases": (wf.aliases, {"instruction": F16}),
+        "identify": (wf.identify, {"layout": layout}),
         "overlap": (memory.overlap, {"shape": (8, 8), "bits": 16}),
         "verify": (
             wf.verify,
