@@ -71,9 +71,10 @@ def _extents(operand: Operand) -> tuple[int, int]:
     if not isinstance(operand, Operand):
         msg = f"expected an operand such as mma.b or mma.b.tiled(col=2), got {shown(operand)}"
         raise InvalidOperand(msg)
-    if operand.layout.dims != ("row", "col") or "warp" in operand.layout.ins:
+    if operand.layout.dims != ("row", "col") or len(operand.threads) > 1:
         axes = ", ".join(operand.layout.dims)
-        msg = f"{operand.described} is no single matrix in the registers of a warp: it has {axes}"
+        held = f"{operand.threads[0]} warps hold it" if len(operand.threads) > 1 else f"it has {axes}"
+        msg = f"{operand.described} is no single matrix in the registers of a warp: {held}"
         raise InvalidOperand(msg)
     return operand.layout.outs["row"], operand.layout.outs["col"]
 
