@@ -278,7 +278,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     slots = max(1, WORD_BITS // bits).bit_length() - 1
     early = stored[0] != stored[1] and target.row.container <= source.row.container
     late = stored[0] != stored[1] and not early
-    moves = find_moves(lanes, cells, slots, _liked(cells, own, its, early=early, late=late))
+    moves = find_moves(lanes, cells, slots, _liked(cells, own, its, late=late))
     if moves is None:
         msg = f"no plan of shuffles is known from {source!r} to {target!r}"
         raise InvalidOperand(msg)
@@ -314,15 +314,14 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     return tuple(_widened(step, wide) for step in _without_idle(steps, source.regs))
 
 
-def _liked(cells: list[int], own: _Lane, its: _Lane, *, early: bool, late: bool) -> list[int]:
+def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
     """Directions along which a packet costs least: along the slots of both sides, then of one.
 
-    What is converted is put together anew in any case, so that its old slots do not matter.
+    What is converted late is taken apart in any case, so that its new slots do not matter.
     """
     everything = range(1 << len(cells))
     target = [] if late else its.slot_directions()
-    along = [] if early else own.slot_directions()
-    source = [bits for slot in along for bits in everything if combined(bits, cells) == slot]
+    source = [bits for slot in own.slot_directions() for bits in everything if combined(bits, cells) == slot]
     return [bits for bits in target if bits in source] + target + source
 
 

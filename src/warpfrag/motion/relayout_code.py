@@ -151,6 +151,11 @@ class Lowering(Operations):
                 f"no code is known for {step.source} in {source.container} bits to {step.target} in {target.container}"
             )
             raise InvalidOperand(msg)
+        if source.container == 16 and row.pair:
+            two = [cells[at : at + 2] for at in range(0, len(cells), 2)]
+            words = [self._joined(both if any(both) else two[0], state, source.container) for both in two]
+            halves = [self.do("cvt word to half", row.cvt, word) for word in words]
+            return self._by_prmt([(0, 0), (0, 1), (1, 0), (1, 1)], halves)
         if source.container == 16:
             (cell,) = cells
             half = "cvt high half" if cell and cell.slot else "cvt low half"
