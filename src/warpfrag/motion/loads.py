@@ -193,7 +193,7 @@ def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> 
 
 
 def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
-    """One element at a time: always possible where an element fills bytes."""
+    """One element at a time: always possible where an element fills bytes and is aligned."""
     size = operand.row.container // 8
     if not 1 <= size <= WORD:
         return []
@@ -210,4 +210,5 @@ def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list
         for word in range(where.words)
         for slot in range(WORD // size)
     ]
-    return [Way(operand, memory, direction, tuple(accesses))] if size < WORD else []
+    aligned = all(not address % size for access in accesses for address in access.addresses if address is not None)
+    return [Way(operand, memory, direction, tuple(accesses))] if size < WORD and aligned else []
