@@ -75,6 +75,7 @@ def diagnose(
     """
     choice = Choice(selector, byte_id, thread_id)
     if isinstance(instruction, Registers):
+        _check_threads(instruction)
         if any(given is not None for given in (B, C, metadata, scale_a, scale_b)):
             msg = f"{instruction.described}: expected its registers and the matrix they should hold, nothing else"
             raise InvalidOperand(msg)
@@ -82,6 +83,7 @@ def diagnose(
     form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
     found = instruction_of(form, wanted if form.is_wmma else "")
+    _check_threads(found.d)
     if B is None:
         msg = f"{found.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
@@ -93,3 +95,9 @@ def diagnose(
     for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
         words |= scale_words(found, role, scales, choice, rounding)
     return Search(Case(found, wanted, choice), words, observed_codes(found.d, observed)).diagnosis()
+
+
+def _check_threads(registers: Registers | None) -> None:
+    if registers is not None and len(registers.threads) > 1:
+        msg = f"{registers.described} is held by {registers.threads[0]} warps: diagnose knows instructions of one warp"
+        raise InvalidOperand(msg)

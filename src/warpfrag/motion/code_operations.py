@@ -49,6 +49,10 @@ SPELLINGS = {
         'asm("{{ .reg .b16 h; {1} h, %1, %2; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}), "r"({3}));',
         "{{ .reg .b16 h; {1} h, {2}, {3}; cvt.u32.u16 {0}, h; }}",
     ),
+    "cvt word to half": Spelling(
+        'asm("{{ .reg .b16 h; {1} h, %1; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 h; {1} h, {2}; cvt.u32.u16 {0}, h; }}",
+    ),
     "cvt": Spelling('asm("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
     "cvt low half": Spelling(
         'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, l; }}" : "=r"({0}) : "r"({2}));',
