@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warpfrag.captured.capture import Capture, Case, captures, load_cases
+    from warpfrag.captured.capture import Capture, Case, StagedCase, captures, load_cases
     from warpfrag.captured.index import evidence_rows
 
-__all__ = ["Capture", "Case", "captures", "evidence_rows", "load_cases"]
+__all__ = ["Capture", "Case", "StagedCase", "captures", "evidence_rows", "load_cases"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,6 +7,13 @@ entries. An entry names an instruction and its selector, and for each class of o
     metadata, scale_a, scale_b    uint32 [cases, 32], where the instruction has them
 
 Operands that several instructions share are stored once.
+
+An entry of wgmma has `calls` too: for each class where A lies, what is transposed and negated, the descriptors in hex,
+and scale-d. Its arrays are
+
+    a (where it lies in registers), c, d    uint32 [cases, 4, 32, words]
+    metadata                                uint32 [cases, 4, 32]
+    shared                                  uint32 [cases, bytes / 4], the bytes of shared memory
 """
 
 from __future__ import annotations
@@ -15,13 +22,14 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
 from warpfrag.captured.index import folders, whole
 from warpfrag.files import read_bytes, write_atomically
 from warpfrag.isa.legality import resolve
+from warpfrag.staged import Staged, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -33,8 +41,19 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form, HasForm
 
 LANES = 32
+WARPGROUP = (4, 32)  # warps and lanes
 MOST_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"
+
+
+class Call(TypedDict):
+    """How a wgmma is called, besides its arrays; pairs are for A and B."""
+
+    staged: bool
+    trans: list[bool]
+    negate: list[bool]
+    descriptors: list[str]
+    scale_d: bool
 
 
 class Entry(TypedDict):
@@ -43,6 +62,7 @@ class Entry(TypedDict):
     instruction: str
     selector: int | None
     classes: dict[str, dict[str, str]]
+    calls: NotRequired[dict[str, Call]]
 
 
 class About(TypedDict):
@@ -81,6 +101,52 @@ class Case:
 
 
 @dataclass(frozen=True)
+class StagedCase:
+    """One entry and class of a wgmma: how it was called, and what the GPU gave."""
+
+    instruction: str
+    selector: int | None
+    operands: str
+    call: Staged
+    d: NDArray[np.uint32]
+
+    def check(self) -> None:
+        """Refuse arrays that no capture has: of another dtype, or not of the same number of warpgroups."""
+        words = {**self.call.words, "d": self.d}
+        for role, array in words.items():
+            axes = 3 if role == "metadata" else 4
+            shape = (len(self.d), *WARPGROUP)
+            if array.dtype != np.uint32 or array.ndim != axes or array.shape[:3] != shape:
+                msg = f"an array of {self.instruction} is {array.dtype} of shape {array.shape}"
+                raise ValueError(msg)
+        if self.call.shared.shape[:-1] != (len(self.d),):
+            msg = f"shared memory of {self.instruction} has the shape {self.call.shared.shape}"
+            raise ValueError(msg)
+
+
+def call_of(cases: Staged) -> Call:
+    """How a wgmma is called, as a capture says it."""
+    variant = cases.variant
+    return {
+        "staged": variant.staged,
+        "trans": [*variant.trans],
+        "negate": [*variant.negate],
+        "descriptors": [hex(word) for word in cases.descriptors],
+        "scale_d": bool(cases.scale_d),
+    }
+
+
+def _staged_case(entry: Entry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> StagedCase:
+    call = entry["calls"][kind]
+    (trans_a, trans_b), (negate_a, negate_b) = call["trans"], call["negate"]
+    variant = Variant(call["staged"], (trans_a, trans_b), (negate_a, negate_b), entry["selector"] or 0)
+    a, b = (int(word, 16) for word in call["descriptors"])
+    d, shared = arrays.pop("d"), np.ascontiguousarray(arrays.pop("shared")).view(np.uint8)
+    staged = Staged(variant, arrays, shared, (a, b), call["scale_d"])
+    return StagedCase(entry["instruction"], entry["selector"], kind, staged, d)
+
+
+@dataclass(frozen=True)
 class Capture:
     """An open capture file."""
 
@@ -94,7 +160,7 @@ class Capture:
         with whole(self.path, CAPTURE):
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
-    def cases(self, names: Container[str] | None = None) -> Iterator[Case]:
+    def cases(self, names: Container[str] | None = None) -> Iterator[Case | StagedCase]:
         """Every entry and class, in the order of the file, or those of some of the instructions."""
         _ = self.instructions  # refuses names that there are not
         for entry in self.about["entries"]:
@@ -105,7 +171,11 @@ class Capture:
                 for kind, keys in classes:
                     with whole(self.path, CAPTURE):
                         arrays = {role: self.arrays[key] for role, key in keys.items()}
-                        case = Case(name, entry["selector"], kind, **arrays)
+                        case: Case | StagedCase
+                        if "calls" in entry:
+                            case = _staged_case(entry, kind, arrays)
+                        else:
+                            case = Case(name, entry["selector"], kind, **arrays)
                         case.check()
                     yield case
 
@@ -142,7 +212,7 @@ def captures() -> tuple[Capture, ...]:
 _opened = lru_cache(maxsize=64)(open_capture)
 
 
-def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Case]:
+def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Case | StagedCase]:
     """Every captured case of one instruction on an architecture, whatever its spelling."""
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():

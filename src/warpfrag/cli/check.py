@@ -14,7 +14,7 @@ from warpfrag.isa.rows import Family, families_of
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.captured import Case
+    from warpfrag.captured import Case, StagedCase
     from warpfrag.isa.words import Form
 
 LABEL_WIDTH = 58
@@ -31,7 +31,7 @@ def command(only: str, *, as_json: bool) -> int:
     lines = []
     for capture in captures():
         about = capture.about
-        grouped: dict[str, list[Case]] = {}
+        grouped: dict[str, list[Case | StagedCase]] = {}
         for case in capture.cases(_named(only, capture.instructions)):
             grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
@@ -79,9 +79,14 @@ def _label(family: Family) -> str:
     return " ".join(filter(None, [family.ops[0].removesuffix("::ordered_metadata"), words[0], types, *words[1:]]))
 
 
-def _differing_tiles(case: Case, arch: str) -> int:
+def _differing_tiles(case: Case | StagedCase, arch: str) -> int:
+    from warpfrag.captured import StagedCase
     from warpfrag.execute import execute
 
+    if isinstance(case, StagedCase):
+        from warpfrag.warpgroup import run_staged
+
+        return int((run_staged(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
     found = execute(
         case.instruction,
         case.a,

@@ -1,0 +1,68 @@
+"""A wgmma as a kernel calls it: registers, bytes of shared memory, descriptors, and what is fixed in the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from warpfrag.arrays import Bytes, Words
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is fixed when a kernel is assembled: where A lies, and the immediates. Pairs are for A and B."""
+
+    staged: bool = True  # A in shared memory
+    trans: tuple[bool, bool] = (False, False)
+    negate: tuple[bool, bool] = (False, False)
+    selector: int = 0
+
+    def suffix(self, *, sparse: bool) -> str:
+        """What a kernel's name says about it."""
+        parts = [f"selector{self.selector}"] if sparse else []
+        parts += [] if self.staged else ["registers"]
+        parts += [f"{role}_mn" for role, is_turned in zip("ab", self.trans, strict=True) if is_turned]
+        parts += [f"minus_{role}" for role, is_negated in zip("ab", self.negate, strict=True) if is_negated]
+        return "".join(f"_{part}" for part in parts)
+
+    @property
+    def described(self) -> str:
+        """In words, for a report; the selector is said apart."""
+        parts = ["A in shared memory" if self.staged else "A in registers"]
+        parts += [f"{role} MN-major" for role, is_turned in zip("AB", self.trans, strict=True) if is_turned]
+        parts += [f"-{role}" for role, is_negated in zip("AB", self.negate, strict=True) if is_negated]
+        return ", ".join(parts)
+
+
+USUAL = Variant()
+
+
+@dataclass(frozen=True, eq=False)
+class Staged:
+    """Cases of one wgmma that share a kernel, descriptors and scale-d.
+
+    `words` has the registers uint32[cases, 4, 32, words] of c, and of a where it lies in registers, and the metadata
+    uint32[cases, 4, 32]; `shared` is uint8[cases, bytes]. The descriptors are those of A (0 without one) and B.
+    """
+
+    variant: Variant
+    words: dict[str, Words]
+    shared: Bytes
+    descriptors: tuple[int, int]
+    scale_d: bool = True
+
+    @property
+    def cases(self) -> int:
+        """How many cases."""
+        return len(self.shared)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.uint32]]:
+        """The registers, and `shared` as words."""
+        import numpy as np
+
+        return {**self.words, "shared": np.ascontiguousarray(self.shared).view(np.uint32)}
