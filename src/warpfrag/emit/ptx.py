@@ -48,6 +48,8 @@ def raw_entry(instruction: Instruction, how: Choice | Variant) -> str:
 
 def body(instruction: Instruction, chosen: Sequence[str]) -> list[str]:
     """Functions and kernels of one instruction, with movers that are legal on all of these targets."""
+    if instruction.form.is_warpgroup:
+        return ptx_warpgroup.body(instruction)
     lines = [f"// {line}" for line in remarks(instruction)]
     if instruction.form.is_product and not instruction.form.is_wmma:  # wmma loads and stores by itself
         for operand in registers(instruction).values():

@@ -10,6 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from warpfrag.choice import legal
+from warpfrag.emit.staging import Stage
 from warpfrag.emit.statement import identifier
 from warpfrag.errors import InvalidOperand
 from warpfrag.shared import TURNABLE
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
 THREADS = 128
+TILE_ROLES = ("d", "a", "b", "c", "metadata")  # the matrices of a tile kernel, in the order of its parameters
 BEFORE = "wgmma.fence.sync.aligned;"
 COMMIT = "wgmma.commit_group.sync.aligned;"
 WAIT = "wgmma.wait_group.sync.aligned {};"
@@ -64,6 +66,29 @@ def variants(instruction: Instruction) -> Iterator[Variant]:
             continue
         for selector in selectors(instruction):
             yield Variant(staged, trans, negate, selector)
+
+
+def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
+    """The variants that have kernels in emitted code: every place of A, order in memory and selector, no signs."""
+    for variant in variants(instruction):
+        if not any(variant.negate) and variant.trans in {(False, False), (variant.staged, True)}:
+            yield variant
+
+
+def stages(instruction: Instruction) -> Iterator[Stage]:
+    """Every way into shared memory that A and B have."""
+    for operand in (instruction.a, instruction.b):
+        for trans in (False, True) if can_turn(instruction) else (False,):
+            yield Stage(operand, trans)
+
+
+def parameters_of(instruction: Instruction, *, staged: bool) -> list[str]:
+    """What the immediates are called, in the order of the template: selector, signs, transpositions."""
+    names = ["selector"] if instruction.form.is_sparse else []
+    names += ["scale_a", "scale_b"] if instruction.a.format.is_float else []
+    if can_turn(instruction):
+        names += ["trans_a", "trans_b"] if staged else ["trans_b"]
+    return names
 
 
 def raw_name(instruction: Instruction, variant: Variant = USUAL) -> str:
