@@ -127,12 +127,13 @@ class Gpu:
         entry: str,
         memory: Mapping[str, NDArray[np.uint32]],
         numbers: Mapping[str, tuple[int, ...]],
+        warps: int = 1,
     ) -> NDArray[np.uint32]:
-        """The memory of D after a kernel of one warp that takes, for each matrix, a pointer and these numbers."""
+        """The memory of D after a kernel of one block that takes, for each matrix, a pointer and these numbers."""
         arguments: list[Argument] = []
         for role in (role for role in ROLES if role in memory):
             arguments += [memory[role], *(np.int32(number) for number in numbers[role])]
-        return self._launch(module, entry, 1, 1, arguments)
+        return self._launch(module, entry, 1, warps, arguments)
 
     def run_blocks(
         self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]]
