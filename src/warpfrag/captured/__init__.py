@@ -2,7 +2,7 @@
 
 Each `.npz` here holds operand registers and the D registers that one GPU gave for them; `index.json` counts them, so
 that a look-up can say how well an answer is known without opening the data. See `capture.py` for the format, and
-`write_index.py` for the command that writes the index.
+`write_index.py` for the command that writes the index. `addresses.py` has what wgmma read from shared memory.
 """
 
 from __future__ import annotations

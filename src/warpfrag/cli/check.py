@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 LABEL_WIDTH = 58
+MAPS = "wgmma addresses in shared memory, by descriptor"
 
 
 @verb("warpfrag check                    # all of it, one line per family", "warpfrag check --only mma.sp")
@@ -46,6 +48,12 @@ def command(only: str, *, as_json: bool) -> int:
                 progress.clear()
                 if not as_json:
                     say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
+    maps, wrong = _address_maps(only)
+    if maps:
+        total, differing = total + maps, differing + wrong
+        lines.append({"family": MAPS, "arch": "sm_90", "cases": maps, "differing": wrong})
+        if not as_json:
+            say(f"  {MAPS:<{LABEL_WIDTH}} {maps:>5} maps   {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         near = "; ".join(nearest(only))
         msg = f"no captured instruction contains {shown(only)}" + (f"; legal names near it: {near}" if near else "")
@@ -74,9 +82,29 @@ def _in_order(words: list[str], others: list[str]) -> bool:
 
 def _label(family: Family) -> str:
     """A family as a person would name it."""
-    types = ".".join("|".join(family.choices(role)) for role in ("d", "a", "b", "c"))
+    is_warpgroup = family.ops[0].startswith("wgmma")
+    types = ".".join("|".join(family.choices(role)) for role in ("dab" if is_warpgroup else "dabc"))
     words = ["|".join(map(str, family.choices(name))) for name in ("shape", "kind", "bitop")]
+    if is_warpgroup:  # of every width
+        words[0] = re.sub(r"n\d+k", "nNk", words[0]).partition("|")[0]
     return " ".join(filter(None, [family.ops[0].removesuffix("::ordered_metadata"), words[0], types, *words[1:]]))
+
+
+def _address_maps(only: str) -> tuple[int, int]:
+    """How many address maps there are of the instructions that a text means, and how many differ."""
+    import numpy as np
+
+    from warpfrag.captured.addresses import MEMORY, address_maps
+
+    maps = address_maps().maps
+    named = _named(only, {one.instruction: get(one.instruction).form for one in maps})
+    chosen = [one for one in maps if one.instruction in named]
+    wrong = 0
+    for one in chosen:
+        instruction = get(one.instruction)
+        addresses = (instruction.a if one.operand == "a" else instruction.b).addresses(one.descriptor, one.trans)
+        wrong += not np.array_equal(np.where(addresses < MEMORY, addresses, 0), one.addresses)
+    return len(chosen), wrong
 
 
 def _differing_tiles(case: Case | StagedCase, arch: str) -> int:
