@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -41,6 +43,56 @@ class Variant:
 USUAL = Variant()
 
 
+class CallRow(TypedDict):
+    """A call in a file; the selector is said elsewhere, descriptors are in hex."""
+
+    staged: bool
+    trans: list[bool]
+    negate: list[bool]
+    descriptors: list[str]
+    scale_d: bool
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a wgmma is called, besides its registers and the bytes of shared memory."""
+
+    variant: Variant
+    descriptors: tuple[int, int]  # of A, 0 where it lies in registers, and of B
+    scale_d: bool = True
+
+    @property
+    def row(self) -> CallRow:
+        """As a file says it."""
+        variant = self.variant
+        return {
+            "staged": variant.staged,
+            "trans": [*variant.trans],
+            "negate": [*variant.negate],
+            "descriptors": [hex(word) for word in self.descriptors],
+            "scale_d": bool(self.scale_d),
+        }
+
+    @classmethod
+    def read(cls, row: CallRow, selector: int) -> Call:
+        """What a file says; any error where it says something else."""
+        (trans_a, trans_b), (negate_a, negate_b) = row["trans"], row["negate"]
+        flags = (row["staged"], trans_a, trans_b, negate_a, negate_b, row["scale_d"])
+        if not all(isinstance(flag, bool) for flag in flags):
+            msg = f"a call has true and false, got {flags}"
+            raise ValueError(msg)
+        a, b = (int(word, 16) for word in row["descriptors"])
+        return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
+
+    def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> Staged:
+        """Cases with these registers and, as words, `shared`."""
+        import numpy as np
+
+        words = {role: array for role, array in arrays.items() if role != "shared"}
+        shared = np.ascontiguousarray(arrays["shared"]).view(np.uint8)
+        return Staged(self.variant, words, shared, self.descriptors, self.scale_d)
+
+
 @dataclass(frozen=True, eq=False)
 class Staged:
     """Cases of one wgmma that share a kernel, descriptors and scale-d.
@@ -54,6 +106,11 @@ class Staged:
     shared: Bytes
     descriptors: tuple[int, int]
     scale_d: bool = True
+
+    @property
+    def call(self) -> Call:
+        """Everything but the arrays."""
+        return Call(self.variant, self.descriptors, self.scale_d)
 
     @property
     def cases(self) -> int:

@@ -29,7 +29,7 @@ import numpy as np
 from warpfrag.captured.index import folders, whole
 from warpfrag.files import read_bytes, write_atomically
 from warpfrag.isa.legality import resolve
-from warpfrag.staged import Staged, Variant
+from warpfrag.staged import Call
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -39,21 +39,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.isa.words import Form, HasForm
+    from warpfrag.staged import CallRow, Staged
 
 LANES = 32
 WARPGROUP = (4, 32)  # warps and lanes
 MOST_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"
-
-
-class Call(TypedDict):
-    """How a wgmma is called, besides its arrays; pairs are for A and B."""
-
-    staged: bool
-    trans: list[bool]
-    negate: list[bool]
-    descriptors: list[str]
-    scale_d: bool
 
 
 class Entry(TypedDict):
@@ -62,7 +53,7 @@ class Entry(TypedDict):
     instruction: str
     selector: int | None
     classes: dict[str, dict[str, str]]
-    calls: NotRequired[dict[str, Call]]
+    calls: NotRequired[dict[str, CallRow]]
 
 
 class About(TypedDict):
@@ -124,26 +115,10 @@ class StagedCase:
             raise ValueError(msg)
 
 
-def call_of(cases: Staged) -> Call:
-    """How a wgmma is called, as a capture says it."""
-    variant = cases.variant
-    return {
-        "staged": variant.staged,
-        "trans": [*variant.trans],
-        "negate": [*variant.negate],
-        "descriptors": [hex(word) for word in cases.descriptors],
-        "scale_d": bool(cases.scale_d),
-    }
-
-
 def _staged_case(entry: Entry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> StagedCase:
-    call = entry["calls"][kind]
-    (trans_a, trans_b), (negate_a, negate_b) = call["trans"], call["negate"]
-    variant = Variant(call["staged"], (trans_a, trans_b), (negate_a, negate_b), entry["selector"] or 0)
-    a, b = (int(word, 16) for word in call["descriptors"])
-    d, shared = arrays.pop("d"), np.ascontiguousarray(arrays.pop("shared")).view(np.uint8)
-    staged = Staged(variant, arrays, shared, (a, b), call["scale_d"])
-    return StagedCase(entry["instruction"], entry["selector"], kind, staged, d)
+    call = Call.read(entry["calls"][kind], entry["selector"] or 0)
+    d = arrays.pop("d")
+    return StagedCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
 
 
 @dataclass(frozen=True)

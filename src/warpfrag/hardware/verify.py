@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.captured.capture import call_of, write_capture
+from warpfrag.captured.capture import write_capture
 from warpfrag.emit.statement import choices
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
@@ -194,7 +194,7 @@ class Recorder:
         kept = self.entries.setdefault((instruction.name, how), entry)
         kept["classes"][kind] = keys
         if isinstance(given, Staged):
-            kept.setdefault("calls", {})[kind] = call_of(given)
+            kept.setdefault("calls", {})[kind] = given.call.row
 
     def write(self, path: str | PathLike[str], about: dict[str, str]) -> None:
         """Write the capture file."""
