@@ -120,7 +120,8 @@ bool compare(const Group& group, const std::vector<uint32_t>& got) {
                 if (std::memcmp(&group.d[at], &got[at], register_words * sizeof(uint32_t)) == 0) continue;
                 if (++differing > shown) continue;
                 first += "        case " + std::to_string(c) + ", " + place + " " + std::to_string(lane) +
-                         ", register " + std::to_string(reg) + ": expected " + hex(&group.d[at]) + ", got " + hex(&got[at]) + "\\n";
+                         ", register " + std::to_string(reg) + ": expected " + hex(&group.d[at]) + ", got " +
+                         hex(&got[at]) + "\\n";
             }
         }
         cases += differing > before;
