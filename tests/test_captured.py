@@ -10,32 +10,69 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.captured import Case, captures, load_cases
+from instructions import every
+from warpfrag.captured import Case, StagedCase, captures, load_cases
+from warpfrag.captured.addresses import MEMORY, address_maps
 from warpfrag.captured.index import HERE, INDEX, VARIABLE
 from warpfrag.captured.write_index import count, write
 from warpfrag.cli import main
 from warpfrag.errors import UnusableFile
+from warpfrag.warpgroup import run_staged
 
-CASES: dict[str, list[tuple[str, Case]]] = {}
+CASES: dict[str, list[tuple[str, Case | StagedCase]]] = {}
 for known in captures():
     for case in known.cases():
         CASES.setdefault(case.instruction, []).append((known.about["arch"], case))
 
 
 def test_there_are_captures_to_compare_with():
-    assert len(CASES) == 352  # spellings; with each selector, 416 kernels of the H200
-    assert sum(len(case.d) for cases in CASES.values() for _, case in cases) == 6720
+    assert len(CASES) == 352 + 41  # spellings; with each selector, 416 kernels of the H200, and 45 of wgmma
+    assert sum(len(case.d) for cases in CASES.values() for _, case in cases) == 6720 + 404
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_code_equals_the_hardware(name: str):
     for arch, case in CASES[name]:
+        if isinstance(case, StagedCase):
+            found = run_staged(name, case.call, arch)
+            assert np.array_equal(found, case.d), f"{case.operands} #{case.selector}"
+            assert np.array_equal(staged(case), case.d), f"{case.operands} #{case.selector}: A in shared memory"
+            continue
         options = {} if case.metadata is None else {"metadata": case.metadata, "selector": case.selector}
         found = wf.execute(name, case.a, case.b, case.c, arch=arch, **options)
         alone = {} if case.metadata is None else {"metadata": case.metadata[0], "selector": case.selector}
         assert np.array_equal(wf.execute(name, case.a[0], case.b[0], case.c[0], arch=arch, **alone), case.d[0])
         wrong = np.argwhere(found != case.d)
         assert wrong.size == 0, f"{case.operands} #{case.selector}: first of {len(wrong)} at {wrong[0]}"
+
+
+def staged(case: StagedCase) -> np.ndarray:
+    """What comes out if A lies in shared memory, too."""
+    w, words = wf.get(case.instruction), case.call.words
+    tile = w.a.store(w.a.unpack(words["a"], raw=True), raw=True)
+    b = wf.Shared(case.call.shared, wf.Descriptor.decode(case.call.descriptors[1]))
+    return wf.execute(w, tile, b, words["c"], metadata=words.get("metadata"), selector=case.selector)
+
+
+def test_every_address_map_equals_the_hardware():
+    found = address_maps()
+    assert (found.device, len(found.maps)) == ("NVIDIA H200", 500)
+    modes = set()
+    for one in found.maps:
+        instruction, descriptor = wf.get(one.instruction), wf.Descriptor.decode(one.descriptor)
+        addresses = instruction.operands[one.operand].addresses(descriptor, one.trans)
+        assert np.array_equal(np.where(addresses < MEMORY, addresses, 0), one.addresses), one
+        modes.add((one.operand, one.trans, descriptor.swizzle, instruction.form.is_sparse, instruction.a.format.bits))
+    # K-major of 8, 16 and 32 bits and MN-major of 16, each with every swizzle, of A and B, dense and sparse
+    assert len(modes) == 62
+
+
+def test_evidence_of_every_width_of_wgmma_is_that_of_the_least():
+    assert wf.get("wgmma.mma_async.m64n8k16.f32.f16.f16").evidence("sm_90").detail.endswith(" 12 cases")
+    level, detail, cases = wf.get("wgmma.mma_async.m64n96k16.f32.f16.f16").evidence("sm_90a")
+    assert (level, cases) == ("hardware", 12)
+    assert detail.endswith(" 12 cases of n8: what an element of D adds up does not depend on n")
+    assert {one.evidence("sm_90").level for one in every() if one.form.is_warpgroup} == {"hardware"}
 
 
 def test_the_index_says_what_the_data_hold():

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from warpfrag.formats import Format
     from warpfrag.instruction import Instruction
 
+RANDOM_CASES = 8
+
 
 class Material:
     """Makes operands of one instruction from one seed."""
@@ -31,6 +33,16 @@ class Material:
         self.instruction = instruction
         self.arch = arch
         self.random = np.random.default_rng(seed)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether one case has so many elements that few cases will do."""
+        return self.instruction.form.is_warpgroup
+
+    @property
+    def few(self) -> int:
+        """How many cases of random operands a group has."""
+        return 2 if self.is_large else RANDOM_CASES
 
     def zeros(self, role: str, cases: int) -> NDArray[Any]:
         """Codes of zero."""
