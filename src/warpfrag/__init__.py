@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from warpfrag.evidence import Evidence
     from warpfrag.execute import execute
+    from warpfrag.find_order import find_order
     from warpfrag.formats import FORMATS, Format
     from warpfrag.gemm import gemm
     from warpfrag.hardware.verify import verify
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from warpfrag.motion.loads import loads, stores
     from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
+    from warpfrag.order import Order
     from warpfrag.registry import find, get
     from warpfrag.shared import Shared
     from warpfrag.vectors import vectors
@@ -71,12 +73,14 @@ _EXPORTS = {
     "SlowArithmetic": "errors",
     "UnusableFile": "errors",
     "Operand": "operand",
+    "Order": "order",
     "WarpfragError": "errors",
     "diagnose": "diagnose",
     "draw": "draw",
     "emit": "emit",
     "execute": "execute",
     "find": "registry",
+    "find_order": "find_order",
     "gemm": "gemm",
     "get": "registry",
     "loads": "motion.loads",
@@ -93,6 +97,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "find",
     "execute",
     "gemm",
+    "find_order",
     "relayout",
     "loads",
     "stores",
@@ -108,6 +113,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Finding",
     "Drawing",
     "Operand",
+    "Order",
     "Layout",
     "Memory",
     "Descriptor",

@@ -1,0 +1,194 @@
+"""Which order of additions gives an observed product: every order that kernels are known to use is tried.
+
+An order changes only the last bits of an accumulator, and a narrow result hides most of them. So the rows in which
+the orders tried so far were refuted are tried first: they hold the outputs near a tie, which tell orders apart.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, product
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from warpfrag.arithmetic.rules import Integer, Popcount
+from warpfrag.arrays import as_array
+from warpfrag.codes import code_dtype, natural_dtype
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats import FORMATS
+from warpfrag.gemm import prepare
+from warpfrag.isa.names import spell
+from warpfrag.libraries import instruction_for
+from warpfrag.order import LINE, Order
+from warpfrag.summation import add, add_up, convert, read_sums, sum_chain, write_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.arithmetic.rules import Rule
+    from warpfrag.isa.words import HasForm
+    from warpfrag.order import Chain
+    from warpfrag.summation import Multiplicands
+
+    Codes = NDArray[Any]
+
+RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}
+"""The formats that a kernel rounds an accumulator to."""
+MOST_PARTS = 128
+TILES = (16, 32, 64, 128, 256)
+PROMOTIONS = (128, 64, 32, 256, 512, 1024)
+MOST_ROWS = 8
+"""Rows that refute: more cost more than they refute."""
+
+
+class Finish(Protocol):
+    """What a kernel does with its accumulators before it rounds them to the result."""
+
+    def __call__(self, sums: Codes, rows: list[int] | slice) -> Codes:
+        """The sums [T, rows, N] of these rows, finished."""
+
+
+class Report(Protocol):
+    """Told how far a search is."""
+
+    def __call__(self, done: int, total: int, text: str) -> None:
+        """So many orders are tried of all; the next one in words."""
+
+
+def find_order(
+    A: ArrayLike,
+    B: ArrayLike,
+    observed: ArrayLike,
+    *,
+    instruction: str | HasForm | None = None,
+    arch: str = "sm_90",
+    report: Report | None = None,
+) -> Order | None:
+    """The simplest order of additions whose product, rounded to observed's dtype, equals it in every code; or None.
+
+    A, B and `observed` may be some rows and columns of a product with the whole K. Without an instruction it is the one
+    that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
+    cuBLAS does. `report(done, total, text)` is called before each order is tried.
+    """
+    if instruction is None:
+        instruction = instruction_for(as_array(A, "A").dtype, as_array(B, "B").dtype, arch)
+    taken = prepare(A, B, instruction=instruction, arch=arch, rounding="rne" if _is_tf32(instruction) else None)
+    seen = as_array(observed, "observed")
+    if seen.shape != taken.shape:
+        expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
+        msg = f"observed is {got}, expected {expected}: as many rows as A and columns as B"
+        raise InvalidOperand(msg)
+    rule = taken.rule
+    formats = {natural_dtype(FORMATS[name]): name for name in RESULTS[rule.d]}
+    if seen.dtype not in formats:
+        known = ", ".join(map(str, formats))
+        msg = f"observed: a kernel of {spell(taken.form)} leaves {known}; got dtype {seen.dtype}"
+        raise InvalidOperand(msg)
+    result = formats[seen.dtype]
+    codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result])).reshape(-1, *taken.shape[-2:])
+    return search(rule, taken.operands, codes, result, report)
+
+
+def _is_tf32(instruction: str | HasForm) -> bool:
+    from warpfrag.isa.legality import form_of
+
+    return form_of(instruction).a == "tf32"
+
+
+def search(
+    rule: Rule,
+    operands: Multiplicands,
+    observed: Codes,
+    result: str,
+    report: Report | None = None,
+    *,
+    finish: Finish | None = None,
+) -> Order | None:
+    """The first of the candidates that gives the observed codes [T, M, N] in the format `result`.
+
+    `finish(sums, rows)` is what a kernel does with the accumulators of these rows before it rounds them.
+    """
+    is_exact = isinstance(rule, Popcount) or (isinstance(rule, Integer) and not rule.clamps)  # any order is the same
+    tried = [Order()] if is_exact or not observed.size else list(candidates(operands.depth, rule))
+    whole = Sample(rule, operands, observed, result, finish)
+    hard: Sample | None = None
+    rows: list[int] = []
+    for done, order in enumerate(tried):
+        if report is not None:
+            report(done, len(tried), order.describe(operands.depth))
+        if hard is not None and hard.wrong(order).any():
+            continue
+        wrong = whole.wrong(order)
+        if not wrong.any():
+            return order
+        rows = [int(wrong.sum(axis=(0, 2)).argmax()), *rows][:MOST_ROWS]
+        hard = whole.only(rows)
+    return None
+
+
+def candidates(depth: int, rule: Rule) -> Iterator[Order]:
+    """Every order that is tried for a K of this depth, the simplest first; of orders that add alike, the first."""
+    k, bits = rule.k, FORMATS[rule.a].bits
+    line = max(k, LINE // bits)
+    units = [unit for unit in (line, line // 2, 2 * line, line // 4, 4 * line) if unit % k == 0]
+    tiles = [tile for tile in TILES if tile % k == 0] if not (rule.is_sparse or rule.scales) else []
+    promotions = [length for length in PROMOTIONS if length % k == 0]
+    parts = list(product(range(2, MOST_PARTS + 1), units))
+    promoted = [Order(promote=length) for length in promotions]
+    split = [Order(split_k, unit) for split_k, unit in parts]
+    one_level = [*promoted, *split] if bits == 8 else [*split, *promoted]  # they add alike; only fp8 kernels promote
+    orders = chain(
+        [Order()],
+        (Order(residue=tile) for tile in tiles),
+        one_level,
+        (Order(split_k, unit, residue=tile) for tile in tiles for split_k, unit in parts),
+        (Order(split_k, unit, promote=length) for length in promotions for split_k, unit in parts),
+    )
+    known = set()
+    for order in orders:
+        chains = order.chains(depth, k, bits)
+        if order.split_k > 1 and len(chains) != order.split_k:
+            continue  # fewer parts than it says: another one says it
+        key = tuple(tuple(part) for part in chains)
+        if max(map(len, chains)) == 1:
+            key = (tuple(part[0] for part in chains),)  # parts of one chain each add as one part of many does
+        if key not in known:
+            known.add(key)
+            yield order
+
+
+class Sample:
+    """All rows of a product, or some; of some the sums of chains are kept, since orders share them."""
+
+    def __init__(
+        self, rule: Rule, operands: Multiplicands, observed: Codes, result: str, finish: Finish | None
+    ) -> None:
+        """Take all rows."""
+        self.rule, self.operands, self.observed, self.result = rule, operands, observed, result
+        self.finish = finish
+        self.rows: list[int] | slice = slice(None)
+        self.sums: dict[Chain, Codes] | None = None
+
+    def only(self, rows: list[int]) -> Sample:
+        """These rows."""
+        some = Sample(self.rule, self.operands.with_rows(rows), self.observed[:, rows], self.result, self.finish)
+        some.rows, some.sums = rows, {}
+        return some
+
+    def wrong(self, order: Order) -> NDArray[np.bool_]:
+        """Which outputs an order does not give."""
+        total = None
+        for part in order.chains(self.operands.depth, self.rule.k, FORMATS[self.rule.a].bits):
+            total = add(self.rule, total, add_up(self.rule, [self._sum(spans) for spans in part]))
+        if total is not None and self.finish is not None:
+            total = self.finish(total, self.rows)
+        return np.asarray(convert(self.rule.d, write_sums(self.rule, total), self.result) != self.observed)
+
+    def _sum(self, spans: Chain) -> Codes:
+        if self.sums is None:
+            return read_sums(self.rule, sum_chain(self.rule, self.operands, spans, None))
+        if spans not in self.sums:
+            self.sums[spans] = read_sums(self.rule, sum_chain(self.rule, self.operands, spans, None))
+        return self.sums[spans]
