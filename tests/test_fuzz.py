@@ -84,6 +84,16 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {"A": A, "B": B, "C": None, "instruction": F16, "arch": "sm_90", "rounding": None, "raw": False,
              "threads": 1},
         ),
+        "Order": (wf.Order, {"split_k": 2, "unit": 64, "promote": 128, "residue": 32}),
+        "Order chains": (wf.Order(2).describe, {"depth": 100}),
+        "gemm in an order": (
+            wf.gemm,
+            {"A": A[None], "B": B, "C": None, "instruction": F16, "order": wf.Order(split_k=2, unit=16), "threads": 1},
+        ),
+        "find_order": (
+            wf.find_order,
+            {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90"},
+        ),
         "call": (mma, {"A": A, "B": B, "C": None, "arch": "sm_90", "rounding": "rne", "threads": None}),
         "call scaled": (
             mx,

@@ -33,6 +33,14 @@ Chain: TypeAlias = "tuple[Span, ...]"
 """What one chain of instructions adds. A span that is no whole number of instructions is filled up with zeros."""
 
 
+def _check_count(name: str, given: object, *, least: int, optional: bool) -> None:
+    if given is None and optional:
+        return
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        msg = f"{name} is an integer from {least} on{', or None' if optional else ''}; got {shown(given)}"
+        raise InvalidOperand(msg)
+
+
 def part_length(depth: int, unit: int, parts: int) -> int:
     """How long each part of K is but the last: whole units, as few as do."""
     units = -(-depth // unit)
@@ -56,13 +64,7 @@ class Order:
     def __post_init__(self) -> None:
         """Refuse what is no count."""
         for name in ("split_k", "unit", "promote", "residue"):
-            given = getattr(self, name)
-            optional = name != "split_k"
-            if given is None and optional:
-                continue
-            if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-                msg = f"{name} is an integer from 1 on{', or None' if optional else ''}; got {shown(given)}"
-                raise InvalidOperand(msg)
+            _check_count(name, getattr(self, name), least=1, optional=name != "split_k")
         if self.promote and self.residue and self.promote % self.residue:
             msg = f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
             raise InvalidOperand(msg)
@@ -113,6 +115,7 @@ class Order:
         >>> Order(split_k=3, unit=64).describe(4096)
         'split-K in 3 parts of 1408, k ascending in each, added in float32'
         """
+        _check_count("depth", depth, least=0, optional=True)
         words = []
         if self.split_k > 1:
             words.append(self._describe_parts(depth))

@@ -42,7 +42,10 @@ NAMES = [
     "movmatrix.m8n8.trans.b16",
 ]
 COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
-RIGHT = {"diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"]}  # what a verb seldom gets by chance
+RIGHT = {  # what a verb seldom gets by chance
+    "diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"],
+    "order": ["a16.npy", "a16.npy", "a32.npy"],
+}
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
     *["\x1b[31m", "\udcff", "\N{ARABIC-INDIC DIGIT ONE}", "é" * 300, "x" * 100_000, "9" * 5_000, "-" + "9" * 5_000],
@@ -56,6 +59,8 @@ def hostile_files(folder: Path) -> list[str]:
     mma = wf.get(NAMES[0])
     np.save(folder / "a.npy", np.eye(16))
     np.save(folder / "b.npy", np.ones((16, 8)))
+    np.save(folder / "a16.npy", np.eye(16, dtype=np.float16))
+    np.save(folder / "a32.npy", np.eye(16, dtype=np.float32))
     np.save(folder / "codes.npy", np.full((16, 8), 0b0100))
     np.save(folder / "words.npy", mma.a.pack(np.eye(16)))
     np.save(folder / "object.npy", np.array([{}], object), allow_pickle=True)

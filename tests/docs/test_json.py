@@ -64,6 +64,8 @@ COMMANDS = [
     f"unpack {SPARSE} metadata words.txt",
     f"diagnose {MMA} --a ones.txt --b b.txt dump.txt",
     f"diagnose {MMA} --expect-d b.txt swapped.txt",
+    "order half.npy half.npy single.npy",
+    "order half.npy half.npy other.npy --result f32",
     f"run {MMA} --seed 1 --trace 0 0 --registers 0,5",
     f"run {SPARSE} --seed 1 --trace 0 0",
     f"run {SCALED} --seed 1 --trace 0 0 --arch sm_120",
@@ -90,6 +92,9 @@ def ask(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savetxt("ones.txt", np.ones((16, 16)), fmt="%d")
     (tmp_path / "dump.txt").write_text("7fc00000 7f800000 3f800000 0\n" * 32, encoding="utf-8")
+    np.save("half.npy", np.eye(20, dtype=np.float16))
+    np.save("single.npy", np.eye(20, dtype=np.float32))
+    np.save("other.npy", np.ones((20, 20), np.uint32))
     np.savetxt("b.txt", np.arange(128).reshape(16, 8), fmt="%d")
     swapped = wf.get(MMA).d.pack(np.arange(128.0).reshape(16, 8))[:, [1, 0, 2, 3]]
     np.savetxt("swapped.txt", swapped, fmt="0x%08x")

@@ -52,6 +52,7 @@ VERBS = {
     "pack": "From a matrix to hex registers.",
     "unpack": "From a hex register dump to a matrix.",
     "diagnose": "Which mistake gives this wrong result.",
+    "order": "Which order of additions gives an observed product.",
     "relayout": "What moves a matrix from one fragment to another.",
     "loads": "Ways to fill an operand from shared memory.",
     "stores": "Ways to empty an operand into shared memory.",
