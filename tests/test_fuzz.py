@@ -94,6 +94,11 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             wf.find_order,
             {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90"},
         ),
+        "quantize": (
+            wf.quantize, {"A": A, "number_format": "e2m1", "scale": "ue4m3", "block": 16, "axis": -1, "raw": False},
+        ),
+        "prune": (wf.prune, {"A": A, "pattern": "2:4"}),
+        "compress whole": (wf.compress, {"A": full, "pattern": "2:4"}),
         "call": (mma, {"A": A, "B": B, "C": None, "arch": "sm_90", "rounding": "rne", "threads": None}),
         "call scaled": (
             mx,

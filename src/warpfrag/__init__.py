@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
     from warpfrag.order import Order
+    from warpfrag.prune import compress, prune
+    from warpfrag.quantize import quantize
     from warpfrag.registry import find, get
     from warpfrag.shared import Shared
     from warpfrag.vectors import vectors
@@ -75,6 +77,7 @@ _EXPORTS = {
     "Operand": "operand",
     "Order": "order",
     "WarpfragError": "errors",
+    "compress": "prune",
     "diagnose": "diagnose",
     "draw": "draw",
     "emit": "emit",
@@ -84,6 +87,8 @@ _EXPORTS = {
     "gemm": "gemm",
     "get": "registry",
     "loads": "motion.loads",
+    "prune": "prune",
+    "quantize": "quantize",
     "relayout": "motion.relayout",
     "stores": "motion.loads",
     "vectors": "vectors",
@@ -98,6 +103,9 @@ __all__ = [  # noqa: RUF022 (grouped)
     "execute",
     "gemm",
     "find_order",
+    "quantize",
+    "prune",
+    "compress",
     "relayout",
     "loads",
     "stores",
