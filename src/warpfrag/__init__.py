@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.draw import draw
     from warpfrag.draw.drawing import Drawing
     from warpfrag.emit import emit
+    from warpfrag.error_report import ErrorReport, Errors, error_report
     from warpfrag.errors import (
         IllegalInstruction,
         InvalidOperand,
@@ -60,6 +61,8 @@ _EXPORTS = {
     "Descriptor": "descriptor",
     "Diagnosis": "diagnose",
     "Drawing": "draw.drawing",
+    "ErrorReport": "error_report",
+    "Errors": "error_report",
     "Evidence": "evidence",
     "FORMATS": "formats",
     "Finding": "diagnose",
@@ -81,6 +84,7 @@ _EXPORTS = {
     "diagnose": "diagnose",
     "draw": "draw",
     "emit": "emit",
+    "error_report": "error_report",
     "execute": "execute",
     "find": "registry",
     "find_order": "find_order",
@@ -103,6 +107,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "execute",
     "gemm",
     "find_order",
+    "error_report",
     "quantize",
     "prune",
     "compress",
@@ -117,6 +122,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     "wmma",
     "Instruction",
     "Evidence",
+    "ErrorReport",
+    "Errors",
     "Diagnosis",
     "Finding",
     "Drawing",
