@@ -65,6 +65,7 @@ COMMANDS = [
     f"diagnose {MMA} --a ones.txt --b b.txt dump.txt",
     f"diagnose {MMA} --expect-d b.txt swapped.txt",
     "order half.npy half.npy single.npy",
+    f"error half.npy half.npy --instruction {MMA} --arch sm_80 sm_90 --order promote=16",
     "order half.npy half.npy other.npy --result f32",
     f"run {MMA} --seed 1 --trace 0 0 --registers 0,5",
     f"run {SPARSE} --seed 1 --trace 0 0",
@@ -117,7 +118,7 @@ def test_an_answer_is_as_the_schema_says(ask, command):
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_a_refusal_is_as_the_schema_says(ask, command):
-    assert complaints(ask(command), PARTS["error"], PARTS) == []
+    assert complaints(ask(command), PARTS["refusal"], PARTS) == []
 
 
 def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
@@ -135,7 +136,7 @@ def test_every_verb_that_answers_in_json_is_asked_and_described():
 
     assert set(VERBS) - NOT_JSON <= asked
     assert asked <= set(PARTS)
-    assert {rule["$ref"] for rule in SCHEMA["anyOf"]} == {f"#/$defs/{query}" for query in asked | {"error"}}
+    assert {rule["$ref"] for rule in SCHEMA["anyOf"]} == {f"#/$defs/{query}" for query in asked | {"refusal"}}
 
 
 def test_every_instruction_is_described_by_the_schema(ask):

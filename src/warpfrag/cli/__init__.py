@@ -53,6 +53,7 @@ VERBS = {
     "unpack": "From a hex register dump to a matrix.",
     "diagnose": "Which mistake gives this wrong result.",
     "order": "Which order of additions gives an observed product.",
+    "error": "How far a product is from the exact one.",
     "relayout": "What moves a matrix from one fragment to another.",
     "loads": "Ways to fill an operand from shared memory.",
     "stores": "Ways to empty an operand into shared memory.",
