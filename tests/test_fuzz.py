@@ -90,6 +90,15 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             wf.gemm,
             {"A": A[None], "B": B, "C": None, "instruction": F16, "order": wf.Order(split_k=2, unit=16), "threads": 1},
         ),
+        "Epilogue": (wf.Epilogue, {"alpha": 1.5, "beta": 0.5, "bias": [1, 2, 3], "result": "bf16"}),
+        "gemm with an epilogue": (
+            wf.gemm,
+            {"A": A, "B": B, "C": B, "instruction": F16, "epilogue": wf.Epilogue(bias=np.ones(8)), "raw": False},
+        ),
+        "error_report": (
+            wf.error_report,
+            {"A": A, "B": B, "C": None, "instruction": F16, "arch": ["sm_90"], "order": wf.Order(), "threads": 1},
+        ),
         "find_order": (
             wf.find_order,
             {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90"},

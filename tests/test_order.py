@@ -11,8 +11,8 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.arithmetic import plan
+from warpfrag.epilogue import convert
 from warpfrag.find_order import candidates
-from warpfrag.summation import convert
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 CAPTURED = np.load(Path(__file__).parent / "data" / "cublas_sm90.npz")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.draw import draw
     from warpfrag.draw.drawing import Drawing
     from warpfrag.emit import emit
+    from warpfrag.epilogue import Epilogue
     from warpfrag.error_report import ErrorReport, Errors, error_report
     from warpfrag.errors import (
         IllegalInstruction,
@@ -61,6 +62,7 @@ _EXPORTS = {
     "Descriptor": "descriptor",
     "Diagnosis": "diagnose",
     "Drawing": "draw.drawing",
+    "Epilogue": "epilogue",
     "ErrorReport": "error_report",
     "Errors": "error_report",
     "Evidence": "evidence",
@@ -129,6 +131,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Drawing",
     "Operand",
     "Order",
+    "Epilogue",
     "Layout",
     "Memory",
     "Descriptor",

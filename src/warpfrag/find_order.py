@@ -14,13 +14,14 @@ import numpy as np
 from warpfrag.arithmetic.rules import Integer, Popcount
 from warpfrag.arrays import as_array
 from warpfrag.codes import code_dtype, natural_dtype
+from warpfrag.epilogue import convert
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
 from warpfrag.gemm import prepare
 from warpfrag.isa.names import spell
 from warpfrag.libraries import instruction_for
 from warpfrag.order import LINE, Order
-from warpfrag.summation import add, add_up, convert, read_sums, sum_chain, write_sums
+from warpfrag.summation import add, add_up, read_sums, sum_chain, write_sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

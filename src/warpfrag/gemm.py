@@ -16,12 +16,14 @@ from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
 from warpfrag.codes import codes_of, from_codes
+from warpfrag.epilogue import Epilogue, convert, float32_of
 from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
+from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.operand import operands_of
 from warpfrag.order import Order
-from warpfrag.summation import Multiplicands, multiply
+from warpfrag.summation import Multiplicands, multiply, read_sums, write_sums
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -59,6 +61,7 @@ def gemm(
     instruction: str | HasForm,
     arch: str = "sm_90",
     order: Order = ASCENDING,
+    epilogue: Epilogue | None = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
     raw: bool = False,
@@ -70,23 +73,50 @@ def gemm(
     Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled one takes scale factors (M, blocks) and (blocks, N), one block
     for each run of K that shares a scale. `order` says how the kernel adds along k: without one, in a chain from C on.
-    Refused where C and D have different formats: such an instruction cannot be chained.
+    `epilogue` says what the kernel does with its sums, which then start from zero; C may be any numbers that are exact
+    in float32. Refused where C and D have different formats: such an instruction cannot be chained.
     """
     if not isinstance(order, Order):
         msg = f"order: expected a wf.Order, got {shown(order)}"
         raise InvalidOperand(msg)
     check_threads(threads)
     product = prepare(A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding)
+    if epilogue is not None:
+        return _finished(product, C, order, epilogue, raw=raw, threads=threads)
     operands = operands_of(product.form, arithmetic_arch(product.form, arch))
     c = None
     if C is not None:
-        c = _codes(operands["c"], C, "C", raw=raw, rounding=rounding)
-        if c.shape[-2:] != product.shape[-2:] or not _broadcasts(c.shape[:-2], product.batch):
-            msg = f"C is {_extents(c)}, expected {' x '.join(map(str, product.shape))}"
-            raise InvalidOperand(msg)
-        c = _flat(c, product.batch)
+        c = _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
     codes = multiply(product.rule, product.operands, c, order, threads=threads).reshape(product.shape)
     return codes if raw else from_codes(operands["d"].format, codes)
+
+
+def _finished(
+    product: Product, C: ArrayLike | None, order: Order, epilogue: Epilogue, *, raw: bool, threads: int | None
+) -> Array:
+    """The product of a kernel that has an epilogue."""
+    if not isinstance(epilogue, Epilogue):
+        msg = f"epilogue: expected a wf.Epilogue, got {shown(epilogue)}"
+        raise InvalidOperand(msg)
+    if product.rule.d != "f32":
+        msg = f"{spell(product.form)}: an epilogue takes sums in f32, and D is {product.rule.d}"
+        raise InvalidOperand(msg)
+    columns = product.shape[-1]
+    if epilogue.bias is not None and len(float32_of(epilogue.bias, "bias")) != columns:
+        msg = f"bias: expected {columns} numbers, one for each column, got {len(float32_of(epilogue.bias, 'bias'))}"
+        raise InvalidOperand(msg)
+    c = None if C is None else _c_of(product, float32_of(C, "C"))
+    sums = read_sums(product.rule, multiply(product.rule, product.operands, None, order, threads=threads))
+    codes = convert("f32", write_sums(product.rule, epilogue.finish(sums, c)), epilogue.result).reshape(product.shape)
+    return codes if raw else from_codes(FORMATS[epilogue.result], codes)
+
+
+def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:
+    """C with the batch axis of the product."""
+    if c.shape[-2:] != product.shape[-2:] or not _broadcasts(c.shape[:-2], product.batch):
+        msg = f"C is {_extents(c)}, expected {' x '.join(map(str, product.shape))}"
+        raise InvalidOperand(msg)
+    return _flat(c, product.batch)
 
 
 def prepare(

@@ -10,7 +10,7 @@ import numpy as np
 from warpfrag.arithmetic import matmul
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
 from warpfrag.arithmetic.rules import Integer
-from warpfrag.codes import code_dtype, natural_dtype
+from warpfrag.codes import code_dtype
 from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 SUMS = {"f16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int64}
 """What partial sums of an accumulator are added in."""
-NANS = {"f16": NAN_F16, "bf16": 0x7FFF, "f32": NAN_F32}
-"""What a conversion makes of a NaN."""
 
 
 @dataclass(frozen=True)
@@ -152,15 +150,3 @@ def write_sums(rule: Rule, sums: Sums | None) -> Codes:
     if rule.d == "f32":
         return np.where(np.isnan(sums), np.uint32(NAN_F32), sums.view(np.uint32))
     return sums.view(np.uint64)
-
-
-@exact_floats
-def convert(source: str, codes: Codes, target: str) -> Codes:
-    """Accumulators rounded to the format of a result, as `cvt.rn` does: to nearest even, every NaN the same."""
-    if source == target:
-        return codes
-    values = codes.view(np.float16 if source == "f16" else np.float32)
-    with np.errstate(all="ignore"):
-        narrow = values.astype(natural_dtype(FORMATS[target]))
-    found: Codes = narrow.view(code_dtype(FORMATS[target]))
-    return np.where(np.isnan(values), found.dtype.type(NANS[target]), found)

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from warpfrag.epilogue import fma
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -323,18 +325,6 @@ def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
             ),
         }
     return {"": None}
-
-
-def fma(x: Any, y: Any, z: Any) -> NDArray[Any]:  # noqa: ANN401 (arrays and scalars)
-    """x * y + z of float32, rounded once: the product is exact in float64, and the sum is rounded to odd in between."""
-    product = np.float64(x) * np.float64(y)
-    total = product + np.float64(z)
-    back = total - product
-    error = (product - (total - back)) + (np.float64(z) - back)
-    bits = np.asarray(total).view(np.int64)
-    away = (error > 0) == (total > 0)
-    odd = np.where((error != 0) & (bits & 1 == 0), np.where(away, bits + 1, bits - 1), bits)
-    return odd.view(np.float64).astype(np.float32)
 
 
 def explain_case(case: Case, observed: NDArray[Any]) -> dict[str, object]:
