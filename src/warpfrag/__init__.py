@@ -101,7 +101,7 @@ _EXPORTS = {
     "verify": "hardware.verify",
 }
 
-_MODULES = ("wmma",)  # public modules
+_MODULES = ("torch", "wmma")  # public modules
 
 __all__ = [  # noqa: RUF022 (grouped)
     "get",
