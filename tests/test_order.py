@@ -24,7 +24,7 @@ DTYPES = {
 ORDERS = {
     "f16 128x96x1024": wf.Order(),
     "f16 8x1024x4096": wf.Order(split_k=3, unit=64),
-    "tf32 100x300x500": wf.Order(split_k=8, unit=32, residue=16),
+    "tf32 100x300x500": wf.Order(split_k=8, unit=4, residue=16),
     "e4m3_fast 48x4096x2048": wf.Order(),
     "e4m3_slow 192x320x640": wf.Order(promote=128),
     "s8 512x512x512": wf.Order(),
@@ -73,6 +73,26 @@ def test_the_residue_comes_first_and_alone(depth: int, rest: int):
 
     found = wf.gemm(A, B, C, instruction=F16, order=wf.Order(residue=32))
     assert np.array_equal(found, wf.gemm(A_filled, B_filled, C, instruction=F16))
+
+
+def test_a_step_is_an_instruction_filled_up_with_zeros():
+    A, B = random((4, 90), 17), random((90, 6), 18)
+    found = wf.gemm(A, B, instruction=F16, order=wf.Order(step=8))
+    assert np.array_equal(found, wf.gemm(A, B, instruction="mma.m16n8k8.f32.f16.f16.f32"))
+    assert not np.array_equal(found, wf.gemm(A, B, instruction=F16))
+
+
+def test_units_may_be_shorter_than_an_instruction():
+    """CUTLASS cuts K at vectors of 16 bytes; each part begins with its own residue."""
+    A, B = random((4, 100), 19), random((100, 6), 20)
+    parts = [wf.gemm(A[:, part], B[part], instruction=F16, order=wf.Order(residue=32)) for part in
+             (slice(40), slice(40, 80), slice(80, 100))]  # fmt: skip
+    found = wf.gemm(A, B, instruction=F16, order=wf.Order(split_k=3, unit=8, residue=32))
+    assert np.array_equal(found, (parts[0] + parts[1]) + parts[2])
+    with pytest.raises(wf.InvalidOperand, match="unit is a multiple of the instruction's k, 32, for a sparse A"):
+        wf.gemm(
+            np.zeros((2, 64)), np.ones((64, 2)), instruction="mma.sp.m16n8k32.f32.f16.f16.f32", order=wf.Order(2, 8)
+        )
 
 
 def test_a_promoted_residue_counts_as_a_whole_tile():
@@ -158,7 +178,8 @@ def test_orders_in_words():
         ({"split_k": None}, "split_k is an integer from 1 on; got None"),
         ({"unit": True}, "unit is an integer from 1 on, or None; got True"),
         ({"promote": 96, "residue": 64}, "promote is a multiple of residue, 64, where both are given; got 96"),
-        ({"unit": 24}, "unit is a multiple of the instruction's k, 16; got 24"),
+        ({"step": 12}, "step divides the instruction's k, 16; got 12"),
+        ({"step": 8, "residue": 12}, "residue is a multiple of step, 8; got 12"),
         ({"promote": 8}, "promote is a multiple of the instruction's k, 16; got 8"),
         ({"residue": 8}, "residue is a multiple of the instruction's k, 16; got 8"),
     ],
@@ -171,7 +192,7 @@ def test_what_is_no_order_is_refused(fields: dict, message: str):
 def test_other_orders_and_odd_batches_are_refused():
     with pytest.raises(wf.InvalidOperand, match="order: expected a wf.Order, got 3"):
         wf.gemm(np.ones((2, 4)), np.ones((4, 2)), instruction=F16, order=3)
-    with pytest.raises(wf.InvalidOperand, match="residue is for dense products without scale factors"):
+    with pytest.raises(wf.InvalidOperand, match="residue and step are for dense products without scale factors"):
         wf.gemm(
             np.zeros((2, 64)), np.ones((64, 2)), instruction="mma.sp.m16n8k32.f32.f16.f16.f32",
             order=wf.Order(residue=32),

@@ -1,12 +1,13 @@
 """In which order a kernel adds along k.
 
 A tensor core adds one instruction's products at a time; how these partial sums meet is the kernel's choice, and the
-last bits of the result depend on it. Four numbers describe the kernels of cuBLAS and CUTLASS:
+last bits of the result depend on it. A few numbers describe the kernels of cuBLAS and CUTLASS:
 
     Order()                        one chain, k ascending, from C on
     Order(split_k=3, unit=64)      K cut into 3 parts of whole units; a chain for each part, then the parts added
     Order(promote=128)             a new chain every 128 k, each added to an accumulator of its own
     Order(residue=32)              the first K % 32 come alone, filled up with zeros; then whole tiles of 32
+    Order(step=8)                  an instruction adds 8 k at a time, as a shorter one does
 
 Parts and promoted chains start from zero and are added in float32, to nearest, ascending; C is added last.
 """
@@ -47,23 +48,34 @@ def part_length(depth: int, unit: int, parts: int) -> int:
     return max(1, -(-units // parts)) * unit
 
 
+def _in_steps(chain: Chain, step: int) -> Chain:
+    """The spans of a chain cut into steps."""
+    return (
+        tuple(
+            Span(first, min(first + step, span.last)) for span in chain for first in range(span.first, span.last, step)
+        )
+        or chain
+    )
+
+
 @dataclass(frozen=True)
 class Order:
     """The order of additions along k; every length is counted in k.
 
     `split_k` parts of ceil(ceil(K / unit) / split_k) units; `unit` is 128 bytes of A's row if it is None. `promote`:
     the length of the chains inside a part. `residue`: the tile of a kernel that begins each part with what is left
-    over.
+    over. `step`: how many k an instruction adds at a time, if not all of its own.
     """
 
     split_k: int = 1
     unit: int | None = None
     promote: int | None = None
     residue: int | None = None
+    step: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no count."""
-        for name in ("split_k", "unit", "promote", "residue"):
+        for name in ("split_k", "unit", "promote", "residue", "step"):
             _check_count(name, getattr(self, name), least=1, optional=name != "split_k")
         if self.promote and self.residue and self.promote % self.residue:
             msg = f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
@@ -80,15 +92,21 @@ class Order:
         >>> Order(split_k=2).chains(100, 16, 16)
         [[(Span(first=0, last=64),)], [(Span(first=64, last=100),)]]
         """
-        for name in ("unit", "promote", "residue"):
+        step = self.step or k
+        if k % step:
+            msg = f"step divides the instruction's k, {k}; got {step}"
+            raise InvalidOperand(msg)
+        for name in ("promote", "residue"):
             given = getattr(self, name)
-            if given is not None and given % k:
-                msg = f"{name} is a multiple of the instruction's k, {k}; got {given}"
+            if given is not None and given % step:
+                whose = "step" if self.step else "the instruction's k"
+                msg = f"{name} is a multiple of {whose}, {step}; got {given}"
                 raise InvalidOperand(msg)
         unit = self.unit or max(k, LINE // bits)
         length = part_length(depth, unit, self.split_k)
         parts = [Span(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
-        return [self._chains_of_part(part) for part in parts]
+        chains = [self._chains_of_part(part) for part in parts]
+        return chains if step == k else [[_in_steps(chain, step) for chain in part] for part in chains]
 
     def _chains_of_part(self, part: Span) -> list[Chain]:
         rest = (part.last - part.first) % self.residue if self.residue else 0
@@ -124,6 +142,8 @@ class Order:
             inside = f"the first K % {self.residue} alone, then k ascending"
         if self.promote:
             inside += f", promoted to a float32 accumulator every {self.promote} k"
+        if self.step:
+            inside += f", {self.step} k at a time"
         words.append(f"{inside} in each" if words else inside)
         return ", ".join(words) + (", added in float32" if self.split_k > 1 else "")
 
@@ -140,7 +160,9 @@ class Order:
     def seen_in(self) -> str:
         """Where this order was seen: kernels of cuBLAS, by their names."""
         if self.residue:
-            return "CUTLASS 2 kernels do" + (" (with splitKreduce_kernel)" if self.split_k > 1 else "")
+            return "CUTLASS 2 kernels (cutlass_80_tensorop_...) do" + (
+                " (with splitKreduce_kernel)" if self.split_k > 1 else ""
+            )
         if self.promote:
             return "cuBLAS's fp8 kernels without fast accumulation (nvjet_..._algo2_...) do"
         if self.split_k > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,19 +49,23 @@ class Multiplicands:
         """K."""
         return int(self.b.shape[1])
 
-    def with_rows(self, rows: list[int]) -> Multiplicands:
-        """Only these rows of A."""
-        scale_a = None if self.scale_a is None else self.scale_a[:, rows]
-        return replace(self, a=self.a[:, rows], scale_a=scale_a)
+    def only(self, rows: list[int], columns: list[int]) -> Multiplicands:
+        """What these rows and columns of D need."""
+        return replace(
+            self,
+            a=self.a[:, rows],
+            b=np.ascontiguousarray(self.b[:, :, columns]),
+            scale_a=None if self.scale_a is None else self.scale_a[:, rows],
+            scale_b=None if self.scale_b is None else self.scale_b[:, :, columns],
+        )
 
 
 def multiply(
     rule: Rule, operands: Multiplicands, c: Codes | None, order: Order, *, threads: int | None = None
 ) -> Codes:
     """D's codes [T, M, N]; C=None is zero, and is then not added."""
-    if order.residue and (rule.is_sparse or rule.scales):
-        msg = "residue is for dense products without scale factors: no other kernel has it"
-        raise InvalidOperand(msg)
+    if rule.is_sparse or rule.scales:
+        _check_whole(order, rule.k)
     parts = order.chains(operands.depth, rule.k, FORMATS[rule.a].bits)
     if order.carries_c:
         return sum_chain(rule, operands, parts[0][0], c, threads=threads)
@@ -71,6 +76,16 @@ def multiply(
     if c is not None:
         total = add(rule, total, read_sums(rule, c))
     return write_sums(rule, total)
+
+
+def _check_whole(order: Order, k: int) -> None:
+    """Refuse orders that cut what shares metadata or a scale factor: no kernel does."""
+    if order.residue or order.step:
+        msg = "residue and step are for dense products without scale factors: no other kernel has them"
+        raise InvalidOperand(msg)
+    if order.unit and order.unit % k:
+        msg = f"unit is a multiple of the instruction's k, {k}, for a sparse A or scale factors; got {order.unit}"
+        raise InvalidOperand(msg)
 
 
 def sum_chain(
@@ -92,18 +107,37 @@ def sum_chain(
     return matmul(rule, a, b, c, threads=threads, **extra)
 
 
+def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain]) -> Codes:
+    """What each of several chains of the same lengths gives, from zero on: [chains, T, M, N]."""
+    if rule.scales or operands.pattern is not None or len(chains) == 1:
+        return np.stack([sum_chain(rule, operands, chain, None) for chain in chains])
+    a = np.concatenate([_gather(operands.a, chain, rule.k, axis=2) for chain in chains])
+    b = np.concatenate([_gather(operands.b, chain, rule.k, axis=1) for chain in chains])
+    c = np.zeros((a.shape[0], a.shape[1], b.shape[2]), code_dtype(FORMATS[rule.c]))
+    return matmul(rule, a, b, c).reshape(len(chains), -1, *c.shape[1:])
+
+
 def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
     """The spans of a chain, each filled up with zeros to whole instructions; an empty K is one of zeros."""
-    pieces = []
-    for first, last in chain:
-        piece = codes[(slice(None),) * axis + (slice(first, last),)]
-        missing = max(1, -(-(last - first) // k)) * k - (last - first)
-        if missing:
-            padding = [(0, 0)] * codes.ndim
-            padding[axis] = (0, missing)
-            piece = np.pad(piece, padding)
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
+    first, last = chain[0]
+    if len(chain) == 1 and last > first and (last - first) % k == 0:
+        return codes[(slice(None),) * axis + (slice(first, last),)]
+    taken, filled = _places(chain, k)
+    shape = (*codes.shape[:axis], filled[1], *codes.shape[axis + 1 :])
+    found = np.zeros(shape, codes.dtype)
+    found[(slice(None),) * axis + (filled[0],)] = codes.take(taken, axis)
+    return found
+
+
+@lru_cache(256)
+def _places(chain: Chain, k: int) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], int]]:
+    """Which k a chain takes, where each stands among whole instructions, and how many places these have."""
+    firsts, lasts = np.array(chain, np.int64).T
+    lengths = lasts - firsts
+    rooms = np.maximum(1, -(-lengths // k)) * k
+    starts = np.cumsum(rooms) - rooms
+    inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return inside + np.repeat(firsts, lengths), (inside + np.repeat(starts, lengths), int(rooms.sum()))
 
 
 def read_sums(rule: Rule, codes: Codes) -> Sums:

@@ -311,17 +311,19 @@ def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
     if "bias" in given:
         bias = given["bias"].astype(one)
         return {
-            "bias added to the accumulators": lambda sums, _rows: sums + bias,
-            "bias added to the rounded product": lambda sums, _rows: sums.astype(narrow).astype(one) + bias,
+            "bias added to the sums": lambda sums, _rows, columns: sums + bias[columns],
+            "bias added to the rounded product": lambda sums, _rows, columns: (
+                sums.astype(narrow).astype(one) + bias[columns]
+            ),
         }
     if "C" in given:
         C, alpha, beta = given["C"].astype(one), one(case.alpha), one(case.beta)
         return {
-            "fma(alpha, sum, beta * C)": lambda sums, rows: fma(alpha, sums, beta * C[rows]),
-            "fma(beta, C, alpha * sum)": lambda sums, rows: fma(beta, C[rows], alpha * sums),
-            "alpha * sum + beta * C": lambda sums, rows: alpha * sums + beta * C[rows],
-            "rounded product, then fma(beta, C, ...)": lambda sums, rows: fma(
-                beta, C[rows], (alpha * sums).astype(narrow).astype(one)
+            "fma(alpha, sum, beta * C)": lambda sums, rows, columns: fma(alpha, sums, beta * C[rows][:, columns]),
+            "fma(beta, C, alpha * sum)": lambda sums, rows, columns: fma(beta, C[rows][:, columns], alpha * sums),
+            "alpha * sum + beta * C": lambda sums, rows, columns: alpha * sums + beta * C[rows][:, columns],
+            "rounded product, then fma(beta, C, ...)": lambda sums, rows, columns: fma(
+                beta, C[rows][:, columns], (alpha * sums).astype(narrow).astype(one)
             ),
         }
     return {"": None}
