@@ -99,6 +99,10 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             wf.error_report,
             {"A": A, "B": B, "C": None, "instruction": F16, "arch": ["sm_90"], "order": wf.Order(), "threads": 1},
         ),
+        "predict": (
+            wf.predict,
+            {"A": A, "B": B, "bias": None, "layout": "nn", "fast_accumulation": False, "shape": None},
+        ),
         "find_order": (
             wf.find_order,
             {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90"},

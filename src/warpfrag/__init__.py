@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
     from warpfrag.order import Order
+    from warpfrag.predict import Prediction, predict
     from warpfrag.prune import compress, prune
     from warpfrag.quantize import quantize
     from warpfrag.registry import find, get
@@ -93,6 +94,8 @@ _EXPORTS = {
     "gemm": "gemm",
     "get": "registry",
     "loads": "motion.loads",
+    "Prediction": "predict",
+    "predict": "predict",
     "prune": "prune",
     "quantize": "quantize",
     "relayout": "motion.relayout",
@@ -109,6 +112,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "execute",
     "gemm",
     "find_order",
+    "predict",
     "error_report",
     "quantize",
     "prune",
@@ -131,6 +135,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Drawing",
     "Operand",
     "Order",
+    "Prediction",
     "Epilogue",
     "Layout",
     "Memory",

@@ -45,6 +45,7 @@ COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
 RIGHT = {  # what a verb seldom gets by chance
     "diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"],
     "order": ["a16.npy", "a16.npy", "a32.npy"],
+    "predict": ["a16.npy", "a16.npy"],
     "error": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
 }
 HOSTILE = [

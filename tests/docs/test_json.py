@@ -64,6 +64,7 @@ COMMANDS = [
     f"unpack {SPARSE} metadata words.txt",
     f"diagnose {MMA} --a ones.txt --b b.txt dump.txt",
     f"diagnose {MMA} --expect-d b.txt swapped.txt",
+    "predict half.npy half.npy",
     "order half.npy half.npy single.npy",
     f"error half.npy half.npy --instruction {MMA} --arch sm_80 sm_90 --order promote=16",
     "order half.npy half.npy other.npy --result f32",

@@ -52,6 +52,7 @@ VERBS = {
     "pack": "From a matrix to hex registers.",
     "unpack": "From a hex register dump to a matrix.",
     "diagnose": "Which mistake gives this wrong result.",
+    "predict": "What torch.matmul gives on an H200.",
     "order": "Which order of additions gives an observed product.",
     "error": "How far a product is from the exact one.",
     "relayout": "What moves a matrix from one fragment to another.",
