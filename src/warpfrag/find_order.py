@@ -24,7 +24,7 @@ from warpfrag.order import LINE, Order, part_length
 from warpfrag.summation import add, add_up, read_sums, sum_chains, write_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -114,13 +114,16 @@ def search(
     report: Report | None = None,
     *,
     finish: Finish | None = None,
+    allowed: Callable[[Order], bool] | None = None,
 ) -> Order | None:
     """The first of the candidates that gives the observed codes [T, M, N] in the format `result`.
 
-    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them.
+    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them;
+    `allowed` says which orders are tried, where more is known of the kernel.
     """
     is_exact = isinstance(rule, Popcount) or (isinstance(rule, Integer) and not rule.clamps)  # any order is the same
     tried = [Order()] if is_exact or not observed.size else list(candidates(operands.depth, rule))
+    tried = tried if allowed is None else [order for order in tried if allowed(order)]
     whole = Sample(rule, operands, observed, result, finish)
     hard: Sample | None = None
     rows: list[int] = []

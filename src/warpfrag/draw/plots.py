@@ -108,7 +108,7 @@ def error_page(report: Report, *, theme: Theme = "auto") -> str:
         y += LINE_HEIGHT
     height = y + MARGIN - LINE_HEIGHT + 4
     paper = svg.rect(x=0, y=0, width=WIDTH, height=height, classes="paper")
-    return svg.document([paper, *body], width=WIDTH, height=height, title=title, style=_style(theme))
+    return svg.document([paper, *body], width=WIDTH, height=height, title=title, style=style(theme))
 
 
 def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
@@ -183,7 +183,7 @@ def _curves(report: Report, x: int, y: int) -> Iterator[str]:
     yield svg.text("rms error / rms of exact", x=left + PLOT_WIDTH, y=y + ABOVE - 12, classes="end note")
 
 
-def _style(theme: Theme) -> str:
+def style(theme: Theme) -> str:
     """Rules for both themes, or for one."""
     shared = (
         ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.order import Order
+
 Finishes = dict[str, "Finish | None"]
 
 
@@ -51,8 +53,16 @@ def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
     return {"": None}
 
 
-def explain_case(case: Case, observed: NDArray[Any]) -> dict[str, object]:
-    """The order that gives what was observed, and what the kernel did with the accumulators."""
+def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict[str, object]:
+    """The order that gives what was observed, and what the kernel did with the accumulators.
+
+    Several orders may give the same codes of 16 bits: the names of the kernels say whether K was split.
+    """
+    is_split = any("splitK" in name for name in kernels)
+
+    def allowed(order: Order) -> bool:
+        return case.type == "s8" or not is_split or order.split_k > 1
+
     started = time.monotonic()
     given = operands(case)
     A, B = given["A"], given["B"]
@@ -60,7 +70,7 @@ def explain_case(case: Case, observed: NDArray[Any]) -> dict[str, object]:
     for rounding in ("rne", None) if case.type == "tf32" else (None,):
         taken = prepare(A, B, instruction=instruction, arch="sm_90", rounding=rounding)
         for name, finish in finishes(case, given).items():
-            order = search(taken.rule, taken.operands, observed[None], case.result_type, finish=finish)
+            order = search(taken.rule, taken.operands, observed[None], case.result_type, finish=finish, allowed=allowed)
             if order is not None:
                 cut = "operands cut to tf32" if case.type == "tf32" and rounding is None else ""
                 how = "; ".join(text for text in (name, cut) if text)
@@ -82,7 +92,7 @@ def explain(folder: Path) -> None:
     }
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         jobs = {
-            pool.submit(explain_case, case, outputs[f"D{number}"]): number
+            pool.submit(explain_case, case, outputs[f"D{number}"], told["cases"][number]["kernels"]): number
             for number, case in sorted(waiting.items(), key=lambda item: -item[1].k)
         }
         for done, job in enumerate(as_completed(jobs), start=1):
