@@ -99,6 +99,34 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {"A": A, "B": B, "C": None, "instruction": F16, "arch": "sm_90", "rounding": None, "raw": False,
              "threads": 1},
         ),
+        "Order": (wf.Order, {"split_k": 2, "unit": 64, "promote": 128, "residue": 32}),
+        "Order chains": (wf.Order(2).describe, {"depth": 100}),
+        "gemm in an order": (
+            wf.gemm,
+            {"A": A[None], "B": B, "C": None, "instruction": F16, "order": wf.Order(split_k=2, unit=16), "threads": 1},
+        ),
+        "Epilogue": (wf.Epilogue, {"alpha": 1.5, "beta": 0.5, "bias": [1, 2, 3], "result": "bf16"}),
+        "gemm with an epilogue": (
+            wf.gemm,
+            {"A": A, "B": B, "C": B, "instruction": F16, "epilogue": wf.Epilogue(bias=np.ones(8)), "raw": False},
+        ),
+        "error_report": (
+            wf.error_report,
+            {"A": A, "B": B, "C": None, "instruction": F16, "arch": ["sm_90"], "order": wf.Order(), "threads": 1},
+        ),
+        "predict": (
+            wf.predict,
+            {"A": A, "B": B, "bias": None, "layout": "nn", "fast_accumulation": False, "shape": None},
+        ),
+        "find_order": (
+            wf.find_order,
+            {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90"},
+        ),
+        "quantize": (
+            wf.quantize, {"A": A, "number_format": "e2m1", "scale": "ue4m3", "block": 16, "axis": -1, "raw": False},
+        ),
+        "prune": (wf.prune, {"A": A, "pattern": "2:4"}),
+        "compress whole": (wf.compress, {"A": full, "pattern": "2:4"}),
         "call": (mma, {"A": A, "B": B, "C": None, "arch": "sm_90", "rounding": "rne", "threads": None}),
         "call scaled": (
             mx,

@@ -48,6 +48,9 @@ COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
 RIGHT = {  # what a verb seldom gets by chance
     "diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"],
     "identify": ["--cute", "((4,8),(2,2)):((32,1),(16,8))", "--shape", "16x8"],
+    "order": ["a16.npy", "a16.npy", "a32.npy"],
+    "predict": ["a16.npy", "a16.npy"],
+    "error": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
 }
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
@@ -62,6 +65,8 @@ def hostile_files(folder: Path) -> list[str]:
     mma = wf.get(NAMES[0])
     np.save(folder / "a.npy", np.eye(16))
     np.save(folder / "b.npy", np.ones((16, 8)))
+    np.save(folder / "a16.npy", np.eye(16, dtype=np.float16))
+    np.save(folder / "a32.npy", np.eye(16, dtype=np.float32))
     np.save(folder / "codes.npy", np.full((16, 8), 0b0100))
     np.save(folder / "words.npy", mma.a.pack(np.eye(16)))
     np.save(folder / "object.npy", np.array([{}], object), allow_pickle=True)
