@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpfrag import wmma
+    from warpfrag import ptx, wmma
     from warpfrag.descriptor import Descriptor
     from warpfrag.diagnose import Diagnosis, Finding, diagnose
     from warpfrag.draw import draw
@@ -86,7 +86,7 @@ _EXPORTS = {
     "verify": "hardware.verify",
 }
 
-_MODULES = ("wmma",)  # public modules
+_MODULES = ("ptx", "wmma")  # public modules
 
 __all__ = [  # noqa: RUF022 (grouped)
     "get",
@@ -101,6 +101,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "emit",
     "vectors",
     "verify",
+    "ptx",
     "wmma",
     "Instruction",
     "Evidence",
