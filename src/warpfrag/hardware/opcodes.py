@@ -2,8 +2,8 @@
 
     python -m warpfrag.hardware.opcodes [REPORT.md] [--only PREFIX]
 
-A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the machine
-run the same text on the same random and special operands; every code is compared.
+A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
+machine run the same text on the same random and special operands; every code is compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def register(kind: Type) -> str:
 def kernel(case: Case, target: str) -> str:
     """A module with one entry `k(out, in)`: out[result][thread], in[source][thread], words of 64 bits."""
     action = case.action
-    sources = [kind for kind in action.sources if kind is not None]
+    sources: list[Type] = [kind for kind in action.sources if kind is not None]
     takes_carry = case.row.opcode in CARRIES
     gives_carry = ".cc" in case.name
     if takes_carry:
@@ -110,7 +110,8 @@ def kernel(case: Case, target: str) -> str:
     if members:
         sources = sources[:-1]
     lines = [
-        ".version 8.7", f".target {target}", ".address_size 64", ".visible .entry k(.param .u64 out, .param .u64 in)", "{",
+        ".version 8.7", f".target {target}", ".address_size 64",
+        ".visible .entry k(.param .u64 out, .param .u64 in)", "{",
         ".reg .b64 %in, %out, %at, %wide<4>;", ".reg .b32 %thread, %block, %carry<4>;", "ld.param.u64 %out, [out];",
         "ld.param.u64 %in, [in];", "mov.u32 %thread, %tid.x;", "mov.u32 %block, %ctaid.x;",
         "mad.lo.u32 %thread, %block, 32, %thread;", "mul.wide.u32 %at, %thread, 8;", "add.u64 %in, %in, %at;",
@@ -124,8 +125,8 @@ def kernel(case: Case, target: str) -> str:
     shown_results = results[: pairs(case)]
     lines += [f".reg .{register(kind)} %d{index};" for index, kind in enumerate(shown_results)]
     given = [f"%s{index}" for index in range(len(sources))]
-    for at, kind in enumerate(action.sources):
-        if kind is None:
+    for at, wanted in enumerate(action.sources):
+        if wanted is None:
             given.insert(at, str(case.immediate))
     if members:
         given.append("-1")
@@ -202,7 +203,8 @@ def _near_one(kind: Type, column: NDArray[np.uint64]) -> NDArray[np.uint64]:
     low = column & np.uint64((1 << fraction) - 1)
     spread = (column >> np.uint64(max(0, min(60, kind.bits - 3)))) & np.uint64(3)
     sign = (column >> np.uint64(kind.bits - 1)) << np.uint64(kind.bits - 1)
-    return sign | ((np.uint64(bias - 1) + spread) << np.uint64(fraction)) | low
+    found: NDArray[np.uint64] = sign | ((np.uint64(bias - 1) + spread) << np.uint64(fraction)) | low
+    return found
 
 
 def _special(kind: Type) -> list[int]:
@@ -213,7 +215,12 @@ def _special(kind: Type) -> list[int]:
     if not kind.is_float or kind.element not in BITS:
         half = top >> 1
         found = [0, 1, 2, 3, top - 1, top - 2, half, half - 1, half + 1, 31, 32, 33, 63, 64, 8, 16, 24, 255, 0x7F, 0x80]
-        return [code % top for code in found] + [0x5555555555555555 % top, 0xAAAAAAAAAAAAAAAA % top, half >> 1, half | 1]
+        return [code % top for code in found] + [
+            0x5555555555555555 % top,
+            0xAAAAAAAAAAAAAAAA % top,
+            half >> 1,
+            half | 1,
+        ]
     exponent, fraction = BITS[kind.element]
     bits = 1 + exponent + fraction
     one = ((1 << (exponent - 1)) - 1) << fraction
@@ -260,7 +267,9 @@ def compare(gpu: Gpu, case: Case, seed: int = 3) -> Outcome:
         shown = []
         for at in [int(index) for index in np.nonzero(wrong)[0][:6]]:
             codes = " ".join(f"{int(column[at]):x}" for column in given)
-            shown.append(f"{codes} -> gpu {[hex(int(v)) for v in actual[:, at]]} here {[hex(int(v)) for v in expected[:, at]]}")
+            shown.append(
+                f"{codes} -> gpu {[hex(int(v)) for v in actual[:, at]]} here {[hex(int(v)) for v in expected[:, at]]}"
+            )
         example = "; ".join(shown)
     return Outcome(case.name, case.row.level, THREADS, int(wrong.sum()), example=example)
 
@@ -283,9 +292,11 @@ def main(arguments: list[str]) -> int:
         except WarpfragError as error:
             outcomes.append(Outcome(case.name, case.row.level, 0, 0, refused=f"machine: {error}"))
         if outcomes[-1].different and outcomes[-1].level != "approximate":
-            print(f"DIFFERS {outcomes[-1].name}: {outcomes[-1].different} of {outcomes[-1].cases}: {outcomes[-1].example}")  # noqa: T201
+            print(
+                f"DIFFERS {outcomes[-1].name}: {outcomes[-1].different} of {outcomes[-1].cases}: {outcomes[-1].example}"
+            )
     report = summary(gpu, outcomes)
-    print(report)  # noqa: T201
+    print(report)  # noqa: T201 (a program)
     paths = [Path(one) for one in arguments if one.endswith(".md")]
     if paths:
         write_atomically(paths[0], report.encode())
@@ -299,13 +310,17 @@ def summary(gpu: Gpu, outcomes: list[Outcome]) -> str:
     for one in outcomes:
         state = "refused by the assembler" if one.refused else "different" if one.different else "equal"
         kinds[f"{state}{' (approximate)' if one.level == 'approximate' else ''}"] += 1
-    lines = [f"{gpu.name}, driver {gpu.driver}", "", *(f"* {count} spellings: {state}" for state, count in kinds.items())]
+    lines = [
+        f"{gpu.name}, driver {gpu.driver}",
+        "",
+        *(f"* {count} spellings: {state}" for state, count in kinds.items()),
+    ]
     lines += [f"* {sum(one.cases for one in outcomes)} threads compared", ""]
-    lines += [f"* DIFFERS {one.name}: {one.different} of {one.cases}: {one.example}" for one in outcomes if one.different]
+    lines += [
+        f"* DIFFERS {one.name}: {one.different} of {one.cases}: {one.example}" for one in outcomes if one.different
+    ]
     lines += [f"* refused {one.name}: {one.refused}" for one in outcomes if one.refused]
     return "\n".join([*lines, ""])
-
-
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@
     >>> run.exact
     True
 
-`syntax` is what a module is, `parser` reads it. `program` decodes one entry: registers, blocks of instructions and their
-operations. `opcodes/` has a row for every instruction, `arithmetic/` what lanes compute. `machine` runs warps, `memory` is
-what they read and write. `kernel` is the public face.
+`syntax` is what a module is, `parser` reads it. `program` decodes one entry: registers, blocks of instructions and
+their actions. `opcodes/` has a row for every instruction, `arithmetic/` what lanes compute. `wave` runs warps, `memory`
+is what they read and write, `barriers` how they wait. `kernel` is the public face.
 """
 
 from __future__ import annotations

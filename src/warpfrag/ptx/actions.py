@@ -6,11 +6,12 @@ operands in order; what a `Pure` computes is a function of arrays of codes, lane
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warpfrag.ptx.types import Type
 
 Space = Literal["generic", "global", "shared", "local", "param", "const"]

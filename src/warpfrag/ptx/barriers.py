@@ -1,7 +1,7 @@
 """Waiting: the barriers of a block (bar, barrier) and those in shared memory (mbarrier).
 
-An mbarrier is 64 bits that only its instructions may look at. Here they are, from the low end: arrivals still awaited in
-this phase (20 bits), arrivals of every phase (20), bytes still expected (23, signed), and the parity of the phase.
+An mbarrier is 64 bits that only its instructions may look at. Here they are, from the low end: arrivals still awaited
+in this phase (20 bits), arrivals of every phase (20), bytes still expected (23, signed), and the parity of the phase.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class BlockBarriers:
             if number >= MOST_BARRIERS:
                 raise PtxError(step.line, f"expected a barrier 0..{MOST_BARRIERS - 1}, got {number}")
             meeting = self.meetings.setdefault(
-                (block, number), Meeting(np.zeros((self.per_block, 32), np.bool_), votes=np.zeros((self.per_block, 32), np.bool_))
+                (block, number),
+                Meeting(np.zeros((self.per_block, 32), np.bool_), votes=np.zeros((self.per_block, 32), np.bool_)),
             )
             meeting.line = step.line
             if expected is not None:
@@ -171,7 +172,10 @@ class BlockBarriers:
             return meeting.line, f"deadlock: barrier {number} waits for {who}, which waits at line {line}"
         warp, lane = (int(v) for v in np.argwhere(wave.parked)[0])
         step = wave.program.steps[int(wave.place[warp, lane])]
-        return step.line, f"deadlock: {step.name} of {wave.thread_name(warp, lane)} waits for lanes of its warp that do not come"
+        return (
+            step.line,
+            f"deadlock: {step.name} of {wave.thread_name(warp, lane)} waits for lanes of its warp that do not come",
+        )
 
     def polled(self, step: Step) -> None:
         """A wait in vain; after many of them with no change in between, nobody will come."""

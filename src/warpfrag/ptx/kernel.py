@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from warpfrag.environment import exact_floats
-from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, shown
 from warpfrag.evidence import Evidence, evidence
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
@@ -21,8 +21,10 @@ from warpfrag.ptx.actions import Action, Atomic, Matrix, Refused
 from warpfrag.ptx.memory import Allocation, Memory
 from warpfrag.ptx.parser import parse
 from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
-from warpfrag.ptx.syntax import PtxError, Source
 from warpfrag.ptx.wave import Launch, Tally, Wave
+
+if TYPE_CHECKING:
+    from warpfrag.ptx.syntax import Source
 
 Check = Literal["memory", "barriers"]
 Engine = Literal["auto", "reference"]
@@ -186,7 +188,8 @@ class Kernel:
         config = self._config(grid, block, shared, arch, limit)
         _check_choice("checks", checks, CHECKS)
         _check_choice("engine", [engine], ENGINES)
-        memory = Memory(self._arguments(args, allocations := []))
+        allocations: list[Allocation] = []
+        memory = Memory(self._arguments(args, allocations))
         for allocation in allocations:
             memory.add(allocation)
         for name, (address, size, initial) in self.program.variables.items():
@@ -372,6 +375,3 @@ def _python_number(value: float, what: str, parameter: Parameter) -> bytes:
         msg = f"{what}: expected an integer of {bits} bits, got {shown(value)}"
         raise InvalidOperand(msg)
     return (int(value) & ((1 << bits) - 1)).to_bytes(parameter.size, "little")
-
-
-__all__ = ["Counts", "Kernel", "Module", "Observation", "PtxError", "Run", "WarpfragError", "load"]

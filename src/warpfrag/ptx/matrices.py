@@ -141,12 +141,13 @@ def _places(wave: Wave, step: Step, group: Group, form: Form, *, writes: bool) -
     flat = addresses[mask]
     found = np.zeros(len(flat), np.int64)
     try:
-        for which, buffer, offsets in wave.memory.reach(space, flat, 16, needed.owners, writes=writes):
-            if buffer is not wave.memory.shared:
-                raise Fault(int(which[0]), "the address is not in shared memory")
-            found[which] = offsets
+        reached = wave.memory.reach(space, flat, 16, needed.owners, writes=writes)
     except Fault as fault:
         raise Fault(int(np.nonzero(mask.reshape(-1))[0][fault.index]), fault.reason) from None
+    for which, buffer, offsets in reached:
+        if buffer is not wave.memory.shared:
+            raise Fault(int(np.nonzero(mask.reshape(-1))[0][which[0]]), "the address is not in shared memory")
+        found[which] = offsets
     return needed.scatter(found)
 
 

@@ -1,8 +1,8 @@
 """The memory of a launch: global arrays, shared and local memory, parameters. Every access of a kernel passes here.
 
-Addresses are those of a space, or generic ones (`spaces`). Global memory is a list of allocations: the arrays of the caller,
-which change in place, and the module's variables. Shared and local memory are one buffer each, with a part for every
-block and every thread. An access that no allocation holds whole is a `Fault`.
+Addresses are those of a space, or generic ones (`spaces`). Global memory is a list of allocations: the arrays of the
+caller, which change in place, and the module's variables. Shared and local memory are one buffer each, with a part for
+every block and every thread. An access that no allocation holds whole is a `Fault`.
 """
 
 from __future__ import annotations
@@ -167,9 +167,7 @@ class Memory:
 
     # --- accesses
 
-    def load(
-        self, space: str, addresses: Addresses, dtype: np.dtype[Any], count: int, owners: Owners
-    ) -> NDArray[Any]:
+    def load(self, space: str, addresses: Addresses, dtype: np.dtype[Any], count: int, owners: Owners) -> NDArray[Any]:
         """Codes [lanes, count] from some addresses."""
         size = dtype.itemsize
         result = np.empty((len(addresses), count), dtype)

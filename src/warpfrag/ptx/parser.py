@@ -70,9 +70,9 @@ def number(text: str) -> int | Float:
     (31, 15, True)
     """
     if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
-        return Float(int(text[2:], 16), 32)
+        return Float(int(text, 0), 32)
     if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", text):
-        return Float(int(text[2:], 16), 64)
+        return Float(int(text, 0), 64)
     if re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
         digits = text.rstrip("U")
         is_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0" and not set(digits) & {"8", "9"}
@@ -113,7 +113,8 @@ class Parser:
     def expect(self, text: str) -> Token:
         """Step over this very token."""
         if self.next.text != text:
-            raise self.error(f"{text!r}")
+            msg = f"{text!r}"
+            raise self.error(msg)
         return self.take()
 
     def expect_kind(self, kind: str, what: str) -> Token:
@@ -136,7 +137,8 @@ class Parser:
         """Step over everything up to a semicolon."""
         while not self.takes(";"):
             if self.next.kind == "end":
-                raise self.error("';'")
+                msg = "';'"
+                raise self.error(msg)
             self.at += 1
 
     def skip_braces(self) -> None:
@@ -146,7 +148,8 @@ class Parser:
         while depth:
             token = self.take()
             if token.kind == "end":
-                raise self.error("'}'")
+                msg = "'}'"
+                raise self.error(msg)
             depth += (token.text == "{") - (token.text == "}")
 
     # --- the module
@@ -174,7 +177,8 @@ class Parser:
             elif token.text in LINKAGE or token.text in SPACES or token.text in {".entry", ".func"}:
                 self.definition(variables, functions)
             elif not self.takes(";"):
-                raise self.error("a directive of a module")
+                msg = "a directive of a module"
+                raise self.error(msg)
         if not target:
             raise PtxError(self.next.line, "expected a .target, got none")
         if size != 64:
@@ -236,7 +240,8 @@ class Parser:
         self.expect("(")
         while not self.takes(")"):
             if self.next.text not in {".param", ".reg"}:
-                raise self.error("a .param")
+                msg = "a .param"
+                raise self.error(msg)
             found += self.variables("", ends={",", ")"})
             if not self.takes(","):
                 self.expect(")")
@@ -249,7 +254,8 @@ class Parser:
             self.expect("(")
             while not self.takes(")"):
                 if self.take().kind == "end":
-                    raise self.error("')'")
+                    msg = "')'"
+                    raise self.error(msg)
 
     # --- declarations
 
@@ -277,7 +283,8 @@ class Parser:
             elif not (word in SPACES or word.split("::", maxsplit=1)[0] in SPACES):  # after .ptr
                 kind = word[1:]
         if not kind:
-            raise self.error(f"the type of a .{space}")
+            msg = f"the type of a .{space}"
+            raise self.error(msg)
         found: list[Variable] = []
         while True:
             found += self.variable(Variable(token.line, "", space, kind, vector, None, align, pointer, linkage))
@@ -305,7 +312,16 @@ class Parser:
             initial = tuple(self.initial())
         return [
             Variable(
-                token.line, name, like.space, like.type, like.vector, dims, like.align, like.pointer, like.linkage, initial
+                token.line,
+                name,
+                like.space,
+                like.type,
+                like.vector,
+                dims,
+                like.align,
+                like.pointer,
+                like.linkage,
+                initial,
             )
             for name in names
         ]
@@ -331,7 +347,8 @@ class Parser:
             name = self.operand()
             self.expect(")")
             if not isinstance(name, Name):
-                raise self.error("a variable in generic()")
+                msg = "a variable in generic()"
+                raise self.error(msg)
             return Name(name.text, name.offset + self.added())
         return self.operand()
 
@@ -359,7 +376,8 @@ class Parser:
             elif token.kind == "word":
                 items.append(self.label())
             elif not self.takes(";"):
-                raise self.error("an instruction or '}'")
+                msg = "an instruction or '}'"
+                raise self.error(msg)
         self.depth -= 1
         return Scope(tuple(items))
 
@@ -376,7 +394,8 @@ class Parser:
             return self.declaration(linkage)
         if self.next.text.split("::", maxsplit=1)[0] in SPACES:
             return self.declaration()
-        raise self.error("a declaration or an instruction")
+        msg = "a declaration or an instruction"
+        raise self.error(msg)
 
     def label(self) -> Label:
         """A label, with its table of targets where it has one."""
@@ -456,7 +475,8 @@ class Parser:
         self.expect("[")
         base = self.operand()
         if not isinstance(base, Name | Integer):
-            raise self.error("a register, a variable or a number in brackets")
+            msg = "a register, a variable or a number in brackets"
+            raise self.error(msg)
         coordinates: list[Operand] = []
         while self.takes(","):
             coordinates.append(self.operand())

@@ -1,7 +1,7 @@
 """One entry, decoded: what both engines run.
 
-Names become numbers: registers an index, variables an address, labels a place in one list of steps that holds the entry and
-every function it calls. Each step has its action (`actions`) and typed operands. A block is a run of steps that is
+Names become numbers: registers an index, variables an address, labels a place in one list of steps that holds the entry
+and every function it calls. Each step has its action (`actions`) and typed operands. A block is a run of steps that is
 entered at its top and left at its end; lanes meet again at the starts of blocks.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from warpfrag.ptx.actions import (
     Call,
     Leave,
     Load,
+    Matrix,
     MemoryBarrier,
     Move,
     Pure,
@@ -48,7 +49,7 @@ from warpfrag.ptx.syntax import (
     Statement,
     Variable,
 )
-from warpfrag.ptx.types import TYPES, container
+from warpfrag.ptx.types import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,11 @@ class Constant:
     def code(self, kind: Type | None) -> int:
         """The code of this number in a type."""
         if isinstance(self.value, int):
-            return self.value & ((1 << (kind.bits if kind else 64)) - 1) if kind is None or kind.bits > 1 else self.value != 0
+            return (
+                self.value & ((1 << (kind.bits if kind else 64)) - 1)
+                if kind is None or kind.bits > 1
+                else self.value != 0
+            )
         bits = self.value.bits
         if kind is None or kind.bits == bits:
             return self.value.code
@@ -124,6 +129,14 @@ class Sink:
 Operand = Register | Constant | Special | Vector | Place | Sink
 
 
+class Copy(NamedTuple):
+    """An argument on its way into a function, or a result on its way back."""
+
+    source: Operand
+    target: Operand
+    size: int
+
+
 @dataclass(slots=True)
 class Step:
     """One instruction, decoded."""
@@ -136,8 +149,8 @@ class Step:
     results: tuple[Operand, ...] = ()
     sources: tuple[Operand, ...] = ()
     targets: tuple[int, ...] = ()  # places in the list of steps: of a branch, or of the function that is called
-    copies: tuple[tuple[Operand | int, Operand | int, int], ...] = ()  # arguments of a call: from, to, bytes
-    returns: tuple[tuple[Operand | int, Operand | int, int], ...] = ()
+    copies: tuple[Copy, ...] = ()  # arguments of a call
+    returns: tuple[Copy, ...] = ()
     text: str = ""
 
 
@@ -332,7 +345,9 @@ class Decoder:
             size, align = size_of(variable), alignment_of(variable)
             offset = -(-offset // align) * align
             found.append(
-                Parameter(variable.name, variable.type, size, align, offset, variable.pointer, variable.dims is not None)
+                Parameter(
+                    variable.name, variable.type, size, align, offset, variable.pointer, variable.dims is not None
+                )
             )
             offset += size
         return found, offset
@@ -460,13 +475,17 @@ class Decoder:
         """Results and sources of everything but branches and calls."""
         action = step.action
         given = list(statement.operands)
-        if has_result(action, len(given)) and given:
+        if given and has_result(action):
             first = given.pop(0)
             pair = (first.first, first.second) if isinstance(first, Either) else (first,)
             step.results = tuple(self.operand(one, names, statement) for one in pair)
         step.sources = tuple(self.operand(one, names, statement) for one in given)
         if isinstance(action, Pure) and row_has_carry(step):
-            if step.name.split(".", maxsplit=1)[0].endswith("c") and step.row and step.row.opcode in {"addc", "subc", "madc"}:
+            if (
+                step.name.split(".", maxsplit=1)[0].endswith("c")
+                and step.row
+                and step.row.opcode in {"addc", "subc", "madc"}
+            ):
                 step.sources = (*step.sources, self.carry)
             if ".cc" in step.name:
                 step.results = (*step.results, self.carry)
@@ -494,11 +513,13 @@ class Decoder:
             raise PtxError(statement.line, f"expected a result and {want} for {statement.opcode}, got {statement}")
         for result in step.results:
             if not isinstance(result, Register | Sink):
-                raise PtxError(statement.line, f"expected a register as the result of {statement.opcode}, got {statement}")
+                raise PtxError(
+                    statement.line, f"expected a register as the result of {statement.opcode}, got {statement}"
+                )
         for kind, one in zip(action.sources, step.sources, strict=True):
             if kind is None and not isinstance(one, Constant):
                 raise PtxError(statement.line, f"expected a constant in {statement}")
-            if isinstance(one, Sink) or (isinstance(one, Vector)):
+            if isinstance(one, (Sink, Vector)):
                 raise PtxError(statement.line, f"expected a register or a number as a source in {statement}")
 
     def branch(self, step: Step, statement: Statement, names: Names) -> None:
@@ -527,9 +548,9 @@ class Decoder:
     def call(self, step: Step, statement: Statement, names: Names) -> None:
         """The function that is called, and how its parameters and results are copied."""
         given = list(statement.operands)
-        results = given.pop(0).items if given and isinstance(given[0], Group) else ()
+        results = _take_group(given)
         name = given.pop(0) if given else None
-        arguments = given.pop(0).items if given and isinstance(given[0], Group) else ()
+        arguments = _take_group(given)
         function = self.functions.get(name.text) if isinstance(name, Name) else None
         if function is None or function.body is None or given:
             what = str(name) if name is not None else "nothing"
@@ -547,15 +568,15 @@ class Decoder:
 
         def ends(outer: syntax.Operand, formal: Variable) -> tuple[Operand, Operand]:
             own = inner.find(formal.name)
-            other = self.operand(outer, names, statement)
-            return other, own if own is not None else Sink()
+            return self.operand(outer, names, statement), own if own is not None else Sink()
 
         step.copies = tuple(
-            (*ends(outer, formal), size_of(formal)) for outer, formal in zip(arguments, function.parameters, strict=True)
+            Copy(*ends(outer, formal), size_of(formal))
+            for outer, formal in zip(arguments, function.parameters, strict=True)
         )
-        step.returns = tuple(
-            (*reversed(ends(outer, formal)), size_of(formal)) for outer, formal in zip(results, function.results, strict=True)
-        )
+        for outer, formal in zip(results, function.results, strict=True):
+            wanted, given_back = ends(outer, formal)
+            step.returns = (*step.returns, Copy(given_back, wanted, size_of(formal)))
 
     # --- operands
 
@@ -619,12 +640,20 @@ class Decoder:
             step.sources = tuple(filled(one) for one in step.sources)
 
 
+def _take_group(given: list[syntax.Operand]) -> tuple[syntax.Operand, ...]:
+    """The operands in the parentheses that come first, if they do."""
+    if given and isinstance(given[0], Group):
+        group = given.pop(0)
+        return group.items if isinstance(group, Group) else ()
+    return ()
+
+
 def row_has_carry(step: Step) -> bool:
     """Whether a step reads or writes the carry."""
     return step.row is not None and (step.row.opcode in {"addc", "subc", "madc"} or "cc" in step.row.required)
 
 
-def has_result(action: Action, operands: int) -> bool:
+def has_result(action: Action) -> bool:
     """Whether the first operand is a result."""
     if isinstance(action, Pure | Move | Load | Across):
         return True
@@ -632,8 +661,8 @@ def has_result(action: Action, operands: int) -> bool:
         return action.returns
     if isinstance(action, MemoryBarrier):
         return action.name in {"test_wait", "try_wait", "pending_count", "arrive", "arrive_drop"}
-    if hasattr(action, "operation"):  # of a matrix
-        return action.operation not in {"stmatrix"} and "store" not in action.name
+    if isinstance(action, Matrix):
+        return action.operation != "stmatrix" and "store" not in action.name
     return bool(getattr(action, "reduction", ""))
 
 
@@ -644,6 +673,3 @@ def registers_of(operand: Operand) -> Iterator[Register]:
     elif isinstance(operand, Vector):
         for item in operand.items:
             yield from registers_of(item)
-
-
-__all__ = ["Constant", "Place", "Program", "Register", "Sink", "Special", "Step", "Vector", "container", "decode"]

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 ZEROS = ("%gridid", "%smid", "%cluster_ctarank", "%is_explicit_cluster", "%current_graph_exec")
 ONES = ("%cluster_nctarank",)
-TIMERS = {"%clock": 32, "%clock_hi": 32, "%clock64": 64, "%globaltimer": 64, "%globaltimer_lo": 32, "%globaltimer_hi": 32}
+TIMERS = {
+    "%clock": 32,
+    "%clock_hi": 32,
+    "%clock64": 64,
+    "%globaltimer": 64,
+    "%globaltimer_lo": 32,
+    "%globaltimer_hi": 32,
+}
 INEXACT = frozenset((*TIMERS, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
 """Registers whose value a real GPU chooses otherwise; a result that depends on them is not exact."""
 
@@ -59,4 +66,6 @@ def special(wave: Wave, name: str, line: int) -> NDArray[Any]:
         ticks = wave.executed_steps
         value = ticks >> 32 if name.endswith("_hi") else ticks & 0xFFFFFFFF if TIMERS[name] == 32 else ticks
         return np.full((wave.warps, 32), value, np.uint64)
-    raise PtxError(line, f"expected a register or a special register, got {name!r}, which is neither declared nor modelled")
+    raise PtxError(
+        line, f"expected a register or a special register, got {name!r}, which is neither declared nor modelled"
+    )

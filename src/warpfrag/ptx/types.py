@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Kind = Literal["u", "s", "b", "f", "pred"]
-Codes = "NDArray[Any]"
+Codes: TypeAlias = Any
+"""An array of codes. numpy's types cannot say of what width, and a result of arithmetic is Any to them."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,21 @@ def container(bits: int) -> np.dtype[Any]:
 
 def _rows() -> dict[str, Type]:
     rows = [Type("pred", "pred", 1)]
-    rows += [Type(f"{kind}{bits}", kind, bits) for kind in ("u", "s", "b") for bits in (8, 16, 32, 64)]  # type: ignore[arg-type] # kinds
-    rows += [Type("b128", "b", 128), Type("b1", "b", 1), Type("u16x2", "u", 32, 2, "u16"), Type("s16x2", "s", 32, 2, "s16")]
+    rows += [Type(f"{kind}{bits}", kind, bits) for kind in ("u", "s", "b") for bits in (8, 16, 32, 64)]
+    rows += [
+        Type("b128", "b", 128),
+        Type("b1", "b", 1),
+        Type("u16x2", "u", 32, 2, "u16"),
+        Type("s16x2", "s", 32, 2, "s16"),
+    ]
     rows += [Type("f16", "f", 16, 1, "f16"), Type("bf16", "f", 16, 1, "bf16"), Type("f32", "f", 32, 1, "f32")]
     rows += [Type("f64", "f", 64, 1, "f64"), Type("tf32", "f", 32, 1, "tf32")]
     rows += [Type("f16x2", "f", 32, 2, "f16"), Type("bf16x2", "f", 32, 2, "bf16"), Type("f32x2", "f", 64, 2, "f32")]
     rows += [Type(f"{name}x2", "f", 16, 2, name) for name in ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0")]
     rows += [Type("e2m1x2", "f", 8, 2, "e2m1")]
-    rows += [Type(f"{name}x4", "f", 32, 4, name) for name in ("e4m3", "e5m2", "e2m3", "e3m2")] + [Type("e2m1x4", "f", 16, 4, "e2m1")]
+    rows += [Type(f"{name}x4", "f", 32, 4, name) for name in ("e4m3", "e5m2", "e2m3", "e3m2")] + [
+        Type("e2m1x4", "f", 16, 4, "e2m1")
+    ]
     return {row.name: row for row in rows}
 
 

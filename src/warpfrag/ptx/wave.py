@@ -56,7 +56,7 @@ PLACES = np.int64(1) << np.int64(32)
 QUANTUM = 4096  # turns after which lanes that go round and round let others by
 POLLING = 64  # how many turns a block counts that looks at memory others may change
 DEEPEST_CALLS = 64
-U32, U64, B32, PRED = TYPES["u32"], TYPES["u64"], TYPES["b32"], TYPES["pred"]
+U32, B32, PRED = TYPES["u32"], TYPES["b32"], TYPES["pred"]
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,7 @@ class Group:
         if self.rows is None:
             if codes.shape != self.mask.shape:
                 codes = np.broadcast_to(codes, self.mask.shape)
-            registers[operand.index] = (
-                codes if self.is_whole else np.where(self.mask, codes, registers[operand.index])
-            )
+            registers[operand.index] = codes if self.is_whole else np.where(self.mask, codes, registers[operand.index])
             return
         whole = registers[operand.index].copy()
         whole[self.rows] = np.where(self.mask, codes, whole[self.rows])
@@ -233,7 +231,9 @@ class Wave:
         for start in self.program.leaders:
             if start < len(steps):
                 inside = steps[start : self.program.ends[start]]
-                found[start] = POLLING if any(polls(step.action) or step.name == "nanosleep.u32" for step in inside) else 1
+                found[start] = (
+                    POLLING if any(polls(step.action) or step.name == "nanosleep.u32" for step in inside) else 1
+                )
         return found
 
     @property
@@ -414,9 +414,7 @@ class Wave:
         """ld."""
         action: Any = step.action
         kind: Type = action.type
-        codes = self.memory.load(
-            action.space, group.addresses(step.sources[0]), kind.dtype, action.count, group.owners
-        )
+        codes = self.memory.load(action.space, group.addresses(step.sources[0]), kind.dtype, action.count, group.owners)
         for index, item in enumerate(items_of(step.results[0])):
             group.write(item, group.scatter(codes[:, index]), kind)
 
@@ -450,13 +448,13 @@ class Wave:
                 cells[at] = action.function(old[which], *(operand[which] for operand in operands))
                 continue
             for lane, first in zip(which, index, strict=True):
-                at = slice(first, first + action.count)
-                old[lane] = cells[at]
-                cells[at] = action.function(old[lane], *(operand[lane] for operand in operands))
+                own = slice(first, first + action.count)
+                old[lane] = cells[own]
+                cells[own] = action.function(old[lane], *(operand[lane] for operand in operands))
         self.progress += 1
         if action.returns:
-            for index, item in enumerate(items_of(step.results[0])):
-                group.write(item, group.scatter(old[:, index]), kind)
+            for number, item in enumerate(items_of(step.results[0])):
+                group.write(item, group.scatter(old[:, number]), kind)
 
     def async_copy(self, step: Step, group: Group) -> None:
         """cp.async: copied when it is issued."""
@@ -656,4 +654,3 @@ HANDLERS: dict[type[Action], Callable[..., None]] = {
     Trap: Wave.trap,
     Refused: Wave.refuse,
 }
-U64_TYPE = U64

@@ -8,23 +8,22 @@ call the unit, scale back. The unit's values here are the correctly rounded ones
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.formats import FORMATS
-from warpfrag.ptx.arithmetic.floats import Style, add, flush, magnitude_of, multiply, sign_of
+from warpfrag.ptx.arithmetic.floats import Style, add, flush, magnitude_of, multiply
 from warpfrag.ptx.arithmetic.rounding import round_sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from warpfrag.ptx.types import Codes
 
-    Codes = NDArray[Any]
 
 PLAIN, FTZ = Style(), Style(ftz=True)
-UNIT: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+UNIT: dict[str, Callable[[Codes], Codes]] = {
     "rcp": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sqrt": np.sqrt,
@@ -53,7 +52,7 @@ def unit(function: str, a: Codes) -> Codes:
 def scaled(function: str, a: Codes, back: Callable[[Codes], Codes]) -> Codes:
     """The unit on a subnormal input scaled up by 2**24, and its result scaled `back`."""
     tiny = magnitude_of(a) < SMALLEST_NORMAL
-    given = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
+    given: Codes = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
     found = unit(function, given)
     return np.where(tiny, back(found), found)
 
@@ -73,7 +72,7 @@ def rcp(a: Codes, *, ftz: bool) -> Codes:
     if ftz:
         return unit("rcp", a)
     size = magnitude_of(a)
-    factor = np.where(size < SMALLEST_NORMAL, constant(a, 2.0**24), constant(a, 1.0))
+    factor: Codes = np.where(size < SMALLEST_NORMAL, constant(a, 2.0**24), constant(a, 1.0))
     factor = np.where((size > TWO_TO_126) & (size <= 0x7F800000), constant(a, 0.25), factor)
     return multiply("f32", PLAIN, factor, unit("rcp", multiply("f32", PLAIN, a, factor)))
 
@@ -94,19 +93,19 @@ def lg2(a: Codes, *, ftz: bool) -> Codes:
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
-    """sin(a)."""
+    """The sine of a."""
     del ftz
     return unit("sin", a)
 
 
 def cos(a: Codes, *, ftz: bool) -> Codes:
-    """cos(a)."""
+    """The cosine of a."""
     del ftz
     return unit("cos", a)
 
 
 def tanh(a: Codes, *, ftz: bool) -> Codes:
-    """tanh(a)."""
+    """The hyperbolic tangent of a."""
     del ftz
     return unit("tanh", a)
 
@@ -122,6 +121,3 @@ def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
         tiny = size < SMALLEST_NORMAL
         a, b = (np.where(tiny, multiply("f32", style, v, constant(v, 2.0**24)), v) for v in (a, b))
     return multiply("f32", style, unit("rcp", b), a)
-
-
-__all__ = ["cos", "divide", "ex2", "lg2", "rcp", "rsqrt", "sign_of", "sin", "sqrt", "tanh", "unit"]

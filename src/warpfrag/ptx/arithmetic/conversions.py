@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.formats import FORMATS
-from warpfrag.ptx.arithmetic.floats import ONE, Style, finish, flush, is_nan, magnitude_of, quiet, sign_of
+from warpfrag.ptx.arithmetic.floats import ONE, Style, finish, flush, is_nan, magnitude_of, sign_of
 from warpfrag.ptx.arithmetic.rounding import TOP, Exact, canonical_nan, decode, encode, round_sum
-from warpfrag.ptx.types import container, signed, unsigned
+from warpfrag.ptx.types import Codes, container, signed, unsigned
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from warpfrag.ptx.types import Type
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -24,7 +22,7 @@ def limits(kind: str, bits: int) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "s" else (0, (1 << bits) - 1)
 
 
-def integer_to_integer(a: NDArray[Any], source: Type, target: Type, *, sat: bool) -> NDArray[Any]:
+def integer_to_integer(a: Codes, source: Type, target: Type, *, sat: bool) -> Codes:
     """Cut or extended; with .sat clamped to the target's range."""
     values = signed(a) if source.kind == "s" else a
     if sat:
@@ -34,7 +32,7 @@ def integer_to_integer(a: NDArray[Any], source: Type, target: Type, *, sat: bool
     return values.astype(np.int64 if source.kind == "s" else np.uint64).astype(container(target.bits))
 
 
-def integer_to_float(a: NDArray[Any], source: Type, name: str, mode: str) -> NDArray[Any]:
+def integer_to_float(a: Codes, source: Type, name: str, mode: str) -> Codes:
     """Rounded once; a 64-bit integer has more bits than some formats keep."""
     values = signed(a).astype(np.int64) if source.kind == "s" else a.astype(np.uint64)
     negative = values < 0 if source.kind == "s" else np.zeros(values.shape, np.bool_)
@@ -45,7 +43,7 @@ def integer_to_float(a: NDArray[Any], source: Type, name: str, mode: str) -> NDA
     return np.where(size == 0, codes.dtype.type(0), codes)
 
 
-def bit_length(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def bit_length(values: Codes) -> Codes:
     """How many bits a number has."""
     found = np.zeros(values.shape, np.uint64)
     for step in (32, 16, 8, 4, 2, 1):
@@ -56,7 +54,7 @@ def bit_length(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return found + (values != 0)
 
 
-def float_to_integer(a: NDArray[Any], name: str, target: Type, mode: str, *, ftz: bool) -> NDArray[Any]:
+def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
     """Rounded to an integer and clamped; a NaN becomes 0, or the smallest s64 (s32) where 64 bits are involved."""
     values = decode(flush(a, name) if ftz and name == "f32" else a, name)
     with np.errstate(invalid="ignore"):
@@ -72,7 +70,7 @@ def float_to_integer(a: NDArray[Any], name: str, target: Type, mode: str, *, ftz
     return unsigned(np.where(np.isnan(values), np.uint64(nan), codes), target.bits)
 
 
-def float_to_float(a: NDArray[Any], source: str, target: str, style: Style, *, satfinite: bool = False) -> NDArray[Any]:
+def float_to_float(a: Codes, source: str, target: str, style: Style, *, satfinite: bool = False) -> Codes:
     """Widened, narrowed, or rounded to an integral number where both are one format."""
     if style.ftz and source == "f32":
         a = flush(a, source)
@@ -82,9 +80,7 @@ def float_to_float(a: NDArray[Any], source: str, target: str, style: Style, *, s
         if mode in INTEGRAL:
             values = INTEGRAL[mode](values)
             mode = "rn"
-        if source == target == "f64":
-            codes = np.where(np.isnan(values), np.uint64(canonical_nan(FORMATS["f64"])), values.view(np.uint64))
-        elif target == "f64":
+        if source == target == "f64" or target == "f64":
             codes = np.where(np.isnan(values), np.uint64(canonical_nan(FORMATS["f64"])), values.view(np.uint64))
         else:
             codes = round_sum(values, None, FORMATS[target], mode, satfinite=satfinite)
@@ -93,7 +89,7 @@ def float_to_float(a: NDArray[Any], source: str, target: str, style: Style, *, s
     return relu_small(codes, target) if style.relu else codes
 
 
-def relu_small(codes: NDArray[Any], name: str) -> NDArray[Any]:
+def relu_small(codes: Codes, name: str) -> Codes:
     """Negative numbers become zero, for the formats below 16 bits and tf32."""
     row = FORMATS[name]
     sign = codes.dtype.type(row.sign_bit)
@@ -101,7 +97,7 @@ def relu_small(codes: NDArray[Any], name: str) -> NDArray[Any]:
     return np.where(((codes & sign) != 0) & ~nan, codes.dtype.type(0), codes)
 
 
-def to_tf32(a: NDArray[Any], mode: str, *, satfinite: bool, relu: bool) -> NDArray[Any]:
+def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
     """f32 to tf32, in its container of 32 bits whose low 13 are zero."""
     exponent_ones = np.uint32(0x7F800000)
     drop = np.uint32(0x1FFF)
@@ -120,6 +116,3 @@ def to_tf32(a: NDArray[Any], mode: str, *, satfinite: bool, relu: bool) -> NDArr
     if relu:
         codes = np.where((sign_of(codes) != 0) & ~is_nan(codes, "f32"), np.uint32(0), codes)
     return codes
-
-
-__all__ = ["bit_length", "float_to_float", "float_to_integer", "integer_to_float", "integer_to_integer", "quiet", "to_tf32"]

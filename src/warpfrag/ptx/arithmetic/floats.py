@@ -1,8 +1,8 @@
 """Arithmetic of floats on codes: one rounding of the exact result, in every mode; ftz, sat, relu and the NaN rules.
 
 Formats up to f32 go through float64: a product of two is exact there, a sum is float64 plus what it lacks, and the
-pair is rounded once (`rounding`). f64 to nearest even is numpy's own; its other modes and its fma are done in whole numbers
-where float64 cannot hold the pieces.
+pair is rounded once (`rounding`). f64 to nearest even is numpy's own; its other modes and its fma are done in whole
+numbers where float64 cannot hold the pieces.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from warpfrag.ptx.arithmetic.rounding import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from warpfrag.ptx.types import Codes
 
 SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, "bf16": 0x0080}
 ONE = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
@@ -50,38 +50,38 @@ class Style:
     abs: bool = False
 
 
-def sign_of(codes: NDArray[Any]) -> NDArray[Any]:
+def sign_of(codes: Codes) -> Codes:
     """The sign bits alone."""
     bit = codes.dtype.type(1 << (codes.dtype.itemsize * 8 - 1))
     return codes & bit
 
 
-def magnitude_of(codes: NDArray[Any]) -> NDArray[Any]:
+def magnitude_of(codes: Codes) -> Codes:
     """Codes without their sign."""
     return codes & codes.dtype.type((1 << (codes.dtype.itemsize * 8 - 1)) - 1)
 
 
-def is_nan(codes: NDArray[Any], name: str) -> NDArray[np.bool_]:
+def is_nan(codes: Codes, name: str) -> Codes:
     """Whether codes of f16, bf16, f32 or f64 are NaNs."""
     row = FORMATS[name]
     return magnitude_of(codes) > codes.dtype.type(((1 << row.exponent) - 1) << row.fraction)
 
 
-def flush(codes: NDArray[Any], name: str) -> NDArray[Any]:
+def flush(codes: Codes, name: str) -> Codes:
     """Subnormals become zeros of their sign."""
     return np.where(magnitude_of(codes) < codes.dtype.type(SMALLEST_NORMAL[name]), sign_of(codes), codes)
 
 
-def quiet(codes: NDArray[Any], name: str) -> NDArray[Any]:
+def quiet(codes: Codes, name: str) -> Codes:
     """Every NaN becomes the one that arithmetic makes."""
     return np.where(is_nan(codes, name), codes.dtype.type(canonical_nan(FORMATS[name])), codes)
 
 
-def finish(codes: NDArray[Any], name: str, style: Style) -> NDArray[Any]:
+def finish(codes: Codes, name: str, style: Style) -> Codes:
     """What follows the rounding: ftz, sat, relu."""
     if style.ftz:
         codes = flush(codes, name)
-    zero, one = codes.dtype.type(0), codes.dtype.type(ONE[name]) if name in ONE else None
+    zero, one = codes.dtype.type(0), codes.dtype.type(ONE.get(name, 0))
     if style.sat:
         negative = sign_of(codes) != 0
         nan = is_nan(codes, name)
@@ -91,10 +91,10 @@ def finish(codes: NDArray[Any], name: str, style: Style) -> NDArray[Any]:
     return codes
 
 
-def operation(function: Callable[..., NDArray[Any]]) -> Callable[..., NDArray[Any]]:
+def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
     """Wrap a rounded operation: flush its operands before it, finish after it."""
 
-    def run(name: str, style: Style, *codes: NDArray[Any]) -> NDArray[Any]:
+    def run(name: str, style: Style, *codes: Codes) -> Codes:
         given = [flush(code, name) for code in codes] if style.ftz else codes
         with np.errstate(all="ignore"):
             return finish(function(name, style.rounding, *given), name, style)
@@ -103,7 +103,7 @@ def operation(function: Callable[..., NDArray[Any]]) -> Callable[..., NDArray[An
     return run
 
 
-def _zero_sign(high: NDArray[np.float64], x: Any, y: Any, mode: str) -> NDArray[np.float64]:  # noqa: ANN401 (arrays)
+def _zero_sign(high: Codes, x: Any, y: Any, mode: str) -> Codes:  # noqa: ANN401 (arrays)
     """An exact zero from a sum of opposite numbers is negative when rounding down."""
     if mode != "rm":
         return high
@@ -111,7 +111,7 @@ def _zero_sign(high: NDArray[np.float64], x: Any, y: Any, mode: str) -> NDArray[
 
 
 @operation
-def add(name: str, mode: str, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def add(name: str, mode: str, a: Codes, b: Codes) -> Codes:
     """a + b."""
     if name == "f64":
         return _f64(mode, a, np.full_like(a, ONE["f64"]), b)
@@ -122,18 +122,18 @@ def add(name: str, mode: str, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return round_sum(_zero_sign(high, x, y, mode), low, FORMATS[name], mode)
 
 
-def negate(codes: NDArray[Any]) -> NDArray[Any]:
+def negate(codes: Codes) -> Codes:
     """The sign turned round."""
     return codes ^ codes.dtype.type(1 << (codes.dtype.itemsize * 8 - 1))
 
 
-def subtract(name: str, style: Style, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def subtract(name: str, style: Style, a: Codes, b: Codes) -> Codes:
     """a - b."""
     return add(name, style, a, negate(b))
 
 
 @operation
-def multiply(name: str, mode: str, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def multiply(name: str, mode: str, a: Codes, b: Codes) -> Codes:
     """a * b."""
     if name == "f64":
         sign = sign_of(a) ^ sign_of(b)
@@ -144,7 +144,7 @@ def multiply(name: str, mode: str, a: NDArray[Any], b: NDArray[Any]) -> NDArray[
 
 
 @operation
-def fma(name: str, mode: str, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[Any]:
+def fma(name: str, mode: str, a: Codes, b: Codes, c: Codes) -> Codes:
     """a * b + c, rounded once."""
     if name == "f64":
         return _f64(mode, a, b, c)
@@ -156,7 +156,7 @@ def fma(name: str, mode: str, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any])
 
 
 @operation
-def divide(name: str, mode: str, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def divide(name: str, mode: str, a: Codes, b: Codes) -> Codes:
     """a / b."""
     if name == "f64":
         if mode == "rn":
@@ -174,7 +174,7 @@ def divide(name: str, mode: str, a: NDArray[Any], b: NDArray[Any]) -> NDArray[An
 
 
 @operation
-def square_root(name: str, mode: str, a: NDArray[Any]) -> NDArray[Any]:
+def square_root(name: str, mode: str, a: Codes) -> Codes:
     """The square root of a."""
     if name == "f64":
         if mode == "rn":
@@ -189,14 +189,12 @@ def square_root(name: str, mode: str, a: NDArray[Any]) -> NDArray[Any]:
     return round_sum(root, low, FORMATS[name], mode)
 
 
-def reciprocal(name: str, style: Style, a: NDArray[Any]) -> NDArray[Any]:
+def reciprocal(name: str, style: Style, a: Codes) -> Codes:
     """1 / a."""
     return divide(name, style, np.full_like(a, ONE[name]), a)
 
 
-def _f64(
-    mode: str, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], *, product_only: bool = False
-) -> NDArray[Any]:
+def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False) -> Codes:
     """fma of f64 in any mode; sums and products are fmas with a 1 or a zero."""
     x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
     plain = x * y if product_only else x * y + z
@@ -224,7 +222,7 @@ def _f64(
     return np.where(np.isnan(codes.view(np.float64)), nan, codes)
 
 
-def _f64_nan(*codes: NDArray[Any]) -> NDArray[Any]:
+def _f64_nan(*codes: Codes) -> Codes:
     """The NaN of an f64 operation."""
     return np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
 
@@ -232,9 +230,9 @@ def _f64_nan(*codes: NDArray[Any]) -> NDArray[Any]:
 def _whole(
     mode: str,
     function: Callable[..., tuple[bool, int, int]],
-    codes: tuple[NDArray[Any], ...],
-    plain: NDArray[np.float64],
-) -> NDArray[Any]:
+    codes: tuple[Codes, ...],
+    plain: Codes,
+) -> Codes:
     """An operation on f64 in whole numbers; `plain` knows about infinities, NaNs and the signs of zeros."""
     shape = plain.shape
     flat = [code.reshape(-1) for code in codes]
@@ -248,7 +246,10 @@ def _whole(
     result = plain.reshape(-1).copy().view(np.uint64)
     at = np.nonzero(~special)[0]
     if len(at):
-        found = [function(*(int(code[i]) for code in flat)) if _is_plain(function, flat, i) else (False, 0, 0) for i in at]
+        found = [
+            function(*(int(code[i]) for code in flat)) if _is_plain(function, flat, int(i)) else (False, 0, 0)
+            for i in at
+        ]
         number = Exact(
             np.array([f[0] for f in found], np.bool_),
             np.array([f[1] for f in found], np.uint64),
@@ -267,19 +268,19 @@ def _whole(
     return np.where(nan, np.uint64(canonical_nan(FORMATS["f64"])), result).reshape(shape)
 
 
-def _is_plain(function: Callable[..., Any], flat: list[NDArray[Any]], index: int) -> bool:
+def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bool:
     """Whether a root has something to take: zeros are their own."""
     return function is not exact_root or int(flat[0][index]) << 1 & ((1 << 64) - 1) != 0
 
 
-def _ordered(codes: NDArray[Any]) -> NDArray[Any]:
+def _ordered(codes: Codes) -> Codes:
     """Signed integers in the order of the numbers, -0 before +0."""
     bits = codes.dtype.itemsize * 8
     values = codes.view(f"i{bits // 8}")
     return np.where(values < 0, values ^ values.dtype.type((1 << (bits - 1)) - 1), values)
 
 
-def extreme(name: str, style: Style, a: NDArray[Any], b: NDArray[Any], *, largest: bool) -> NDArray[Any]:
+def extreme(name: str, style: Style, a: Codes, b: Codes, *, largest: bool) -> Codes:
     """min and max: a number beats a NaN unless .NaN asks for it; -0 is less than +0."""
     if style.ftz:
         a, b = flush(a, name), flush(b, name)
@@ -287,7 +288,7 @@ def extreme(name: str, style: Style, a: NDArray[Any], b: NDArray[Any], *, larges
     if style.xorsign_abs or style.abs:
         a, b = magnitude_of(a), magnitude_of(b)
     takes_a = _ordered(a) >= _ordered(b) if largest else _ordered(a) <= _ordered(b)
-    result = np.where(takes_a, a, b)
+    result: Codes = np.where(takes_a, a, b)
     nan_a, nan_b = is_nan(a, name), is_nan(b, name)
     canonical = a.dtype.type(canonical_nan(FORMATS[name]))
     if style.nan:
@@ -300,7 +301,7 @@ def extreme(name: str, style: Style, a: NDArray[Any], b: NDArray[Any], *, larges
     return finish(result, name, style)
 
 
-def compare(name: str, word: str, a: NDArray[Any], b: NDArray[Any], *, ftz: bool = False) -> NDArray[np.bool_]:
+def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> Codes:
     """One of the comparisons of setp on floats; those that end in u hold for NaNs too."""
     if ftz:
         a, b = flush(a, name), flush(b, name)
@@ -315,11 +316,11 @@ def compare(name: str, word: str, a: NDArray[Any], b: NDArray[Any], *, ftz: bool
             "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
             "gt": np.greater, "ge": np.greater_equal,
         }[word.removesuffix("u") if len(word) == 3 else word](x, y)  # fmt: skip
-    found: NDArray[np.bool_] = held | unordered if len(word) == 3 else held & ~unordered
+    found: Codes = held | unordered if len(word) == 3 else held & ~unordered
     return found
 
 
-def test_property(name: str, word: str, a: NDArray[Any]) -> NDArray[np.bool_]:
+def test_property(name: str, word: str, a: Codes) -> Codes:
     """testp."""
     size, nan = magnitude_of(a), is_nan(a, name)
     top = a.dtype.type(((1 << FORMATS[name].exponent) - 1) << FORMATS[name].fraction)

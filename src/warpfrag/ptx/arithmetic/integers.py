@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.ptx.arithmetic.conversions import bit_length, limits
-from warpfrag.ptx.types import container, signed
+from warpfrag.ptx.types import Codes, container, signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    Codes = NDArray[Any]
 
 
 def values_of(a: Codes, kind: str) -> Codes:
@@ -24,7 +20,7 @@ def values_of(a: Codes, kind: str) -> Codes:
 
 def width(a: Codes) -> int:
     """The bits of a code."""
-    return a.dtype.itemsize * 8
+    return int(a.dtype.itemsize) * 8
 
 
 def saturate(values: Codes, bits: int) -> Codes:
@@ -269,9 +265,9 @@ def permute_bytes(a: Codes, b: Codes, c: Codes, mode: str) -> Codes:
 PERMUTE_MODES: dict[str, Callable[[Codes, int], Codes]] = {
     "f4e": lambda c, i: c + i,
     "b4e": lambda c, i: (c - i) & 7,
-    "rc8": lambda c, i: c,
-    "ecl": lambda c, i: np.maximum(c, i),
-    "ecr": lambda c, i: np.minimum(c, i),
+    "rc8": lambda c, _: c,
+    "ecl": np.maximum,
+    "ecr": np.minimum,
     "rc16": lambda c, i: (c & 1) * 2 + (i & 1),
 }
 

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.formats import FORMATS
-from warpfrag.ptx.types import container
+from warpfrag.ptx.types import Codes, container
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from warpfrag.formats import Format
 
 MODES = ("rn", "rz", "rm", "rp", "rna")
@@ -32,9 +30,9 @@ HIDDEN = np.uint64(1 << 52)
 class Exact:
     """Numbers that are not zero: (-1)**negative * significand * 2**(exponent - 63)."""
 
-    negative: NDArray[np.bool_]
-    significand: NDArray[np.uint64]
-    exponent: NDArray[np.int64]
+    negative: Codes
+    significand: Codes
+    exponent: Codes
 
 
 def infinity(row: Format) -> int:
@@ -54,7 +52,7 @@ def canonical_nan(row: Format) -> int:
     return (1 << (row.bits - 1)) - 1 if row.signed else (1 << row.bits) - 1
 
 
-def decode(codes: NDArray[Any], name: str) -> NDArray[np.float64]:
+def decode(codes: Codes, name: str) -> Codes:
     """The values of codes of a format; all are exact in float64."""
     if name == "f64":
         return codes.view(np.float64)
@@ -67,10 +65,10 @@ def decode(codes: NDArray[Any], name: str) -> NDArray[np.float64]:
     return _small_values(name)[codes]
 
 
-_SMALL: dict[str, NDArray[np.float64]] = {}
+_SMALL: dict[str, Codes] = {}
 
 
-def _small_values(name: str) -> NDArray[np.float64]:
+def _small_values(name: str) -> Codes:
     """Every value of a format of at most 8 bits."""
     if name not in _SMALL:
         row = FORMATS[name]
@@ -78,7 +76,7 @@ def _small_values(name: str) -> NDArray[np.float64]:
     return _SMALL[name]
 
 
-def exact_of(high: NDArray[np.float64], low: NDArray[np.float64] | None = None) -> Exact:
+def exact_of(high: Codes, low: Codes | None = None) -> Exact:
     """The exact number high + low; `low` is less than half the last place of `high`. Zeros give nonsense."""
     bits = high.view(np.uint64)
     exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64) - 1023
@@ -94,7 +92,7 @@ def exact_of(high: NDArray[np.float64], low: NDArray[np.float64] | None = None) 
     return Exact(negative, significand, exponent)
 
 
-def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) -> NDArray[Any]:
+def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) -> Codes:
     """The codes of exact numbers that are not zero."""
     emin = 1 - row.bias
     drop = 63 - row.fraction + np.maximum(0, emin - number.exponent)
@@ -120,7 +118,8 @@ def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) ->
         if not satfinite and row.nan == "ones":
             outside = np.full(over.shape, canonical_nan(row), np.int64)
     else:
-        finite = {"rz": True, "rm": ~number.negative, "rp": number.negative}.get(mode, False)
+        towards: dict[str, Any] = {"rz": True, "rm": ~number.negative, "rp": number.negative}
+        finite = towards.get(mode, False)
         outside = np.where(finite, largest, limit)
     magnitude = np.where(over, outside, magnitude)
     code = magnitude.astype(np.uint64)
@@ -129,7 +128,7 @@ def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) ->
     return (code << np.uint64(row.unused)).astype(container(row.bits))
 
 
-def _rounds_up(mode: str, negative: NDArray[np.bool_], kept: Any, rest: Any, half: Any) -> Any:  # noqa: ANN401 (arrays)
+def _rounds_up(mode: str, negative: Codes, kept: Any, rest: Any, half: Any) -> Any:  # noqa: ANN401 (arrays)
     """Whether the magnitude grows by one."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
@@ -140,9 +139,7 @@ def _rounds_up(mode: str, negative: NDArray[np.bool_], kept: Any, rest: Any, hal
     return (rest != 0) & (negative if mode == "rm" else ~negative)
 
 
-def round_sum(
-    high: NDArray[np.float64], low: NDArray[np.float64] | None, row: Format, mode: str, *, satfinite: bool = False
-) -> NDArray[Any]:
+def round_sum(high: Codes, low: Codes | None, row: Format, mode: str, *, satfinite: bool = False) -> Codes:
     """Codes of high + low, with zeros, infinities and NaNs."""
     codes = encode(exact_of(high, low), row, mode, satfinite=satfinite)
     sign = np.signbit(high).astype(codes.dtype) << codes.dtype.type(row.bits - 1) if row.signed else codes.dtype.type(0)
@@ -156,7 +153,7 @@ def round_sum(
     return np.where(np.isnan(high), codes.dtype.type(canonical_nan(row)), codes)
 
 
-def two_sum(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
     """The sum in float64, and what it lacks: exact unless it overflows."""
     high = x + y
     part = high - x
@@ -164,7 +161,7 @@ def two_sum(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.
     return high, np.where(np.isfinite(high), low, 0.0)
 
 
-def round_to_odd(high: NDArray[np.float64], low: NDArray[np.float64]) -> NDArray[np.float64]:
+def round_to_odd(high: Codes, low: Codes) -> Codes:
     """high + low as one float64 that every narrower format rounds as it would the exact number."""
     bits = high.view(np.int64)
     even = (low != 0) & ((bits & 1) == 0)
@@ -172,7 +169,7 @@ def round_to_odd(high: NDArray[np.float64], low: NDArray[np.float64]) -> NDArray
     return np.where(even, np.where(away, bits + 1, bits - 1), bits).view(np.float64)
 
 
-def two_product(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def two_product(x: Codes, y: Codes) -> tuple[Codes, Codes]:
     """The product in float64, and what it lacks: exact where nothing overflows or underflows (Veltkamp, Dekker)."""
     high = x * y
     x1, x2 = _halves(x)
@@ -180,7 +177,7 @@ def two_product(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray
     return high, ((x1 * y1 - high) + x1 * y2 + x2 * y1) + x2 * y2
 
 
-def _halves(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _halves(x: Codes) -> tuple[Codes, Codes]:
     """The upper 26 bits of a significand, and the rest."""
     scaled = x * 134217729.0
     upper = scaled - (scaled - x)

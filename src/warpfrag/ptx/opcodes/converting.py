@@ -11,7 +11,7 @@ from warpfrag.ptx.arithmetic import conversions as to
 from warpfrag.ptx.arithmetic.floats import Style
 from warpfrag.ptx.opcodes.floating import style_of
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.spaces import WINDOWS, WINDOW_SIZE
+from warpfrag.ptx.spaces import WINDOW_SIZE, WINDOWS
 from warpfrag.ptx.types import TYPES, container, join, signed, split
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _is_in_space(words: Words) -> Pure:
 
     def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
         if space in {"global", "const"}:
-            others = [np.uint64(base) for name, base in WINDOWS.items() if base]
+            others = [np.uint64(base) for base in WINDOWS.values() if base]
             return np.logical_and.reduce([(a < base) | (a >= base + np.uint64(WINDOW_SIZE)) for base in others])
         return (a >= start) & (a < start + np.uint64(WINDOW_SIZE))
 

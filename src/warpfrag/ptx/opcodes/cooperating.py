@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +23,10 @@ from warpfrag.ptx.actions import (
 )
 from warpfrag.ptx.arithmetic import floats, integers
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.types import TYPES
+from warpfrag.ptx.types import TYPES, Codes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Codes = NDArray[Any]
-    Mask = NDArray[np.bool_]
+    Mask = Codes
 
 LANES = np.arange(32, dtype=np.uint32)
 BIT = np.uint32(1) << LANES
@@ -51,7 +48,9 @@ def shuffle(mask: Mask, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: st
     offset, bound, segment = (v.astype(np.int64) for v in (b & 31, c & 31, (c >> np.uint32(8)) & 31))
     lane = LANES.astype(np.int64)
     top, bottom = (lane & segment) | (bound & ~segment), lane & segment
-    source = {"up": lane - offset, "down": lane + offset, "bfly": lane ^ offset, "idx": bottom | (offset & ~segment)}[mode]
+    source = {"up": lane - offset, "down": lane + offset, "bfly": lane ^ offset, "idx": bottom | (offset & ~segment)}[
+        mode
+    ]
     inside = source >= top if mode == "up" else source <= top
     source = np.where(inside, source, lane)
     return np.take_along_axis(a, source, axis=1), inside
@@ -62,7 +61,7 @@ def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
     if mode == "ballot":
         return ballot(mask & a)
     every, some = (a | ~mask).all(axis=1), (a & mask).any(axis=1)
-    held = {"all": every, "any": some, "uni": every | ~some}[mode]
+    held: Codes = {"all": every, "any": some, "uni": every | ~some}[mode]
     return np.repeat(held[:, None], 32, axis=1)
 
 
@@ -108,7 +107,7 @@ def reduce_lanes(mask: Mask, a: Codes, _members: Codes, *, name: str, words: Wor
 def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
     """elect: the first lane, by number and by predicate."""
     first = mask.argmax(axis=1).astype(np.uint32)[:, None]
-    return np.repeat(first, 32, axis=1), LANES == first
+    return np.repeat(first, 32, axis=1), first == LANES
 
 
 def _shuffle(words: Words) -> Across:

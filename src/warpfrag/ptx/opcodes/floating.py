@@ -17,7 +17,6 @@ from warpfrag.ptx.types import TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.types import Type
 
 ROUNDING = "rn rz rm rp"
 ISA = "PTX ISA, Floating Point Instructions; IEEE 754"
@@ -72,8 +71,7 @@ def _sign(words: Words) -> Pure:
 
     def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
         given = floats.flush(a, kind.element) if words.has("ftz") else a
-        found = floats.magnitude_of(given) if words.opcode == "abs" else floats.negate(given)
-        return found
+        return floats.magnitude_of(given) if words.opcode == "abs" else floats.negate(given)
 
     return Pure((kind,), (kind,), by_parts(kind, run))
 
@@ -130,9 +128,7 @@ def _unit_f64(words: Words) -> Pure:
 
 
 def _division(words: Words) -> Pure:
-    return Pure(
-        (F32,), (F32, F32), partial(approximate.divide, full=words.get("way") == "full", ftz=words.has("ftz"))
-    )
+    return Pure((F32,), (F32, F32), partial(approximate.divide, full=words.get("way") == "full", ftz=words.has("ftz")))
 
 
 def _arithmetic(opcode: str, count: int, function: Callable[..., Any]) -> list[Row]:
@@ -193,8 +189,3 @@ ROWS: list[Row] = [
     row("rsqrt", "f64", _unit_f64, SFU, level="approximate", approx="!approx", ftz="ftz"),
     row("div", "f32", _division, SFU, level="approximate", way="!full approx", ftz="ftz"),
 ]
-
-
-def element_types(kind: Type) -> str:
-    """The format of a type's parts."""
-    return kind.element

@@ -128,7 +128,7 @@ def _divide(words: Words) -> Callable[..., Any]:
     return partial(on.divide, kind=words.types[0].kind, remainder=words.opcode == "rem")
 
 
-def _absolute(words: Words) -> Callable[..., Any]:
+def _absolute(_words: Words) -> Callable[..., Any]:
     return lambda a: np.where(signed(a) < 0, np.negative(a), a)
 
 
@@ -243,7 +243,9 @@ ROWS: list[Row] = [
     row("szext", "u32 s32", lambda w: Pure(
         w.types, (w.types[0], U32), partial(on.extend, kind=w.types[0].kind, wrap=w.has("wrap"))
     ), ISA, mode="!clamp wrap"),
-    row("bmsk", "b32", lambda w: Pure((B32,), (B32, U32), partial(on.bit_mask, wrap=w.has("wrap"))), ISA, mode="!clamp wrap"),
+    row("bmsk", "b32", lambda w: Pure(
+        (B32,), (B32, U32), partial(on.bit_mask, wrap=w.has("wrap"))
+    ), ISA, mode="!clamp wrap"),
     row("dp4a", ("u32 s32", "u32 s32"), _dot, ISA),
     row("dp2a", ("u32 s32", "u32 s32"), _dot, ISA, half="!lo hi"),
     row("and", f"{BITS} pred", same(2, _logic), LOGIC),

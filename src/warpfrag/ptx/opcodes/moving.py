@@ -80,7 +80,7 @@ def _update(words: Words) -> Callable[..., Any]:
         return lambda a, b: pick(integers.values_of(a, kind.kind), integers.values_of(b, kind.kind)).view(a.dtype)
     if name == "add" and kind.is_float:
         return _float_sum(kind, words)
-    return {
+    plain: dict[str, Callable[..., Any]] = {
         "add": np.add,
         "and": np.bitwise_and,
         "or": np.bitwise_or,
@@ -89,21 +89,19 @@ def _update(words: Words) -> Callable[..., Any]:
         "inc": _increment,
         "dec": _decrement,
         "cas": lambda a, b, c: np.where(a == b, c, a),
-    }[name]
+    }
+    return plain[name]
 
 
 def _atomic(words: Words) -> Atomic:
     kind = words.types[0]
     returns = words.opcode == "atom"
-    return Atomic(
-        space_of(words), kind, vector_of(words), words.get("update"), _update(words), returns, kind.is_float
-    )
+    return Atomic(space_of(words), kind, vector_of(words), words.get("update"), _update(words), returns, kind.is_float)
 
 
 def _atomics(opcode: str) -> list[Row]:
     options = {
-        "order": "relaxed acquire release acq_rel", "scope": SCOPE, "space": "global shared shared::cta shared::cluster",
-        "hint": "L2::cache_hint", "ftz": "noftz", "vector": "v2 v4 v8",
+        "order": "relaxed acquire release acq_rel", "scope": SCOPE, "space": f"global {SHARED}", "hint": "L2::cache_hint", "ftz": "noftz", "vector": "v2 v4 v8",
     }  # fmt: skip
     kinds = [
         ("and or xor", "b32 b64"),
@@ -113,7 +111,7 @@ def _atomics(opcode: str) -> list[Row]:
     ]
     if opcode == "atom":
         kinds += [("cas", "b16 b32 b64"), ("exch", "b32 b64")]
-    return [row(opcode, types, _atomic, ATOMS, update=f"!{names}", **options) for names, types in kinds]
+    return [row(opcode, types, _atomic, ATOMS, update=f"!{names}", like=options) for names, types in kinds]
 
 
 def _copy(words: Words) -> AsyncCopy:
@@ -132,7 +130,7 @@ def _barrier(words: Words) -> MemoryBarrier:
     name = words.get("name")
     return MemoryBarrier(
         name,
-        cast("Space", "shared" if "space" in words.options else "generic"),
+        "shared" if "space" in words.options else "generic",
         parity=words.has("parity"),
         waits=name == "try_wait",
         transaction=words.has("expect_tx") or name == "expect_tx",
@@ -142,14 +140,14 @@ def _barrier(words: Words) -> MemoryBarrier:
 
 
 def _copy_arrives(words: Words) -> MemoryBarrier:
-    return MemoryBarrier("copies", cast("Space", "shared" if "space" in words.options else "generic"), counts=words.has("noinc"))
+    return MemoryBarrier("copies", "shared" if "space" in words.options else "generic", counts=words.has("noinc"))
 
 
 ARRIVAL = {"order": "release relaxed acquire", "scope": "cta cluster", "space": SHARED, "type": "!b64"}
 ROWS: list[Row] = [
-    row("ld", MOVED, _load, ISA, **MEMORY),
-    row("ldu", MOVED, _load, ISA, **MEMORY),
-    row("st", MOVED, _store, ISA, **MEMORY),
+    row("ld", MOVED, _load, ISA, like=MEMORY),
+    row("ldu", MOVED, _load, ISA, like=MEMORY),
+    row("st", MOVED, _store, ISA, like=MEMORY),
     *_atomics("atom"),
     *_atomics("red"),
     row(
@@ -162,9 +160,9 @@ ROWS: list[Row] = [
         space=SHARED, type="!b64",
     ),
     row("mbarrier", "", _barrier, BARRIERS, name="!init inval", space=SHARED, type="!b64"),
-    row("mbarrier", "", _barrier, BARRIERS, name="!expect_tx complete_tx", **ARRIVAL),
-    row("mbarrier", "", _barrier, BARRIERS, name="!arrive arrive_drop", extra="expect_tx noComplete", **ARRIVAL),
-    row("mbarrier", "", _barrier, BARRIERS, name="!test_wait try_wait", parity="parity", **ARRIVAL),
+    row("mbarrier", "", _barrier, BARRIERS, name="!expect_tx complete_tx", like=ARRIVAL),
+    row("mbarrier", "", _barrier, BARRIERS, name="!arrive arrive_drop", extra="expect_tx noComplete", like=ARRIVAL),
+    row("mbarrier", "", _barrier, BARRIERS, name="!test_wait try_wait", parity="parity", like=ARRIVAL),
     row("mbarrier", "", _barrier, BARRIERS, name="!pending_count", type="!b64"),
     row("prefetch", "", _nothing, ISA, any_words=True),
     row("prefetchu", "", _nothing, ISA, any_words=True),

@@ -6,13 +6,14 @@ will do. A row lists its types by position and its options as sets, of which an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.ptx.types import TYPES, Type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warpfrag.ptx.actions import Action
 
 Level = Literal["specified", "approximate"]
@@ -62,10 +63,12 @@ def row(
     level: Level = "specified",
     may_contract: bool = False,
     any_words: bool = False,
+    like: dict[str, str] | None = None,
     **options: str,
 ) -> Row:
-    """A row from lists in text: "u32 s32"; an option whose list starts with "!" must be there."""
+    """A row from lists in text: "u32 s32"; an option whose list starts with "!" must be there; `like` has more."""
     positions = (types,) if isinstance(types, str) else types
+    options |= like or {}
     lists = {name: frozenset(words.removeprefix("!").split()) for name, words in options.items()}
     required = frozenset(name for name, words in options.items() if words.startswith("!"))
     kinds = tuple(frozenset(words.split()) for words in positions if words)
