@@ -291,10 +291,9 @@ def main(arguments: list[str]) -> int:
             outcomes.append(compare(gpu, case))
         except WarpfragError as error:
             outcomes.append(Outcome(case.name, case.row.level, 0, 0, refused=f"machine: {error}"))
-        if outcomes[-1].different and outcomes[-1].level != "approximate":
-            print(
-                f"DIFFERS {outcomes[-1].name}: {outcomes[-1].different} of {outcomes[-1].cases}: {outcomes[-1].example}"
-            )
+        last = outcomes[-1]
+        if last.different and last.level != "approximate":
+            print(f"DIFFERS {last.name}: {last.different} of {last.cases}: {last.example}")  # noqa: T201 (a program)
     report = summary(gpu, outcomes)
     print(report)  # noqa: T201 (a program)
     paths = [Path(one) for one in arguments if one.endswith(".md")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.ptx.actions import MemoryBarrier
+from warpfrag.ptx.group import Group
 from warpfrag.ptx.memory import Fault
 from warpfrag.ptx.program import Constant
 from warpfrag.ptx.syntax import PtxError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.program import Operand, Step
-    from warpfrag.ptx.wave import Group, Wave
+    from warpfrag.ptx.wave import Wave
 
 COUNT = (1 << 20) - 1
 TX_BITS = 23
@@ -127,8 +128,6 @@ class BlockBarriers:
 
     def _give_votes(self, meeting: Meeting) -> None:
         """The result of bar.red for everyone who waited."""
-        from warpfrag.ptx.wave import Group
-
         votes = meeting.votes[meeting.here] if meeting.votes is not None else np.zeros(0, np.bool_)
         for step, (warp, lanes) in meeting.waiters:
             action: Any = step.action

@@ -15,6 +15,7 @@ from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
 from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target
+from warpfrag.ptx.group import Group
 from warpfrag.ptx.memory import Fault, Owners
 from warpfrag.ptx.program import Constant, Register, Sink, Vector
 from warpfrag.ptx.syntax import PtxError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.operands import OperandRow
     from warpfrag.isa.words import Form
     from warpfrag.ptx.program import Operand, Step
-    from warpfrag.ptx.wave import Group, Wave
+    from warpfrag.ptx.wave import Wave
 
 U32, B32, B64 = TYPES["u32"], TYPES["b32"], TYPES["b64"]
 
@@ -51,8 +52,6 @@ def architecture_of(form: Form, arch: str) -> str:
 
 def run_matrix(wave: Wave, step: Step, group: Group) -> None:
     """Run an instruction for the warps whose lanes are all here."""
-    from warpfrag.ptx.wave import Group
-
     name = str(getattr(step.action, "name", ""))
     form = form_of(name)
     architecture_of(form, wave.launch.arch)

@@ -69,10 +69,9 @@ def number(text: str) -> int | Float:
     >>> number("0x1F"), number("017"), number("0f3F800000").code == 0x3F800000
     (31, 15, True)
     """
-    if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
-        return Float(int(text, 0), 32)
-    if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", text):
-        return Float(int(text, 0), 64)
+    for pattern, bits in ((r"0[fF]([0-9a-fA-F]{8})", 32), (r"0[dD]([0-9a-fA-F]{16})", 64)):
+        if found := re.fullmatch(pattern, text):
+            return Float(int(found[1], 16), bits)
     if re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
         digits = text.rstrip("U")
         is_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0" and not set(digits) & {"8", "9"}

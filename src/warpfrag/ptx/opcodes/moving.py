@@ -101,7 +101,8 @@ def _atomic(words: Words) -> Atomic:
 
 def _atomics(opcode: str) -> list[Row]:
     options = {
-        "order": "relaxed acquire release acq_rel", "scope": SCOPE, "space": f"global {SHARED}", "hint": "L2::cache_hint", "ftz": "noftz", "vector": "v2 v4 v8",
+        "order": "relaxed acquire release acq_rel", "scope": SCOPE, "space": f"global {SHARED}",
+        "hint": "L2::cache_hint", "ftz": "noftz", "vector": "v2 v4 v8",
     }  # fmt: skip
     kinds = [
         ("and or xor", "b32 b64"),
