@@ -33,6 +33,7 @@ ENGINES = ("auto", "reference")
 MOST_WARPS = 128  # that run at once
 MOST_THREADS = 1024
 MOST_SHARED = 227 * 1024
+MEASURED = "sm_90"  # whose special function unit the tables hold
 LIMIT = 10_000_000_000  # warp instructions
 
 
@@ -283,6 +284,10 @@ def step_evidence(step: Step, arch: str) -> Evidence:
     detail = step.row.source
     if step.row.may_contract:
         detail += "; an assembler may fuse an unqualified mul and add into one fma, which rounds once"
+    if step.row.level == "measured":
+        if read_target(arch, "", "arch").arch != MEASURED:
+            return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
+        return Evidence("hardware", detail, 1 << 32, authority="measured", gpus=("NVIDIA H200",))
     return Evidence(step.row.level, detail, authority="specified" if step.row.level == "specified" else "not modelled")
 
 

@@ -2,8 +2,8 @@
 
 The special function unit gives each with a small error, its inputs and results flushed to zero (`unit`). Instructions
 without .ftz are short sequences around it, read from the code that ptxas makes for sm_90: scale a subnormal input up,
-call the unit, scale back. The unit's values here are the correctly rounded ones, so every row that uses it says
-"approximate".
+call the unit, scale back. rcp, rsqrt, sqrt and ex2 are those of sm_90, to the last bit; lg2, sin, cos and tanh are the
+correctly rounded values, so their rows say "approximate", as all do for another architecture.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from warpfrag.formats import FORMATS
 from warpfrag.ptx.arithmetic.floats import Style, add, flush, magnitude_of, multiply
 from warpfrag.ptx.arithmetic.rounding import round_sum
+from warpfrag.ptx.arithmetic.unit import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 PLAIN, FTZ = Style(), Style(ftz=True)
 UNIT: dict[str, Callable[[Codes], Codes]] = {
-    "rcp": lambda x: 1.0 / x,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "sqrt": np.sqrt,
-    "ex2": np.exp2,
     "lg2": np.log2,
     "sin": np.sin,
     "cos": np.cos,
@@ -44,6 +41,8 @@ def constant(like: Codes, value: float) -> Codes:
 
 def unit(function: str, a: Codes) -> Codes:
     """What the special function unit gives."""
+    if function in EXACT:
+        return EXACT[function](a)
     values = flush(a, "f32").view(np.float32).astype(np.float64)
     with np.errstate(all="ignore"):
         return flush(round_sum(UNIT[function](values), None, FORMATS["f32"], "rn"), "f32")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.actions import Action
 
-Level = Literal["specified", "approximate"]
+Level = Literal["specified", "measured", "approximate"]
+"""Who says what an opcode gives: the ISA, a table of one architecture that was measured, or nobody to the last bit."""
 
 
 @dataclass(frozen=True)
