@@ -190,8 +190,8 @@ def operands(case: Case, random: np.random.Generator) -> NDArray[np.uint64]:
         column = np.where(pick == 0, chosen, np.where((pick == 1) & (not kind.is_float), small, column))
         if kind.is_float and kind.parts == 1 and kind.element in BITS:  # numbers of one size, so that sums cancel
             column = np.where(pick == 2, _near_one(kind, column), column)
-        span = special[:24]
-        grid = np.array([span[(n // 24**index) % len(span)] for n in range(24 * 24)], np.uint64)
+        span = special[:28]
+        grid = np.array([span[(n // 28**index) % len(span)] for n in range(28 * 28)], np.uint64)
         column[: len(grid)] = grid
         columns.append(column & np.uint64((1 << kind.bits) - 1))
     return np.array(columns or [np.zeros(THREADS, np.uint64)], np.uint64)
@@ -225,9 +225,10 @@ def _special(kind: Type) -> list[int]:
     bits = 1 + exponent + fraction
     one = ((1 << (exponent - 1)) - 1) << fraction
     infinite = ((1 << exponent) - 1) << fraction
+    near_least = [0x20000001, 0x1FFFFFFE] if kind.element == "f32" else []  # their product is just below 2**-126
     positive = [
-        0, 1, (1 << fraction) - 1, 1 << fraction, one, one + 1, one - 1, one + (1 << fraction), infinite - 1, infinite,
-        infinite + 1, infinite | 1 << (fraction - 1),
+        *near_least, 0, 1, (1 << fraction) - 1, 1 << fraction, one, one + 1, one - 1, one + (1 << fraction),
+        infinite - 1, infinite, infinite + 1, infinite | 1 << (fraction - 1),
     ]  # fmt: skip
     codes = [*positive, *(code | 1 << (bits - 1) for code in positive)]
     if kind.parts == 2:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.program import Operand, Step
+    from warpfrag.ptx.types import Codes
     from warpfrag.ptx.wave import Wave
 
 COUNT = (1 << 20) - 1
@@ -245,7 +246,7 @@ def run_memory_barrier(wave: Wave, step: Step, group: Group) -> None:
             group.write(step.results[0], group.scatter(results))
 
 
-def _number(group: Group, operands: tuple[Operand, ...], action: MemoryBarrier) -> NDArray[Any]:
+def _number(group: Group, operands: tuple[Operand, ...], action: MemoryBarrier) -> Codes:
     """The operand after the address: a count, bytes, a state or a parity."""
     if not operands:
         return np.ones(int(group.mask.sum()), np.uint64)

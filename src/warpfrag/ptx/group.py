@@ -93,7 +93,7 @@ class Group:
         whole[self.rows] = np.where(self.mask, codes, whole[self.rows])
         registers[operand.index] = whole
 
-    def addresses(self, place: Operand) -> NDArray[np.uint64]:
+    def addresses(self, place: Operand) -> Codes:
         """The addresses of these lanes, one after the other."""
         if not isinstance(place, Place):
             raise PtxError(self.wave.line, f"expected an address, got {place}")

@@ -18,6 +18,7 @@ from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.ptx import spaces
 from warpfrag.ptx.actions import Action, Atomic, Matrix, Refused
+from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
 from warpfrag.ptx.parser import parse
 from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
@@ -73,7 +74,7 @@ class Module(Mapping[str, "Kernel"]):
     def __getitem__(self, name: str) -> Kernel:
         """A kernel; PtxError names the entries if there is none of this name."""
         if name not in self._kernels:
-            self._kernels[name] = Kernel(decode(self.source, name))
+            self._kernels[name] = Kernel(contract(decode(self.source, name)))
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -283,7 +284,7 @@ def step_evidence(step: Step, arch: str) -> Evidence:
         return Evidence("not modelled", f"no row for {step.name}")
     detail = step.row.source
     if step.row.may_contract:
-        detail += "; an assembler may fuse an unqualified mul and add into one fma, which rounds once"
+        detail += "; an assembler may fuse an unqualified mul and add: done as ptxas 13.0 does for sm_90"
     if step.row.level == "measured":
         if read_target(arch, "", "arch").arch != MEASURED:
             return Evidence("approximate", f"{detail}; {arch} has a unit of its own")

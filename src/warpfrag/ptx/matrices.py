@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.operands import OperandRow
     from warpfrag.isa.words import Form
     from warpfrag.ptx.program import Operand, Step
+    from warpfrag.ptx.types import Codes
     from warpfrag.ptx.wave import Wave
 
 U32, B32, B64 = TYPES["u32"], TYPES["b32"], TYPES["b64"]
@@ -128,7 +129,7 @@ def _immediate(step: Step, operand: Operand) -> int:
     return operand.code(None)
 
 
-def _places(wave: Wave, step: Step, group: Group, form: Form, *, writes: bool) -> NDArray[np.int64]:
+def _places(wave: Wave, step: Step, group: Group, form: Form, *, writes: bool) -> Codes:
     """Where the lines of ldmatrix and stmatrix lie in the shared memory of all blocks, [warps, 32]."""
     lines = addresses_of(form)
     lanes = lines.lanes if lines is not None else 32
@@ -167,7 +168,7 @@ def _row(wave: Wave, form: Form) -> OperandRow:
     return row
 
 
-def _elements(step: Step, group: Group, form: Form, row: OperandRow, stride: Operand | None) -> NDArray[np.uint64]:
+def _elements(step: Step, group: Group, form: Form, row: OperandRow, stride: Operand | None) -> Codes:
     """The bit address of every element of a tile, [warps, rows, cols], from its warp's address and stride."""
     height, width = row.layout.shape
     order = form.layouts[0]

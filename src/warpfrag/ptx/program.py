@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -153,6 +154,13 @@ class Step:
     returns: tuple[Copy, ...] = ()
     text: str = ""
 
+    @property
+    def memory_results(self) -> tuple[Operand, ...]:
+        """What is read besides the sources: registers that addresses and calls use."""
+        places = [one.base for one in (*self.sources, *self.results) if isinstance(one, Place) and one.base is not None]
+        arguments = [one for copy in (*self.copies, *self.returns) for one in (copy.source, copy.target)]
+        return (*places, *arguments)
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -185,21 +193,15 @@ class Program:
     variables: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)  # address, bytes, initial values
     leaders: set[int] = field(default_factory=set)
 
-    def block_end(self, start: int) -> int:
-        """Where the block that starts here ends."""
-        return self.ends[start]
-
-    @property
+    @cached_property
     def ends(self) -> list[int]:
         """For every step the end of its block."""
-        if not hasattr(self, "_ends"):
-            ends, end = [0] * len(self.steps), len(self.steps)
-            for at in range(len(self.steps) - 1, -1, -1):
-                if at + 1 in self.leaders or self.steps[at].action.ends_block:
-                    end = at + 1
-                ends[at] = end
-            self._ends = ends
-        return self._ends
+        ends, end = [0] * len(self.steps), len(self.steps)
+        for at in range(len(self.steps) - 1, -1, -1):
+            if at + 1 in self.leaders or self.steps[at].action.ends_block:
+                end = at + 1
+            ends[at] = end
+        return ends
 
 
 def size_of(variable: Variable) -> int:

@@ -70,10 +70,15 @@ def rcp(a: Codes, *, ftz: bool) -> Codes:
     """1 / a; without ftz an input at either end is scaled to the middle and its result with it."""
     if ftz:
         return unit("rcp", a)
+    return multiply("f32", PLAIN, *reciprocal_factors(a))
+
+
+def reciprocal_factors(a: Codes) -> tuple[Codes, Codes]:
+    """The two factors of 1 / a without ftz."""
     size = magnitude_of(a)
     factor: Codes = np.where(size < SMALLEST_NORMAL, constant(a, 2.0**24), constant(a, 1.0))
     factor = np.where((size > TWO_TO_126) & (size <= 0x7F800000), constant(a, 0.25), factor)
-    return multiply("f32", PLAIN, factor, unit("rcp", multiply("f32", PLAIN, a, factor)))
+    return factor, unit("rcp", multiply("f32", PLAIN, a, factor))
 
 
 def rsqrt(a: Codes, *, ftz: bool) -> Codes:
@@ -110,7 +115,12 @@ def tanh(a: Codes, *, ftz: bool) -> Codes:
 
 
 def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
-    """a times the unit's 1 / b; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
+    """a times the unit's 1 / b."""
+    return multiply("f32", FTZ if ftz else PLAIN, *quotient_factors(a, b, full=full, ftz=ftz))
+
+
+def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Codes, Codes]:
+    """The unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
     style = FTZ if ftz else PLAIN
     size = magnitude_of(b)
     if full:
@@ -119,4 +129,4 @@ def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
     if not ftz:
         tiny = size < SMALLEST_NORMAL
         a, b = (np.where(tiny, multiply("f32", style, v, constant(v, 2.0**24)), v) for v in (a, b))
-    return multiply("f32", style, unit("rcp", b), a)
+    return unit("rcp", b), a

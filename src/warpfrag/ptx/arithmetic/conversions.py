@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.formats import FORMATS
-from warpfrag.ptx.arithmetic.floats import ONE, Style, finish, flush, is_nan, magnitude_of, sign_of
-from warpfrag.ptx.arithmetic.rounding import TOP, Exact, canonical_nan, decode, encode, round_sum
+from warpfrag.ptx.arithmetic.floats import ONE, Style, finish, flush, is_nan, magnitude_of, quiet, sign_of
+from warpfrag.ptx.arithmetic.rounding import TOP, Exact, decode, encode, round_sum
 from warpfrag.ptx.types import Codes, container, signed, unsigned
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def bit_length(values: Codes) -> Codes:
 
 
 def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
-    """Rounded to an integer and clamped; a NaN becomes 0, or the smallest s64 (s32) where 64 bits are involved."""
+    """Rounded to an integer and clamped; a NaN becomes 0, or the top bit alone where 64 bits are involved."""
     values = decode(flush(a, name) if ftz and name == "f32" else a, name)
     with np.errstate(invalid="ignore"):
         whole = INTEGRAL[mode](values)
@@ -66,27 +66,46 @@ def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool)
         codes = safe.astype(np.int64).view(np.uint64) if target.kind == "s" else safe.astype(np.uint64)
     mask = (1 << target.bits) - 1
     codes = np.where(above, np.uint64(high & mask), np.where(below, np.uint64(low & mask), codes))
-    nan = 1 << (target.bits - 1) if target.bits == 64 or (name == "f64" and target.bits == 32) else 0
+    nan = 1 << (target.bits - 1) if target.bits == 64 or name == "f64" else 0
     return unsigned(np.where(np.isnan(values), np.uint64(nan), codes), target.bits)
 
 
 def float_to_float(a: Codes, source: str, target: str, style: Style, *, satfinite: bool = False) -> Codes:
     """Widened, narrowed, or rounded to an integral number where both are one format."""
-    if style.ftz and source == "f32":
-        a = flush(a, source)
+    flushes = style.ftz and source == "f32" and target in {"f32", "f64"}
+    if flushes:
+        a = quiet(flush(a, source), source)
+    if source == target and not (flushes or style.sat or style.relu or style.rounding in INTEGRAL):
+        return a
     mode = style.rounding
     with np.errstate(all="ignore"):
         values = decode(a, source)
         if mode in INTEGRAL:
             values = INTEGRAL[mode](values)
             mode = "rn"
-        if source == target == "f64" or target == "f64":
-            codes = np.where(np.isnan(values), np.uint64(canonical_nan(FORMATS["f64"])), values.view(np.uint64))
+        if target == "f64":
+            codes = values.view(np.uint64)
         else:
             codes = round_sum(values, None, FORMATS[target], mode, satfinite=satfinite)
+    keeps = "f64" in {source, target} or ((source, target) == ("bf16", "f32") and not style.ftz)
+    if keeps and source in ONE and target in ONE:
+        codes = np.where(is_nan(a, source), nan_payload(a, source, target), codes)
     if target in ONE:
         return finish(codes, target, Style(ftz=style.ftz and target == "f32", sat=style.sat, relu=style.relu))
     return relu_small(codes, target) if style.relu else codes
+
+
+def nan_payload(a: Codes, source: str, target: str) -> Codes:
+    """A NaN of another width: its sign and the upper bits of its payload, made quiet but from bf16 to f32."""
+    old, new = FORMATS[source], FORMATS[target]
+    wide = a.astype(np.uint64)
+    payload = wide & np.uint64((1 << old.fraction) - 1)
+    shift = new.fraction - old.fraction
+    payload = payload << np.uint64(shift) if shift >= 0 else payload >> np.uint64(-shift)
+    top = ((1 << new.exponent) - 1) << new.fraction
+    quieted = 0 if (source, target) == ("bf16", "f32") else 1 << (new.fraction - 1)
+    sign = wide >> np.uint64(old.bits - 1) << np.uint64(new.bits - 1)
+    return (sign | payload | np.uint64(top | quieted)).astype(container(new.bits))
 
 
 def relu_small(codes: Codes, name: str) -> Codes:
@@ -108,11 +127,10 @@ def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
     else:
         rounded = a
     codes = rounded & ~drop
-    if satfinite:
-        codes = np.where(magnitude_of(codes) >= exponent_ones, sign_of(a) | np.uint32(0x7F7FE000), codes)
-    infinite = magnitude_of(a) == exponent_ones
-    codes = np.where(infinite, a if not satfinite else codes, codes)
-    codes = np.where(is_nan(a, "f32"), np.uint32(0x7FFFFFFF), codes)
+    if mode != "rna":
+        codes = np.where(is_nan(a, "f32"), np.uint32(0x7FFFE000), codes)
+    if satfinite:  # one step back, NaNs too: so it was measured
+        codes = np.where(magnitude_of(codes) >= exponent_ones, codes - np.uint32(0x2000), codes)
     if relu:
         codes = np.where((sign_of(codes) != 0) & ~is_nan(codes, "f32"), np.uint32(0), codes)
     return codes

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, "bf16": 0x0080}
 ONE = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
+QUIET = np.uint64(1 << 51)
 SAFE = 2.0**-400, 2.0**400  # factors and sums within: nothing that fma64 splits can overflow or vanish
 
 
@@ -92,15 +93,38 @@ def finish(codes: Codes, name: str, style: Style) -> Codes:
 
 
 def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
-    """Wrap a rounded operation: flush its operands before it, finish after it."""
+    """Wrap a rounded operation: flush its operands before it; NaNs, ftz, sat and relu after it."""
 
     def run(name: str, style: Style, *codes: Codes) -> Codes:
         given = [flush(code, name) for code in codes] if style.ftz else codes
         with np.errstate(all="ignore"):
-            return finish(function(name, style.rounding, *given), name, style)
+            found = function(name, style, *given)
+            if name == "f64":
+                found = np.where(is_nan(found, name), _f64_nan(*given), found)
+            return finish(found, name, style)
 
     run.__doc__ = function.__doc__
     return run
+
+
+def _f64_nan(*codes: Codes) -> Codes:
+    """The NaN of an operation on f64: that of b, else c, else a, made quiet; or one of its own."""
+    found: Codes = np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
+    for code in (codes[0], *codes[:0:-1]):  # a, c, b: the last wins
+        found = np.where(is_nan(code, "f64"), code | QUIET, found)
+    return found
+
+
+def _flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, style: Style) -> Codes:
+    """With ftz a result that is too small before it is rounded is zero, even where it would round to a normal one."""
+    if not style.ftz:
+        return codes
+    least = 2.0 ** FORMATS[name].emin
+    size = np.abs(high)
+    tiny = size < least
+    if low is not None:
+        tiny |= (size == least) & (low != 0) & (np.signbit(low) != np.signbit(high))
+    return np.where(tiny, sign_of(codes), codes)
 
 
 def _zero_sign(high: Codes, x: Any, y: Any, mode: str) -> Codes:  # noqa: ANN401 (arrays)
@@ -111,8 +135,9 @@ def _zero_sign(high: Codes, x: Any, y: Any, mode: str) -> Codes:  # noqa: ANN401
 
 
 @operation
-def add(name: str, mode: str, a: Codes, b: Codes) -> Codes:
+def add(name: str, style: Style, a: Codes, b: Codes) -> Codes:
     """a + b."""
+    mode = style.rounding
     if name == "f64":
         return _f64(mode, a, np.full_like(a, ONE["f64"]), b)
     if name == "f32" and mode == "rn":
@@ -129,40 +154,46 @@ def negate(codes: Codes) -> Codes:
 
 def subtract(name: str, style: Style, a: Codes, b: Codes) -> Codes:
     """a - b."""
-    return add(name, style, a, negate(b))
+    return add(name, style, a, np.where(is_nan(b, name), b, negate(b)))
 
 
 @operation
-def multiply(name: str, mode: str, a: Codes, b: Codes) -> Codes:
+def multiply(name: str, style: Style, a: Codes, b: Codes) -> Codes:
     """a * b."""
+    mode = style.rounding
     if name == "f64":
         sign = sign_of(a) ^ sign_of(b)
         return _f64(mode, a, b, sign, product_only=True)
-    if name == "f32" and mode == "rn":
+    if name == "f32" and mode == "rn" and not style.ftz:
         return quiet((a.view(np.float32) * b.view(np.float32)).view(np.uint32), name)
-    return round_sum(decode(a, name) * decode(b, name), None, FORMATS[name], mode)
+    high = decode(a, name) * decode(b, name)
+    return _flush_tiny(round_sum(high, None, FORMATS[name], mode), high, None, name, style)
 
 
 @operation
-def fma(name: str, mode: str, a: Codes, b: Codes, c: Codes) -> Codes:
+def fma(name: str, style: Style, a: Codes, b: Codes, c: Codes) -> Codes:
     """a * b + c, rounded once."""
+    mode = style.rounding
     if name == "f64":
         return _f64(mode, a, b, c)
     product, addend = decode(a, name) * decode(b, name), decode(c, name)
     high, low = two_sum(product, addend)
     if name == "f32" and mode == "rn":
-        return quiet(round_to_odd(high, low).astype(np.float32).view(np.uint32), name)
-    return round_sum(_zero_sign(high, product, addend, mode), low, FORMATS[name], mode)
+        codes = quiet(round_to_odd(high, low).astype(np.float32).view(np.uint32), name)
+    else:
+        codes = round_sum(_zero_sign(high, product, addend, mode), low, FORMATS[name], mode)
+    return _flush_tiny(codes, high, low, name, style)
 
 
 @operation
-def divide(name: str, mode: str, a: Codes, b: Codes) -> Codes:
+def divide(name: str, style: Style, a: Codes, b: Codes) -> Codes:
     """a / b."""
+    mode = style.rounding
     if name == "f64":
         if mode == "rn":
             return quiet((a.view(np.float64) / b.view(np.float64)).view(np.uint64), name)
         return _whole(mode, exact_quotient, (a, b), a.view(np.float64) / b.view(np.float64))
-    if mode == "rn":
+    if mode == "rn" and not style.ftz:
         return quiet((a.view(np.float32) / b.view(np.float32)).view(np.uint32), name)
     x, y = decode(a, name), decode(b, name)
     quotient = x / y
@@ -170,12 +201,13 @@ def divide(name: str, mode: str, a: Codes, b: Codes) -> Codes:
     rest = (x - back) - lost  # its sign is that of what the quotient lacks, times y's
     low = np.where(np.isfinite(quotient) & (y != 0), rest * np.copysign(1.0, y), 0.0)
     low = np.where(np.isfinite(low), low, 0.0)
-    return round_sum(quotient, low, FORMATS[name], mode)
+    return _flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, style)
 
 
 @operation
-def square_root(name: str, mode: str, a: Codes) -> Codes:
+def square_root(name: str, style: Style, a: Codes) -> Codes:
     """The square root of a."""
+    mode = style.rounding
     if name == "f64":
         if mode == "rn":
             return quiet(np.sqrt(a.view(np.float64)).view(np.uint64), name)
@@ -198,9 +230,8 @@ def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False)
     """fma of f64 in any mode; sums and products are fmas with a 1 or a zero."""
     x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
     plain = x * y if product_only else x * y + z
-    nan = _f64_nan(a, b, c)
     if mode == "rn" and (product_only or not np.any(b != np.uint64(ONE["f64"]))):
-        return np.where(np.isnan(plain), nan, plain.view(np.uint64))
+        return plain.view(np.uint64)
     if mode == "rn":
         high, low = two_product(x, y)
         low_sum, low_rest = two_sum(z, low)
@@ -217,14 +248,8 @@ def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False)
         some = np.nonzero(~safe.reshape(-1))[0]
         pick = [code.reshape(-1)[some] for code in (a, b, c)]
         slow.reshape(-1)[some] = _whole(mode, exact_fma, tuple(pick), plain.reshape(-1)[some])
-        return np.where(np.isnan(slow.view(np.float64)), nan, slow)
-    codes = _whole(mode, exact_fma, (a, b, c), plain)
-    return np.where(np.isnan(codes.view(np.float64)), nan, codes)
-
-
-def _f64_nan(*codes: Codes) -> Codes:
-    """The NaN of an f64 operation."""
-    return np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
+        return slow
+    return _whole(mode, exact_fma, (a, b, c), plain)
 
 
 def _whole(
@@ -295,7 +320,8 @@ def extreme(name: str, style: Style, a: Codes, b: Codes, *, largest: bool) -> Co
         result = np.where(nan_a | nan_b, canonical, result)
     else:
         result = np.where(nan_a, b, np.where(nan_b, a, result))
-        result = np.where(nan_a & nan_b, canonical, result)
+        both = _f64_nan(a, b) if name == "f64" else canonical
+        result = np.where(nan_a & nan_b, both, result)
     if style.xorsign_abs:
         result = np.where(is_nan(result, name), result, magnitude_of(result) | sign)
     return finish(result, name, style)
@@ -330,6 +356,6 @@ def test_property(name: str, word: str, a: Codes) -> Codes:
         "infinite": size == top,
         "number": ~nan,
         "notanumber": nan,
-        "normal": (size < top) & (size >= a.dtype.type(SMALLEST_NORMAL[name])),
+        "normal": (size < top) & ~subnormal,  # a zero too
         "subnormal": subnormal,
     }[word]

@@ -50,15 +50,9 @@ def add_carry(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Co
     return total, over
 
 
-def subtract_borrow(a: Codes, b: Codes, borrow: Codes | None = None) -> tuple[Codes, Codes]:
-    """The difference, and the borrow out of it."""
-    total = a - b
-    under = a < b
-    if borrow is not None:
-        less = total - borrow.astype(total.dtype)
-        under = under | (less > total)
-        total = less
-    return total, under
+def subtract_borrow(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Codes]:
+    """The difference, and the carry out of a + ~b + 1: it is set where nothing was borrowed."""
+    return add_carry(a, ~b, np.ones(a.shape, np.bool_) if carry is None else carry)
 
 
 def multiply_high(a: Codes, b: Codes, kind: str) -> Codes:
@@ -98,7 +92,7 @@ def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
 
 
 def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
-    """Quotient or remainder, towards zero; by zero the quotient is all ones and the remainder a."""
+    """Quotient or remainder, towards zero; by zero both are all ones."""
     zero = b == 0
     x, y = values_of(a, kind), np.where(zero, b.dtype.type(1), b)
     y = values_of(y, kind)
@@ -112,7 +106,7 @@ def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
     else:
         found = x % y if remainder else x // y
     ones = b.dtype.type((1 << width(b)) - 1)
-    return np.where(zero, a if remainder else ones, found)
+    return np.where(zero, ones, found)
 
 
 def shift_left(a: Codes, count: Codes) -> Codes:
@@ -177,10 +171,15 @@ def reverse_bits(a: Codes) -> Codes:
     return result
 
 
+def _field_of(count: Codes, bits: int) -> Codes:
+    """A place or length: its low byte for 32 bits; for 64, which are a sequence, all of it."""
+    return count & np.uint32(0xFF) if bits == 32 else np.minimum(count, np.uint32(255))
+
+
 def extract_field(a: Codes, start: Codes, length: Codes, kind: str) -> Codes:
     """bfe: bits from `start`, extended by the sign or by zeros; the sign bit is at most the top one."""
     bits = width(a)
-    position, count = start & np.uint32(0xFF), length & np.uint32(0xFF)
+    position, count = _field_of(start, bits), _field_of(length, bits)
     low = shift_right(a, position, "u")
     kept = np.where(count >= bits, low, low & (shift_left(np.ones_like(a), count) - a.dtype.type(1)))
     if kind == "u":
@@ -197,7 +196,7 @@ def extract_field(a: Codes, start: Codes, length: Codes, kind: str) -> Codes:
 def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
     """bfi: a's low bits into b from `start`."""
     bits = width(a)
-    position, count = start & np.uint32(0xFF), length & np.uint32(0xFF)
+    position, count = _field_of(start, bits), _field_of(length, bits)
     ones = shift_left(np.ones_like(a), count) - a.dtype.type(1)
     ones = np.where(count >= bits, ~a.dtype.type(0), ones)
     mask = shift_left(ones, position)
@@ -228,6 +227,8 @@ def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
 
     def one(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count
+        if count == -(1 << 31):
+            return 0  # as measured
         if count == 0:
             return start if start < 32 and bits >> start & 1 else 0xFFFFFFFF
         step, left = (1, count) if count > 0 else (-1, -count)

@@ -103,7 +103,7 @@ def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) ->
     rest = np.where(drop == U64, significand, significand & ((U1 << np.minimum(drop, U63)) - U1))
     half = U1 << (drop - U1)
     up = _rounds_up(mode, number.negative, kept, rest, half)
-    biased = np.minimum(np.maximum(number.exponent, emin) + row.bias, 1 << row.exponent)  # one more is infinite too
+    biased = np.minimum(np.maximum(number.exponent, emin) + row.bias, (1 << row.exponent) - (row.nan == "ieee"))
     # the hidden bit of `kept` adds one to the exponent, and a carry one more
     magnitude = kept.astype(np.int64) + up + ((biased - 1) << row.fraction)
     limit = infinity(row)

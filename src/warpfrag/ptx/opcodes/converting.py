@@ -148,7 +148,7 @@ ROWS: list[Row] = [
     row("cvt", (INTEGERS, INTEGERS), _integer, ISA, sat="sat"),
     row("cvt", (FLOATS, INTEGERS), _from_integer, ISA, rounding=f"!{ROUNDING}", sat="sat"),
     row("cvt", (INTEGERS, FLOATS), _to_integer, ISA, integral=f"!{INTEGRAL}", ftz="ftz", sat="sat"),
-    row("cvt", (FLOATS, FLOATS), _float, ISA, rounding=f"{ROUNDING} {INTEGRAL}", ftz="ftz", sat="sat"),
+    row("cvt", (FLOATS, FLOATS), _float, ISA, rounding=ROUNDING, ftz="ftz", sat="sat"),
     row("cvt", (FLOATS, FLOATS), _float, ISA, integral=f"!{INTEGRAL}", ftz="ftz", sat="sat"),
     row("cvt", ("f16 bf16", "f32"), _float, ISA, rounding="!rn rz", relu="relu", satfinite="satfinite"),
     row("cvt", ("tf32", "f32"), _tf32, ISA, rounding="!rna rn rz", satfinite="satfinite", relu="relu"),

@@ -67,12 +67,15 @@ def _mixed(count: int, function: Callable[..., Any]) -> Callable[[Words], Pure]:
 
 
 def _sign(words: Words) -> Pure:
-    """abs and neg: bits, not arithmetic."""
+    """abs and neg: arithmetic, so that a NaN does not keep its bits."""
     kind = words.types[0]
 
     def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
         given = floats.flush(a, kind.element) if words.has("ftz") else a
-        return floats.magnitude_of(given) if words.opcode == "abs" else floats.negate(given)
+        found = floats.magnitude_of(given) if words.opcode == "abs" else floats.negate(given)
+        if kind.element == "f64":
+            return np.where(floats.is_nan(a, "f64"), a | floats.QUIET, found)
+        return floats.quiet(found, kind.element)
 
     return Pure((kind,), (kind,), by_parts(kind, run))
 
@@ -183,9 +186,7 @@ ROWS: list[Row] = [
         row(name, "f32", _unit, UNIT, level="measured", approx="!approx", ftz="ftz")
         for name in ("ex2", "rcp", "rsqrt", "sqrt")
     ),
-    *(
-        row(name, "f32", _unit, SFU, level="approximate", approx="!approx", ftz="ftz") for name in ("lg2", "sin", "cos")
-    ),
+    *(row(name, "f32", _unit, SFU, level="approximate", approx="!approx", ftz="ftz") for name in ("lg2", "sin", "cos")),
     row("tanh", "f32", _unit, SFU, level="approximate", approx="!approx"),
     row("ex2", HALVES, _half_unit, SFU, level="approximate", approx="!approx", ftz="ftz"),
     row("tanh", HALVES, _half_unit, SFU, level="approximate", approx="!approx"),
