@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle.rounded import WIDTHS, rounded, value
 
+from oracle.rounded import WIDTHS, rounded, value
 from warpfrag.ptx.arithmetic import floats
 from warpfrag.ptx.arithmetic.floats import Style
 from warpfrag.ptx.arithmetic.rounding import exact_root

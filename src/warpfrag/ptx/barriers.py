@@ -29,6 +29,7 @@ COUNT = (1 << 20) - 1
 TX_BITS = 23
 MOST_BARRIERS = 16
 MOST_POLLS = 20_000  # in vain, with nothing changing in between: nobody will come
+MOST_POLLS_ALONE = 2_000  # when nobody else can run
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
 
@@ -177,12 +178,13 @@ class BlockBarriers:
             f"deadlock: {step.name} of {wave.thread_name(warp, lane)} waits for lanes of its warp that do not come",
         )
 
-    def polled(self, step: Step) -> None:
+    def polled(self, step: Step, group: Group) -> None:
         """A wait in vain; after many of them with no change in between, nobody will come."""
         if self.seen != self.wave.progress:
             self.seen, self.polls = self.wave.progress, 0
         self.polls += 1
-        if self.polls > MOST_POLLS:
+        alone = int((self.wave.alive & ~self.wave.waiting).sum()) == int(group.mask.sum())
+        if self.polls > (MOST_POLLS_ALONE if alone else MOST_POLLS):
             raise PtxError(step.line, f"deadlock: {step.name} waits for a phase that nobody completes")
 
 
@@ -239,7 +241,7 @@ def run_memory_barrier(wave: Wave, step: Step, group: Group) -> None:
     if action.name in {"test_wait", "try_wait"}:
         group.write(step.results[0], group.scatter(results != 0))
         if not results.any():
-            wave.barriers.polled(step)
+            wave.barriers.polled(step, group)
     else:
         wave.progress += 1
         if step.results:
