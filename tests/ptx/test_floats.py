@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from itertools import product
+from math import isqrt
 
 import numpy as np
 import pytest
@@ -52,16 +53,17 @@ def is_negative(name, code):
 
 
 @pytest.mark.parametrize(("name", "mode"), [*product(WIDTHS, MODES)])
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_sums_products_and_fma_round_once(name, mode, data):
     a, b, c = (data.draw(code_of(name)) for _ in range(3))
     x, y, z = (value(name, code) for code in (a, b, c))
     numbers = all(isinstance(one, Fraction) for one in (x, y, z))
     if not numbers:
-        if None in (x, y):
-            assert run(floats.add, name, mode, a, b) == NAN[name]
-            assert run(floats.multiply, name, mode, a, b) == NAN[name]
+        if None in (x, y):  # f64 keeps a NaN's payload: b's before a's
+            nan = NAN[name] if name != "f64" else (b if y is None else a) | 1 << 51
+            assert run(floats.add, name, mode, a, b) == nan
+            assert run(floats.multiply, name, mode, a, b) == nan
         return
     signs = [is_negative(name, code) for code in (a, b, c)]
     product_sign = signs[0] != signs[1]
@@ -73,7 +75,7 @@ def test_sums_products_and_fma_round_once(name, mode, data):
 
 
 @pytest.mark.parametrize(("name", "mode"), [*product(("f32", "f64"), MODES)])
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_quotients_and_roots_round_once(name, mode, data):
     a, b = data.draw(code_of(name)), data.draw(code_of(name))
@@ -96,18 +98,9 @@ def test_quotients_and_roots_round_once(name, mode, data):
 
 def rounded_root(name, x):
     """The root to nearest, from a root with many more bits than the format has."""
-    scale = 1 << 400
-    whole = exact_isqrt(x.numerator * scale * scale // x.denominator)
+    scale = 1 << 700
+    whole = isqrt(x.numerator * scale * scale // x.denominator)
     return rounded(name, Fraction(whole, scale), "rn")
-
-
-def exact_isqrt(number):
-    guess = 1 << ((number.bit_length() + 1) // 2)
-    while True:
-        better = (guess + number // guess) // 2
-        if better >= guess:
-            return guess
-        guess = better
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_extended_arithmetic_carries():
         ("trap;", "ended the launch itself"),
         ("frobnicate.u32 %r5, %r1;", "frobnicate.u32 is not modelled: no row for frobnicate"),
         ("add.v9.u32 %r5, %r1, %r1;", "add is not known with"),
-        ("mov.u32 %r5, %nosuch;", "'%nosuch'"),
+        ("mov.u32 %r5, %nosuch;", "expected a name that is declared, got '%nosuch'"),
         ("bar.sync 99;", "expected a barrier 0..15, got 99"),
         (
             NEVER,

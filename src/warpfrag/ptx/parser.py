@@ -271,7 +271,8 @@ class Parser:
         while self.next.kind == "directive":
             word = self.take().text
             if word == ".align":
-                align = self.integer() or 1
+                wanted = self.integer() or 1
+                align = align if pointer else wanted  # behind .ptr it is that of what is pointed at
             elif word == ".ptr":
                 pointer = True
             elif word in {".v2", ".v4", ".v8"}:

@@ -33,6 +33,7 @@ from warpfrag.ptx.actions import (
     Store,
 )
 from warpfrag.ptx.opcodes.table import find
+from warpfrag.ptx.special import is_special
 from warpfrag.ptx.syntax import (
     Address,
     Braced,
@@ -412,7 +413,7 @@ class Decoder:
                         kind.bits // 8, "little"
                     )
                 elif isinstance(value, Integer | Float):
-                    number = Constant(value.value if isinstance(value, Integer) else value)
+                    number = Constant(_as_written(value, kind))
                     data += number.code(kind).to_bytes(max(1, kind.bits // 8), "little")
                 else:
                     raise PtxError(variable.line, f"expected a number as a value, got {value}")
@@ -612,7 +613,7 @@ class Decoder:
             return Place(None, found.offset + given.offset, found.space, given.text)
         if found is not None:
             return found
-        if given.text.startswith("%"):
+        if is_special(given.text):
             return Special(given.text)
         raise PtxError(statement.line, f"expected a name that is declared, got {shown(given.text)}")
 
@@ -640,6 +641,15 @@ class Decoder:
         for step in self.steps:
             step.results = tuple(filled(one) for one in step.results)
             step.sources = tuple(filled(one) for one in step.sources)
+
+
+def _as_written(value: Integer | Float, kind: Type) -> int | Float:
+    """A value of a variable: an integer among floats is a float."""
+    if isinstance(value, Float):
+        return value
+    if kind.is_float:
+        return Float(int(np.float64(value.value).view(np.uint64)), 64)
+    return value.value
 
 
 def _take_group(given: list[syntax.Operand]) -> tuple[syntax.Operand, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,18 @@ TIMERS = {
 }
 INEXACT = frozenset((*TIMERS, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
 """Registers whose value a real GPU chooses otherwise; a result that depends on them is not exact."""
+
+
+NAMES = re.compile(
+    r"%((tid|ntid|ctaid|nctaid|clusterid|nclusterid|cluster_ctaid|cluster_nctaid)\.[xyz]|lanemask_(eq|lt|le|gt|ge)|laneid|warpid"
+    r"|nwarpid|nsmid|smid|gridid|dynamic_smem_size|total_smem_size|aggr_smem_size|envreg\d+|clock|clock_hi|clock64"
+    r"|globaltimer|globaltimer_lo|globaltimer_hi|cluster_ctarank|cluster_nctarank|is_explicit_cluster|current_graph_exec)"
+)
+
+
+def is_special(name: str) -> bool:
+    """Whether the machine fills a register of this name."""
+    return NAMES.fullmatch(name) is not None
 
 
 def special(wave: Wave, name: str, line: int) -> NDArray[Any]:
