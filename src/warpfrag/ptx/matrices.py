@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.types import Codes
     from warpfrag.ptx.wave import Wave
 
-U32, B32, B64 = TYPES["u32"], TYPES["b32"], TYPES["b64"]
+U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
 
 @lru_cache(256)
@@ -71,6 +71,8 @@ def run_matrix(wave: Wave, step: Step, group: Group) -> None:
         _load_fragment(wave, step, here, form)
     elif form.op.startswith("wmma.store"):
         _store_fragment(wave, step, here, form)
+    elif form.is_warpgroup:
+        _multiply_warpgroups(wave, step, here, form)
     else:
         _multiply(wave, step, here, name)
 
@@ -121,6 +123,47 @@ def _multiply(wave: Wave, step: Step, group: Group, name: str) -> None:
         options["byte_id"], options["thread_id"] = zip(*pairs, strict=True)
     given = [words_of(group, operand) for operand in (a, b, c)]
     put_words(group, step.results[0], execute(name, *given, arch=wave.launch.arch, **options))
+
+
+def _multiply_warpgroups(wave: Wave, step: Step, group: Group, form: Form) -> None:
+    """wgmma: done when it is issued, one warpgroup after the other; D is C too."""
+    a, b, *rest = step.sources
+    options: dict[str, Any] = {}
+    metadata = None
+    if form.is_sparse:
+        metadata = group.read(rest.pop(0), U32)
+        options["selector"] = _immediate(step, rest.pop(0))
+    scale_d = group.read(rest.pop(0), PRED)
+    numbers = [_immediate(step, one) for one in rest]
+    if len(numbers) >= 2:  # 1 or -1
+        options["negate"] = tuple(number != 1 for number in numbers[:2])
+    if len(numbers) > 2:
+        trans = [bool(number) for number in numbers[2:]]
+        options["trans"] = (trans[0], trans[1]) if len(trans) == 2 else (False, trans[0])  # A in registers: B's alone
+    c_words = words_of(group, step.results[0])
+    result = np.empty_like(c_words)
+    in_registers = isinstance(a, Vector)
+    a_words = words_of(group, a) if in_registers else None
+    descriptors = [None if operand is a and in_registers else group.read(operand, B64)[:, 0] for operand in (a, b)]
+    rows = group.rows if group.rows is not None else np.arange(wave.warps)
+    stride = wave.memory.shared_stride
+    for first in range(0, group.warps, 4):
+        four = slice(first, first + 4)
+        block = int(wave.warp_block[rows[first]])
+        memory = wave.memory.shared[block * stride : block * stride + stride]
+        if metadata is not None:
+            options["metadata"] = metadata[four]
+        result[four] = execute(
+            spell(form),
+            a_words[four] if a_words is not None else int(descriptors[0][first]),  # type: ignore[index] # one of both
+            int(descriptors[1][first]),  # type: ignore[index] # B has always one
+            c_words[four],
+            shared=memory,
+            scale_d=bool(scale_d[first, 0]),
+            arch=wave.launch.arch,
+            **options,
+        )
+    put_words(group, step.results[0], result)
 
 
 def _immediate(step: Step, operand: Operand) -> int:

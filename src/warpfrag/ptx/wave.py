@@ -245,6 +245,8 @@ class Wave:
         action = step.action
         if isinstance(action, Across) and not action.synced:
             return True
+        if isinstance(action, Matrix) and action.operation == "wgmma" and not self.warpgroups_gathered(at, group):
+            return False
         if isinstance(action, Across | WarpWait):
             members = active.read(step.sources[-1], B32)
             wanted = ((members[:, :, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)).astype(np.bool_)
@@ -268,6 +270,27 @@ class Wave:
             free = self.parked[row] & (self.place[row] == at)
             self.waiting[row][free] = False
             self.parked[row][free] = False
+        return False
+
+    def warpgroups_gathered(self, at: int, group: Group) -> bool:
+        """Whether all four warps of every warpgroup are here; if not, those that are here wait."""
+        rows = group.rows if group.rows is not None else np.arange(self.warps)
+        teams = self.warp_block[rows] * self.launch.warps + self.warp_index[rows] // 4
+        everyone = self.warp_block * self.launch.warps + self.warp_index // 4
+        late = [int(row) for row, team in zip(rows, teams, strict=True) if (teams == team).sum() < 4]
+        if not late:
+            return True
+        group.put(self.place, at)
+        mask = dict(zip(rows.tolist(), group.mask, strict=True))
+        for row in late:
+            self.waiting[row] |= mask[row]
+            self.parked[row] |= mask[row]
+        for team in {int(everyone[row]) for row in late}:
+            mates = np.nonzero(everyone == team)[0]
+            arrived = self.parked[mates] & (self.place[mates] == at)
+            if len(mates) == 4 and not (self.alive[mates] & ~arrived).any():
+                self.waiting[mates] = False
+                self.parked[mates] = False
         return False
 
     def unpark(self, rows: Any) -> None:  # noqa: ANN401 (an index)

@@ -27,12 +27,19 @@ SIGN = np.int64(0x80000000)
 
 
 @lru_cache(4)
-def table(function: str) -> NDArray[np.int64]:
+def table(function: str) -> NDArray[np.uint32]:
     """The results of a function, fraction after fraction."""
     data = (Path(__file__).parent / f"{function}.z").read_bytes()
     planes = np.frombuffer(zlib.decompress(data), np.uint8).reshape(4, -1)
-    steps = np.ascontiguousarray(planes.T).view("<i4")[:, 0]
-    return np.cumsum(steps, dtype=np.int64).astype(np.uint32).astype(np.int64)
+    steps = planes[0].astype(np.uint32)
+    for number in (1, 2, 3):
+        steps |= planes[number].astype(np.uint32) << np.uint32(8 * number)
+    return np.cumsum(steps, dtype=np.uint32, out=steps)
+
+
+def look_up(function: str, index: Codes) -> Codes:
+    """Some results, with room for an exponent that goes beyond its bits."""
+    return table(function)[index].astype(np.int64)
 
 
 def parts(codes: Codes) -> tuple[Codes, Codes, Codes]:
@@ -45,7 +52,7 @@ def parts(codes: Codes) -> tuple[Codes, Codes, Codes]:
 def rcp(codes: Codes) -> Codes:
     """1 / x; results below the smallest normal number are zero."""
     sign, exponent, fraction = parts(codes)
-    found = table("rcp")[fraction] - ((exponent - 127) << 23)
+    found = look_up("rcp", fraction) - ((exponent - 127) << 23)
     found = np.where(found >> 23 <= 0, 0, found)
     found = np.where(exponent == 0, INFINITY, np.where(exponent == 255, 0, found)) | sign
     return np.where((exponent == 255) & (fraction != 0), NAN, found).astype(np.uint32)
@@ -56,7 +63,7 @@ def _root(function: str, codes: Codes, way: int) -> tuple[Codes, Codes, Codes, C
     sign, exponent, fraction = parts(codes)
     odd = (exponent - 127) & 1
     half = (exponent - 127 - odd) >> 1
-    return table(function)[fraction | odd << 23] + way * (half << 23), sign, exponent, fraction
+    return look_up(function, fraction | odd << 23) + way * (half << 23), sign, exponent, fraction
 
 
 def rsqrt(codes: Codes) -> Codes:
@@ -88,7 +95,7 @@ def ex2(codes: Codes) -> Codes:
     digits = np.where(exponent == 0, 0, digits)
     negative = np.where((digits & FRACTION) != 0, -digits - 1, -digits)
     digits = np.where(sign != 0, negative, digits)
-    found = table("ex2")[digits & FRACTION] + (((digits >> 23) - 1) << 23)
+    found = look_up("ex2", digits & FRACTION) + (((digits >> 23) - 1) << 23)
     found = np.where(found >> 23 <= 0, 0, np.minimum(found, INFINITY))
     return np.where((exponent == 255) & (fraction != 0), NAN, found).astype(np.uint32)
 
