@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpfrag import wmma
+    from warpfrag import ptx, wmma
     from warpfrag.descriptor import Descriptor
     from warpfrag.diagnose import Diagnosis, Finding, diagnose
     from warpfrag.draw import draw
@@ -107,7 +107,7 @@ _EXPORTS = {
     "verify": "hardware.verify",
 }
 
-_MODULES = ("torch", "wmma")  # public modules
+_MODULES = ("ptx", "torch", "wmma")  # public modules
 
 __all__ = [  # noqa: RUF022 (grouped)
     "get",
@@ -130,6 +130,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "emit",
     "vectors",
     "verify",
+    "ptx",
     "wmma",
     "Instruction",
     "Evidence",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from warpfrag.isa.words import Form
 
-Level = Literal["specified", "hardware", "published", "not modelled"]
+Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
 LEAST_WIDTH = 8  # of wgmma: at this n its results were captured
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}

@@ -65,6 +65,7 @@ VERBS = {
     "emit": "CUDA C++ or PTX around an instruction.",
     "vectors": "Registers in and out that show mistakes.",
     "run": "Execute one instruction, and trace one output.",
+    "ptx": "What a PTX file holds, and run its kernels.",
     "check": "Compare this installation with captured results of real GPUs.",
     "verify": "Compare with the GPU of this machine.",
 }
