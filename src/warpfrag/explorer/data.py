@@ -7,11 +7,13 @@ travel as text, because `warpfrag.expressions` knows how to write them.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
 from warpfrag.draw.palette import COLOURS
 from warpfrag.explorer.moves import move_data
+from warpfrag.explorer.names import names_of
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
     from warpfrag.operand import Registers
+
+
+UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
 
 
 class Listed:
@@ -54,7 +59,7 @@ class Writer:
         self.layouts = Listed(_layout)
         self.target_sets = Listed(list)
         self.evidence = Listed(
-            lambda evidence: [*map(self.texts.place, (evidence.level, evidence.detail, evidence.machine))]
+            lambda evidence: [*map(self.texts.place, (evidence.level, _detail(evidence.detail), evidence.machine))]
         )
         self.evidence_sets = Listed(list)
         self.operands = Listed(self._operand)
@@ -117,12 +122,18 @@ class Writer:
             "traps": list(family.traps),
             "pattern": self._pattern(sparsity.name) if sparsity else "",
             "ordered": form.is_ordered,
+            "names": names_of(self, form),
         }
         if form.is_product:
             written["evidence"] = self._evidence(instruction)
         if instruction.addresses is not None:
             written["addresses"] = self.layouts.place(instruction.addresses)
         return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
+
+
+def _detail(text: str) -> str:
+    """What is known, or why it is not; the line of the page says of which instruction, on which architecture."""
+    return UNKNOWN.sub("", text)
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
@@ -144,7 +155,7 @@ def _layout(layout: Layout) -> dict[str, Any]:
 def page_data() -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
     writer = Writer()
-    instructions = [writer.instruction(instruction) for instruction in find()]
+    instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]  # the page shows warps
     moves = move_data(writer, {row["name"]: place for place, row in enumerate(instructions)})
     return {
         "version": __version__,
