@@ -1,5 +1,7 @@
 """A page for every operation and shape, from the tables: operands, formulas, a figure, targets, evidence.
 
+The n of wgmma is only a size, so its shapes of the same k share a page, which shows a narrow, a usual and the widest.
+
 docs/build.py writes them beside the other pages; they are not in the repository.
 """
 
@@ -18,17 +20,26 @@ if TYPE_CHECKING:
 
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
+    from warpfrag.operand import Registers
 
 HEAD = "<!-- Written by docs/family_pages.py from the tables of the package. Change those, not this page. -->\n"
+WIDTHS = (8, 64, 256)  # of wgmma
 
 
 def groups() -> dict[str, list[Instruction]]:
     """Instructions that share an operation and a shape; wmma's loads and stores go with their product."""
     found: dict[str, list[Instruction]] = {}
     for instruction in wf.find():
+        m, _, k = instruction.shape
         op = "wmma" if instruction.form.is_wmma else instruction.op.removesuffix("::ordered_metadata")
-        found.setdefault(f"{op}.{instruction.shape}", []).append(instruction)
+        shape = f"m{m}k{k}" if instruction.form.is_warpgroup else str(instruction.shape)
+        found.setdefault(f"{op}.{shape}", []).append(instruction)
     return found
+
+
+def of_some_widths(members: list[Instruction]) -> list[Instruction]:
+    """Those of which operands and formulas are shown: all, but of a warpgroup only some widths."""
+    return [one for one in members if not one.form.is_warpgroup or one.shape.n in WIDTHS]
 
 
 def page(title: str, members: list[Instruction], folder: Path) -> str:
@@ -41,9 +52,9 @@ def page(title: str, members: list[Instruction], folder: Path) -> str:
         f"{len(members)} instructions. The picture shows the first of them; this draws any other:",
         f"```console\n$ warpfrag draw {shown.name} -o figure.svg\n```",
         f"![Where the elements of {shown.name} sit]({figure})",
-        "## Operands\n\n" + _operands(members),
+        "## Operands\n\n" + _operands(of_some_widths(members)),
         "## Formulas\n\n`i` is PTX's element number, `slots * reg + slot`. The bases are read as in "
-        "{doc}`../explanation/linear-map`.\n\n" + _formulas(members),
+        "{doc}`../explanation/linear-map`.\n\n" + _formulas(of_some_widths(members)),
     ]
     parts.append("## Spellings, targets and evidence\n\n" + _spellings(members))
     sources = dict.fromkeys(source for member in members for source in member.sources)
@@ -53,17 +64,21 @@ def page(title: str, members: list[Instruction], folder: Path) -> str:
 
 def _operands(members: list[Instruction]) -> str:
     """Every kind of operand of the group, and in how many instructions it is."""
-    seen: dict[tuple[str, str, int, int, str], set[str]] = {}
+    seen: dict[tuple[str, ...], set[str]] = {}
     for member in members:
         for role, operand in member.operands.items():
             extents = " x ".join(map(str, operand.shape))
-            kind = (role, extents, operand.regs, operand.slots, operand.ptx_type)
-            seen.setdefault(kind, set()).add(str(operand.format))
+            held = ("shared memory", "") if operand.home == "shared" else _held(operand)
+            seen.setdefault((role, extents, *held), set()).add(str(operand.format))
     rows = [
-        [f"`{role}`", code(sorted(formats)), extents, f"{regs} x `{ptx_type}`", slots]
-        for (role, extents, regs, slots, ptx_type), formats in sorted(seen.items(), key=lambda kind: kind[0][0])
+        [f"`{role}`", code(sorted(formats)), extents, *held]
+        for (role, extents, *held), formats in sorted(seen.items(), key=lambda kind: kind[0][0])
     ]
     return markdown_table(["operand", "formats", "matrix", "registers of a lane", "elements in each"], rows)
+
+
+def _held(operand: Registers) -> tuple[str, str]:
+    return f"{operand.regs} x `{operand.ptx_type}`", str(operand.slots)
 
 
 def _formulas(members: list[Instruction]) -> str:
@@ -72,6 +87,8 @@ def _formulas(members: list[Instruction]) -> str:
     unknown = set()
     for member in members:
         for role, operand in member.operands.items():
+            if operand.home == "shared":
+                continue
             if operand.row.unknown:
                 unknown.add(f"`{role}` of `{member.name}`: {operand.row.unknown}")
             else:

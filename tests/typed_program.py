@@ -50,6 +50,8 @@ def maps() -> None:
     layout = wf.get("mma.m16n8k16.f32.f16.f16.f32").a.layout
     print(layout.dims[0], layout.is_onto, layout.along("slot").upper(), layout.digits("lane")[0][0] + 1)
     print(layout.joined("place", "reg", "slot").ins["place"], next(layout.places()).lane)
+    steps = {name: layout.steps(name) for name in layout.ins}
+    print(wf.Layout.of_steps(layout.outs, steps) == layout)
     print(layout.in_axes[0].name, layout.out_axes[0].radices[0], layout.columns[0] + layout.origin)
 
 
@@ -80,6 +82,22 @@ def memory() -> None:
     print(tile.along[0].stride, tile.across, tile.write(shared, codes, 16).shape)
     print(tile.read(shared, (8, 8), 16).shape)
     print(tile.addresses((8, 8), 16).shape, tile.elements(0, (8, 8), 16)[0].row, tile.size((8, 8), 16))
+
+
+def warpgroups() -> None:
+    w = wf.get("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16")
+    desc = wf.Descriptor(start=0, leading=0, stride=256, swizzle=32, base_offset=0)
+    print(hex(desc.word), wf.Descriptor.decode(desc.word).leading, desc.explain()[0].meaning, desc.cute(), desc.width)
+    print(desc.problems(w.b)[:1], desc.used(w.b)["stride"], desc.moved(32).other, desc.FIELDS["start"].low, w.b.staged)
+    print(desc.tensor_map(w.b).box, desc.memory("b").overlap((16, 8), 16), w.b.memory(desc).start)
+    A, B, C = np.zeros((64, 16), np.float16), np.zeros((16, 8), np.float16), np.zeros((64, 8), np.float32)
+    tile: wf.Shared = w.b.store(B)
+    print(tile.memory.shape, tile.descriptor.word, tile.trans, w.b.load(tile).shape, w.b.addresses(desc, trans=True))
+    print(w.b.descriptors(k=64, swizzle=128)[1].start, w.b.read(tile).shape)
+    a, c = w.a.pack(A), w.c.pack(C)
+    d = wf.execute(w, a, tile, c, negate=(True, False), scale_d=False, arch="sm_90")
+    again = wf.execute(w, a, desc, c, shared=tile.memory, trans=(False, False), arch="sm_90")
+    print(d.shape, again.shape, w.d.layout.at(warp=1, lane=5, reg=3).row, wf.aliases(w)["cute"])
 
 
 def motion() -> None:
@@ -161,6 +179,7 @@ if __name__ == "__main__":
     maps()
     chosen_words()
     memory()
+    warpgroups()
     motion()
     mistakes()
     cuda_in_python()

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 import warpfrag as wf
+from instructions import of_a_warp
 
 DENSE = [
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -112,7 +113,7 @@ def smallest_cover():
     """Instructions that together have every known layout of every operand."""
     left = {
         operand.row.layout: name.name
-        for name in reversed(wf.find())
+        for name in reversed(of_a_warp())
         for operand in name.operands.values()
         if not operand.row.unknown and operand.role != "c"
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import warpfrag as wf
+from instructions import of_a_warp
 
 
 def names(explorer):
@@ -20,7 +21,7 @@ def names(explorer):
 )
 def test_words_in_any_order_find(links, words):
     links.show(q=words)
-    expected = [i.name for i in wf.find() if all(word in i.name.lower() for word in words.lower().split())]
+    expected = [i.name for i in of_a_warp() if all(word in i.name.lower() for word in words.lower().split())]
 
     assert expected
     assert names(links) == expected
@@ -68,7 +69,7 @@ def test_nothing_found_is_said_and_can_be_cleared(explorer):
 
     assert tab.locator("#count").inner_text() == "Nothing has all of these words. Try fewer, or clear the choices."
     tab.click("#clear")
-    assert len(names(explorer)) == len(wf.find())
+    assert len(names(explorer)) == len(of_a_warp())
 
 
 def test_the_list_answers_at_once(explorer):
@@ -85,7 +86,7 @@ def test_the_list_answers_at_once(explorer):
 
 def test_the_list_stands_at_the_instruction_at_once(explorer):
     """Also far down a list that is written piece by piece: Tab leads to it, and it can be seen."""
-    name = wf.find()[400].name
+    name = of_a_warp()[400].name
     explorer.show(i=name, q="mma m16n8k16 bf16")
     current, written, box, around = explorer.tab.evaluate("""() => {
         const query = document.querySelector("#query");
@@ -98,14 +99,14 @@ def test_the_list_stands_at_the_instruction_at_once(explorer):
     }""")
 
     assert current == name
-    assert written < len(wf.find())
+    assert written < len(of_a_warp())
     assert around[0] <= box[0] < box[1] <= around[1]
-    assert names(explorer) == [instruction.name for instruction in wf.find()]
+    assert names(explorer) == [instruction.name for instruction in of_a_warp()]
     assert explorer.tab.locator("#results [aria-current]").count() == 1
 
 
 def test_what_is_chosen_while_the_list_is_written_is_marked(explorer):
-    last = wf.find()[-1].name
+    last = of_a_warp()[-1].name
     explorer.show()
     explorer.tab.evaluate(
         """(name) => {

@@ -12,6 +12,7 @@ import pytest
 import regions
 
 import warpfrag as wf
+from instructions import of_a_warp
 from warpfrag.cli import VERBS
 from warpfrag.isa.targets import architectures, targets
 
@@ -77,11 +78,13 @@ def test_evidence_covers_every_product_on_every_architecture():
 
 def test_being_compared_with_hardware_takes_nothing_from_who_defines_it():
     known = facts.evidence_by_architecture()["sm_90"]
-    integers = [one for one in wf.find(target="sm_90", d="s32") if one.form.is_product]
+    integers = [one for one in wf.find(target="sm_90a", d="s32") if one.form.is_product]
+    of_warps = [one for one in of_a_warp() if one.form.is_product and "sm_90a" in one.targets]
 
-    assert known.authorities["specified"] == len(integers) == 172
-    assert known.compared == known.authorities.total() == 328
-    assert (known.gpus, known.cases) == (("NVIDIA H200",), facts.captured_gpus()[0].cases)
+    assert known.authorities["specified"] == len(integers) == 478
+    assert known.compared >= len(of_warps) == 328
+    assert all(one.evidence("sm_90").cases for one in of_warps)
+    assert (known.gpus, known.cases) == (("NVIDIA H200",), sum(gpu.cases for gpu in facts.captured_gpus()))
     assert facts.evidence_by_architecture()["sm_80"].compared == 0
 
 

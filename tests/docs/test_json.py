@@ -27,11 +27,13 @@ SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 LOAD = "ldmatrix.m8n8.x4.b16"
 QUAD = "mma.m8n8k4.row.col.f32.f16.f16.f32"
 WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"
+WGMMA = "wgmma.mma_async.m64n8k16.f32.f16.f16"
+WGMMA_SP = "wgmma.mma_async.sp.m64n8k32.f32.f16.f16"
 
 COMMANDS = [
     "list --target sm_90a -a e4m3",
     "list --op ldmatrix",
-    *(f"info {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, "ldmatrix.m8n16.x1.s8.s4")),
+    *(f"info {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, WGMMA, "ldmatrix.m8n16.x1.s8.s4")),
     f"info {WMMA} --target sm_80",
     f"at {MMA} a 5",
     f"at {SPARSE} a 5 0",
@@ -39,10 +41,13 @@ COMMANDS = [
     f"at {SCALED} scale_b 4",
     f"at {LOAD} addresses 9",
     f"at {QUAD} d 5",
+    f"at {WGMMA} d 5 --warp 1",
+    f"at {WGMMA_SP} metadata 5",
     f"where {MMA} a 9 3",
     f"where {SPARSE} a 9 13 --logical",
     f"where {WMMA} a 9 3",
     f"where {LOAD} addresses 3",
+    f"where {WGMMA} b 9 3",
     f"table {MMA} a",
     f"table {SPARSE} metadata --by lane",
     f"table {MMA} b --to cute",
@@ -64,6 +69,12 @@ COMMANDS = [
     f"products {SPARSE} 9 3",
     f"products {SCALED} 9 3",
     f"products {QUAD} 0 5",
+    f"products {WGMMA} 0 5",
+    f"products {WGMMA_SP} 0 5",
+    f"run {WGMMA} --seed 1 --trace 0 0",
+    "descriptor 0x4000004000000000",
+    f"descriptor --stride 1040 --leading 16 --swizzle 128 --for {WGMMA} b",
+    f"descriptor --tile 64 --for {WGMMA} a",
     f"relayout {MMA}:d:col=2 {MMA}:a",
     f"relayout {FP8}:d:col=4 {FP8}:a --permute col --emit ptx",
     "relayout mma.m16n8k32.s32.s8.s8.s32:d mma.m8n8k16.s32.s8.s8.s32:b",

@@ -12,6 +12,7 @@ from warpfrag.draw.notebook import instruction_html, layout_html, operand_html
 from warpfrag.draw.palette import DARK, LIGHT
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 B1 = "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc"
 UNKNOWN = "ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4"
 KINDS = [
@@ -88,5 +89,25 @@ def test_a_layout_says_its_bases_and_its_copies():
     card = layout_html(layout)
 
     assert str(layout) in card
-    assert "row 16, col 16; lanes 32, registers 8, slots 2, each element in 2 places" in card
+    assert "from lane 32, reg 8, slot 2 to row 16, col 16, each element in 2 places" in card
     assert list(maps(card)) == ["16 x 16"]
+
+
+def test_a_layout_that_is_no_fragment_has_a_card_without_a_map():
+    layout = wf.get(MMA).a.layout
+    for other in (layout.inverse(), layout.fix(lane=0), wf.get(WGMMA).b.row.layout):
+        assert list(maps(layout_html(other))) == []
+        assert str(other) in layout_html(other)
+
+
+def test_a_warpgroup_has_cards_too():
+    """Its threads are counted through, B lies in shared memory, and a large D is cut."""
+    wgmma = wf.get(WGMMA)
+    card = instruction_html(wgmma)
+
+    assert list(maps(card)) == ["A 64 x 16", "D 64 x 64, the first 16 columns"]
+    assert "shared memory" in card
+    assert "lane 127, register 0" in card
+    assert len(card) < 300_000
+    assert list(maps(operand_html(wgmma.b))) == []
+    assert list(maps(layout_html(wgmma.a.layout))) == ["64 x 16"]

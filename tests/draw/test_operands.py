@@ -212,3 +212,38 @@ def test_a_whole_instruction_shows_each_element_of_each_operand_once(instruction
     expected["a"] *= 2 if instruction.pattern else 1  # a sparse A is shown as the matrix it stands for
 
     assert counts == expected
+
+
+WGMMA = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"
+
+
+@pytest.mark.parametrize("width", [8, 24, 256])
+def test_the_threads_of_a_warpgroup_are_counted_through(width):
+    """T37 is lane 5 of warp 1; of a wide matrix the first columns are shown, and others where they are asked for."""
+    instruction = wf.get(WGMMA.format(width))
+    picture = draw(instruction)
+    layout = instruction.d.layout
+    grids = [grid for (grid,) in picture.scenes]
+
+    assert [(grid.operand, grid.height, grid.width) for grid in grids] == [("a", 64, 16), ("d", 64, min(width, 32))]
+    for cell in grids[1].cells:
+        (place,) = layout.where(**dict(cell.coordinates))
+        assert (cell.lane, cell.reg) == (32 * place.warp + place.lane, place.reg)
+    assert "T127" in picture.text
+    assert any("B lies in shared memory" in note for note in picture.notes)
+    last = draw(instruction, "d", cols=(width - 8, width - 1)).scenes[0][0]
+    assert last.cells[-1].coordinates == (("row", 63), ("col", width - 1))
+
+
+def test_the_warp_view_of_a_warpgroup_has_its_threads():
+    grid = draw(WGMMA.format(8), "d", "warp").scenes[0][0]
+
+    assert (grid.height, grid.title) == (128, "D in the registers of the warpgroup")
+    assert grid.cells[37 * 4].lines == ("(17,2)",)
+
+
+def test_what_lies_in_shared_memory_has_no_figure_of_registers():
+    with pytest.raises(wf.InvalidOperand, match="operand b of wgmma.* lies in shared memory"):
+        draw(WGMMA.format(8), "b")
+    with pytest.raises(wf.InvalidOperand, match="B of wgmma.* lies in shared memory: use matrix"):
+        draw(WGMMA.format(8), view="whole")

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 import warpfrag as wf
+from instructions import of_a_warp
 from warpfrag.explorer.build import PAGE
 from warpfrag.explorer.bundle import join_modules
 from warpfrag.explorer.data import page_data
@@ -21,7 +22,7 @@ def data():
 
 
 def test_every_instruction_is_there_once():
-    assert [row["name"] for row in data()["instructions"]] == [instruction.name for instruction in wf.find()]
+    assert [row["name"] for row in data()["instructions"]] == [instruction.name for instruction in of_a_warp()]
     assert data()["version"] == wf.__version__
     assert data()["targets"] == list(targets())
 
@@ -44,7 +45,7 @@ def test_nothing_is_said_twice(listed):
 
 
 def test_every_operand_is_that_of_the_instruction():
-    for row, instruction in zip(data()["instructions"], wf.find(), strict=True):
+    for row, instruction in zip(data()["instructions"], of_a_warp(), strict=True):
         assert list(row["operands"]) == list(instruction.operands)
         for role, place in row["operands"].items():
             written, operand = data()["operands"][place], instruction.operands[role]
@@ -61,7 +62,7 @@ def test_every_operand_is_that_of_the_instruction():
 def written_layouts():
     """Every layout as the page has it, with the layout that it was written from."""
     found = {}
-    for row, instruction in zip(data()["instructions"], wf.find(), strict=True):
+    for row, instruction in zip(data()["instructions"], of_a_warp(), strict=True):
         for role, place in row["operands"].items():
             found[data()["operands"][place]["layout"]] = instruction.operands[role].row.layout
         if "addresses" in row:
@@ -85,16 +86,33 @@ def test_bases_evaluate_to_the_layout():
 
 
 def test_legality_sparsity_and_evidence_are_those_of_the_instruction():
-    for row, instruction in zip(data()["instructions"], wf.find(), strict=True):
+    for row, instruction in zip(data()["instructions"], of_a_warp(), strict=True):
         assert data()["target_sets"][row["targets"]] == list(instruction.targets)
         assert row.get("selectors", []) == list(instruction.selectors)
         assert row.get("pattern", "") == (instruction.pattern.name if instruction.pattern else "")
         assert ("evidence" in row) == instruction.form.is_product
         if "evidence" in row:
-            arch, place = data()["evidence_sets"][row["evidence"]][0]
+            arch, place = data()["evidence_sets"][row["evidence"]][-1]
             found = instruction.evidence(arch)
-            texts = [data()["texts"][text] for text in data()["evidence"][place]]
-            assert texts == [found.level, found.detail, found.machine]
+            level, detail, machine = (data()["texts"][text] for text in data()["evidence"][place])
+            assert (level, machine) == (found.level, found.machine)
+            assert found.detail.endswith(detail)
+            assert found.detail == detail or f"is not modelled on {arch}: {detail}" in found.detail
+
+
+def test_names_from_elsewhere_are_those_of_the_instruction():
+    texts, found = data()["texts"], 0
+    for row, instruction in zip(data()["instructions"], of_a_warp(), strict=True):
+        names = wf.aliases(instruction)
+        cute, sass, nvvm, mlir, also = row["names"]
+        before, behind, *attributes = (texts[place] for place in mlir or (0, 0))
+        assert [texts[place] for place in cute] == [name for name in [names["cute"]] if name]
+        assert [texts[place] for place in nvvm] == [name for name in [names["nvvm"]] if name]
+        assert {t: texts[code] for code, some in sass for t in data()["target_sets"][some]} == names["sass"]
+        assert [texts[place] for place in also] == list(names["also"])
+        assert names["mlir"] is None or f"{before} {{{', '.join(attributes)}}}{behind}" == names["mlir"]
+        found += bool(mlir)
+    assert found > 400
 
 
 def test_codes_are_those_of_the_pattern():

@@ -20,9 +20,9 @@
     <BLANKLINE>
 
 How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts, `motion_view`
-from relayouts and `memory_view` from loads and stores; `panel` writes a grid as SVG with the few elements of `svg`,
-`composition` puts panels, heading and legend together, `terminal` writes ASCII. `palette` has the colours, `figures`
-the figures of the ISA by number, `notebook` the cards of a notebook.
+from relayouts and `memory_view` from loads and stores; `threads` counts those of a warpgroup through. `panel` writes a
+grid as SVG with the few elements of `svg`, `composition` puts panels, heading and legend together, `terminal` writes
+ASCII. `palette` has the colours, `figures` the figures of the ISA by number, `notebook` the cards of a notebook.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from warpfrag.draw.figures import figure_row
 from warpfrag.draw.memory_view import way_drawing
 from warpfrag.draw.motion_view import relayout_drawing
 from warpfrag.draw.palette import Theme
+from warpfrag.draw.threads import in_threads
 from warpfrag.draw.views import VIEWS, Request, default_view, notes, scenes
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.motion.relayout import Relayout
@@ -74,6 +75,7 @@ def draw(
 
     `selector`, `byte_id` and `thread_id` choose what is read of metadata and scale factors. `rows`, `cols` and `parts`
     (products of m8n8k4, matrices of ldmatrix) cut out a part, as (first, last); of metadata, `cols` are columns of A.
+    Of a matrix of a warpgroup the first 32 columns are shown, unless `cols` says others.
     `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
 
     Of a relayout, the registers of the source and those of the target are shown, coloured by the lane that each element
@@ -117,7 +119,7 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
     wanted = role.lower() if isinstance(role, str) else role
     name = _one_of("operand", wanted, tuple(instruction.operands), what=instruction.name)
     found: AnyOperand = instruction.operands[name]
-    return found
+    return in_threads(found)
 
 
 def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure") -> T:
@@ -133,5 +135,6 @@ def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> 
     what = {"whole": "A, B and D", "matrix": "All operands", "warp": "Registers", "logical": "All operands"}[view]
     if operand is not None:
         name = operand.role.upper() if len(operand.role) == 1 else operand.role
-        what = f"Operand {name}" + (" in the registers of the warp" if view == "warp" else "")
+        group = "warpgroup" if instruction.form.is_warpgroup else "warp"
+        what = f"Operand {name}" + (f" in the registers of the {group}" if view == "warp" else "")
     return f"{what}, {shape}"

@@ -20,6 +20,8 @@ from warpfrag.draw.cells import (
     place_words,
 )
 
+LANES = 32  # of a warp
+
 if TYPE_CHECKING:
     from warpfrag.coordinates import Place
     from warpfrag.operand import Operand, Registers
@@ -48,7 +50,7 @@ def warp_grid(operand: Operand) -> Grid:
     names = [element_name(operand, place) for place in layout.places() if place.lane == 0]
     return Grid(
         operand=operand.role,
-        title=f"{operand.role.upper()} in the registers of the warp",
+        title=f"{operand.role.upper()} in the registers of the warp{'group' * (layout.lanes > LANES)}",
         lanes=layout.lanes,
         height=layout.lanes,
         width=len(names),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.draw import svg
 from warpfrag.draw.palette import COLOURS, DARK, LIGHT, Palette
+from warpfrag.draw.threads import in_threads, thread_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LARGEST = 136  # pixels along a side of a map
 CELL = 9  # pixels of an element, where that is less
 MOST_MAPS = 4  # of a layout with more planes, only so many are shown
+MOST_PATCHES = 1024  # of a map; of a larger one the first columns are shown, so that a card stays light
+PLACE = {"lane", "reg", "slot"}
 
 Run = tuple[int, int, int, int]  # top, left, height and width of a patch, in elements
 
@@ -67,13 +70,15 @@ def operand_html(operand: Registers) -> str:
 
 
 def layout_html(layout: Layout) -> str:
-    """A layout as a card: how far its coordinates run, its bases, and a map of it."""
-    extents = ", ".join(f"{name} {extent}" for name, extent in layout.outs.items())
-    copies = f", each element in {layout.copies} places" if layout.copies > 1 else ""
+    """A layout as a card: how far its coordinates run, its bases, and a map of it if it is one of registers."""
+    ins, outs = (", ".join(f"{name} {extent}" for name, extent in some.items()) for some in (layout.ins, layout.outs))
+    threads = thread_layout(layout)
+    is_fragment = set(threads.ins) == PLACE and threads.is_onto
+    copies = f", each element in {layout.copies} places" if is_fragment and layout.copies > 1 else ""
     return _card(
         f"<code>{svg.escape(str(layout))}</code>",
-        f"<p>{extents}; lanes {layout.lanes}, registers {layout.regs}, slots {layout.slots}{copies}</p>",
-        _maps(_layout_maps(layout, "")),
+        f"<p>from {ins} to {outs}{copies}</p>",
+        _maps(_layout_maps(threads, "")) if is_fragment else "",
     )
 
 
@@ -100,6 +105,8 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def _operand_cells(operand: Registers) -> tuple[str, ...]:
     shape = " x ".join(map(str, operand.shape))
+    if operand.home == "shared":
+        return operand.role, str(operand.format), shape, "shared memory", ""
     return operand.role, str(operand.format), shape, f"{operand.regs} x {operand.ptx_type}", str(operand.slots)
 
 
@@ -109,12 +116,14 @@ def _maps(figures: Iterable[str]) -> str:
 
 def _operand_maps(operand: Registers) -> Iterator[str]:
     """The maps of an operand; a sentence where nobody knows its layout."""
+    if operand.home == "shared":
+        return
     if operand.row.unknown:
         yield f"<p>{svg.escape(operand.role)}: {svg.escape(operand.row.unknown)}.</p>"
     else:
         is_matrix = len(operand.role) == 1  # of metadata and scale factors, what the first choice reads
         name, most = (operand.role.upper(), MOST_MAPS) if is_matrix else (operand.role, 1)
-        yield from _layout_maps(operand.layout, name, most)
+        yield from _layout_maps(in_threads(operand).layout, name, most)
 
 
 def _layout_maps(layout: Layout, name: str, most: int = MOST_MAPS) -> Iterator[str]:
@@ -130,7 +139,11 @@ def _layout_maps(layout: Layout, name: str, most: int = MOST_MAPS) -> Iterator[s
         where = ", ".join(f"{dim} {index}" for dim, index in ids if layout.outs[dim] > 1)
         words = f"{name} {height} x {width}".strip() + (f", {where}" if where else "")
         plane = [[holders[(*leading, row, col)[-len(layout.dims) :]] for col in range(width)] for row in range(height)]
-        yield f"<figure>{_map(plane, words)}<figcaption>{words}</figcaption></figure>"
+        shown = width
+        while len(_runs([line[:shown] for line in plane])) > MOST_PATCHES:
+            shown //= 2
+        words += f", the first {shown} columns" if shown < width else ""
+        yield f"<figure>{_map([line[:shown] for line in plane], words)}<figcaption>{words}</figcaption></figure>"
     if len(planes) > most:
         yield f"<p>and {len(planes) - most} more</p>"
 

@@ -193,8 +193,9 @@ class Panel:
         if boxes:
             yield svg.outlines(boxes, classes="block")
         if self.size.mode == "block":
-            for block, (x, y, across, down) in zip(self.grid.blocks, boxes, strict=True):
-                fits = width_of(" ".join(block.lines)) <= across - 2
+            named = list(zip(self.grid.blocks, boxes, strict=True))
+            fits = all(width_of(" ".join(block.lines)) <= across - 2 for block, (_, _, across, _) in named)
+            for block, (x, y, across, down) in named:
                 yield self._words(block.lines, x + across // 2, y + down // 2, one_line=fits, classes="name")
 
     def _words(self, lines: tuple[str, ...], x: int, y: int, *, one_line: bool | None = None, classes: str = "") -> str:

@@ -14,6 +14,7 @@ from warpfrag.draw.by_element import (
     scale_grid,
 )
 from warpfrag.draw.by_lane import field_warp_grid, warp_grid
+from warpfrag.draw.threads import in_threads
 from warpfrag.errors import InvalidOperand
 from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
 
@@ -27,6 +28,7 @@ View = Literal["matrix", "warp", "logical", "whole"]
 VIEWS: tuple[View, ...] = get_args(View)
 
 AnyOperand = Operand | Metadata | Scale
+MOST_COLUMNS = 32  # of a matrix of a warpgroup, if no others are asked for
 Scene = tuple["Grid", ...]  # one grid, or the grids of a product: A, B and D, then metadata and scale factors
 
 
@@ -42,7 +44,7 @@ class Request(NamedTuple):
 def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
     """Products are shown whole, a sparse A as the matrix it stands for, everything else as a matrix."""
     if operand is None:
-        return "whole" if instruction.form.is_product else "matrix"
+        return "whole" if instruction.form.is_product and not instruction.form.is_warpgroup else "matrix"
     return "logical" if isinstance(operand, SparseOperand) else "matrix"
 
 
@@ -50,7 +52,7 @@ def scenes(instruction: Instruction, operand: AnyOperand | None, view: View, req
     """The grids of a figure, in scenes."""
     if view == "whole":
         return _whole(instruction, operand, request)
-    chosen = [operand] if operand else list(instruction.operands.values())
+    chosen = [operand] if operand else in_registers(instruction)
     if operand is None:
         request.cut.refuse("a figure of all operands")
     return tuple((grid,) for one in chosen for grid in _grids(instruction, one, view, request))
@@ -71,7 +73,20 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: R
             return [logical_grid(operand, request.cut)]
         msg = f"{operand.described} is dense: the logical view is for the A of mma.sp; use matrix or warp"
         raise InvalidOperand(msg)
-    return matrix_grids(operand, request.cut, instruction.addresses)
+    return matrix_grids(operand, _narrowed(instruction, operand, request.cut), instruction.addresses)
+
+
+def in_registers(instruction: Instruction) -> list[AnyOperand]:
+    """The operands that lie in registers; of a warpgroup without C, which is large and lies where D does."""
+    left_out = "c" if instruction.form.is_warpgroup else ""
+    every = instruction.operands.values()
+    return [in_threads(one) for one in every if one.home != "shared" and one.role != left_out]
+
+
+def _narrowed(instruction: Instruction, operand: Operand, cut: Cut) -> Cut:
+    """The cut, or the first columns of what is too wide to be read."""
+    is_wide = instruction.form.is_warpgroup and operand.shape[1] > MOST_COLUMNS
+    return cut._replace(cols=(0, MOST_COLUMNS - 1)) if is_wide and cut.cols is None else cut
 
 
 def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View, request: Request) -> Grid:
@@ -95,6 +110,9 @@ def _choice(operand: Metadata | Scale, request: Request) -> Choice:
 
 def _whole(instruction: Instruction, operand: AnyOperand | None, request: Request) -> tuple[Scene, ...]:
     """A, B, D, metadata and scale factors, a scene for each product."""
+    if instruction.form.is_warpgroup:
+        msg = f"the whole view shows A, B and D in registers; B of {instruction.name} lies in shared memory: use matrix"
+        raise InvalidOperand(msg)
     if operand is not None or not instruction.form.is_product:
         what = f"operand {operand.role}" if operand else instruction.name
         msg = f"the whole view shows A, B and D of a product; for {what} use matrix or warp"
@@ -109,13 +127,15 @@ def _whole(instruction: Instruction, operand: AnyOperand | None, request: Reques
 
 def notes(instruction: Instruction, operand: Registers | None, view: View) -> tuple[str, ...]:
     """What a reader of the picture should know: registers, names, padding, copies, whose fragments."""
-    every = instruction.operands.values()
+    every = in_registers(instruction)
     shown: list[Registers] = [operand] if operand else [one for one in every if view != "whole" or one.role != "c"]
     found = [_registers_note(one) for one in shown]
     if view == "whole" and instruction.c.layout == instruction.d.layout:
         found.append("C sits where D sits: c0 in the place of d0, and so on.")
     elif view == "whole":
         found.append(f"C has another layout than D, because it is {instruction.c.format}: draw operand c to see it.")
+    if instruction.form.is_warpgroup:
+        found += _warpgroup_notes(instruction, shown, view)
     if instruction.form.is_quad:
         found.append(
             "Products 0 to 3 are the ISA's computations 1 to 4; lanes 4p..4p+3 and 16+4p..19+4p hold product p."
@@ -133,6 +153,21 @@ def notes(instruction: Instruction, operand: Registers | None, view: View) -> tu
     if instruction.arch:
         found.append(f"The ISA leaves wmma fragments open: these are the ones of {instruction.arch}, measured.")
     return tuple(found)
+
+
+def _warpgroup_notes(instruction: Instruction, shown: list[Registers], view: View) -> list[str]:
+    """How its threads are named, what is left out, and what no register holds."""
+    found = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
+    wide = [one for one in shown if isinstance(one, Operand) and one.shape[1] > MOST_COLUMNS]
+    if wide and view == "matrix":
+        names = " and ".join(one.role.upper() for one in wide)
+        found.append(
+            f"Of the {wide[0].shape[1]} columns of {names}, {MOST_COLUMNS} are shown at once: cols has others."
+        )
+    if len(shown) > 1:
+        held = " and ".join(one.role.upper() for one in instruction.operands.values() if one.home == "shared")
+        found.append(f"{held} lies in shared memory, where a descriptor says. C sits where D sits.")
+    return found
 
 
 def _registers_note(operand: Registers) -> str:

@@ -1,8 +1,6 @@
 """What the page knows: the tables, as one JSON object in which nothing is said twice.
 
-Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
-and named by its place in the list. A layout travels as what each bit moves: the page joins these by xor. Formulas
-travel as text, because `warpfrag.expressions` knows how to write them.
+Instructions share operands, operands share layouts, and all of them share texts: `lists` has each such thing once.
 """
 
 from __future__ import annotations
@@ -11,70 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
 from warpfrag.draw.palette import COLOURS
+from warpfrag.explorer.lists import Lists
 from warpfrag.explorer.moves import move_data
-from warpfrag.expressions import element_formulas, place_formulas
+from warpfrag.explorer.names import names_of
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, targets
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     from warpfrag.instruction import Instruction
-    from warpfrag.layout import Layout
-    from warpfrag.operand import Registers
 
 
-class Listed:
-    """A list without repetitions: `place` says where an entry stands, and adds it if none is written like it."""
-
-    def __init__(self, write: Callable[[Any], Any]) -> None:
-        """Start empty; `write` turns an entry into what JSON can hold."""
-        self.entries: list[Any] = []
-        self._write = write
-        self._places: dict[Hashable, int] = {}
-
-    def place(self, entry: Hashable) -> int:
-        """The place of an entry."""
-        if entry not in self._places:
-            written = self._write(entry)
-            if written not in self.entries:
-                self.entries.append(written)
-            self._places[entry] = self.entries.index(written)
-        return self._places[entry]
-
-
-class Writer:
+class Writer(Lists):
     """Gathers the lists while it walks over the instructions."""
 
     def __init__(self) -> None:
         """Start with empty lists."""
-        self.texts = Listed(str)
-        self.layouts = Listed(_layout)
-        self.target_sets = Listed(list)
-        self.evidence = Listed(
-            lambda evidence: [*map(self.texts.place, (evidence.level, evidence.detail, evidence.machine))]
-        )
-        self.evidence_sets = Listed(list)
-        self.operands = Listed(self._operand)
-        self.plans = Listed(list)
-        self.orders = Listed(list)
-        self.format_bits: dict[str, int] = {}
+        super().__init__()
         self.patterns: dict[str, dict[str, Any]] = {}
-
-    def _operand(self, row: Any) -> dict[str, Any]:  # noqa: ANN401 (an OperandRow; see Listed)
-        number_format = row.format
-        self.format_bits[number_format.name] = number_format.bits
-        written = {
-            "role": row.role,
-            "format": number_format.name,
-            "layout": self.layouts.place(row.layout),
-            "container": row.container,
-            "low": row.low,
-            "ptx_type": number_format.register,
-        }
-        return written | ({"unknown": row.unknown} if row.unknown else {})
 
     def _pattern(self, name: str) -> str:
         found = pattern(name)
@@ -85,9 +38,6 @@ class Writer:
             "descending": [[code, list(columns)] for code, columns in found.descending.items()],
         }
         return name
-
-    def _role(self, operand: Registers) -> int:
-        return self.operands.place(operand.row)
 
     def _evidence(self, instruction: Instruction) -> int:
         """What is known of the arithmetic of an instruction, on each architecture that has it."""
@@ -110,13 +60,14 @@ class Writer:
             "kind": form.kind,
             "bitop": form.bitop,
             "targets": self.target_sets.place(instruction.targets),
-            "operands": {role: self._role(operand) for role, operand in instruction.operands.items()},
+            "operands": {role: self.operands.place(operand.row) for role, operand in instruction.operands.items()},
             "sources": [self.texts.place(source) for source in instruction.sources],
             "fragments_of": instruction.arch,
             "selectors": list(instruction.selectors),
             "traps": list(family.traps),
             "pattern": self._pattern(sparsity.name) if sparsity else "",
             "ordered": form.is_ordered,
+            "names": names_of(self, form),
         }
         if form.is_product:
             written["evidence"] = self._evidence(instruction)
@@ -125,26 +76,10 @@ class Writer:
         return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
 
 
-def _layout(layout: Layout) -> dict[str, Any]:
-    """What each bit of lane, reg and slot moves, as a step along every coordinate, and the formulas."""
-    extents = {"lane": layout.lanes, "reg": layout.regs, "slot": layout.slots}
-    bases = {
-        name: [list(layout.at(**{"lane": 0, name: 1 << bit})) for bit in range(extent.bit_length() - 1)]
-        for name, extent in extents.items()
-    }
-    return {
-        "dims": list(layout.dims),
-        "shape": list(layout.shape),
-        **bases,
-        "element_formulas": element_formulas(layout),
-        "place_formulas": place_formulas(layout),
-    }
-
-
 def page_data() -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
     writer = Writer()
-    instructions = [writer.instruction(instruction) for instruction in find()]
+    instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]  # the page shows warps
     moves = move_data(writer, {row["name"]: place for place, row in enumerate(instructions)})
     return {
         "version": __version__,

@@ -16,51 +16,51 @@ from warpfrag.motion.steps import cost, described
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.explorer.data import Writer
+    from warpfrag.explorer.lists import Lists
     from warpfrag.motion.relayout import Relayout
     from warpfrag.operand import Operand
 
 AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
-def move_data(writer: Writer, names: dict[str, int]) -> dict[str, Any]:
+def move_data(lists: Lists, names: dict[str, int]) -> dict[str, Any]:
     """Fragments, and from each the others with their plans; `names` says at which place each instruction stands."""
     known = fragments()
     return {
-        "fragments": [[writer.operands.place(one.row), names[one.instruction]] for one in known],
-        "relayouts": [list(_relayouts(writer, source)) for source in known],
-        "plans": writer.plans.entries,
-        "orders": writer.orders.entries,
+        "fragments": [[lists.operands.place(one.row), names[one.instruction]] for one in known],
+        "relayouts": [list(_relayouts(lists, source)) for source in known],
+        "plans": lists.plans.entries,
+        "orders": lists.orders.entries,
     }
 
 
-def _relayouts(writer: Writer, source: Operand) -> Iterator[list[Any]]:
+def _relayouts(lists: Lists, source: Operand) -> Iterator[list[Any]]:
     """For each fragment of the same extents its place and its plan; then what a new order of one coordinate saves."""
     for place, target in enumerate(fragments()):
         pair = tiled_alike(source, target)
         if pair is None:
             continue
         plan = relayout(*pair)
-        yield [place, writer.plans.place(_written(writer, plan)), *_permuted(writer, plan)]
+        yield [place, lists.plans.place(_written(lists, plan)), *_permuted(lists, plan)]
 
 
-def _permuted(writer: Writer, plan: Relayout) -> Iterator[list[Any]]:
+def _permuted(lists: Lists, plan: Relayout) -> Iterator[list[Any]]:
     """The coordinate, the order of it in which nothing crosses lanes, and the plan that is left."""
     for axis in AXES if not plan.is_free and list(plan.source.layout.outs) == list(AXES) else ():
         try:
             found = relayout(plan.source, plan.target, permute=axis)
         except InvalidOperand:
             continue  # no order keeps every element in its lane
-        order = writer.texts.place(found.permutation_text), found.permutation
-        yield [axis, writer.plans.place(_written(writer, found)), writer.orders.place(order)]
+        order = lists.texts.place(found.permutation_text), found.permutation
+        yield [axis, lists.plans.place(_written(lists, found)), lists.orders.place(order)]
 
 
-def _written(writer: Writer, plan: Relayout) -> tuple[Any, ...]:
+def _written(lists: Lists, plan: Relayout) -> tuple[Any, ...]:
     """What kind of plan it is, its verdict, and each step: what it costs, and what it does."""
     crossing = next((kind for kind in ("shfl", "movmatrix") if plan.counts[kind]), "lane")
     steps = tuple(
-        (writer.texts.place(f"{count} {kind}" if count else "free"), writer.texts.place(described(step)))
+        (lists.texts.place(f"{count} {kind}" if count else "free"), lists.texts.place(described(step)))
         for step in plan.steps
         for kind, count in [cost(step)]
     )
-    return "free" if plan.is_free else crossing, writer.texts.place(plan.verdict), steps
+    return "free" if plan.is_free else crossing, lists.texts.place(plan.verdict), steps

@@ -19,9 +19,8 @@ def fragments() -> tuple[Operand, ...]:
     """Every distinct fragment of mma, mma.sp, wmma on sm_90 and ldmatrix."""
     found: dict[object, Operand] = {}
     for instruction in find():
-        if instruction.form.is_warpgroup:
-            continue
-        if instruction.form.is_product or instruction.op == "ldmatrix":
+        form = instruction.form
+        if (form.is_product and not form.is_warpgroup) or form.op == "ldmatrix":
             for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
                 if operand is not None and not operand.row.unknown:
                     key = operand.layout, operand.format, operand.row.container, operand.row.low

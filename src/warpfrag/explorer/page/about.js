@@ -14,6 +14,7 @@ export function showAbout(instruction, state) {
   byId("operand-rows").innerHTML = Object.values(instruction.operands).map(operandRow).join("");
   byId("formulas").innerHTML = Object.values(instruction.operands).map(formulas).join("") + addressFormula(instruction);
   byId("last-lane").textContent = instruction.lanes - 1;
+  byId("called").innerHTML = called(instruction);
   byId("known").innerHTML = known(instruction);
 }
 
@@ -93,6 +94,19 @@ function formulas({ unknown, letter, role, layout }) {
 function addressFormula({ addresses }) {
   if (!addresses) return "";
   return `<div><h4>Addresses: what each lane points to</h4>${formulaBlock(addresses.element_formulas)}</div>`;
+}
+
+/** The names that others use, each to be copied. */
+function called({ names }) {
+  if (!names.length) return "<p>No other name is known.</p>";
+  const lines = names.map(({ kind, name, targets = [] }) => {
+    const where = targets.length ? ` <span>${escapeText(targets.join(" "))}</span>` : "";
+    return (
+      `<div class="command"><b>${kind}</b><pre><code>${escapeText(name)}</code>${where}</pre>` +
+      `<button type="button" data-copy="command" aria-label="Copy the name in ${kind}">Copy</button></div>`
+    );
+  });
+  return lines.join("");
 }
 
 function known({ evidence, sources }) {

@@ -195,7 +195,7 @@ function copy(button) {
       state.view === "memory" ? [addressesText(scene(), state), "the addresses as CSV"] : [csvText(here), "the table as CSV"],
     svg: () => [svgText(byId("view")), "the figure as SVG"],
     link: () => [location.href, "the link"],
-    command: () => [button.closest(".command").querySelector("code").textContent, "the command"],
+    command: () => [button.closest(".command").querySelector("code").textContent, button.closest("#called") ? "the name" : "the command"],
   };
   copyText(...texts[what]());
 }

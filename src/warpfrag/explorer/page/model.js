@@ -50,6 +50,19 @@ function operandOf(row) {
   };
 }
 
+/** What an instruction is called elsewhere: pairs of who calls it so and the name; machine code also says where. */
+function namesOf([cute, sass, nvvm, mlir, also]) {
+  const text = (place) => DATA.texts[place];
+  const [before, behind, ...attributes] = mlir.map(text);
+  return [
+    ...cute.map((place) => ({ kind: "CuTe", name: text(place) })),
+    ...sass.map(([place, targets]) => ({ kind: "SASS", name: text(place), targets: DATA.target_sets[targets] })),
+    ...nvvm.map((place) => ({ kind: "NVVM", name: text(place) })),
+    ...(mlir.length ? [{ kind: "MLIR", name: `${before} {${attributes.join(", ")}}${behind}` }] : []),
+    ...also.map((place) => ({ kind: "also", name: text(place) })),
+  ];
+}
+
 /** One instruction, with its operands. */
 function instructionOf(row) {
   const words = row.name.slice(row.op.length + 1).split(".");
@@ -71,6 +84,9 @@ function instructionOf(row) {
       const [level, detail, machine] = DATA.evidence[place].map((text) => DATA.texts[text]);
       return { arch, level, detail, machine };
     }),
+    get names() {
+      return namesOf(row.names);
+    },
     get lanes() {
       return Math.max(...Object.values(this.operands).map((operand) => operand.lanes));
     },

@@ -1,5 +1,6 @@
 // Finding instructions: by words of the name, and by choosing.
 
+import { namedElsewhere } from "./elsewhere.js";
 import { INSTRUCTIONS } from "./model.js";
 import { FACETS } from "./state.js";
 
@@ -48,12 +49,14 @@ function spells(instruction, pieces) {
 /**
  * The instructions whose name has all words, in any order; words are cut at their dots if nothing has them whole. Those
  * whose name is spelt come first, so that Enter takes what was meant: without .sync.aligned, or with blanks for dots.
+ * What no name has may be what others call an instruction.
  */
 function named(query) {
   const words = wordsOf(query);
   const whole = namesWith(words);
   const pieces = piecesOf(words);
-  const found = whole.length ? whole : namesWith(pieces);
+  const cut = whole.length ? whole : namesWith(pieces);
+  const found = cut.length ? cut : namedElsewhere(query);
   const meant = new Set(found.filter((instruction) => spells(instruction, pieces)));
   return [...meant, ...found.filter((instruction) => !meant.has(instruction))];
 }

@@ -1,0 +1,68 @@
+// Names from elsewhere: which instructions a CuTe atom, a line of machine code, an intrinsic or an operation means.
+
+import { INSTRUCTIONS } from "./model.js";
+
+const OPCODE = /[A-Z]\w*(?:\.\w+)+/g; // in "4 x IMMA.16832.U8.U8 + 8 x MOVM.U4TO8.M832"
+const TOKENS = /[^\w.:]+/;
+const SPACE = /\.p\d+$/; // LLVM tells the address space of an overloaded intrinsic
+const PASTED_OPERATION = /(nvvm\.[\w.]+)[^{]*\{(.*)\}\s*(?::\s*(.*))?$/s;
+
+let names = null;
+
+function squeezed(text) {
+  return text.toLowerCase().replace(/\s+/g, "");
+}
+
+/** The instructions by each short name; made when somebody first asks for one. */
+function nameIndex() {
+  if (names) return names;
+  names = { exact: new Map(), among: new Map(), long: [], texts: new Map(), operations: new Map() };
+  const push = (map, key, instruction) => map.set(key, [...(map.get(key) ?? []), instruction]);
+  for (const instruction of INSTRUCTIONS) {
+    const short = instruction.names.filter(({ kind }) => kind !== "MLIR");
+    names.texts.set(instruction, short.map(({ name }) => name.toLowerCase()).join(" "));
+    for (const { kind, name } of instruction.names) {
+      if (kind === "MLIR") names.operations.set(instruction, operationOf(name));
+      else if (kind !== "SASS" && TOKENS.test(name)) names.long.push([squeezed(name), instruction]);
+      else if (kind !== "SASS") push(names.exact, name.toLowerCase(), instruction);
+      else {
+        const opcodes = new Set(name.match(OPCODE) ?? [name]);
+        const only = opcodes.size === 1 && name === [...opcodes][0];
+        for (const opcode of opcodes) push(only ? names.exact : names.among, opcode.toLowerCase(), instruction);
+      }
+    }
+  }
+  return names;
+}
+
+/** What tells operations of MLIR apart: the name, the attributes in any order, and the types. */
+function operationOf(text) {
+  const [, name, attributes = "", types = ""] = PASTED_OPERATION.exec(text) ?? [];
+  return name && { name, attributes: attributes.split(/,\s*/).sort().join(), types: squeezed(types) };
+}
+
+function byOperation(query) {
+  const asked = operationOf(query);
+  if (!asked) return [];
+  const fits = ({ name, attributes, types }) =>
+    name === asked.name && attributes === asked.attributes && (!asked.types || types === asked.types);
+  return [...nameIndex().operations].filter(([, one]) => fits(one)).map(([instruction]) => instruction);
+}
+
+/** The instructions that a text from elsewhere names: as a whole first, then as a part of what they become. */
+export function namedElsewhere(query) {
+  if (!query.trim()) return [];
+  const operations = byOperation(query);
+  if (operations.length) return operations;
+  const { exact, among, long, texts } = nameIndex();
+  const whole = squeezed(query);
+  const tokens = query.toLowerCase().split(TOKENS).filter(Boolean).map((token) => token.replace(SPACE, ""));
+  const found = [
+    ...long.filter(([name]) => whole.includes(name)).map(([, instruction]) => instruction),
+    ...tokens.flatMap((token) => exact.get(token) ?? []),
+    ...tokens.flatMap((token) => among.get(token) ?? []),
+  ];
+  if (found.length) return [...new Set(found)];
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  return INSTRUCTIONS.filter((instruction) => words.every((word) => texts.get(instruction).includes(word)));
+}
