@@ -11,6 +11,7 @@ import pytest
 
 import warpfrag as wf
 from instructions import every
+from warpfrag import captured
 from warpfrag.captured import Case, StagedCase, captures, load_cases
 from warpfrag.captured.addresses import MEMORY, address_maps
 from warpfrag.captured.index import HERE, INDEX, VARIABLE
@@ -169,13 +170,45 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
+WGMMA = wf.get("wgmma.mma_async.m64n8k32.s32.s8.s8")
+
+
+def warpgroup_capture(**changed: object) -> bytes:
+    """A sound capture of one wgmma, with some of its arrays, or its call, changed."""
+    registers = {role: np.zeros((3, 4, 32, WGMMA.operands[role].words), np.uint32) for role in "acd"}
+    arrays = {**registers, "shared": np.zeros((3, 64), np.uint32)}
+    pair = [False, False]
+    call = {"staged": False, "trans": pair, "negate": pair, "descriptors": ["0x0", "0xc000001000000000"]}
+    calls = {"bits": {**call, "scale_d": True} | changed.pop("call", {})}
+    entry = {"instruction": WGMMA.name, "selector": None, "classes": {"bits": {role: role for role in arrays}}}
+    return saved(capture(entries=[entry | {"calls": calls}], about={"arch": "sm_90"}, **arrays) | changed)
+
+
+DAMAGED_CALLS = {
+    "a call of another kind": warpgroup_capture(call={"trans": 3}),
+    "a call without truth": warpgroup_capture(call={"staged": 1}),
+    "a call without descriptors": warpgroup_capture(call={"descriptors": ["0x0"]}),
+    "warps": warpgroup_capture(d=np.zeros((3, 2, 32, 4), np.uint32)),
+    "registers of floats": warpgroup_capture(c=np.zeros((3, 4, 32, 4))),
+    "shared memory of other cases": warpgroup_capture(shared=np.zeros((2, 64), np.uint32)),
+}
+
+
+def test_a_capture_of_wgmma_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for d, status in ((0, 0), (1, 1)):
+        (tmp_path / "mine.npz").write_bytes(warpgroup_capture(d=np.full((3, 4, 32, 4), d, np.uint32)))
+        captured.capture._opened.cache_clear()
+        assert main(["check", "--only", WGMMA.name]) == status
+
+
+@pytest.mark.parametrize("name", DAMAGED | DAMAGED_CALLS)
 def test_a_damaged_capture_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    (tmp_path / "mine.npz").write_bytes(DAMAGED[name])
+    (tmp_path / "mine.npz").write_bytes((DAMAGED | DAMAGED_CALLS)[name])
     with pytest.raises(UnusableFile, match="mine.npz' is not a capture as `warpfrag verify --capture` writes it: "):
         count(tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert main(["check", "--only", INTEGERS.name]) == 2
+    assert main(["check", "--only", (WGMMA if name in DAMAGED_CALLS else INTEGERS).name]) == 2
     assert "mine.npz" in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from instructions import every
+from instructions import every, of_a_warp
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.emit import cuda, emit, ptx, ptx_warpgroup
 from warpfrag.emit.ptx import header
@@ -34,9 +34,21 @@ def representatives():
     return list(found.values())
 
 
+def instructions_to_assemble():
+    """Every instruction; unless everything is asked for, one of each family of wgmma, widths in turn."""
+    if EVERYTHING:
+        return find()
+    families = {}
+    for one in every():
+        if one.form.is_warpgroup:
+            key = (one.form.op, one.form.d, one.form.a, one.form.b, one.form.satfinite)
+            families.setdefault(key, []).append(one)
+    return [*of_a_warp(), *(widths[number % len(widths)] for number, widths in enumerate(families.values()))]
+
+
 def legal(target):
-    """Every instruction of a target; of wgmma those of some widths, unless everything is asked for."""
-    return [one for one in (find() if EVERYTHING else every()) if target in one.targets]
+    """Those of them that a target takes."""
+    return [one for one in instructions_to_assemble() if target in one.targets]
 
 
 def numbered(kernels):
@@ -80,7 +92,8 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
 def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     ptxas, newest = find_ptxas(target)
     # a refusal must not be for the version's sake
-    left = [one for one in every() if target not in one.targets and first_version(one.form, target) <= newest]
+    candidates = instructions_to_assemble()
+    left = [one for one in candidates if target not in one.targets and first_version(one.form, target) <= newest]
     count = len(left)
     module = tmp_path / "refused.ptx"
     head = [f".version {newest[0]}.{newest[1]}", *header((), target)[1:]]
@@ -102,9 +115,7 @@ def test_every_emitted_cuda_kernel_compiles(target, tmp_path, record_property):
     if not EVERYTHING and target != CLASSES[-1]:
         wgmma = [one for one in instructions if one.form.is_warpgroup]
         instructions = [one for one in instructions if not one.form.is_warpgroup]
-        # every family of wgmma comes once, the widths in turn
-        families = {(one.form.op, one.form.d, one.form.a, one.form.b, one.form.satfinite): one for one in wgmma[::-3]}
-        instructions = [*instructions[:: len(instructions) // 24], *families.values()]
+        instructions = [*instructions[:: len(instructions) // 24], *wgmma[::4]]
     kernels = 0
     for start in range(0, len(instructions), CHUNK):
         text = cuda.unit(instructions[start : start + CHUNK], target)

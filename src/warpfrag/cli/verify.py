@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 @click.argument("names", metavar="[INSTRUCTION]...", nargs=-1, shell_complete=complete_instruction)
 @click.option("--only", metavar="TEXT", default="", help="Only instructions whose name contains this.")
 @click.option(
-    "--cases", default=1000, type=integer(least=1), show_default=True, help="Cases for each instruction and selector."
+    "--cases",
+    default=1000,
+    type=integer(least=1),
+    show_default=True,
+    help="Cases for each instruction and selector; of wgmma, tiles of 16 x 8.",
 )
 @click.option("--seed", default=0, type=integer(least=0), show_default=True, help="Seed of the operands.")
 @click.option("--device", default=0, type=integer(0, 1000), show_default=True, help="Which GPU.")

@@ -53,6 +53,8 @@ def common() -> str:
     body[-1] = body[-1].removesuffix(" |") + ";"
     wait = [f'asm volatile("{WAIT.format("%0")}" : : "n"(left) : "memory");']
     lines = [
+        "// All 128 threads of a warpgroup call the functions of wgmma together.",
+        "",
         "// The word that tells wgmma where an operand lies, all in bytes; base_offset counts rows of 128 bytes.",
         *signature,
         *indented(body),

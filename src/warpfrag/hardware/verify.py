@@ -11,7 +11,7 @@ from warpfrag.captured.capture import write_capture
 from warpfrag.emit.statement import choices
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
-from warpfrag.hardware.warpgroups import chosen_variants, launches
+from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
 from warpfrag.instruction import Instruction
 from warpfrag.registry import find, get
@@ -46,9 +46,10 @@ def verify(
 
     With `only`, those whose name contains this text. `cases` are spread over the classes of operands that make sense
     for each instruction, for each selector; its test vectors come on top, but for those with byte or thread ids other
-    than 0: block-scaled instructions run with ids 0 only. What runs of wgmma, `hardware.warpgroups` says. With
-    `capture`, operands and results are written there in the format of `warpfrag.captured`. NoGpu if there is none. A
-    script calls this under `if __name__ == "__main__":`, because kernels run in a process of their own.
+    than 0: block-scaled instructions run with ids 0 only. What runs of wgmma, `hardware.warpgroups` says; as many cases
+    as have `cases` tiles of 16 x 8, and at least one of each kind. With `capture`, operands and results are written
+    there in the format of `warpfrag.captured`. NoGpu if there is none. A script calls this under
+    `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
     for name, number, least in (("cases", cases, 1), ("device", device, 0)):
         if not isinstance(number, int) or number < least:
@@ -153,7 +154,7 @@ def _operand_sets(
 ) -> Iterator[tuple[str, Given]]:
     """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
     if isinstance(how, Variant):
-        yield from launches(instruction, how, cases, seed)
+        yield from launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
         return
     kinds = classes(instruction)
     share = -(-cases // len(kinds))

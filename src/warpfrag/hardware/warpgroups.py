@@ -47,6 +47,11 @@ def chosen_variants(instruction: Instruction) -> list[Variant]:
     return [in_shared[5 * step % len(in_shared)], in_registers[5 * step % len(in_registers)]]
 
 
+def warp_tiles(instruction: Instruction) -> int:
+    """How many tiles of 16 x 8, the least that a warp computes, one case has."""
+    return instruction.shape.m // 16 * (instruction.shape.n // 8)
+
+
 def launches(instruction: Instruction, variant: Variant, cases: int, seed: int) -> Iterator[tuple[str, Staged]]:
     """Operands to run, with what they are: `cases` in all, and at least one of each set."""
     kinds = classes(instruction)
