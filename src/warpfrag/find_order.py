@@ -40,6 +40,7 @@ RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32
 MOST_PARTS = 128
 TILES = (16, 32, 64, 128, 256)
 PROMOTIONS = (128, 64, 32, 256, 512, 1024)
+MOST_SEGMENTS = 8
 VECTOR = 128
 """Bits that a thread loads at once."""
 MOST_AT_ONCE = 64
@@ -50,6 +51,13 @@ MOST_ROWS, MOST_COLUMNS, MOST_NEW_COLUMNS = 4, 16, 6
 
 Some: TypeAlias = "list[int] | slice"
 """Rows or columns: these, or all."""
+
+
+class Begin(Protocol):
+    """What a kernel's sums begin with, if not with the first of them."""
+
+    def __call__(self, rows: Some, columns: Some) -> Codes:
+        """The numbers [T, rows, columns] of these rows and columns, or what broadcasts to them."""
 
 
 class Finish(Protocol):
@@ -113,18 +121,20 @@ def search(
     result: str,
     report: Report | None = None,
     *,
+    begin: Begin | None = None,
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
 ) -> Order | None:
     """The first of the candidates that gives the observed codes [T, M, N] in the format `result`.
 
-    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them;
-    `allowed` says which orders are tried, where more is known of the kernel.
+    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them,
+    `begin(rows, columns)` what the first part is added to; `allowed` says which orders are tried, where more is known
+    of the kernel.
     """
     is_exact = isinstance(rule, Popcount) or (isinstance(rule, Integer) and not rule.clamps)  # any order is the same
     tried = [Order()] if is_exact or not observed.size else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
-    whole = Sample(rule, operands, observed, result, finish)
+    whole = Sample(rule, operands, observed, result, begin, finish)
     hard: Sample | None = None
     rows: list[int] = []
     columns: list[int] = []
@@ -159,6 +169,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
         (Order(residue=tile) for tile in TILES if is_dense and tile % k == 0),
         [*promoted, *split] if bits == 8 else [*split, *promoted],  # they add alike; only fp8 kernels promote
         _cutlass(parts, rule) if is_dense else [],
+        (Order(unit=unit, segment_k=count) for unit in units[:2] for count in range(2, MOST_SEGMENTS + 1)),
         (Order(split_k, unit, promote=length) for length in promotions for split_k, unit in parts),
         _cutlass(parts, rule, step=8) if is_dense and bits == 16 and k == 16 else [],
     )
@@ -173,6 +184,8 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
 def _what_it_adds(order: Order, depth: int, line: int) -> tuple[int | None, ...] | None:
     """The same for orders that add alike; None where K has fewer parts than the order says: another one says it."""
     length = depth
+    if order.segment_k is not None and order.unit is not None:
+        return None if -(-depth // order.unit) < order.segment_k else (-order.segment_k, order.unit)
     if order.split_k > 1:
         length = part_length(depth, order.unit or line, order.split_k)
         if -(-depth // length) != order.split_k:
@@ -203,11 +216,17 @@ class Sample:
     """All outputs of a product, or some; of some the sums of chains are kept, since orders share them."""
 
     def __init__(
-        self, rule: Rule, operands: Multiplicands, observed: Codes, result: str, finish: Finish | None
+        self,
+        rule: Rule,
+        operands: Multiplicands,
+        observed: Codes,
+        result: str,
+        begin: Begin | None,
+        finish: Finish | None,
     ) -> None:
         """Take all outputs."""
         self.rule, self.operands, self.observed, self.result = rule, operands, observed, result
-        self.finish = finish
+        self.begin, self.finish = begin, finish
         self.rows: Some = slice(None)
         self.columns: Some = slice(None)
         self.sums: dict[Chain, Codes] | None = None
@@ -215,7 +234,8 @@ class Sample:
     def only(self, rows: list[int], columns: list[int]) -> Sample:
         """The outputs of these rows and columns."""
         observed = self.observed[:, rows][:, :, columns]
-        some = Sample(self.rule, self.operands.only(rows, columns), observed, self.result, self.finish)
+        operands = self.operands.only(rows, columns)
+        some = Sample(self.rule, operands, observed, self.result, self.begin, self.finish)
         some.rows, some.columns, some.sums = rows, columns, {}
         return some
 
@@ -223,7 +243,7 @@ class Sample:
         """Which outputs an order does not give."""
         parts = order.chains(self.operands.depth, self.rule.k, FORMATS[self.rule.a].bits)
         found = self._sums_of([spans for part in parts for spans in part])
-        total = None
+        total = None if self.begin is None else self.begin(self.rows, self.columns)
         for part in parts:
             total = add(self.rule, total, add_up(self.rule, [found[spans] for spans in part]))
         if total is not None and self.finish is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.hardware.libraries.cases import COLUMNS, ROWS, Case
+from warpfrag.hardware.libraries.explain import BIAS_FIRST
 from warpfrag.order import Order
 
 if TYPE_CHECKING:
@@ -74,12 +75,16 @@ def write(folder: Path) -> None:
     """Write what was found into the sources: a table, a report, and outputs for the tests."""
     machine, results = read_results(folder)
     root = Path(__file__).parents[4]
-    rows = [result.row for result in results if result.order is not None and result.case.call not in NOT_PREDICTED]
+    rows = [
+        result.row
+        for result in results
+        if result.order is not None and result.case.call not in NOT_PREDICTED and result.how != BIAS_FIRST
+    ]
     lines = [
         "# Which order of additions PyTorch's products had on a GPU. Written by warpfrag.hardware.libraries,",
         "# read by warpfrag.predict.",
         "#",
-        "# call, format, layout, batch, m, n, k | split_k, unit, promote, residue, step | kernel",
+        "# call, format, layout, batch, m, n, k | split_k, unit, promote, residue, step, segment_k | kernel",
         "",
         *(f'{name} = "{text}"' for name, text in machine.items()),
         'source = "measured, and every code of up to 32 x 48 outputs equal: docs/evidence/h200_libraries.md"',
@@ -104,6 +109,9 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
         "",
         f"{len(explained)} of {len(results)} products are explained ({share:.1f} %): an order of additions gives every",
         f"code of up to {ROWS} x {COLUMNS} outputs of each.",
+        "",
+        "It is the simplest such order that fits the kernel's name. A result of 16 bits hides most of the last bits",
+        "of the sums: where it is f16 or bf16, another order may give the same codes. Integers have one sum in all.",
         "",
         "Operands are a hash of their indices (`warpfrag.hardware.libraries`), so anybody can compute them again.",
         "Reduced-precision reductions were switched off, TF32 was allowed.",
@@ -145,7 +153,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
 
 def order_kind(order: Order) -> str:
     """The kind of an order, for counting."""
-    words = ["split-K" if order.split_k > 1 else "k ascending"]
+    words = ["segment-K" if order.segment_k else "split-K" if order.split_k > 1 else "k ascending"]
     words += ["promoted"] if order.promote else []
     words += ["residue first"] if order.residue else []
     words += [f"steps of {order.step}"] if order.step else []
