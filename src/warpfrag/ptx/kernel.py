@@ -292,7 +292,7 @@ def step_evidence(step: Step, arch: str) -> Evidence:
     if step.row.level == "measured":
         if read_target(arch, "", "arch").arch != MEASURED:
             return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
-        return Evidence("hardware", detail, 1 << 32, authority="measured", gpus=("NVIDIA H200",))
+        return Evidence("hardware", detail, step.row.cases, authority="measured", gpus=("NVIDIA H200",))
     return Evidence(step.row.level, detail, authority="specified" if step.row.level == "specified" else "not modelled")
 
 
