@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -145,12 +146,18 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
         known = " ".join(DTYPES)
         msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {shown(text)}; types are {known}"
         raise click.UsageError(msg)
+    from warpfrag.files import read_bytes
+
+    data = io.BytesIO(read_bytes(text, MOST_BYTES))
     try:
-        found = np.load(text, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        found = np.load(data, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
         msg = f"{shown(text)} cannot be read as an array: {error}"
         raise UnusableFile(msg) from None
     name = text.removesuffix(".npy").replace("\\", "/").rsplit("/", maxsplit=1)[-1]
+    if not isinstance(found, np.ndarray):
+        msg = f"{shown(text)} holds no single array"
+        raise UnusableFile(msg)
     return arrays.setdefault(name, np.ascontiguousarray(found))
 
 
@@ -164,8 +171,6 @@ def _number(text: str, dtype: np.dtype[Any], given: str) -> object:
 
 
 def _write(output: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    import io
-
     import numpy as np
 
     from warpfrag.files import write_atomically

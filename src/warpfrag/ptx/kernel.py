@@ -14,6 +14,7 @@ import numpy as np
 from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand, UnusableFile, shown
 from warpfrag.evidence import Evidence, evidence
+from warpfrag.files import read_bytes
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.ptx import spaces
@@ -34,6 +35,7 @@ ENGINES = ("auto", "reference")
 MOST_WARPS = 128  # that run at once
 MOST_THREADS = 1024
 MOST_SHARED = 227 * 1024
+MOST_TEXT = 1 << 28  # bytes of a module
 MEASURED = "sm_90"  # whose special function unit the tables hold
 LIMIT = 10_000_000_000  # warp instructions
 
@@ -46,8 +48,10 @@ def load(source: str | Path) -> Module:
         msg = f"expected a path or the text of a PTX module, got {shown(source)}"
         raise InvalidOperand(msg)
     try:
-        text = Path(source).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        text = read_bytes(source, MOST_TEXT).decode("utf-8")
+    except (UnicodeDecodeError, ValueError) as error:
+        if isinstance(error, UnusableFile):
+            raise
         msg = f"{shown(str(source))} cannot be read as PTX: {error}"
         raise UnusableFile(msg) from None
     return Module(parse(text))
@@ -288,7 +292,7 @@ def step_evidence(step: Step, arch: str) -> Evidence:
     if step.row.level == "measured":
         if read_target(arch, "", "arch").arch != MEASURED:
             return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
-        return Evidence("hardware", detail, 1 << 32, authority="measured", gpus=("NVIDIA H200",))
+        return Evidence("hardware", detail, step.row.cases, authority="measured", gpus=("NVIDIA H200",))
     return Evidence(step.row.level, detail, authority="specified" if step.row.level == "specified" else "not modelled")
 
 

@@ -87,6 +87,7 @@ class Parser:
         self.tokens = list(tokens(text))
         self.at = 0
         self.depth = 0
+        self.in_call = False  # there parentheses hold operands
 
     # --- the cursor
 
@@ -418,6 +419,7 @@ class Parser:
             negated = self.takes("!")
             guard = Name(self.expect_kind("word", "a predicate").text)
         token = self.expect_kind("word", "an opcode")
+        self.in_call = token.text.split(".", maxsplit=1)[0] == "call"
         operands: list[Operand] = []
         if not self.takes(";"):
             operands.append(self.result_operand())
@@ -442,7 +444,7 @@ class Parser:
             return Braced(self.list_of("{", "}"))
         if token.text == "[":
             return self.address()
-        if token.text == "(" and self.begins_group():
+        if token.text == "(" and (self.in_call or self.begins_group()):
             return Group(self.list_of("(", ")"))
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
             self.take()

@@ -290,6 +290,8 @@ class Decoder:
         for variable in source.variables:
             self.declare(variable, self.module)
         self.called: dict[str, tuple[int, Function, Names]] = {}
+        self.calls: dict[str, set[str]] = {}  # who calls whom
+        self.current = entry.name
 
     def run(self) -> Program:
         """The program."""
@@ -306,16 +308,7 @@ class Decoder:
                     self.called[name] = (len(self.steps), function, names)
                     self.function(function, names)
                     queue.append((function, names))
-        leaders = {0}
-        for at, targets, _line in self.pending:
-            self.steps[at].targets = tuple(target[0] for target in targets)
-        for at, step in enumerate(self.steps):
-            if isinstance(step.action, Call) and step.text in self.called:
-                step.targets = (self.called[step.text][0],)
-            if isinstance(step.action, Branch | Call):
-                leaders.update(step.targets)
-            if step.action.ends_block:
-                leaders.add(at + 1)
+        leaders = self.link()
         start = -(-self.shared // self.shared_align) * self.shared_align
         for names, variable in self.dynamic:
             names.known[variable.name] = Place(None, start, "shared", variable.name)
@@ -338,6 +331,33 @@ class Decoder:
             self.values,
             leaders,
         )
+
+    def link(self) -> set[int]:
+        """Fill in the targets of branches and calls; the starts of blocks."""
+        leaders = {0}
+        for at, targets, _line in self.pending:
+            self.steps[at].targets = tuple(target[0] for target in targets)
+        for at, step in enumerate(self.steps):
+            if isinstance(step.action, Call) and step.text in self.called:
+                step.targets = (self.called[step.text][0],)
+                if self.calls_itself(step.text):
+                    step.action = Refused(f"call of {step.text}: functions that call themselves are not modelled")
+            if isinstance(step.action, Branch | Call):
+                leaders.update(step.targets)
+            if step.action.ends_block:
+                leaders.add(at + 1)
+        return leaders
+
+    def calls_itself(self, name: str) -> bool:
+        """Whether a function is among those that it calls, directly or not: its registers are there only once."""
+        reached: set[str] = set()
+        queue = [name]
+        while queue:
+            for other in self.calls.get(queue.pop(), ()):
+                if other not in reached:
+                    reached.add(other)
+                    queue.append(other)
+        return name in reached
 
     # --- declarations
 
@@ -428,6 +448,7 @@ class Decoder:
         """Decode the body of a function."""
         if function.body is None:
             raise PtxError(function.line, f"expected a body of {function.name}")
+        self.current = function.name
         self.scope(function.body, names)
         last = self.steps[-1] if self.steps else None
         if last is None or last.guard is not None or not isinstance(last.action, Leave):
@@ -559,6 +580,7 @@ class Decoder:
             what = str(name) if name is not None else "nothing"
             step.action = Refused(f"call of {what}: only functions with a body in this module are modelled")
             return
+        self.calls.setdefault(self.current, set()).add(function.name)
         if function.name not in self.called:
             inner = Names(self.module)
             for variable in (*function.results, *function.parameters):

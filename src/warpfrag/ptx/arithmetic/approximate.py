@@ -2,7 +2,7 @@
 
 The special function unit gives each with a small error, its inputs and results flushed to zero (`unit`). Instructions
 without .ftz are short sequences around it, read from the code that ptxas makes for sm_90: scale a subnormal input up,
-call the unit, scale back. rcp, rsqrt, sqrt and ex2 are those of sm_90, to the last bit; lg2, sin, cos and tanh are the
+call the unit, scale back. rcp, rsqrt, sqrt, ex2 and lg2 are those of sm_90, to the last bit; sin, cos and tanh are the
 correctly rounded values, so their rows say "approximate", as all do for another architecture.
 """
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PLAIN, FTZ = Style(), Style(ftz=True)
 UNIT: dict[str, Callable[[Codes], Codes]] = {
-    "lg2": np.log2,
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,

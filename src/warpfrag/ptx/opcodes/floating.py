@@ -22,7 +22,10 @@ ROUNDING = "rn rz rm rp"
 ISA = "PTX ISA, Floating Point Instructions; IEEE 754"
 HALF = "PTX ISA, Half Precision Floating Point Instructions; IEEE 754"
 SFU = "the correctly rounded value; sequences as ptxas makes them for sm_90"
-UNIT = "the special function unit of an H200, all 2**32 inputs; sequences as ptxas makes them for sm_90"
+UNIT = "the special function unit of an H200; sequences as ptxas makes them for sm_90"
+EVERY = 1 << 32
+POWERS = (1 << 31) + (2 << 23) + 512 * 1024  # every positive input, two binades of negative ones, a sweep of all
+LOGARITHMS = (2 << 23) + 512 * 1024  # two binades, and a sweep of all
 F32, F64, B32, PRED = TYPES["f32"], TYPES["f64"], TYPES["b32"], TYPES["pred"]
 HALVES = "f16 f16x2 bf16 bf16x2"
 
@@ -183,14 +186,14 @@ ROWS: list[Row] = [
     row("copysign", "f32 f64", _copy_sign, ISA),
     row("testp", "f32 f64", _test, ISA, property="!finite infinite number notanumber normal subnormal"),
     *(
-        row(name, "f32", _unit, UNIT, level="measured", approx="!approx", ftz="ftz")
-        for name in ("ex2", "rcp", "rsqrt", "sqrt")
+        row(name, "f32", _unit, UNIT, level="measured", cases=compared, approx="!approx", ftz="ftz")
+        for name, compared in (("rcp", EVERY), ("rsqrt", EVERY), ("sqrt", EVERY), ("ex2", POWERS), ("lg2", LOGARITHMS))
     ),
-    *(row(name, "f32", _unit, SFU, level="approximate", approx="!approx", ftz="ftz") for name in ("lg2", "sin", "cos")),
+    *(row(name, "f32", _unit, SFU, level="approximate", approx="!approx", ftz="ftz") for name in ("sin", "cos")),
     row("tanh", "f32", _unit, SFU, level="approximate", approx="!approx"),
     row("ex2", HALVES, _half_unit, SFU, level="approximate", approx="!approx", ftz="ftz"),
     row("tanh", HALVES, _half_unit, SFU, level="approximate", approx="!approx"),
     row("rcp", "f64", _unit_f64, SFU, level="approximate", approx="!approx", ftz="!ftz"),
     row("rsqrt", "f64", _unit_f64, SFU, level="approximate", approx="!approx", ftz="ftz"),
-    row("div", "f32", _division, UNIT, level="measured", way="!full approx", ftz="ftz"),
+    row("div", "f32", _division, UNIT, level="measured", cases=1 << 18, way="!full approx", ftz="ftz"),
 ]

@@ -52,6 +52,7 @@ class Row:
     required: frozenset[str] = frozenset()
     may_contract: bool = False  # the assembler may fuse it with another, where nothing says how it rounds
     any_words: bool = False  # hints and fences take words that change nothing here
+    cases: int = 0  # inputs that were compared with a GPU
 
 
 def row(
@@ -64,6 +65,7 @@ def row(
     level: Level = "specified",
     may_contract: bool = False,
     any_words: bool = False,
+    cases: int = 0,
     like: dict[str, str] | None = None,
     **options: str,
 ) -> Row:
@@ -73,7 +75,7 @@ def row(
     lists = {name: frozenset(words.removeprefix("!").split()) for name, words in options.items()}
     required = frozenset(name for name, words in options.items() if words.startswith("!"))
     kinds = tuple(frozenset(words.split()) for words in positions if words)
-    return Row(opcode, kinds, lists, make, source, level, required, may_contract, any_words)
+    return Row(opcode, kinds, lists, make, source, level, required, may_contract, any_words, cases)
 
 
 def match(candidate: Row, name: str, operands: int) -> Words | str:

@@ -1,9 +1,10 @@
-"""The special function unit of sm_90, exactly: rcp, rsqrt, sqrt and ex2 as an H200 gives them.
+"""The special function unit of sm_90, exactly: rcp, rsqrt, sqrt, ex2 and lg2 as an H200 gives them.
 
 Each file has the results for one stretch of inputs: every fraction of [1, 2) for rcp and ex2, of [1, 4) for rsqrt and
-sqrt. The first result is followed by the differences of neighbours, as four planes of bytes, compressed. Everything
-else follows: the fraction of the result does not depend on the exponent (for the roots: only on its parity), which was
-compared on that GPU for all 2**32 inputs. ex2 looks at 23 bits behind the point, whatever comes after them.
+sqrt, of [0.5, 1) and [1, 2) for lg2. The first result is followed by the differences of neighbours, as four planes of
+bytes, compressed. Everything else follows: the fraction of the result does not depend on the exponent (for the roots:
+only on its parity), which was compared on that GPU for all 2**32 inputs. ex2 looks at 23 bits behind the point,
+whatever comes after them; lg2 adds the exponent and cuts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NAN = np.int64(0x7FFFFFFF)
 SIGN = np.int64(0x80000000)
 
 
-@lru_cache(4)
+@lru_cache(6)
 def table(function: str) -> NDArray[np.uint32]:
     """The results of a function, fraction after fraction."""
     data = (Path(__file__).parent / f"{function}.z").read_bytes()
@@ -100,4 +101,17 @@ def ex2(codes: Codes) -> Codes:
     return np.where((exponent == 255) & (fraction != 0), NAN, found).astype(np.uint32)
 
 
-EXACT = {"rcp": rcp, "rsqrt": rsqrt, "sqrt": sqrt, "ex2": ex2}
+def lg2(codes: Codes) -> Codes:
+    """The logarithm of x to base 2: that of its fraction, which is put into [1, 2) or [0.5, 1), plus an integer."""
+    sign, exponent, fraction = parts(codes)
+    above, below = (table(name)[fraction].view(np.float32).astype(np.float64) for name in ("lg2_above", "lg2_below"))
+    total = np.where(exponent >= 127, (exponent - 127) + above, (exponent - 126) + below)
+    mantissa, power = np.frexp(total)
+    cut = np.ldexp(np.trunc(mantissa * 2.0**24), power - 24)
+    found = cut.astype(np.float32).view(np.uint32).astype(np.int64)
+    found = np.where(exponent == 255, INFINITY, found)
+    found = np.where((sign != 0) | ((exponent == 255) & (fraction != 0)), NAN, found)
+    return np.where(exponent == 0, INFINITY | SIGN, found).astype(np.uint32)
+
+
+EXACT = {"rcp": rcp, "rsqrt": rsqrt, "sqrt": sqrt, "ex2": ex2, "lg2": lg2}
