@@ -21,6 +21,7 @@ ORDERS = [
     wf.Order(residue=256),
     wf.Order(split_k=3, unit=8, residue=128),
     wf.Order(split_k=2, unit=64, promote=128),
+    wf.Order(unit=32, segment_k=3),
 ]
 
 

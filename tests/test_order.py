@@ -82,6 +82,18 @@ def test_a_step_is_an_instruction_filled_up_with_zeros():
     assert not np.array_equal(found, wf.gemm(A, B, instruction=F16))
 
 
+def test_segments_differ_by_at_most_a_unit_and_are_added_from_the_last():
+    A, B = random((4, 350), 21), random((350, 6), 22)
+    first, second, third = (chain(A, B, *part) for part in ((0, 96), (96, 224), (224, 350)))  # 11 units: 3, 4, 4
+    order = wf.Order(unit=32, segment_k=3)
+    assert np.array_equal(wf.gemm(A, B, instruction=F16, order=order), (third + second) + first)
+    assert wf.find_order(A, B, (third + second) + first) == order
+    assert str(order) == (
+        "segment-K in 3 parts of whole units of 32, k ascending in each, added in float32 from the last"
+    )
+    assert order.chains(40, 16, 16) == [[((32, 40),)], [((0, 32),)]]
+
+
 def test_units_may_be_shorter_than_an_instruction():
     """CUTLASS cuts K at vectors of 16 bytes; each part begins with its own residue."""
     A, B = random((4, 100), 19), random((100, 6), 20)
@@ -178,6 +190,7 @@ def test_orders_in_words():
         ({"split_k": None}, "split_k is an integer from 1 on; got None"),
         ({"unit": True}, "unit is an integer from 1 on, or None; got True"),
         ({"promote": 96, "residue": 64}, "promote is a multiple of residue, 64, where both are given; got 96"),
+        ({"split_k": 2, "segment_k": 2}, "K is cut by split_k or by segment_k, not by both; got 2 and 2"),
         ({"step": 12}, "step divides the instruction's k, 16; got 12"),
         ({"step": 8, "residue": 12}, "residue is a multiple of step, 8; got 12"),
         ({"promote": 8}, "promote is a multiple of the instruction's k, 16; got 8"),

@@ -40,6 +40,7 @@ RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32
 MOST_PARTS = 128
 TILES = (16, 32, 64, 128, 256)
 PROMOTIONS = (128, 64, 32, 256, 512, 1024)
+MOST_SEGMENTS = 8
 VECTOR = 128
 """Bits that a thread loads at once."""
 MOST_AT_ONCE = 64
@@ -159,6 +160,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
         (Order(residue=tile) for tile in TILES if is_dense and tile % k == 0),
         [*promoted, *split] if bits == 8 else [*split, *promoted],  # they add alike; only fp8 kernels promote
         _cutlass(parts, rule) if is_dense else [],
+        (Order(unit=unit, segment_k=count) for unit in units[:2] for count in range(2, MOST_SEGMENTS + 1)),
         (Order(split_k, unit, promote=length) for length in promotions for split_k, unit in parts),
         _cutlass(parts, rule, step=8) if is_dense and bits == 16 and k == 16 else [],
     )
@@ -173,6 +175,8 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
 def _what_it_adds(order: Order, depth: int, line: int) -> tuple[int | None, ...] | None:
     """The same for orders that add alike; None where K has fewer parts than the order says: another one says it."""
     length = depth
+    if order.segment_k is not None and order.unit is not None:
+        return None if -(-depth // order.unit) < order.segment_k else (-order.segment_k, order.unit)
     if order.split_k > 1:
         length = part_length(depth, order.unit or line, order.split_k)
         if -(-depth // length) != order.split_k:

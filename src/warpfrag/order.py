@@ -8,6 +8,7 @@ last bits of the result depend on it. A few numbers describe the kernels of cuBL
     Order(promote=128)             a new chain every 128 k, each added to an accumulator of its own
     Order(residue=32)              the first K % 32 come alone, filled up with zeros; then whole tiles of 32
     Order(step=8)                  an instruction adds 8 k at a time, as a shorter one does
+    Order(segment_k=3, unit=32)    K cut into 3 parts that differ by at most a unit, added from the last to the first
 
 Parts and promoted chains start from zero and are added in float32, to nearest, ascending; C is added last.
 """
@@ -15,6 +16,7 @@ Parts and promoted chains start from zero and are added in float32, to nearest, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from warpfrag.errors import InvalidOperand, shown
@@ -64,7 +66,8 @@ class Order:
 
     `split_k` parts of ceil(ceil(K / unit) / split_k) units; `unit` is 128 bytes of A's row if it is None. `promote`:
     the length of the chains inside a part. `residue`: the tile of a kernel that begins each part with what is left
-    over. `step`: how many k an instruction adds at a time, if not all of its own.
+    over. `step`: how many k an instruction adds at a time, if not all of its own. `segment_k`: as split_k, but part
+    i ends at unit (i + 1) * units // segment_k, and the parts are added descending.
     """
 
     split_k: int = 1
@@ -72,11 +75,15 @@ class Order:
     promote: int | None = None
     residue: int | None = None
     step: int | None = None
+    segment_k: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no count."""
-        for name in ("split_k", "unit", "promote", "residue", "step"):
+        for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
             _check_count(name, getattr(self, name), least=1, optional=name != "split_k")
+        if self.segment_k and self.split_k > 1:
+            msg = f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
+            raise InvalidOperand(msg)
         if self.promote and self.residue and self.promote % self.residue:
             msg = f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
             raise InvalidOperand(msg)
@@ -84,7 +91,7 @@ class Order:
     @property
     def carries_c(self) -> bool:
         """Whether there is one chain, which starts from C."""
-        return self.split_k == 1 and self.promote is None
+        return self.split_k == 1 and self.promote is None and self.segment_k is None
 
     def chains(self, depth: int, k: int, bits: int) -> list[list[Chain]]:
         """The parts of a K of this depth, each a list of chains: for an instruction's k, and `bits` of A's elements.
@@ -104,7 +111,12 @@ class Order:
                 raise InvalidOperand(msg)
         unit = self.unit or max(k, LINE // bits)
         length = part_length(depth, unit, self.split_k)
-        parts = [Span(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
+        if self.segment_k:
+            units = -(-depth // unit)
+            cuts = [min(units * place // self.segment_k * unit, depth) for place in range(self.segment_k + 1)]
+            parts = [Span(first, last) for first, last in pairwise(cuts) if first < last][::-1] or [Span(0, depth)]
+        else:
+            parts = [Span(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
         chains = [self._chains_of_part(part) for part in parts]
         return chains if step == k else [[_in_steps(chain, step) for chain in part] for part in chains]
 
@@ -137,6 +149,9 @@ class Order:
         words = []
         if self.split_k > 1:
             words.append(self._describe_parts(depth))
+        if self.segment_k:
+            units = f" of whole units of {self.unit}" if self.unit else ""
+            words.append(f"segment-K in {self.segment_k} parts{units}")
         inside = "k ascending"
         if self.residue:
             inside = f"the first K % {self.residue} alone, then k ascending"
@@ -145,7 +160,10 @@ class Order:
         if self.step:
             inside += f", {self.step} k at a time"
         words.append(f"{inside} in each" if words else inside)
-        return ", ".join(words) + (", added in float32" if self.split_k > 1 else "")
+        added = (
+            ", added in float32" if self.split_k > 1 else ", added in float32 from the last" if self.segment_k else ""
+        )
+        return ", ".join(words) + added
 
     def _describe_parts(self, depth: int | None) -> str:
         if depth is None or self.unit is None:

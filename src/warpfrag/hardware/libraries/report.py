@@ -79,7 +79,7 @@ def write(folder: Path) -> None:
         "# Which order of additions PyTorch's products had on a GPU. Written by warpfrag.hardware.libraries,",
         "# read by warpfrag.predict.",
         "#",
-        "# call, format, layout, batch, m, n, k | split_k, unit, promote, residue, step | kernel",
+        "# call, format, layout, batch, m, n, k | split_k, unit, promote, residue, step, segment_k | kernel",
         "",
         *(f'{name} = "{text}"' for name, text in machine.items()),
         'source = "measured, and every code of up to 32 x 48 outputs equal: docs/evidence/h200_libraries.md"',
@@ -145,7 +145,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
 
 def order_kind(order: Order) -> str:
     """The kind of an order, for counting."""
-    words = ["split-K" if order.split_k > 1 else "k ascending"]
+    words = ["segment-K" if order.segment_k else "split-K" if order.split_k > 1 else "k ascending"]
     words += ["promoted"] if order.promote else []
     words += ["residue first"] if order.residue else []
     words += [f"steps of {order.step}"] if order.step else []
