@@ -37,7 +37,7 @@ def test_an_order_is_named(run, operands):
         "splitKreduce_kernel does",
         "every code of 99 equal; in Python: wf.Order(split_k=3, unit=64)",
     ]
-    assert as_json["order"] == {"split_k": 3, "unit": 64, "promote": None, "residue": None}
+    assert wf.Order(**as_json["order"]) == wf.Order(split_k=3, unit=64)
     assert as_json["text"] == "split-K in 3 parts of 256, k ascending in each, added in float32"
 
 
