@@ -53,6 +53,13 @@ Some: TypeAlias = "list[int] | slice"
 """Rows or columns: these, or all."""
 
 
+class Begin(Protocol):
+    """What a kernel's sums begin with, if not with the first of them."""
+
+    def __call__(self, rows: Some, columns: Some) -> Codes:
+        """The numbers [T, rows, columns] of these rows and columns, or what broadcasts to them."""
+
+
 class Finish(Protocol):
     """What a kernel does with its accumulators before it rounds them to the result."""
 
@@ -114,18 +121,20 @@ def search(
     result: str,
     report: Report | None = None,
     *,
+    begin: Begin | None = None,
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
 ) -> Order | None:
     """The first of the candidates that gives the observed codes [T, M, N] in the format `result`.
 
-    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them;
-    `allowed` says which orders are tried, where more is known of the kernel.
+    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them,
+    `begin(rows, columns)` what the first part is added to; `allowed` says which orders are tried, where more is known
+    of the kernel.
     """
     is_exact = isinstance(rule, Popcount) or (isinstance(rule, Integer) and not rule.clamps)  # any order is the same
     tried = [Order()] if is_exact or not observed.size else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
-    whole = Sample(rule, operands, observed, result, finish)
+    whole = Sample(rule, operands, observed, result, begin, finish)
     hard: Sample | None = None
     rows: list[int] = []
     columns: list[int] = []
@@ -207,11 +216,17 @@ class Sample:
     """All outputs of a product, or some; of some the sums of chains are kept, since orders share them."""
 
     def __init__(
-        self, rule: Rule, operands: Multiplicands, observed: Codes, result: str, finish: Finish | None
+        self,
+        rule: Rule,
+        operands: Multiplicands,
+        observed: Codes,
+        result: str,
+        begin: Begin | None,
+        finish: Finish | None,
     ) -> None:
         """Take all outputs."""
         self.rule, self.operands, self.observed, self.result = rule, operands, observed, result
-        self.finish = finish
+        self.begin, self.finish = begin, finish
         self.rows: Some = slice(None)
         self.columns: Some = slice(None)
         self.sums: dict[Chain, Codes] | None = None
@@ -219,7 +234,8 @@ class Sample:
     def only(self, rows: list[int], columns: list[int]) -> Sample:
         """The outputs of these rows and columns."""
         observed = self.observed[:, rows][:, :, columns]
-        some = Sample(self.rule, self.operands.only(rows, columns), observed, self.result, self.finish)
+        operands = self.operands.only(rows, columns)
+        some = Sample(self.rule, operands, observed, self.result, self.begin, self.finish)
         some.rows, some.columns, some.sums = rows, columns, {}
         return some
 
@@ -227,7 +243,7 @@ class Sample:
         """Which outputs an order does not give."""
         parts = order.chains(self.operands.depth, self.rule.k, FORMATS[self.rule.a].bits)
         found = self._sums_of([spans for part in parts for spans in part])
-        total = None
+        total = None if self.begin is None else self.begin(self.rows, self.columns)
         for part in parts:
             total = add(self.rule, total, add_up(self.rule, [found[spans] for spans in part]))
         if total is not None and self.finish is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.epilogue import fma
-from warpfrag.find_order import Finish, search
+from warpfrag.find_order import Begin, Finish, search
 from warpfrag.gemm import prepare
 from warpfrag.hardware.libraries.cases import DTYPES, Case, operands
 from warpfrag.hardware.libraries.measure import say
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from warpfrag.order import Order
 
+BIAS_FIRST = "the parts added to the bias"
 Finishes = dict[str, "Finish | None"]
 
 
@@ -39,6 +40,7 @@ def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
             "bias added to the rounded product": lambda sums, _rows, columns: (
                 sums.astype(narrow).astype(one) + bias[columns]
             ),
+            BIAS_FIRST: None,  # a kernel whose parts are added to D in memory, which holds the bias
         }
     if "C" in given:
         C, alpha, beta = given["C"].astype(one), one(case.alpha), one(case.beta)
@@ -51,6 +53,10 @@ def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
             ),
         }
     return {"": None}
+
+
+def _beginning(bias: NDArray[Any]) -> Begin:
+    return lambda _rows, columns: bias.astype(np.float32)[None, None, columns]
 
 
 def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict[str, object]:
@@ -70,7 +76,16 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
     for rounding in ("rne", None) if case.type == "tf32" else (None,):
         taken = prepare(A, B, instruction=instruction, arch="sm_90", rounding=rounding)
         for name, finish in finishes(case, given).items():
-            order = search(taken.rule, taken.operands, observed[None], case.result_type, finish=finish, allowed=allowed)
+            begin = _beginning(given["bias"]) if name == BIAS_FIRST else None
+            order = search(
+                taken.rule,
+                taken.operands,
+                observed[None],
+                case.result_type,
+                begin=begin,
+                finish=finish,
+                allowed=allowed,
+            )
             if order is not None:
                 cut = "operands cut to tf32" if case.type == "tf32" and rounding is None else ""
                 how = "; ".join(text for text in (name, cut) if text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.hardware.libraries.cases import COLUMNS, ROWS, Case
+from warpfrag.hardware.libraries.explain import BIAS_FIRST
 from warpfrag.order import Order
 
 if TYPE_CHECKING:
@@ -74,7 +75,11 @@ def write(folder: Path) -> None:
     """Write what was found into the sources: a table, a report, and outputs for the tests."""
     machine, results = read_results(folder)
     root = Path(__file__).parents[4]
-    rows = [result.row for result in results if result.order is not None and result.case.call not in NOT_PREDICTED]
+    rows = [
+        result.row
+        for result in results
+        if result.order is not None and result.case.call not in NOT_PREDICTED and result.how != BIAS_FIRST
+    ]
     lines = [
         "# Which order of additions PyTorch's products had on a GPU. Written by warpfrag.hardware.libraries,",
         "# read by warpfrag.predict.",
