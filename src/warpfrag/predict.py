@@ -106,7 +106,7 @@ def predict(
     a, b = as_array(A, "A"), as_array(B, "B")
     instruction = instruction_for(a.dtype, b.dtype, ARCH)
     kind = {natural_dtype(FORMATS[name]): name for name in (*RESULTS, "s8")}[a.dtype]
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         msg = f"layout: expected one of {', '.join(LAYOUTS)}; got {shown(layout)}"
         raise InvalidOperand(msg)
     if a.ndim not in {2, 3} or b.ndim != a.ndim:
