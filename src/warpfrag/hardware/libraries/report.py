@@ -111,7 +111,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
         f"code of up to {ROWS} x {COLUMNS} outputs of each.",
         "",
         "It is the simplest such order that fits the kernel's name. A result of 16 bits hides most of the last bits",
-        "of the sums: where it is f16 or bf16, another order may give the same codes. Integers have one sum in any order.",
+        "of the sums: where it is f16 or bf16, another order may give the same codes. Integers have one sum in all.",
         "",
         "Operands are a hash of their indices (`warpfrag.hardware.libraries`), so anybody can compute them again.",
         "Reduced-precision reductions were switched off, TF32 was allowed.",
