@@ -28,7 +28,11 @@ LOAD = "ldmatrix.m8n8.x4.b16"
 QUAD = "mma.m8n8k4.row.col.f32.f16.f16.f32"
 WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"
 
+PTX = ROOT / "tests" / "data" / "ptx" / "c_collatz_sm80.ptx"
+
 COMMANDS = [
+    f"ptx info {PTX}",
+    f"ptx run {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0",
     "list --target sm_90a -a e4m3",
     "list --op ldmatrix",
     *(f"info {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, "ldmatrix.m8n16.x1.s8.s4")),
