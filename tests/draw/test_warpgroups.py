@@ -100,7 +100,7 @@ def test_warps_stand_beside_their_rows():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"operand": "d", "warp": 4}, "warp 4|warp"),
+        ({"operand": "d", "warp": 4}, r"warp is 0\.\.3, got 4"),
         ({"operand": "d", "warp": 1, "rows": (0, 3)}, "give warp or rows, not both"),
         ({"operand": "b", "warp": 1}, "has none in the memory view"),
         ({"operand": "d", "descriptor": 0}, "the memory view shows A or B of wgmma in shared memory, not operand d of"),
