@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from warpfrag.layout import Layout
 
 NEAREST = 3
+MOST_ASKED = 4096  # forms on architectures that are remembered
 MOST_LISTED = 8  # of the instructions that a name fits
 Version = tuple[int, int]
 
@@ -181,6 +182,11 @@ def _check_target(text: str, form: Form, target: str) -> None:
 
 def arithmetic_arch(form: Form, arch: str) -> str:
     """The architecture whose arithmetic a target name stands for; refused where the form cannot run."""
+    return _arithmetic_arch(form, arch) if isinstance(arch, str) else _arithmetic_arch.__wrapped__(form, arch)
+
+
+@lru_cache(MOST_ASKED)
+def _arithmetic_arch(form: Form, arch: str) -> str:
     if not form.is_product:
         raise IllegalInstruction(spell(form), "it moves registers and computes nothing")
     target = read_target(arch, spell(form), "arch")
