@@ -72,11 +72,11 @@ def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool)
 
 def float_to_float(a: Codes, source: str, target: str, style: Style, *, satfinite: bool = False) -> Codes:
     """Widened, narrowed, or rounded to an integral number where both are one format."""
-    flushes = style.ftz and source == "f32" and target in {"f32", "f64"}
+    flushes = style.ftz and source == "f32" and target in {"f32", "f64", "bf16"}
     if flushes:
         a = quiet(flush(a, source), source)
     if source == target and not (flushes or style.sat or style.relu or style.rounding in INTEGRAL):
-        return a
+        return quiet(a, source) if source in {"f16", "bf16"} else a
     mode = style.rounding
     with np.errstate(all="ignore"):
         values = decode(a, source)

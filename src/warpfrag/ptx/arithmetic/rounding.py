@@ -108,6 +108,9 @@ def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) ->
     magnitude = kept.astype(np.int64) + up + ((biased - 1) << row.fraction)
     limit = infinity(row)
     largest = limit - 1
+    # an exponent beyond all: adding to its code could go past 63 bits
+    beyond = number.exponent + row.bias >= (1 << row.exponent) - (row.nan == "ieee")
+    magnitude = np.where(beyond, limit, magnitude)
     if row.fraction == 0:  # ue8m0 has no hidden bit to add: its codes are exponents
         magnitude = number.exponent + row.bias + up
         magnitude = np.maximum(magnitude, 0)
