@@ -12,7 +12,7 @@ from functools import cache
 
 import warpfrag as wf
 from warpfrag.captured import captures
-from warpfrag.captured.index import INDEX
+from warpfrag.captured.index import INDEX, evidence_rows
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.targets import architectures, targets
@@ -62,10 +62,12 @@ def evidence_by_architecture() -> dict[str, Known]:
     products = [instruction for instruction in wf.find() if instruction.form.is_product]
     found = {}
     for arch in architectures():
-        known = [one.evidence(arch) for one in products if arch in able_architectures(one.form)]
+        able = [one for one in products if arch in able_architectures(one.form)]
+        known = [one.evidence(arch) for one in able]
         compared = [entry for entry in known if entry.cases]
         gpus = tuple(dict.fromkeys(gpu for entry in compared for gpu in entry.gpus))
-        cases = sum(entry.cases for entry in compared)
+        # a width of wgmma may rest on the cases of another: each is counted once
+        cases = sum(row.cases for one in able for row in evidence_rows(one.name, arch))
         found[arch] = Known(Counter(entry.authority for entry in known), len(compared), cases, gpus)
     return found
 

@@ -250,6 +250,8 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "read arrays": (wf.Layout.read, {"notation": "numpy", "given": layout.to("numpy"), "dims": None}),
         "aliases": (wf.aliases, {"instruction": F16}),
         "identify": (wf.identify, {"layout": layout}),
+        "chains": (wf.Order(split_k=2).chains, {"depth": 64, "k": 16, "bits": 16}),
+        "error svg": (wf.error_report(A, B, instruction=F16).svg, {"theme": "light"}),
         "overlap": (memory.overlap, {"shape": (8, 8), "bits": 16}),
         "verify": (
             wf.verify,

@@ -8,6 +8,8 @@ import numpy as np
 
 import warpfrag as wf
 
+KERNEL = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n"
+
 
 def registers() -> None:
     mma: wf.Instruction = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", target="sm_90a")
@@ -170,6 +172,14 @@ def whole_products() -> None:
     print(one.growth[0].k, one.edges[0], one.counts[0], one.steps[0].result, one.name)
 
 
+def whole_kernels() -> None:
+    module: wf.ptx.Module = wf.ptx.load(KERNEL)
+    kernel: wf.ptx.Kernel = module["nothing"]
+    run: wf.ptx.Run = kernel.launch(grid=1, block=32)
+    print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
+    print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes))
+
+
 def on_a_gpu() -> None:
     report = wf.verify("mma.m16n8k16.f32.f16.f16.f32", cases=10)
     print(report.device, report.lines[0])
@@ -204,6 +214,7 @@ if __name__ == "__main__":
     warpgroups()
     motion()
     whole_products()
+    whole_kernels()
     mistakes()
     cuda_in_python()
     the_rest()

@@ -300,7 +300,7 @@ def test_products_and_matrices_are_parts():
     ("arguments", "message"),
     [
         ((MMA, "e"), rf"the operand of {MMA} is one of a, b, c, d; got 'e'"),
-        ((MMA, "a", "round"), "the view of a figure is one of matrix, warp, logical, whole; got 'round'"),
+        ((MMA, "a", "round"), "the view of a figure is one of matrix, warp, logical, whole, memory; got 'round'"),
         ((MMA, "a", "logical"), "is dense: the logical view is for the A of mma.sp; use matrix or warp$"),
         ((MMA, "a", "whole"), "the whole view shows A, B and D of a product; for operand a use matrix or warp"),
         (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of a product; for movmatrix"),

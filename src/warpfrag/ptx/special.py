@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,7 +12,45 @@ from warpfrag.ptx.syntax import PtxError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.wave import Wave
+    from warpfrag.ptx.program import Program
+
+
+class Extents(Protocol):
+    """How a kernel is launched, to its special registers."""
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks."""
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Threads of a block."""
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory."""
+
+
+class Warps(Protocol):
+    """The warps that run together, to their special registers."""
+
+    program: Program
+    warps: int
+    thread_index: list[NDArray[Any]]
+    block_index: list[NDArray[Any]]
+    warp_index: NDArray[Any]
+
+    @property
+    def launch(self) -> Extents:
+        """How they were launched."""
+
+    @property
+    def executed_steps(self) -> int:
+        """Steps so far: all the time that there is."""
+
+    def full(self, value: int) -> NDArray[Any]:
+        """One number in every lane."""
+
 
 ZEROS = ("%gridid", "%smid", "%cluster_ctarank", "%is_explicit_cluster", "%current_graph_exec")
 ONES = ("%cluster_nctarank",)
@@ -40,7 +78,7 @@ def is_special(name: str) -> bool:
     return NAMES.fullmatch(name) is not None
 
 
-def special(wave: Wave, name: str, line: int) -> NDArray[Any]:
+def special(wave: Warps, name: str, line: int) -> NDArray[Any]:
     """The codes of a special register in all lanes."""
     lane = np.arange(32, dtype=np.uint32)
     base, _, part = name.partition(".")
