@@ -99,6 +99,8 @@ class Order:
         >>> Order(split_k=2).chains(100, 16, 16)
         [[(Span(first=0, last=64),)], [(Span(first=64, last=100),)]]
         """
+        for name, number in (("depth", depth), ("k", k), ("bits", bits)):
+            _check_count(name, number, least=int(name != "depth"), optional=False)
         step = self.step or k
         if k % step:
             msg = f"step divides the instruction's k, {k}; got {step}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from warpfrag.draw import svg
 from warpfrag.draw.palette import DARK, LIGHT, Palette, oklch
+from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -191,6 +192,9 @@ def style(theme: Theme) -> str:
         ".wf .tick{font-size:11px}.wf .curve{fill:none;stroke-width:2}.wf .bar{fill-opacity:.28;stroke-width:1.5}"
         ".wf .axis{fill:none;stroke-width:1}"
     )
+    if not (isinstance(theme, str) and theme in {"auto", "light", "dark"}):
+        msg = f"theme is auto, light or dark, got {shown(theme)}"
+        raise InvalidOperand(msg)
     if theme == "auto":
         dark = f"@media(prefers-color-scheme:dark){{{_colours(DARK, 0.78)}}}"
         return shared + _colours(LIGHT, 0.52) + dark

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.program import Operand, Step
     from warpfrag.ptx.types import Codes
-    from warpfrag.ptx.wave import Wave
+    from warpfrag.ptx.warps import Warps
 
 COUNT = (1 << 20) - 1
 TX_BITS = 23
@@ -48,7 +48,7 @@ class Meeting:
 class BlockBarriers:
     """The barriers of all blocks of a wave."""
 
-    def __init__(self, wave: Wave) -> None:
+    def __init__(self, wave: Warps) -> None:
         """Nobody waits."""
         self.wave = wave
         self.per_block = wave.launch.warps
@@ -215,8 +215,9 @@ class Phase:
             self.pending = self.count
 
 
-def run_memory_barrier(wave: Wave, step: Step, group: Group) -> None:
+def run_memory_barrier(barriers: BlockBarriers, step: Step, group: Group) -> None:
     """One mbarrier instruction, lane after lane."""
+    wave = barriers.wave
     action = step.action
     if not isinstance(action, MemoryBarrier):
         return
@@ -241,7 +242,7 @@ def run_memory_barrier(wave: Wave, step: Step, group: Group) -> None:
     if action.name in {"test_wait", "try_wait"}:
         group.write(step.results[0], group.scatter(results != 0))
         if not results.any():
-            wave.barriers.polled(step, group)
+            barriers.polled(step, group)
     else:
         wave.progress += 1
         if step.results:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.types import Codes
-    from warpfrag.ptx.wave import Wave
+    from warpfrag.ptx.warps import Warps
 
     Mask = NDArray[np.bool_]
 
@@ -29,7 +29,7 @@ class Group:
 
     __slots__ = ("is_whole", "mask", "rows", "wave")
 
-    def __init__(self, wave: Wave, rows: NDArray[np.int64] | None, mask: Mask) -> None:
+    def __init__(self, wave: Warps, rows: NDArray[np.int64] | None, mask: Mask) -> None:
         """`rows` None means all warps of the wave."""
         self.wave, self.rows, self.mask = wave, rows, mask
         self.is_whole = bool(mask.all())

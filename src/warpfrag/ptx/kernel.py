@@ -23,7 +23,8 @@ from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
 from warpfrag.ptx.parser import parse
 from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
-from warpfrag.ptx.wave import Launch, Tally, Wave
+from warpfrag.ptx.warps import Launch, Tally
+from warpfrag.ptx.wave import Wave
 
 if TYPE_CHECKING:
     from warpfrag.ptx.syntax import Source

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
     from warpfrag.ptx.program import Operand, Step
     from warpfrag.ptx.types import Codes
-    from warpfrag.ptx.wave import Wave
+    from warpfrag.ptx.warps import Warps
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
@@ -51,7 +51,7 @@ def architecture_of(form: Form, arch: str) -> str:
     return target.arch
 
 
-def run_matrix(wave: Wave, step: Step, group: Group) -> None:
+def run_matrix(wave: Warps, step: Step, group: Group) -> None:
     """Run an instruction for the warps whose lanes are all here."""
     name = str(getattr(step.action, "name", ""))
     form = form_of(name)
@@ -108,7 +108,7 @@ def put_words(group: Group, operand: Operand, words: NDArray[Any]) -> None:
             at += 1
 
 
-def _multiply(wave: Wave, step: Step, group: Group, name: str) -> None:
+def _multiply(wave: Warps, step: Step, group: Group, name: str) -> None:
     """mma and wmma.mma."""
     a, b, c, *rest = step.sources
     form = form_of(name)
@@ -125,7 +125,7 @@ def _multiply(wave: Wave, step: Step, group: Group, name: str) -> None:
     put_words(group, step.results[0], execute(name, *given, arch=wave.launch.arch, **options))
 
 
-def _multiply_warpgroups(wave: Wave, step: Step, group: Group, form: Form) -> None:
+def _multiply_warpgroups(wave: Warps, step: Step, group: Group, form: Form) -> None:
     """wgmma: done when it is issued, one warpgroup after the other; D is C too."""
     a, b, *rest = step.sources
     options: dict[str, Any] = {}
@@ -172,7 +172,7 @@ def _immediate(step: Step, operand: Operand) -> int:
     return operand.code(None)
 
 
-def _places(wave: Wave, step: Step, group: Group, form: Form, *, writes: bool) -> Codes:
+def _places(wave: Warps, step: Step, group: Group, form: Form, *, writes: bool) -> Codes:
     """Where the lines of ldmatrix and stmatrix lie in the shared memory of all blocks, [warps, 32]."""
     lines = addresses_of(form)
     lanes = lines.lanes if lines is not None else 32
@@ -194,18 +194,18 @@ def _places(wave: Wave, step: Step, group: Group, form: Form, *, writes: bool) -
     return needed.scatter(found)
 
 
-def _load_matrices(wave: Wave, step: Step, group: Group, form: Form) -> None:
+def _load_matrices(wave: Warps, step: Step, group: Group, form: Form) -> None:
     places = _places(wave, step, group, form, writes=False)
     put_words(group, step.results[0], movers.load(form, places, wave.memory.shared))
 
 
-def _store_matrices(wave: Wave, step: Step, group: Group, form: Form) -> None:
+def _store_matrices(wave: Warps, step: Step, group: Group, form: Form) -> None:
     places = _places(wave, step, group, form, writes=True)
     wave.memory.shared[...] = movers.store(form, places, words_of(group, step.sources[1]), wave.memory.shared)
     wave.progress += 1
 
 
-def _row(wave: Wave, form: Form) -> OperandRow:
+def _row(wave: Warps, form: Form) -> OperandRow:
     """The operand of a wmma load or store."""
     (row,) = operands(form, architecture_of(form, wave.launch.arch)).values()
     return row
@@ -234,7 +234,7 @@ def _owners(group: Group, count: int) -> Owners:
     return Owners(*(np.repeat(one.reshape(group.warps, 32)[:, 0], count) for one in (owners.blocks, owners.threads)))
 
 
-def _load_fragment(wave: Wave, step: Step, group: Group, form: Form) -> None:
+def _load_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:
     row = _row(wave, form)
     stride = step.sources[1] if len(step.sources) > 1 else None
     bits = _elements(step, group, form, row, stride)
@@ -250,7 +250,7 @@ def _load_fragment(wave: Wave, step: Step, group: Group, form: Form) -> None:
     put_words(group, step.results[0], fragment.pack(row, codes))
 
 
-def _store_fragment(wave: Wave, step: Step, group: Group, form: Form) -> None:
+def _store_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:
     row = _row(wave, form)
     stride = step.sources[2] if len(step.sources) > 2 else None
     bits = _elements(step, group, form, row, stride)

@@ -12,8 +12,6 @@ from warpfrag.ptx.syntax import PtxError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.program import Program
-
 
 class Extents(Protocol):
     """How a kernel is launched, to its special registers."""
@@ -34,7 +32,6 @@ class Extents(Protocol):
 class Warps(Protocol):
     """The warps that run together, to their special registers."""
 
-    program: Program
     warps: int
     thread_index: list[NDArray[Any]]
     block_index: list[NDArray[Any]]
@@ -43,6 +40,10 @@ class Warps(Protocol):
     @property
     def launch(self) -> Extents:
         """How they were launched."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that the kernel declares."""
 
     @property
     def executed_steps(self) -> int:
@@ -107,8 +108,8 @@ def special(wave: Warps, name: str, line: int) -> NDArray[Any]:
         return np.repeat(wave.warp_index[:, None].astype(np.uint32), 32, axis=1)
     numbers = {
         "%nwarpid": 64, "%nsmid": 132, "%dynamic_smem_size": launch.shared,
-        "%total_smem_size": launch.shared + wave.program.shared_bytes,
-        "%aggr_smem_size": launch.shared + wave.program.shared_bytes,
+        "%total_smem_size": launch.shared + wave.shared_bytes,
+        "%aggr_smem_size": launch.shared + wave.shared_bytes,
         **dict.fromkeys(ZEROS, 0), **dict.fromkeys(ONES, 1),
     }  # fmt: skip
     if name in numbers or name.startswith("%envreg"):
