@@ -76,7 +76,7 @@ def test_names_are_shown_and_copied(explorer):
     names = wf.aliases(START)
     shown = tab.locator("#called code").all_inner_texts()
 
-    assert shown == [names["cute"], "HMMA.16816.F32", names["nvvm"], names["mlir"]]
+    assert shown == [names["cute"], "HMMA.16816.F32", names["nvvm"], names["mlir"], *names["also"]]
     assert tab.locator("#called pre span").inner_text() == " ".join(names["sass"])
     for button, name in zip(tab.locator("#called button").all(), shown, strict=True):
         button.click()

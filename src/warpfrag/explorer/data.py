@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
 
+WIDEST = 256  # n of wgmma
+
+
 class Writer(Lists):
     """Gathers the lists while it walks over the instructions."""
 
@@ -60,7 +63,11 @@ class Writer(Lists):
             "kind": form.kind,
             "bitop": form.bitop,
             "targets": self.target_sets.place(instruction.targets),
-            "operands": {role: self.operands.place(operand.row) for role, operand in instruction.operands.items()},
+            "operands": {
+                role: self.operands.place(operand.row)
+                for role, operand in instruction.operands.items()
+                if operand.home != "shared"
+            },
             "sources": [self.texts.place(source) for source in instruction.sources],
             "fragments_of": instruction.arch,
             "selectors": list(instruction.selectors),
@@ -76,10 +83,34 @@ class Writer(Lists):
         return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
 
 
+def _of_any_width(text: str) -> str:
+    """A name of the widest instruction, with {n} in the place of its n."""
+    return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
+
+
+def _warpgroups(writer: Writer) -> list[dict[str, Any]]:
+    """wgmma: one row for all widths of the same types, as that of the widest; the page cuts D to the others."""
+    widths: dict[str, list[int]] = {}
+    rows = {}
+    for one in find():
+        if one.form.is_warpgroup:
+            name = one.name.replace(f"m64n{one.shape.n}k", "m64n{n}k")
+            widths.setdefault(name, []).append(one.shape.n)
+            rows[name] = one
+    found = []
+    for name, one in rows.items():  # the last is the widest
+        row = writer.instruction(one) | {"name": name, "widths": widths[name]}
+        held = {role: place for role, place in row["operands"].items() if role not in {"b", "c"}}
+        b = {"format": one.b.format.name, "rows": one.b.shape[0]}
+        found.append(row | {"operands": held, "staged": b})
+    return found
+
+
 def page_data() -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
     writer = Writer()
-    instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]  # the page shows warps
+    instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]
+    warpgroups = _warpgroups(writer)
     moves = move_data(writer, {row["name"]: place for place, row in enumerate(instructions)})
     return {
         "version": __version__,
@@ -87,12 +118,13 @@ def page_data() -> dict[str, Any]:
         "colours": COLOURS,
         "format_bits": writer.format_bits,
         "patterns": writer.patterns,
-        "texts": writer.texts.entries,
+        "texts": [*map(_of_any_width, writer.texts.entries)],
         "layouts": writer.layouts.entries,
         "operands": writer.operands.entries,
         "evidence": writer.evidence.entries,
         "evidence_sets": writer.evidence_sets.entries,
         "target_sets": writer.target_sets.entries,
         "instructions": instructions,
+        "warpgroups": warpgroups,
         **moves,
     }

@@ -75,11 +75,11 @@ def _detail(text: str) -> str:
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """What each bit of lane, reg and slot moves, as a step along every coordinate, and the formulas."""
-    extents = {"lane": layout.lanes, "reg": layout.regs, "slot": layout.slots}
+    """What each bit of lane, reg and slot, and of warp, moves, as a step along every coordinate, and the formulas."""
+    first = dict.fromkeys((name for name in ("warp", "lane") if name in layout.ins), 0)
     bases = {
-        name: [list(layout.at(**{"lane": 0, name: 1 << bit})) for bit in range(extent.bit_length() - 1)]
-        for name, extent in extents.items()
+        name: [list(layout.at(**{**first, name: 1 << bit})) for bit in range((extent - 1).bit_length())]
+        for name, extent in layout.ins.items()
     }
     return {
         "dims": list(layout.dims),
