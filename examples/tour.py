@@ -22,7 +22,11 @@ OUT = Path("out")
 def main() -> None:
     """Walk through everything once."""
     mma = wf.get(NAME)
-    print(f"{mma.name}\n  legal on {', '.join(mma.targets)}\n")
+    print(f"{mma.name}\n  legal on {', '.join(mma.targets)}")
+    names = wf.aliases(mma)
+    print(f"  elsewhere: {names['cute']} in CuTe, {names['sass']['sm_90']} on sm_90, {names['nvvm']} in LLVM")
+    check("these names lead back to it", all(wf.get(names[where]) is mma for where in ("cute", "nvvm", "mlir")))
+    print()
 
     print("its operands, and where lane 5 of each sits")
     for role in "abcd":

@@ -10,32 +10,70 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.captured import Case, captures, load_cases
+from instructions import every
+from warpfrag import captured
+from warpfrag.captured import Case, StagedCase, captures, load_cases
+from warpfrag.captured.addresses import MEMORY, address_maps
 from warpfrag.captured.index import HERE, INDEX, VARIABLE
 from warpfrag.captured.write_index import count, write
 from warpfrag.cli import main
 from warpfrag.errors import UnusableFile
+from warpfrag.warpgroup import run_staged
 
-CASES: dict[str, list[tuple[str, Case]]] = {}
+CASES: dict[str, list[tuple[str, Case | StagedCase]]] = {}
 for known in captures():
     for case in known.cases():
         CASES.setdefault(case.instruction, []).append((known.about["arch"], case))
 
 
 def test_there_are_captures_to_compare_with():
-    assert len(CASES) == 352  # spellings; with each selector, 416 kernels of the H200
-    assert sum(len(case.d) for cases in CASES.values() for _, case in cases) == 6720
+    assert len(CASES) == 352 + 41  # spellings; with each selector, 416 kernels of the H200, and 45 of wgmma
+    assert sum(len(case.d) for cases in CASES.values() for _, case in cases) == 6720 + 404
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_code_equals_the_hardware(name: str):
     for arch, case in CASES[name]:
+        if isinstance(case, StagedCase):
+            found = run_staged(name, case.call, arch)
+            assert np.array_equal(found, case.d), f"{case.operands} #{case.selector}"
+            assert np.array_equal(staged(case), case.d), f"{case.operands} #{case.selector}: A in shared memory"
+            continue
         options = {} if case.metadata is None else {"metadata": case.metadata, "selector": case.selector}
         found = wf.execute(name, case.a, case.b, case.c, arch=arch, **options)
         alone = {} if case.metadata is None else {"metadata": case.metadata[0], "selector": case.selector}
         assert np.array_equal(wf.execute(name, case.a[0], case.b[0], case.c[0], arch=arch, **alone), case.d[0])
         wrong = np.argwhere(found != case.d)
         assert wrong.size == 0, f"{case.operands} #{case.selector}: first of {len(wrong)} at {wrong[0]}"
+
+
+def staged(case: StagedCase) -> np.ndarray:
+    """What comes out if A lies in shared memory, too."""
+    w, words = wf.get(case.instruction), case.call.words
+    tile = w.a.store(w.a.unpack(words["a"], raw=True), raw=True)
+    b = wf.Shared(case.call.shared, wf.Descriptor.decode(case.call.descriptors[1]))
+    return wf.execute(w, tile, b, words["c"], metadata=words.get("metadata"), selector=case.selector)
+
+
+def test_every_address_map_equals_the_hardware():
+    found = address_maps()
+    assert (found.device, len(found.maps)) == ("NVIDIA H200", 500)
+    modes = set()
+    for one in found.maps:
+        instruction, descriptor = wf.get(one.instruction), wf.Descriptor.decode(one.descriptor)
+        addresses = instruction.operands[one.operand].addresses(descriptor, one.trans)
+        assert np.array_equal(np.where(addresses < MEMORY, addresses, 0), one.addresses), one
+        modes.add((one.operand, one.trans, descriptor.swizzle, instruction.form.is_sparse, instruction.a.format.bits))
+    # K-major of 8, 16 and 32 bits and MN-major of 16, each with every swizzle, of A and B, dense and sparse
+    assert len(modes) == 62
+
+
+def test_evidence_of_every_width_of_wgmma_is_that_of_the_least():
+    assert wf.get("wgmma.mma_async.m64n8k16.f32.f16.f16").evidence("sm_90").detail.endswith(" 12 cases")
+    level, detail, cases = wf.get("wgmma.mma_async.m64n96k16.f32.f16.f16").evidence("sm_90a")
+    assert (level, cases) == ("hardware", 12)
+    assert detail.endswith(" 12 cases of n8: what an element of D adds up does not depend on n")
+    assert {one.evidence("sm_90").level for one in every() if one.form.is_warpgroup} == {"hardware"}
 
 
 def test_the_index_says_what_the_data_hold():
@@ -132,13 +170,45 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
+WGMMA = wf.get("wgmma.mma_async.m64n8k32.s32.s8.s8")
+
+
+def warpgroup_capture(**changed: object) -> bytes:
+    """A sound capture of one wgmma, with some of its arrays, or its call, changed."""
+    registers = {role: np.zeros((3, 4, 32, WGMMA.operands[role].words), np.uint32) for role in "acd"}
+    arrays = {**registers, "shared": np.zeros((3, 64), np.uint32)}
+    pair = [False, False]
+    call = {"staged": False, "trans": pair, "negate": pair, "descriptors": ["0x0", "0xc000001000000000"]}
+    calls = {"bits": {**call, "scale_d": True} | changed.pop("call", {})}
+    entry = {"instruction": WGMMA.name, "selector": None, "classes": {"bits": {role: role for role in arrays}}}
+    return saved(capture(entries=[entry | {"calls": calls}], about={"arch": "sm_90"}, **arrays) | changed)
+
+
+DAMAGED_CALLS = {
+    "a call of another kind": warpgroup_capture(call={"trans": 3}),
+    "a call without truth": warpgroup_capture(call={"staged": 1}),
+    "a call without descriptors": warpgroup_capture(call={"descriptors": ["0x0"]}),
+    "warps": warpgroup_capture(d=np.zeros((3, 2, 32, 4), np.uint32)),
+    "registers of floats": warpgroup_capture(c=np.zeros((3, 4, 32, 4))),
+    "shared memory of other cases": warpgroup_capture(shared=np.zeros((2, 64), np.uint32)),
+}
+
+
+def test_a_capture_of_wgmma_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for d, status in ((0, 0), (1, 1)):
+        (tmp_path / "mine.npz").write_bytes(warpgroup_capture(d=np.full((3, 4, 32, 4), d, np.uint32)))
+        captured.capture._opened.cache_clear()
+        assert main(["check", "--only", WGMMA.name]) == status
+
+
+@pytest.mark.parametrize("name", DAMAGED | DAMAGED_CALLS)
 def test_a_damaged_capture_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    (tmp_path / "mine.npz").write_bytes(DAMAGED[name])
+    (tmp_path / "mine.npz").write_bytes((DAMAGED | DAMAGED_CALLS)[name])
     with pytest.raises(UnusableFile, match="mine.npz' is not a capture as `warpfrag verify --capture` writes it: "):
         count(tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert main(["check", "--only", INTEGERS.name]) == 2
+    assert main(["check", "--only", (WGMMA if name in DAMAGED_CALLS else INTEGERS).name]) == 2
     assert "mine.npz" in capsys.readouterr().err
 
 

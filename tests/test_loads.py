@@ -86,6 +86,13 @@ def test_the_usual_loads_are_found_first():
     assert stores(half.d, Memory("row", 32, 32))[0].name == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
 
 
+@pytest.mark.parametrize("memory", [Memory("row", 33), Memory("row", 48, start=1), Memory("col", 35)])
+def test_no_way_gives_an_address_that_is_not_aligned(memory: Memory):
+    assert loads(F16.a, memory) == stores(F16.a, memory) == []
+    for way in [*loads(S8.a, memory), *stores(S8.a, memory)]:
+        assert {access.width for access in way.accesses} == {1}
+
+
 # ---- movers of bytes, and of elements of 4 and 6 bits: sm_100a and later
 
 F8F6F4 = "mma.m16n8k32.kind::f8f6f4.f32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
 from warpfrag.codes import code_dtype
 from warpfrag.elimination import Echelon
 from warpfrag.hardware.motion import relayout_unit, sample_plans, timed_ways, timing_unit
+from warpfrag.layout import Layout
 from warpfrag.motion.conversions import conversions, convert_codes
 from warpfrag.motion.moves import LANE, Moves, Select, find_moves
 from warpfrag.motion.pairs import fragments, tiled_alike
@@ -215,6 +217,40 @@ def test_wide_accumulators_become_b_by_movmatrix_once_they_are_packed():
     check(back)
 
 
+# ---- four warps
+
+WGMMA = {
+    name: wf.get(f"wgmma.mma_async.sync.aligned.m64n64{name}") for name in ("k16.f32.f16.f16", "k32.f32.e4m3.e4m3")
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "permute", "said"),
+    [
+        ("k16.f32.f16.f16", None, "free: 16 cvt"),
+        ("k32.f32.e4m3.e4m3", None, "8 shfl, 16 select, 8 prmt, 16 cvt"),
+        ("k32.f32.e4m3.e4m3", "col", "free: 16 cvt"),
+    ],
+)
+def test_accumulators_of_four_warps_become_a_of_the_next_product(name: str, permute: Any, said: str):
+    mma = WGMMA[name]
+    plan = relayout(mma.d, mma.a.tiled(col=64 // mma.shape.k), permute=permute)
+    assert str(plan) == said
+    assert plan.through_memory is None
+    check(plan)
+
+
+def test_nothing_crosses_warps():
+    a = WGMMA["k16.f32.f16.f16"].a
+    bases = a.layout.bases
+    for warp, lane in (("r32 r16", bases["lane"]), ("r16 c2", bases["lane"].replace("c2", "r32"))):
+        layout = Layout.parse(a.layout.outs, **{**bases, "warp": warp, "lane": lane})
+        other = replace(a, row=replace(a.row, layout=layout))
+        for pair in ((a, other), (other, a)):
+            with pytest.raises(wf.InvalidOperand, match="elements would change warps.* in shared memory"):
+                relayout(*pair)
+
+
 # ---- through shared memory
 
 
@@ -302,7 +338,9 @@ def test_conversions_round_to_nearest_and_saturate_as_cvt_does(source: str, targ
 @pytest.mark.parametrize(
     ("ask", "error", "message"),
     [
-        (lambda: relayout(F16.d, F16.a), wf.InvalidOperand, "16 rows x 8 cols .* tiled\\(\\) puts tiles side by side"),
+        (lambda: relayout(F16.d, F16.a), wf.InvalidOperand, r"16 rows x 8 cols in a warp.*: source.tiled\(col=2\)$"),
+        (lambda: relayout(F8.a, F8.b), wf.InvalidOperand, r": source.tiled\(row=2\) and target.tiled\(col=4\)$"),
+        (lambda: relayout(F16.d.tiled(col=3), F16.a), wf.InvalidOperand, r"tiled\(\) puts tiles side by side$"),
         (lambda: relayout(F16, F16.a), wf.InvalidOperand, "the source of a relayout is an operand such as mma.d"),
         (lambda: relayout(F16.a, "a"), wf.InvalidOperand, "the target of a relayout is .* got 'a'"),
         (lambda: relayout(F16.a, F16.a, permute="x"), wf.InvalidOperand, "permute is one of row, col, got 'x'"),

@@ -19,12 +19,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpfrag import wmma
+    from warpfrag import ptx, wmma
     from warpfrag.descriptor import Descriptor
     from warpfrag.diagnose import Diagnosis, Finding, diagnose
     from warpfrag.draw import draw
     from warpfrag.draw.drawing import Drawing
     from warpfrag.emit import emit
+    from warpfrag.epilogue import Epilogue
+    from warpfrag.error_report import ErrorReport, Errors, error_report
     from warpfrag.errors import (
         IllegalInstruction,
         InvalidOperand,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     )
     from warpfrag.evidence import Evidence
     from warpfrag.execute import execute
+    from warpfrag.find_order import find_order
     from warpfrag.formats import FORMATS, Format
     from warpfrag.gemm import gemm
     from warpfrag.hardware.verify import verify
@@ -46,6 +49,10 @@ if TYPE_CHECKING:
     from warpfrag.motion.loads import loads, stores
     from warpfrag.motion.relayout import relayout
     from warpfrag.operand import Operand
+    from warpfrag.order import Order
+    from warpfrag.predict import Prediction, predict
+    from warpfrag.prune import compress, prune
+    from warpfrag.quantize import quantize
     from warpfrag.registry import aliases, find, get
     from warpfrag.shared import Shared
     from warpfrag.vectors import vectors
@@ -57,6 +64,9 @@ _EXPORTS = {
     "Descriptor": "descriptor",
     "Diagnosis": "diagnose",
     "Drawing": "draw.drawing",
+    "Epilogue": "epilogue",
+    "ErrorReport": "error_report",
+    "Errors": "error_report",
     "Evidence": "evidence",
     "FORMATS": "formats",
     "Finding": "diagnose",
@@ -72,24 +82,32 @@ _EXPORTS = {
     "SlowArithmetic": "errors",
     "UnusableFile": "errors",
     "Operand": "operand",
+    "Order": "order",
     "WarpfragError": "errors",
     "aliases": "registry",
+    "compress": "prune",
     "diagnose": "diagnose",
     "draw": "draw",
     "emit": "emit",
+    "error_report": "error_report",
     "execute": "execute",
     "find": "registry",
+    "find_order": "find_order",
     "gemm": "gemm",
     "get": "registry",
     "identify": "identify",
     "loads": "motion.loads",
+    "Prediction": "predict",
+    "predict": "predict",
+    "prune": "prune",
+    "quantize": "quantize",
     "relayout": "motion.relayout",
     "stores": "motion.loads",
     "vectors": "vectors",
     "verify": "hardware.verify",
 }
 
-_MODULES = ("wmma",)  # public modules
+_MODULES = ("ptx", "torch", "wmma")  # public modules
 
 __all__ = [  # noqa: RUF022 (grouped)
     "get",
@@ -98,6 +116,12 @@ __all__ = [  # noqa: RUF022 (grouped)
     "aliases",
     "execute",
     "gemm",
+    "find_order",
+    "predict",
+    "error_report",
+    "quantize",
+    "prune",
+    "compress",
     "relayout",
     "loads",
     "stores",
@@ -106,13 +130,19 @@ __all__ = [  # noqa: RUF022 (grouped)
     "emit",
     "vectors",
     "verify",
+    "ptx",
     "wmma",
     "Instruction",
     "Evidence",
+    "ErrorReport",
+    "Errors",
     "Diagnosis",
     "Finding",
     "Drawing",
     "Operand",
+    "Order",
+    "Prediction",
+    "Epilogue",
     "Layout",
     "Memory",
     "Descriptor",

@@ -14,7 +14,7 @@ from warpfrag.coordinates import check_index
 from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
     from warpfrag.layout import Layout
 
@@ -60,17 +60,17 @@ class Choice:
         """What stands behind one word in a statement: the selector; of a scale the byte id, then the thread id."""
         return tuple(reversed(self.of(role).values()))
 
-    def check(self, layouts: Mapping[str, Layout], name: str) -> None:
-        """Refuse a selector or an id that the instruction called `name` does not have; `layouts` are its words'."""
+    def check(self, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
+        """Refuse a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
         if self.selector and "metadata" not in layouts:
-            msg = f"{name} is dense: it takes no selector, got {shown(self.selector)}"
+            msg = f"{name()} is dense: it takes no selector, got {shown(self.selector)}"
             raise InvalidOperand(msg)
         for what, pair in (("byte_id", self.byte_id), ("thread_id", self.thread_id)):
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
                 msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {shown(pair)}"
                 raise InvalidOperand(msg)
             if SIDES[0] not in layouts and tuple(pair) != (0, 0):
-                msg = f"{name} has no scale factors: it takes no {what}, got {shown(pair)}"
+                msg = f"{name()} has no scale factors: it takes no {what}, got {shown(pair)}"
                 raise InvalidOperand(msg)
         for role in layouts:
             if role in CHOOSING:

@@ -30,6 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
+from warpfrag.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole
 
@@ -43,6 +44,8 @@ LINES = 8  # of an atom
 ROW_OF_PATTERN = 128  # bytes: the swizzle looks at the bits of an address from here on
 MOST_SHARED = 232_448  # bytes of shared memory that a block of sm_90 may have
 TMA_ALIGNED = 128  # bytes: where a bulk tensor copy may store
+TURNABLE = 16  # bits of the types that may be MN-major
+MOST_K = 1 << 16  # of a tile; more than shared memory holds
 MOST_BOX = 256  # elements along one side of a box
 TMA_TYPES = {
     "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
@@ -116,6 +119,10 @@ class Staged(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns."""
+
+    @property
+    def staged(self) -> bool:
+        """Whether it may lie in shared memory."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +203,10 @@ class Descriptor:
 
     def memory(self, role: str, *, trans: bool = False) -> Memory:
         """How operand a or b lies in shared memory."""
+        if not (isinstance(role, str) and role in {"a", "b"}):
+            msg = f"a descriptor is for operand a or b, got {shown(role)}"
+            raise InvalidOperand(msg)
+        check_flag("trans", trans)
         leading, stride = Digit(None, self.leading), Digit(None, self.stride)
         # without a swizzle the two keep to K and to the rows; with one, `leading` is along the contiguous axis
         along, across = (stride, leading) if trans and not self.swizzle else (leading, stride)
@@ -211,6 +222,7 @@ class Descriptor:
 
     def cute(self, *, trans: bool = False) -> str:
         """The canonical layout in CuTe's notation, in units of 16 bytes: (M or N, K) to the unit, then the swizzle."""
+        check_flag("trans", trans)
         units, bits = self.width // UNIT, SWIZZLES[self.swizzle]
         leading, stride = self.leading // UNIT, self.stride // UNIT
         if trans:
@@ -222,7 +234,7 @@ class Descriptor:
 
     def moved(self, by: int) -> Descriptor:
         """The same descriptor so many bytes further on."""
-        return replace(self, start=self.start + by)
+        return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: Staged, *, trans: bool = False) -> dict[str, bool]:
         """Whether `leading` and `stride` matter: not where all of a line, or all lines, lie in one atom."""
@@ -249,10 +261,26 @@ def _in_fields() -> int:
 
 def lines(operand: Staged, *, trans: bool) -> tuple[int, int]:
     """The bytes along the contiguous axis of an operand, and how many lines there are across."""
+    if not getattr(operand, "staged", False):
+        msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {shown(operand)}"
+        raise InvalidOperand(msg)
+    if check_flag("trans", trans) and operand.format.bits != TURNABLE:
+        msg = f"only 16-bit types can be MN-major (trans), not {operand.format.name}"
+        raise InvalidOperand(msg)
     rows, cols = operand.shape
     k, other = (cols, rows) if operand.role == "a" else (rows, cols)
     inner, outer = (other, k) if trans else (k, other)
     return inner * operand.format.bits // 8, outer
+
+
+def _steps(operand: Staged, k: int | None) -> tuple[int, int]:
+    """How much k one instruction reads, and how many of them a tile has."""
+    mine = operand.shape[1 if operand.role == "a" else 0]
+    total = mine if k is None else k
+    if not (is_whole(total) and mine <= total <= MOST_K and total % mine == 0):
+        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MOST_K}; got {shown(k)}"
+        raise InvalidOperand(msg)
+    return mine, total // mine
 
 
 def compact(
@@ -264,12 +292,7 @@ def compact(
     taken that a line fills.
     """
     inner, outer = lines(operand, trans=trans)
-    mine = operand.shape[1 if operand.role == "a" else 0]
-    total = mine if k is None else k
-    if not (is_whole(total) and total >= mine and total % mine == 0):
-        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads; got {shown(k)}"
-        raise InvalidOperand(msg)
-    steps = total // mine
+    mine, steps = _steps(operand, k)
     line, count = (inner, outer * steps) if trans else (inner * steps, outer)  # of the whole tile
     if swizzle is None:
         swizzle = max(width for width in SWIZZLES if line % (width or UNIT) == 0)
@@ -347,12 +370,8 @@ def _problems(descriptor: Descriptor, operand: Staged, *, trans: bool) -> Iterat
 
 def _tensor_map(descriptor: Descriptor, operand: Staged, *, trans: bool, k: int | None) -> TensorMap:
     inner, outer = lines(operand, trans=trans)
-    mine = operand.shape[1 if operand.role == "a" else 0]
-    total = mine if k is None else k
-    if not (is_whole(total) and total >= mine and total % mine == 0):
-        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads; got {shown(k)}"
-        raise InvalidOperand(msg)
-    line, count = (inner, outer * (total // mine)) if trans else (inner * (total // mine), outer)
+    _, steps = _steps(operand, k)
+    line, count = (inner, outer * steps) if trans else (inner * steps, outer)
     width = descriptor.width
     used = Descriptor.used(descriptor, operand, trans=trans)
     along, across = used

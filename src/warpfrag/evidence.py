@@ -6,7 +6,7 @@ Two questions, two answers. Who says what it computes: the ISA, a published mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.arithmetic import plan
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from warpfrag.isa.words import Form
 
-Level = Literal["specified", "hardware", "published", "not modelled"]
+Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
+LEAST_WIDTH = 8  # of wgmma: at this n its results were captured
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
@@ -63,9 +64,14 @@ def evidence(form: Form, arch: str) -> Evidence:
         return Evidence("not modelled", str(error))
     authority = AUTHORITIES[steps.level]
     rows = evidence_rows(spell(form), target.arch)
+    note = ""
+    if not rows and form.is_warpgroup:
+        least = replace(form, shape=form.shape._replace(n=LEAST_WIDTH))
+        rows = evidence_rows(spell(least), target.arch)
+        note = f" of n{LEAST_WIDTH}: what an element of D adds up does not depend on n"
     if not rows:
         return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
-    detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows)
+    detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows) + note
     gpus = tuple(dict.fromkeys(row.device for row in rows))
     cases = sum(row.cases for row in rows)
     return Evidence("hardware", detail, cases, steps.machine, steps.native, authority, gpus)

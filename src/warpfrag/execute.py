@@ -231,4 +231,4 @@ def _full_a(
     if operand.pattern is None:
         return operand.codes(A, raw=raw, rounding=rounding), {}
     stored, fields = compress(operand.pattern, operand.full_codes(A, raw=raw, rounding=rounding))
-    return stored, {"columns": logical_columns(operand.pattern, fields, ordered=True)}
+    return stored, {"columns": logical_columns(operand.pattern, fields)}

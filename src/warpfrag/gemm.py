@@ -1,31 +1,56 @@
 """Whole products: the codes that a kernel built from one instruction gives for any M, N and K.
 
-Each output is its own chain: the D of one instruction is the C of the next, k ascending. Edges are padded with zeros,
-as a kernel pads its last tile.
+Each output is its own chain: the D of one instruction is the C of the next, k ascending, or as an `Order` says. Edges
+are padded with zeros, as a kernel pads its last tile.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic import matmul, plan
+from warpfrag.arithmetic import plan
+from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
-from warpfrag.codes import code_dtype, codes_of, from_codes
-from warpfrag.errors import IllegalInstruction, InvalidOperand
+from warpfrag.codes import codes_of, from_codes
+from warpfrag.epilogue import Epilogue, convert, finish, float32_of
+from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
+from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.operand import operands_of
-from warpfrag.sparsity import compress, logical_columns
+from warpfrag.order import Order
+from warpfrag.summation import Multiplicands, multiply, read_sums, write_sums
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.arithmetic.rules import Rule
     from warpfrag.arrays import Array
     from warpfrag.formats import Rounding
     from warpfrag.isa.words import Form, HasForm
     from warpfrag.operand import Registers
+
+ASCENDING = Order()
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product before it runs: the rule, the codes of A and B, and the extents that D has."""
+
+    form: Form
+    rule: Rule
+    operands: Multiplicands
+    shape: tuple[int, ...]
+    """Of D, with its batch axes; the operands have one."""
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """D's batch axes."""
+        return self.shape[:-2]
 
 
 def gemm(
@@ -35,6 +60,8 @@ def gemm(
     *,
     instruction: str | HasForm,
     arch: str = "sm_90",
+    order: Order = ASCENDING,
+    epilogue: Epilogue | None = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
     raw: bool = False,
@@ -43,10 +70,66 @@ def gemm(
 ) -> Array:
     """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it, on all cores.
 
-    Arrays are taken as `Operand.pack` takes them; C=None is zero. A sparse instruction takes the full, pruned A. A
-    block-scaled one takes scale factors (M, blocks) and (blocks, N), one block for each run of K that shares a scale.
-    Refused where C and D have different formats: such an instruction cannot be chained.
+    Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
+    instruction takes the full, pruned A. A block-scaled one takes scale factors (M, blocks) and (blocks, N), one block
+    for each run of K that shares a scale. `order` says how the kernel adds along k: without one, in a chain from C on.
+    `epilogue` says what the kernel does with its sums, which then start from zero; C may be any numbers that are exact
+    in float32. Refused where C and D have different formats: such an instruction cannot be chained.
     """
+    if not isinstance(order, Order):
+        msg = f"order: expected a wf.Order, got {shown(order)}"
+        raise InvalidOperand(msg)
+    check_threads(threads)
+    product = prepare(A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding)
+    if epilogue is not None:
+        return _finished(product, C, order, epilogue, raw=raw, threads=threads)
+    operands = operands_of(product.form, arithmetic_arch(product.form, arch))
+    c = None
+    if C is not None:
+        c = _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
+    codes = multiply(product.rule, product.operands, c, order, threads=threads).reshape(product.shape)
+    return codes if raw else from_codes(operands["d"].format, codes)
+
+
+def _finished(
+    product: Product, C: ArrayLike | None, order: Order, epilogue: Epilogue, *, raw: bool, threads: int | None
+) -> Array:
+    """The product of a kernel that has an epilogue."""
+    if not isinstance(epilogue, Epilogue):
+        msg = f"epilogue: expected a wf.Epilogue, got {shown(epilogue)}"
+        raise InvalidOperand(msg)
+    if product.rule.d != "f32":
+        msg = f"{spell(product.form)}: an epilogue takes sums in f32, and D is {product.rule.d}"
+        raise InvalidOperand(msg)
+    columns = product.shape[-1]
+    if epilogue.bias is not None and len(float32_of(epilogue.bias, "bias")) != columns:
+        msg = f"bias: expected {columns} numbers, one for each column, got {len(float32_of(epilogue.bias, 'bias'))}"
+        raise InvalidOperand(msg)
+    c = None if C is None else _c_of(product, float32_of(C, "C"))
+    sums = read_sums(product.rule, multiply(product.rule, product.operands, None, order, threads=threads))
+    codes = convert("f32", write_sums(product.rule, finish(epilogue, sums, c)), epilogue.result).reshape(product.shape)
+    return codes if raw else from_codes(FORMATS[epilogue.result], codes)
+
+
+def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:
+    """C with the batch axis of the product."""
+    if c.shape[-2:] != product.shape[-2:] or not _broadcasts(c.shape[:-2], product.batch):
+        msg = f"C is {_extents(c)}, expected {' x '.join(map(str, product.shape))}"
+        raise InvalidOperand(msg)
+    return _flat(c, product.batch)
+
+
+def prepare(
+    A: ArrayLike,
+    B: ArrayLike,
+    *,
+    instruction: str | HasForm,
+    arch: str,
+    scales: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    raw: bool = False,
+    rounding: Rounding = None,
+) -> Product:
+    """Take the operands of a product: legal, of fitting extents, as codes."""
     form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
     if form.c != form.d:
@@ -54,36 +137,41 @@ def gemm(
     operands = operands_of(form, wanted)
     a = _codes(operands["a"], A, "A", raw=raw, rounding=rounding)
     b = _codes(operands["b"], B, "B", raw=raw, rounding=rounding)
-    if a.shape[1] != b.shape[0]:
-        msg = f"A is {a.shape[0]} x {a.shape[1]} and B is {b.shape[0]} x {b.shape[1]}: the inner extents differ"
+    if a.shape[-1] != b.shape[-2]:
+        msg = f"A is {_extents(a)} and B is {_extents(b)}: the inner extents differ"
         raise InvalidOperand(msg)
-    rows, columns = a.shape[0], b.shape[1]
-    if C is None:
-        c = np.zeros((rows, columns), code_dtype(operands["c"].format))
-    else:
-        c = _codes(operands["c"], C, "C", raw=raw, rounding=rounding)
-    if c.shape != (rows, columns):
-        msg = f"C is {c.shape[0]} x {c.shape[1]}, expected {rows} x {columns}"
-        raise InvalidOperand(msg)
-    depth = a.shape[1]
-    padding = max(1, -(-depth // form.shape.k)) * form.shape.k - depth
-    if padding:
-        a, b = np.pad(a, ((0, 0), (0, padding))), np.pad(b, ((0, padding), (0, 0)))
-    extra: dict[str, Any] = {}
-    rule = operands.a.pattern
-    if rule is not None:
-        a, fields = compress(rule, a)
-        extra["columns"] = logical_columns(rule, fields, ordered=True)[None]
-    if form.block_scale or scale_a is not None or scale_b is not None:
-        extra |= _scales(form, scale_a, scale_b, (rows, depth, columns), raw=raw, rounding=rounding)
-    codes = matmul(plan(form, wanted).rule, a[None], b[None], c[None], threads=threads, **extra)[0]
-    return codes if raw else from_codes(operands["d"].format, codes)
+    try:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        msg = f"A is {_extents(a)} and B is {_extents(b)}: their batch axes do not broadcast"
+        raise InvalidOperand(msg) from None
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    found: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
+    if form.block_scale or scales[0] is not None or scales[1] is not None:
+        found = _scales(form, scales, batch, (a.shape[-2], a.shape[-1], b.shape[-1]), raw=raw, rounding=rounding)
+    multiplicands = Multiplicands(_flat(a, batch), _flat(b, batch), operands.a.pattern, *found)
+    return Product(form, plan(form, wanted).rule, multiplicands, shape)
+
+
+def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
+    """Codes with one batch axis."""
+    return np.broadcast_to(codes, (*batch, *codes.shape[-2:])).reshape(math.prod(batch), *codes.shape[-2:])
+
+
+def _broadcasts(axes: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Whether an operand with these batch axes serves a product of that batch."""
+    given = (1,) * (len(batch) - len(axes)) + axes
+    return len(given) == len(batch) and all(one in (1, other) for one, other in zip(given, batch, strict=True))
+
+
+def _extents(codes: NDArray[Any]) -> str:
+    return " x ".join(map(str, codes.shape))
 
 
 def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
-    """Codes of a matrix of any extents."""
+    """Codes of a matrix of any extents, or of a batch of them."""
     matrix = as_array(array, what)
-    if matrix.ndim != 2:
+    if matrix.ndim < 2:
         msg = f"{what}: expected a matrix, got an array of shape {matrix.shape}"
         raise InvalidOperand(msg)
     return codes_of(operand.format, matrix, raw=raw, rounding=rounding, what=what)
@@ -91,18 +179,18 @@ def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, roundi
 
 def _scales(
     form: Form,
-    scale_a: ArrayLike | None,
-    scale_b: ArrayLike | None,
+    scales: tuple[ArrayLike | None, ArrayLike | None],
+    batch: tuple[int, ...],
     extents: tuple[int, int, int],
     *,
     raw: bool,
     rounding: Rounding,
-) -> dict[str, NDArray[Any]]:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Scale codes for every step; blocks that only padding reaches get the scale 1."""
     if not form.block_scale:
         msg = f"{spell(form)} takes no scale_a and no scale_b"
         raise InvalidOperand(msg)
-    if scale_a is None or scale_b is None:
+    if scales[0] is None or scales[1] is None:
         msg = f"{spell(form)} needs scale_a and scale_b"
         raise InvalidOperand(msg)
     operands = operands_of(form, "")
@@ -111,16 +199,18 @@ def _scales(
     blocks = max(1, -(-depth // form.shape.k)) * per_step
     needed = -(-depth // (form.shape.k // per_step))  # the others are reached by padding only
     one = operands["scale_a"].format.encode(1.0)
-    found = {}
-    for axis, (operand, scales, what) in enumerate(
-        [(operands["scale_a"], scale_a, "scale_a"), (operands["scale_b"], scale_b, "scale_b")]
-    ):
-        codes = _codes(operand, scales, what, raw=raw, rounding=rounding)
-        outer, given = (codes.shape[0], codes.shape[1]) if axis == 0 else (codes.shape[1], codes.shape[0])
-        if outer != (rows, columns)[axis] or not needed <= given <= blocks:
-            shape = (rows, needed) if axis == 0 else (needed, columns)
-            msg = f"{what}: expected shape {shape}, got {codes.shape}"
+    found = []
+    for what, given, along in zip(("scale_a", "scale_b"), scales, (-1, -2), strict=True):
+        codes = _codes(operands[what], given, what, raw=raw, rounding=rounding)  # type: ignore[arg-type] # neither is None
+        across = -3 - along
+        if codes.shape[across] != (rows if along == -1 else columns) or not needed <= codes.shape[along] <= blocks:
+            expected = (rows, needed) if along == -1 else (needed, columns)
+            msg = f"{what}: expected shape {expected}, got {codes.shape}"
             raise InvalidOperand(msg)
-        padding = ((0, 0), (0, blocks - given)) if axis == 0 else ((0, blocks - given), (0, 0))
-        found[what] = np.pad(codes, padding, constant_values=one)[None]
-    return found
+        padding = [(0, 0)] * codes.ndim
+        padding[along] = (0, blocks - codes.shape[along])
+        if not _broadcasts(codes.shape[:-2], batch):
+            msg = f"{what}: its batch axes {codes.shape[:-2]} do not broadcast to {batch}"
+            raise InvalidOperand(msg)
+        found.append(_flat(np.pad(codes, padding, constant_values=one), batch))
+    return found[0], found[1]

@@ -162,7 +162,7 @@ class Instruction:
             rows, chunks = self.metadata.shape
             msg = f"{self.name}: expected metadata codes of shape (..., {rows}, {chunks}), got {fields.shape}"
             raise InvalidSparsity(msg)
-        full = sparsity.expand(rule, self.a.codes(stored, raw=raw), fields, ordered=self.form.is_ordered)
+        full = sparsity.expand(rule, self.a.codes(stored, raw=raw), fields)
         return full if raw else codes.from_codes(self.a.format, full)
 
     def _sparse_pattern(self) -> Pattern:

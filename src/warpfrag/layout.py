@@ -73,7 +73,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from warpfrag.axes import Axis, columns_of, mask_of, read_step
 from warpfrag.cards import card
 from warpfrag.converters import converter
-from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_index, check_name, coordinate_type
+from warpfrag.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, check_name, coordinate_type
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
 
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+MOST_INDEX = 1 << 32  # of what a map reaches
 MAY_BE_LEFT_OUT = ("reg", "slot")
 """Inputs that are 0 where `at` is not told."""
 
@@ -179,6 +180,7 @@ class Layout:
         origin: Iterable[int] | None = None,
     ) -> Layout:
         """The map whose `steps` these are: for each digit of each input its radix, and how far each coordinate goes."""
+        _check_steps(extents, steps, origin)
         digits = {name: [(radix, tuple(moves)) for radix, moves in of_input] for name, of_input in steps.items()}
         larger = [(radix, moves) for of_input in digits.values() for radix, moves in of_input if radix > 2]
         outs = tuple(
@@ -214,7 +216,12 @@ class Layout:
         values share a register, 1 unless said. `transposed`: the text counts columns first, as CuTe does for B, which
         it takes as N x K. `dims` names the coordinates where they are not row and col.
         """
-        options = {"shape": shape, "slots": slots, "dims": dims, "transposed": transposed or None}
+        options = {
+            "shape": shape,
+            "slots": slots,
+            "dims": dims,
+            "transposed": check_flag("transposed", transposed) or None,
+        }
         found: Layout = converter(notation, "read")(given, **{name: v for name, v in options.items() if v is not None})
         return found
 
@@ -232,7 +239,7 @@ class Layout:
 
         InvalidOperand where the notation cannot express it. `transposed` is for cute: columns first, as CuTe has B.
         """
-        options = {"transposed": True} if transposed else {}
+        options = {"transposed": True} if check_flag("transposed", transposed) else {}
         written: str | dict[str, NDArray[np.intp]] = converter(notation, "write")(self, **options)
         return written
 
@@ -676,6 +683,32 @@ class Layout:
         for digit, column in enumerate(self._solved[0]):
             origin ^= column * (self.origin >> digit & 1)
         return Layout(self.out_axes, self.in_axes, tuple(self._solved[0]), origin)
+
+
+def _check_steps(extents: object, steps: object, origin: object) -> None:
+    """Refuse what is no description of a map: names with extents, and for each input digits with as many moves."""
+
+    def is_index(number: object) -> bool:
+        return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST_INDEX
+
+    def are_moves(moves: object) -> bool:
+        fitting = isinstance(moves, tuple | list) and isinstance(extents, Mapping) and len(moves) == len(extents)
+        return fitting and all(map(is_index, moves))  # type: ignore[call-overload] # of a sequence
+
+    def is_digit(digit: object) -> bool:
+        return isinstance(digit, tuple | list) and len(digit) == 2 and is_index(digit[0]) and are_moves(digit[1])
+
+    is_extents = isinstance(extents, Mapping) and all(isinstance(name, str) for name in extents)
+    is_steps = isinstance(steps, Mapping) and all(
+        isinstance(name, str) and isinstance(digits, tuple | list) and all(map(is_digit, digits))
+        for name, digits in steps.items()
+    )
+    if not (is_extents and is_steps and (origin is None or are_moves(origin))):
+        msg = (
+            "expected coordinates with how far they run, and for each input its digits as (radix, moves), such as "
+            f"{{'row': 2}}, {{'lane': [(2, (1,))]}}; got {shown(extents)}, {shown(steps)}, {shown(origin)}"
+        )
+        raise InvalidOperand(msg)
 
 
 def _check_name(name: str, axes: dict[str, int]) -> None:

@@ -219,7 +219,6 @@ class Operand(Registers, InShared):
     """
 
     pattern: Pattern | None = None
-    ordered: bool = False
     staged: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
@@ -305,7 +304,7 @@ class Operand(Registers, InShared):
         if fields.shape != expected:
             msg = f"{self.described}: expected metadata codes of shape {expected}, got {fields.shape}"
             raise InvalidSparsity(msg)
-        columns = logical_columns(rule, fields, ordered=self.ordered)[row]
+        columns = logical_columns(rule, fields)[row]
         return [
             place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))
         ]
@@ -316,7 +315,6 @@ class SparseOperand(Operand):
     """A of a sparse instruction."""
 
     pattern: Pattern
-    ordered: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -519,7 +517,7 @@ def operands_of(form: Form, arch: str) -> Operands:
         if row.role in CHOOSING:
             return Scale(row, name)
         if row.role == "a" and rule is not None:
-            return SparseOperand(row, name, rule, form.is_ordered, form.is_warpgroup)
+            return SparseOperand(row, name, rule, form.is_warpgroup)
         return Operand(row, name, staged=form.is_warpgroup and row.role in "ab")
 
     return Operands(build(row) for row in operands(form, arch).values())

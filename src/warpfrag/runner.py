@@ -21,7 +21,7 @@ from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arrays import as_array
 from warpfrag.codes import code_dtype
 from warpfrag.errors import InvalidOperand
-from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
+from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
 from warpfrag.isa.names import spell
 from warpfrag.operand import operands_of
 from warpfrag.sparsity import logical_columns
@@ -156,13 +156,11 @@ class Runner:
         self, chosen: dict[str, NDArray[np.uint32]], batch: tuple[int, ...], choice: Choice
     ) -> dict[str, NDArray[Any]]:
         """Logical columns of a sparse A, and scale codes: what the selector and the ids choose of their words."""
-        if self.form.is_sparse:
-            check_selector(self.form, choice.selector)
-        choice.check(self.chosen, self.name)
+        check_choice(self.form, choice, self.chosen)
         found: dict[str, NDArray[Any]] = {}
         if self.pattern is not None:
             fields = self.operands.metadata.unpack(chosen["metadata"], **choice.of("metadata"))
-            found["columns"] = tiles_of(logical_columns(self.pattern, fields, ordered=self.form.is_ordered), batch, 2)
+            found["columns"] = tiles_of(logical_columns(self.pattern, fields), batch, 2)
         for scale in (self.operands.scale_a, self.operands.scale_b):
             if scale is not None:
                 codes = scale.unpack(chosen[scale.role], **choice.of(scale.role), raw=True)

@@ -45,17 +45,17 @@ def random_words(
     """Registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
 
     `kind` is one of the classes. Registers are drawn place by place, so copies of one element differ, and padding bits
-    are random too.
+    are random too. B of wgmma lies in shared memory: see `random_bytes`.
     """
-    words = {role: _words(getattr(instruction, role), kind, cases, random) for role in "abc"}
+    roles = [role for role in "abc" if getattr(instruction, role).home != "shared"]
+    words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}
     if instruction.pattern is not None:
         # Rising codes are what the plain and the ordered form both take, so in most classes both get the same words.
         # Descending codes, for the plain form alone, come in one class of floats and one of integers: enough to see
         # them, and a difference in that class only points at them.
-        ordered = instruction.form.is_ordered or kind not in {"finite", "extreme"}
-        legal = list(instruction.pattern.columns(ordered=ordered))
+        legal = list(instruction.pattern.columns if kind in {"finite", "extreme"} else instruction.pattern.rising)
         codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
-        unread = random.integers(0, 1 << 32, (cases, 32), dtype=np.uint32)
+        unread = random.integers(0, 1 << 32, (cases, *instruction.metadata.threads), dtype=np.uint32)
         read = instruction.metadata.pack(np.full(instruction.metadata.shape, 15), selector=selector)
         words["metadata"] = (unread & ~read) | instruction.metadata.pack(codes, selector=selector)
     for role in ("scale_a", "scale_b"):
@@ -69,17 +69,28 @@ def random_words(
 
 def _words(operand: Registers, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
     """Registers whose every slot holds a code of the class."""
-    row = operand.row
+    row, threads = operand.row, operand.threads
     if kind == "bits":
-        return random.integers(0, 1 << 32, (cases, 32, operand.words), dtype=np.uint32)
-    codes = random_codes(row.format, kind, (cases, 32, operand.regs, operand.slots), random)
+        return random.integers(0, 1 << 32, (cases, *threads, operand.words), dtype=np.uint32)
+    codes = random_codes(row.format, kind, (cases, *threads, operand.regs, operand.slots), random)
     registers = np.zeros(codes.shape[:-1], np.uint64)
     for slot in range(operand.slots):
         registers |= codes[..., slot] << np.uint64(slot * row.container + row.low)
     wide = np.ascontiguousarray(registers)
     if row.register_bits > 32:
-        return wide.view(np.uint32).reshape(cases, 32, operand.words)
+        return wide.view(np.uint32).reshape(cases, *threads, operand.words)
     return wide.astype(np.uint32)
+
+
+def random_bytes(
+    number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
+) -> NDArray[np.uint8]:
+    """Memory full of codes of one class, one next to the other; the last axis counts bytes."""
+    if kind == "bits" or number_format.bits < 8:
+        return random.integers(0, 256, shape, dtype=np.uint8)
+    size = number_format.bits // 8
+    codes = random_codes(number_format, kind, (*shape[:-1], shape[-1] // size), random)
+    return codes.astype(f"<u{size}").view(np.uint8)
 
 
 def random_codes(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag.coordinates import check_flag
-from warpfrag.descriptor import Descriptor, compact
+from warpfrag.descriptor import TURNABLE, Descriptor, compact
 from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from warpfrag.arrays import Array, Bytes
     from warpfrag.formats import Format, Rounding
     from warpfrag.memory import Memory
-
-TURNABLE = 16  # bits of the types that may be MN-major
 
 
 @dataclass(frozen=True, eq=False)

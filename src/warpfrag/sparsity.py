@@ -12,31 +12,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.errors import InvalidSparsity
-from warpfrag.isa.patterns import Pattern, pattern
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from warpfrag.isa.patterns import Pattern
 
 CODES = 16  # a metadata code has four bits
 
 
 @cache
-def _columns(pattern_name: str, *, ordered: bool) -> NDArray[np.int64]:
+def _columns(rule: Pattern) -> NDArray[np.int64]:
     """The columns that each code keeps, -1 where the code is not legal: int64[16, kept]."""
-    rule = pattern(pattern_name)
     table = np.full((CODES, rule.kept), -1, np.int64)
-    for code, kept in rule.columns(ordered=ordered).items():
+    for code, kept in rule.columns.items():
         table[code] = kept
     return table
 
 
 @cache
-def _best_codes(pattern_name: str) -> NDArray[np.int16]:
+def _best_codes(rule: Pattern) -> NDArray[np.int16]:
     """For each set of units that must be kept, the code that keeps them and fills free places lowest first; or -1.
 
     A set is a number whose bit u says that unit u must be kept.
     """
-    rule = pattern(pattern_name)
     units = rule.chunk // rule.unit
     kept_units = {code: {column // rule.unit for column in kept} for code, kept in rule.rising.items()}
     best = np.full(1 << units, -1, np.int16)
@@ -57,7 +56,7 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
     chunks = codes.reshape(*codes.shape[:-1], cols // rule.chunk, rule.chunk)
     units = (chunks != 0).reshape(*chunks.shape[:-1], rule.chunk // rule.unit, rule.unit).any(axis=-1)
     needed = (units << np.arange(units.shape[-1])).sum(axis=-1)
-    metadata = _best_codes(rule.name)[needed]
+    metadata = _best_codes(rule)[needed]
     if (metadata < 0).any():
         *_, row, chunk = (int(i) for i in np.argwhere(metadata < 0)[0])
         first = chunk * rule.chunk
@@ -67,7 +66,7 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
             f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, found))} do"
         )
         raise InvalidSparsity(msg)
-    kept = _columns(rule.name, ordered=True)[metadata]
+    kept = _columns(rule)[metadata]
     stored = np.take_along_axis(chunks, kept, axis=-1)
     return stored.reshape(*codes.shape[:-2], rows, cols // 2), metadata.astype(np.uint8)
 
@@ -77,18 +76,18 @@ def _kept_text(rule: Pattern) -> str:
     return f"{count}" if rule.unit == 1 else f"{count} pairs"
 
 
-def logical_columns(rule: Pattern, metadata: NDArray[Any], *, ordered: bool) -> NDArray[np.int64]:
+def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:
     """The logical column of every stored element, [..., rows, cols/2]; an illegal code is refused."""
     codes = np.asarray(metadata)
     if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < CODES):
         came = f"{codes.min()}..{codes.max()}" if codes.dtype.kind in "iu" else f"dtype {codes.dtype}"
         msg = f"metadata codes are integers 0..{CODES - 1}, got {came}"
         raise InvalidSparsity(msg)
-    kept = _columns(rule.name, ordered=ordered)[codes]
+    kept = _columns(rule)[codes]
     if (kept < 0).any():
         *_, row, chunk = (int(i) for i in np.argwhere((kept < 0).any(axis=-1))[0])
         code = int(codes[tuple(np.argwhere((kept < 0).any(axis=-1))[0])])
-        legal = ", ".join(f"{code:04b}" for code in sorted(rule.columns(ordered=ordered)))
+        legal = ", ".join(f"{code:04b}" for code in sorted(rule.columns))
         why = "descends, which ordered metadata does not allow" if code in rule.descending else "repeats a position"
         if rule.kept == 1:
             why = f"has no meaning for {rule.name}"
@@ -103,9 +102,9 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any], *, ordered: bool) -> 
     return columns.reshape(*codes.shape[:-1], chunks * rule.kept)
 
 
-def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any], *, ordered: bool) -> NDArray[Any]:
+def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any]) -> NDArray[Any]:
     """The full matrix of codes, zero where nothing is stored."""
-    columns = logical_columns(rule, metadata, ordered=ordered)
+    columns = logical_columns(rule, metadata)
     try:
         batch = np.broadcast_shapes(stored.shape, columns.shape)
     except ValueError:

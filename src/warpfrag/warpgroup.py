@@ -19,7 +19,7 @@ from warpfrag.choice import Choice
 from warpfrag.descriptor import Descriptor
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.memory import as_bytes
-from warpfrag.runner import batch_of, tiles_of
+from warpfrag.runner import Runner, batch_of, find_runner, tiles_of
 from warpfrag.shared import InShared, Shared, as_descriptor
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from warpfrag.arrays import Words
     from warpfrag.formats import Format
-    from warpfrag.runner import Runner
+    from warpfrag.isa.words import HasForm
+    from warpfrag.staged import Staged
 
 NEITHER = (False, False)
 
@@ -89,6 +90,28 @@ def run(runner: Runner, given: Given, threads: int | None) -> Words:
         **extra,
     )
     return runner.d.write(multiply(runner.choice, found, threads), batch)
+
+
+def run_staged(instruction: str | HasForm, cases: Staged, arch: str) -> Words:
+    """D's registers of a wgmma as a kernel calls it."""
+    runner = find_runner(instruction, arch)
+    if not isinstance(runner, Runner):
+        msg = f"{runner.op} computes nothing"
+        raise InvalidOperand(msg)
+    a, b = cases.descriptors
+    variant, words = cases.variant, cases.words
+    given = Given(
+        a if variant.staged else words["a"],
+        b,
+        words["c"],
+        words.get("metadata"),
+        variant.selector if "metadata" in words else None,
+        cases.shared,
+        variant.trans,
+        variant.negate,
+        cases.scale_d,
+    )
+    return run(runner, given, None)
 
 
 def _is_descriptor(given: object) -> bool:

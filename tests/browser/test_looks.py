@@ -188,6 +188,10 @@ def test_what_registers_hold_stands_in_line(links):
 
     assert len(lefts) == 14
     assert len(set(lefts)) == 1
+    tab = links.show(i=FAMILIES["boxes"], view="relayout", operand="d")  # with registers of two digits
+    names = tab.evaluate("[...document.querySelectorAll('#registers b')].map((e) => e.getBoundingClientRect().height)")
+    assert len(names) > 12
+    assert len(set(names)) == 1
 
 
 def test_movmatrix_leads_from_left_to_right(links):

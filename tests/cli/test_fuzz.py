@@ -48,7 +48,12 @@ COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
 RIGHT = {  # what a verb seldom gets by chance
     "diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"],
     "identify": ["--cute", "((4,8),(2,2)):((32,1),(16,8))", "--shape", "16x8"],
+    "order": ["a16.npy", "a16.npy", "a32.npy"],
+    "predict": ["a16.npy", "a16.npy"],
+    "error": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
+    "ptx": ["run", "kernel.ptx"],
 }
+KERNEL = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n"
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
     *["\x1b[31m", "\udcff", "\N{ARABIC-INDIC DIGIT ONE}", "é" * 300, "x" * 100_000, "9" * 5_000, "-" + "9" * 5_000],
@@ -62,6 +67,8 @@ def hostile_files(folder: Path) -> list[str]:
     mma = wf.get(NAMES[0])
     np.save(folder / "a.npy", np.eye(16))
     np.save(folder / "b.npy", np.ones((16, 8)))
+    np.save(folder / "a16.npy", np.eye(16, dtype=np.float16))
+    np.save(folder / "a32.npy", np.eye(16, dtype=np.float32))
     np.save(folder / "codes.npy", np.full((16, 8), 0b0100))
     np.save(folder / "words.npy", mma.a.pack(np.eye(16)))
     np.save(folder / "object.npy", np.array([{}], object), allow_pickle=True)
@@ -87,6 +94,7 @@ def hostile_files(folder: Path) -> list[str]:
         "magic.npy": whole[:6],
         "large.npy": whole.replace(b"(16, 16)", b"(99, 9**9)"),
         "pickle": b"\x80\x04N.",
+        "kernel.ptx": KERNEL,
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -219,7 +227,7 @@ def test_every_verb_ends_as_it_says(run, files, verb):
         if words.asks_for_json(line) and answer.out:
             assert json.loads(answer.out)["schema"] == 1, said
     # that nothing but refusals came would show little
-    assert statuses >= ({2} if verb == "verify" else {0, 2})
+    assert statuses >= ({2} if verb in {"verify", "ptx"} else {0, 2})
 
 
 ANSWERED = {  # a line of every verb that prints an answer
@@ -243,6 +251,13 @@ ANSWERED = {  # a line of every verb that prints an answer
     "explore": ["--serve"],
     "check": [],
     "verify": [NAMES[0]],
+    "name": ["HMMA.16816.F32"],
+    "descriptor": ["0x4000004000000000"],
+    "identify": RIGHT["identify"],
+    "order": RIGHT["order"],
+    "predict": RIGHT["predict"],
+    "error": RIGHT["error"],
+    "ptx": ["info", "kernel.ptx"],
 }
 FULL, BROKEN, CLOSED, WRONG_WAY = "full", "broken", "closed", "wrong way"
 

@@ -141,6 +141,8 @@ def test_no_way_is_answered_with_no(run):
     answer = run("loads", "mma.m16n8k64.s32.s4.s4.s32", "b", "--order", "row")
 
     assert (answer.code, answer.lines[-1]) == (1, "no way")
+    odd = run("loads", NAME, "a", "--pitch", 33, "--start", 2)
+    assert (odd.code, odd.lines[-1]) == (1, "no way: elements of 2 bytes are not aligned at pitch 33")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,11 @@ WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"
 WGMMA = "wgmma.mma_async.m64n8k16.f32.f16.f16"
 WGMMA_SP = "wgmma.mma_async.sp.m64n8k32.f32.f16.f16"
 
+PTX = ROOT / "tests" / "data" / "ptx" / "c_collatz_sm80.ptx"
+
 COMMANDS = [
+    f"ptx info {PTX}",
+    f"ptx run {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0",
     "list --target sm_90a -a e4m3",
     "list --op ldmatrix",
     *(f"info {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, WGMMA, "ldmatrix.m8n16.x1.s8.s4")),
@@ -87,6 +91,10 @@ COMMANDS = [
     f"unpack {SPARSE} metadata words.txt",
     f"diagnose {MMA} --a ones.txt --b b.txt dump.txt",
     f"diagnose {MMA} --expect-d b.txt swapped.txt",
+    "predict half.npy half.npy",
+    "order half.npy half.npy single.npy",
+    f"error half.npy half.npy --instruction {MMA} --arch sm_80 sm_90 --order promote=16",
+    "order half.npy half.npy other.npy --result f32",
     f"run {MMA} --seed 1 --trace 0 0 --registers 0,5",
     f"run {SPARSE} --seed 1 --trace 0 0",
     f"run {SCALED} --seed 1 --trace 0 0 --arch sm_120",
@@ -113,6 +121,9 @@ def ask(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savetxt("ones.txt", np.ones((16, 16)), fmt="%d")
     (tmp_path / "dump.txt").write_text("7fc00000 7f800000 3f800000 0\n" * 32, encoding="utf-8")
+    np.save("half.npy", np.eye(20, dtype=np.float16))
+    np.save("single.npy", np.eye(20, dtype=np.float32))
+    np.save("other.npy", np.ones((20, 20), np.uint32))
     np.savetxt("b.txt", np.arange(128).reshape(16, 8), fmt="%d")
     swapped = wf.get(MMA).d.pack(np.arange(128.0).reshape(16, 8))[:, [1, 0, 2, 3]]
     np.savetxt("swapped.txt", swapped, fmt="0x%08x")
@@ -135,7 +146,7 @@ def test_an_answer_is_as_the_schema_says(ask, command):
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_a_refusal_is_as_the_schema_says(ask, command):
-    assert complaints(ask(command), PARTS["error"], PARTS) == []
+    assert complaints(ask(command), PARTS["refusal"], PARTS) == []
 
 
 def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
@@ -153,7 +164,7 @@ def test_every_verb_that_answers_in_json_is_asked_and_described():
 
     assert set(VERBS) - NOT_JSON <= asked
     assert asked <= set(PARTS)
-    assert {rule["$ref"] for rule in SCHEMA["anyOf"]} == {f"#/$defs/{query}" for query in asked | {"error"}}
+    assert {rule["$ref"] for rule in SCHEMA["anyOf"]} == {f"#/$defs/{query}" for query in asked | {"refusal"}}
 
 
 def test_every_instruction_is_described_by_the_schema(ask):

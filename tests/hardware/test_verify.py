@@ -25,7 +25,9 @@ from warpfrag.hardware.tiles import tiles
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
 from warpfrag.samples import classes, random_codes, random_words
+from warpfrag.staged import Staged
 from warpfrag.vectors import vectors
+from warpfrag.warpgroup import run_staged
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -51,10 +53,14 @@ class Pretended:
     def run(self, name, choice, words):
         if name == self.traps_on:
             return "CUDAError: an illegal instruction was encountered"
-        selector = choice.selector if "metadata" in words else None
-        found = wf.execute(name, **words, selector=selector)
+        if isinstance(words, Staged):
+            assert choice is words.variant
+            found = run_staged(name, words, "sm_90a")
+        else:
+            selector = choice.selector if "metadata" in words else None
+            found = wf.execute(name, **words, selector=selector)
         if name == self.wrong_on:
-            found[0, 5, 1] ^= 1
+            found[0, ..., 5, 1] ^= 1
         return found
 
 
@@ -140,7 +146,10 @@ def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], mon
 def test_all_instructions_are_those_the_target_can_run(gpu: type[Pretended], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gpu, "run", lambda *_: "not today")
     report = verify(cases=1)
-    assert len(report.lines) == 392  # every product of sm_90a with every selector
+    assert len(report.lines) == 392 + 2468  # every product of sm_90a with every selector; of wgmma a choice of variants
+    assert len(verify(only="wgmma", cases=1).lines) == 2468
+    with pytest.raises(wf.InvalidOperand, match="no instruction that sm_90a can run contains 'wgmna'"):
+        verify(only="wgmna")
     with pytest.raises(wf.IllegalInstruction, match="not on target 'sm_90a'"):
         verify("mma.m16n8k32.kind::f8f6f4.f32.e2m1.e2m1.f32")
 
@@ -159,9 +168,29 @@ def test_a_capture_can_be_read_back_and_counts_as_evidence(gpu: type[Pretended],
     assert len(keys) == 12  # f16 A is shared by three kernels; selector 1 draws its own
 
 
+def test_wgmma_is_compared_recorded_and_read_back(gpu: type[Pretended], tmp_path: Path):
+    path = tmp_path / "mine.npz"
+    names = ["wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.u8"]
+    gpu.wrong_on = wf.get(names[1]).name
+    report = verify(names, cases=12, capture=path)
+    variants = ["A in shared memory, B MN-major, -B", "A in registers, B MN-major, -B"]
+    assert [line.variant for line in report.lines[:2]] == variants
+    assert [line.selector for line in report.lines] == [None, None, 0, 0]
+    assert [line.differing for line in report.lines] == [0, 0, 6, 6]  # one case of each set
+    shown = str(report.lines[2].mismatches[0])
+    assert re.match(r"\w+, swizzle 0(, no C)? case 0, warp 0, lane 5, word 1: hardware ", shown)
+    assert "B MN-major, -B" in report.markdown()
+    cases = list(open_capture(path).cases())
+    assert len(cases) == 24
+    for case in cases:
+        equal = np.array_equal(run_staged(case.instruction, case.call, "sm_90"), case.d)
+        assert equal == (case.instruction != gpu.wrong_on)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"only": 3}, "only is a text that names contain, got 3"),
         ({"cases": 0}, "cases is an integer, at least 1, got 0"),
         ({"cases": "many"}, "cases is an integer, at least 1, got 'many'"),
         ({"device": -1}, "device is an integer, at least 0, got -1"),
@@ -178,7 +207,7 @@ def test_what_cannot_be_compared_is_refused_before_the_gpu_is_opened(given, mess
 
 @pytest.mark.parametrize("name", ["ldmatrix.m8n8.x4.b16", "wmma.load.a.row.m16n16k16.f16"])
 def test_a_mover_is_refused(name: str):
-    with pytest.raises(wf.InvalidOperand, match="computes nothing: verify runs mma, mma.sp and wmma.mma$"):
+    with pytest.raises(wf.InvalidOperand, match="computes nothing: verify runs mma, mma.sp, wmma.mma and wgmma$"):
         verify([F16, name])
 
 

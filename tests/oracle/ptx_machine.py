@@ -1,4 +1,7 @@
-"""A machine for the few PTX instructions that emitted functions use: one lane, registers by name, memory as bytes."""
+"""A machine for the few PTX instructions that emitted functions use: one lane, registers by name, memory as bytes.
+
+Global and shared memory are the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Machine:
     """Runs one function on one lane."""
 
     def __init__(self, lines, memory, lane, arguments):
-        self.memory, self.registers = memory, {"%laneid": lane, "%value": 0, **arguments}
+        self.memory, self.registers = memory, {"%laneid": lane, "%tid.x": lane, "%value": 0, **arguments}
         self.lines = [line.strip() for line in lines if not line.strip().startswith(("//", ".reg"))]
         self.labels = {line[:-1]: place for place, line in enumerate(self.lines) if line.endswith(":")}
 
@@ -84,5 +87,6 @@ class Machine:
             "mad.wide.s32": lambda a, b, c: signed(a) * b + c,
             "setp.lt.u32": lambda a, b: a < b,
             "setp.gt.u32": lambda a, b: a > b,
+            "setp.ge.u32": lambda a, b: a >= b,
         }
         return actions[operation](*values)

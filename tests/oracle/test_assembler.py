@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 
+from instructions import every, of_a_warp
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas
-from warpfrag.emit import cuda, emit, ptx
+from warpfrag.emit import cuda, emit, ptx, ptx_warpgroup
 from warpfrag.emit.ptx import header
 from warpfrag.emit.ptx_kernels import raw_kernel
 from warpfrag.isa.legality import advice, first_version
@@ -33,6 +34,23 @@ def representatives():
     return list(found.values())
 
 
+def instructions_to_assemble():
+    """Every instruction; unless everything is asked for, one of each family of wgmma, widths in turn."""
+    if EVERYTHING:
+        return find()
+    families = {}
+    for one in every():
+        if one.form.is_warpgroup:
+            key = (one.form.op, one.form.d, one.form.a, one.form.b, one.form.satfinite)
+            families.setdefault(key, []).append(one)
+    return [*of_a_warp(), *(widths[number % len(widths)] for number, widths in enumerate(families.values()))]
+
+
+def legal(target):
+    """Those of them that a target takes."""
+    return [one for one in instructions_to_assemble() if target in one.targets]
+
+
 def numbered(kernels):
     """The lines of some texts, and for each line number whose it is."""
     lines, owners = [], {}
@@ -45,6 +63,8 @@ def numbered(kernels):
 
 def smallest(instruction):
     """One kernel that holds the instruction."""
+    if instruction.form.is_warpgroup:
+        return [ptx_warpgroup.DECLARATION, *ptx_warpgroup.raw_kernel(instruction)]
     return raw_kernel(instruction) if instruction.form.is_product else ptx.body(instruction, ())
 
 
@@ -52,7 +72,7 @@ def smallest(instruction):
 def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, record_property):
     ptxas, newest = find_ptxas(target)
     by_version = {}
-    for instruction in find(target=target):
+    for instruction in legal(target):
         by_version.setdefault(first_version(instruction.form, target), []).append(instruction)
     kernels = 0
     for version, instructions in by_version.items():
@@ -72,7 +92,8 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
 def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     ptxas, newest = find_ptxas(target)
     # a refusal must not be for the version's sake
-    left = [one for one in find() if target not in one.targets and first_version(one.form, target) <= newest]
+    candidates = instructions_to_assemble()
+    left = [one for one in candidates if target not in one.targets and first_version(one.form, target) <= newest]
     count = len(left)
     module = tmp_path / "refused.ptx"
     head = [f".version {newest[0]}.{newest[1]}", *header((), target)[1:]]
@@ -90,9 +111,11 @@ def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
 def test_every_emitted_cuda_kernel_compiles(target, tmp_path, record_property):
     nvcc = find_nvcc()
     _, newest = find_ptxas(target)
-    instructions = [one for one in find(target=target) if first_version(one.form, target) <= newest]
+    instructions = [one for one in legal(target) if first_version(one.form, target) <= newest]
     if not EVERYTHING and target != CLASSES[-1]:
-        instructions = instructions[:: len(instructions) // 24]
+        wgmma = [one for one in instructions if one.form.is_warpgroup]
+        instructions = [one for one in instructions if not one.form.is_warpgroup]
+        instructions = [*instructions[:: len(instructions) // 24], *wgmma[::4]]
     kernels = 0
     for start in range(0, len(instructions), CHUNK):
         text = cuda.unit(instructions[start : start + CHUNK], target)

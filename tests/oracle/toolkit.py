@@ -109,9 +109,11 @@ def advisories(ptxas: Path, target: str, module: Path) -> list[Complaint]:
 
 
 def compile_cuda(nvcc: Path, target: str, source: Path) -> str:
-    """What nvcc has to say against a translation unit, warnings included; advice about plain mma.sp is no objection."""
+    """What nvcc has to say against a translation unit, warnings included; advice is no objection."""
     command = [str(nvcc), f"-arch={target}", "-Werror", "all-warnings", "-Xptxas", "-O0", "-cubin"]
     command += ["-o", str(source.with_suffix(".cubin")), str(source)]
     run = subprocess.run(command, capture_output=True, check=False, text=True)
-    objections = "\n".join(line for line in run.stderr.splitlines() if "; info" not in line)
+    # ptxas advises about plain mma.sp, and tells where unoptimised code waits for wgmma
+    said = run.stderr.splitlines()
+    objections = "\n".join(line for line in said if "; info" not in line and not line.startswith("ptxas info"))
     return objections or ("failed" if run.returncode else "")

@@ -2,7 +2,7 @@
 
 Each `.npz` here holds operand registers and the D registers that one GPU gave for them; `index.json` counts them, so
 that a look-up can say how well an answer is known without opening the data. See `capture.py` for the format, and
-`write_index.py` for the command that writes the index.
+`write_index.py` for the command that writes the index. `addresses.py` has what wgmma read from shared memory.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warpfrag.captured.capture import Capture, Case, captures, load_cases
+    from warpfrag.captured.capture import Capture, Case, StagedCase, captures, load_cases
     from warpfrag.captured.index import evidence_rows
 
-__all__ = ["Capture", "Case", "captures", "evidence_rows", "load_cases"]
+__all__ = ["Capture", "Case", "StagedCase", "captures", "evidence_rows", "load_cases"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,6 +7,13 @@ entries. An entry names an instruction and its selector, and for each class of o
     metadata, scale_a, scale_b    uint32 [cases, 32], where the instruction has them
 
 Operands that several instructions share are stored once.
+
+An entry of wgmma has `calls` too: for each class where A lies, what is transposed and negated, the descriptors in hex,
+and scale-d. Its arrays are
+
+    a (where it lies in registers), c, d    uint32 [cases, 4, 32, words]
+    metadata                                uint32 [cases, 4, 32]
+    shared                                  uint32 [cases, bytes / 4], the bytes of shared memory
 """
 
 from __future__ import annotations
@@ -15,13 +22,14 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
 from warpfrag.captured.index import folders, whole
 from warpfrag.files import read_bytes, write_atomically
 from warpfrag.isa.legality import resolve
+from warpfrag.staged import Call
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -31,8 +39,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.isa.words import Form, HasForm
+    from warpfrag.staged import CallRow, Staged
 
 LANES = 32
+WARPGROUP = (4, 32)  # warps and lanes
 MOST_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"
 
@@ -43,6 +53,7 @@ class Entry(TypedDict):
     instruction: str
     selector: int | None
     classes: dict[str, dict[str, str]]
+    calls: NotRequired[dict[str, CallRow]]
 
 
 class About(TypedDict):
@@ -81,6 +92,36 @@ class Case:
 
 
 @dataclass(frozen=True)
+class StagedCase:
+    """One entry and class of a wgmma: how it was called, and what the GPU gave."""
+
+    instruction: str
+    selector: int | None
+    operands: str
+    call: Staged
+    d: NDArray[np.uint32]
+
+    def check(self) -> None:
+        """Refuse arrays that no capture has: of another dtype, or not of the same number of warpgroups."""
+        words = {**self.call.words, "d": self.d}
+        for role, array in words.items():
+            axes = 3 if role == "metadata" else 4
+            shape = (len(self.d), *WARPGROUP)
+            if array.dtype != np.uint32 or array.ndim != axes or array.shape[:3] != shape:
+                msg = f"an array of {self.instruction} is {array.dtype} of shape {array.shape}"
+                raise ValueError(msg)
+        if self.call.shared.shape[:-1] != (len(self.d),):
+            msg = f"shared memory of {self.instruction} has the shape {self.call.shared.shape}"
+            raise ValueError(msg)
+
+
+def _staged_case(entry: Entry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> StagedCase:
+    call = Call.read(entry["calls"][kind], entry["selector"] or 0)
+    d = arrays.pop("d")
+    return StagedCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
+
+
+@dataclass(frozen=True)
 class Capture:
     """An open capture file."""
 
@@ -94,7 +135,7 @@ class Capture:
         with whole(self.path, CAPTURE):
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
-    def cases(self, names: Container[str] | None = None) -> Iterator[Case]:
+    def cases(self, names: Container[str] | None = None) -> Iterator[Case | StagedCase]:
         """Every entry and class, in the order of the file, or those of some of the instructions."""
         _ = self.instructions  # refuses names that there are not
         for entry in self.about["entries"]:
@@ -105,7 +146,11 @@ class Capture:
                 for kind, keys in classes:
                     with whole(self.path, CAPTURE):
                         arrays = {role: self.arrays[key] for role, key in keys.items()}
-                        case = Case(name, entry["selector"], kind, **arrays)
+                        case: Case | StagedCase
+                        if "calls" in entry:
+                            case = _staged_case(entry, kind, arrays)
+                        else:
+                            case = Case(name, entry["selector"], kind, **arrays)
                         case.check()
                     yield case
 
@@ -142,7 +187,7 @@ def captures() -> tuple[Capture, ...]:
 _opened = lru_cache(maxsize=64)(open_capture)
 
 
-def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Case]:
+def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Case | StagedCase]:
     """Every captured case of one instruction on an architecture, whatever its spelling."""
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():

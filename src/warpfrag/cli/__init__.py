@@ -54,6 +54,9 @@ VERBS = {
     "pack": "From a matrix to hex registers.",
     "unpack": "From a hex register dump to a matrix.",
     "diagnose": "Which mistake gives this wrong result.",
+    "predict": "What torch.matmul gives on an H200.",
+    "order": "Which order of additions gives an observed product.",
+    "error": "How far a product is from the exact one.",
     "relayout": "What moves a matrix from one fragment to another.",
     "loads": "Ways to fill an operand from shared memory.",
     "stores": "Ways to empty an operand into shared memory.",
@@ -62,6 +65,7 @@ VERBS = {
     "emit": "CUDA C++ or PTX around an instruction.",
     "vectors": "Registers in and out that show mistakes.",
     "run": "Execute one instruction, and trace one output.",
+    "ptx": "What a PTX file holds, and run its kernels.",
     "check": "Compare this installation with captured results of real GPUs.",
     "verify": "Compare with the GPU of this machine.",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -14,10 +15,11 @@ from warpfrag.isa.rows import Family, families_of
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.captured import Case
+    from warpfrag.captured import Case, StagedCase
     from warpfrag.isa.words import Form
 
 LABEL_WIDTH = 58
+MAPS = "wgmma addresses in shared memory, by descriptor"
 
 
 @verb("warpfrag check                    # all of it, one line per family", "warpfrag check --only mma.sp")
@@ -31,7 +33,7 @@ def command(only: str, *, as_json: bool) -> int:
     lines = []
     for capture in captures():
         about = capture.about
-        grouped: dict[str, list[Case]] = {}
+        grouped: dict[str, list[Case | StagedCase]] = {}
         for case in capture.cases(_named(only, capture.instructions)):
             grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
@@ -46,6 +48,12 @@ def command(only: str, *, as_json: bool) -> int:
                 progress.clear()
                 if not as_json:
                     say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
+    maps, wrong = _address_maps(only)
+    if maps:
+        total, differing = total + maps, differing + wrong
+        lines.append({"family": MAPS, "arch": "sm_90", "cases": maps, "differing": wrong})
+        if not as_json:
+            say(f"  {MAPS:<{LABEL_WIDTH}} {maps:>5} maps   {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         near = "; ".join(nearest(only))
         msg = f"no captured instruction contains {shown(only)}" + (f"; legal names near it: {near}" if near else "")
@@ -74,14 +82,39 @@ def _in_order(words: list[str], others: list[str]) -> bool:
 
 def _label(family: Family) -> str:
     """A family as a person would name it."""
-    types = ".".join("|".join(family.choices(role)) for role in ("d", "a", "b", "c"))
+    is_warpgroup = family.ops[0].startswith("wgmma")
+    types = ".".join("|".join(family.choices(role)) for role in ("dab" if is_warpgroup else "dabc"))
     words = ["|".join(map(str, family.choices(name))) for name in ("shape", "kind", "bitop")]
+    if is_warpgroup:  # of every width
+        words[0] = re.sub(r"n\d+k", "nNk", words[0]).partition("|")[0]
     return " ".join(filter(None, [family.ops[0].removesuffix("::ordered_metadata"), words[0], types, *words[1:]]))
 
 
-def _differing_tiles(case: Case, arch: str) -> int:
+def _address_maps(only: str) -> tuple[int, int]:
+    """How many address maps there are of the instructions that a text means, and how many differ."""
+    import numpy as np
+
+    from warpfrag.captured.addresses import MEMORY, address_maps
+
+    maps = address_maps().maps
+    named = _named(only, {one.instruction: get(one.instruction).form for one in maps})
+    chosen = [one for one in maps if one.instruction in named]
+    wrong = 0
+    for one in chosen:
+        instruction = get(one.instruction)
+        addresses = (instruction.a if one.operand == "a" else instruction.b).addresses(one.descriptor, one.trans)
+        wrong += not np.array_equal(np.where(addresses < MEMORY, addresses, 0), one.addresses)
+    return len(chosen), wrong
+
+
+def _differing_tiles(case: Case | StagedCase, arch: str) -> int:
+    from warpfrag.captured import StagedCase
     from warpfrag.execute import execute
 
+    if isinstance(case, StagedCase):
+        from warpfrag.warpgroup import run_staged
+
+        return int((run_staged(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
     found = execute(
         case.instruction,
         case.a,

@@ -151,7 +151,7 @@ def _say_rest(instruction: Instruction) -> None:
         facts.append(("selectors", " ".join(map(str, instruction.selectors))))
     rule = instruction.pattern
     if rule:
-        legal = rule.columns(ordered=instruction.form.is_ordered)
+        legal = rule.columns
         kept = ", ".join(f"{code:04b} keeps {' '.join(map(str, columns))}" for code, columns in sorted(legal.items()))
         facts.append(("sparsity", f"{rule.name}, of {rule.chunk} columns {rule.kept} are stored; code {kept}"))
     facts += [("source", source) for source in instruction.sources]
@@ -231,9 +231,7 @@ def _json(instruction: Instruction) -> dict[str, Any]:
             "pattern": rule.name,
             "chunk": rule.chunk,
             "kept": rule.kept,
-            "codes": {
-                f"{code:04b}": columns for code, columns in sorted(rule.columns(ordered=form.is_ordered).items())
-            },
+            "codes": {f"{code:04b}": columns for code, columns in sorted(rule.columns.items())},
         },
         "sources": instruction.sources,
         "evidence": evidence(instruction),

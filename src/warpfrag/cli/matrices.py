@@ -67,8 +67,8 @@ class Source:
             msg = f"{self.name} is neither text in UTF-8 nor .npy"
             raise UnusableFile(msg) from None
 
-    def array(self) -> NDArray[Any]:
-        """The array of a .npy: real numbers, as many as its header says."""
+    def array(self, *, opaque: bool = False) -> NDArray[Any]:
+        """The array of a .npy: real numbers, as many as its header says; or items without a type, if `opaque`."""
         import numpy as np
 
         stream = BytesIO(self.content)
@@ -79,7 +79,7 @@ class Source:
         except Exception as error:  # noqa: BLE001 (a header is Python text: what numpy raises for a broken one is open)
             msg = f"{self.name} is not an array of numbers: its header cannot be read ({type(error).__name__})"
             raise UnusableFile(msg) from None
-        if dtype.kind not in "biuf":
+        if dtype.kind not in "biuf" and not (opaque and dtype.kind == "V" and dtype.names is None and dtype.itemsize):
             msg = f"{self.name} is not an array of numbers: its dtype is {shown(str(dtype))}"
             raise UnusableFile(msg)
         data = self.content[stream.tell() :]
@@ -89,20 +89,20 @@ class Source:
         return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
-def read_source(file: str) -> Source:
+def read_source(file: str, most_bytes: int = MOST_BYTES) -> Source:
     """What a file holds; `-` is stdin."""
     if file != "-":
-        return Source(shown(file), read_bytes(file, MOST_BYTES))
+        return Source(shown(file), read_bytes(file, most_bytes))
     if sys.stdin is None or sys.stdin.isatty():
         msg = "expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed")
         raise UnusableFile(msg)
     try:
-        content = sys.stdin.buffer.read(MOST_BYTES + 1)
+        content = sys.stdin.buffer.read(most_bytes + 1)
     except OSError as error:
         msg = f"cannot read stdin: {error.strerror or error}"
         raise UnusableFile(msg) from None
-    if len(content) > MOST_BYTES:
-        msg = f"cannot read stdin: it has more than {MOST_BYTES} bytes"
+    if len(content) > most_bytes:
+        msg = f"cannot read stdin: it has more than {most_bytes} bytes"
         raise UnusableFile(msg)
     return Source("stdin", content)
 

@@ -145,7 +145,7 @@ def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]
     from warpfrag.sparsity import logical_columns
 
     fields = read_codes(codes, instruction.metadata.format, instruction.metadata.shape, raw=True)
-    return [list(map(int, line)) for line in logical_columns(rule, fields, ordered=instruction.form.is_ordered)]
+    return [list(map(int, line)) for line in logical_columns(rule, fields)]
 
 
 def _terms(instruction: Instruction, row: int, col: int, choice: Record) -> list[Term]:
@@ -172,7 +172,7 @@ def _sparse_terms(
     if rule is None:
         return []
     a, metadata = (view(instruction, role) for role in ("a", "metadata"))
-    legal = rule.columns(ordered=instruction.form.is_ordered).values()
+    legal = rule.columns.values()
     terms = []
     for stored in range(instruction.shape.k // 2):
         chunk, order = divmod(stored, rule.kept)

@@ -285,7 +285,7 @@ def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int,
     scales: dict[str, list[int]] = {}
     if instruction.pattern is not None:
         a, fields = instruction.compress(a, raw=True)
-        columns = logical_columns(instruction.pattern, fields, ordered=True)[row].tolist()
+        columns = logical_columns(instruction.pattern, fields)[row].tolist()
     if "scale_a" in codes:
         scales = {"scale_a": codes["scale_a"][row].tolist(), "scale_b": codes["scale_b"][:, col].tolist()}
     rule = plan(instruction.form, arithmetic_arch(instruction.form, arch)).rule

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 @verb(
     "warpfrag verify                                       # everything this GPU can run, 1000 cases each",
     "warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000",
+    "warpfrag verify --only wgmma --cases 60               # all whose name contains it",
     "warpfrag verify --capture my_gpu.npz --report my_gpu.md   # evidence to contribute",
 )
 @click.argument("names", metavar="[INSTRUCTION]...", nargs=-1, shell_complete=complete_instruction)
+@click.option("--only", metavar="TEXT", default="", help="Only instructions whose name contains this.")
 @click.option(
-    "--cases", default=1000, type=integer(least=1), show_default=True, help="Cases for each instruction and selector."
+    "--cases",
+    default=1000,
+    type=integer(least=1),
+    show_default=True,
+    help="Cases for each instruction and selector; of wgmma, tiles of 16 x 8.",
 )
 @click.option("--seed", default=0, type=integer(least=0), show_default=True, help="Seed of the operands.")
 @click.option("--device", default=0, type=integer(0, 1000), show_default=True, help="Which GPU.")
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
 @json_option
 def command(
     names: tuple[str, ...],
+    only: str,
     cases: int,
     seed: int,
     device: int,
@@ -51,6 +58,7 @@ def command(
         with Progress(lines=True) as progress:
             found = verify(
                 [*names] or None,
+                only=only,
                 cases=cases,
                 seed=seed,
                 device=device,
@@ -67,18 +75,14 @@ def command(
     else:
         for line in found.lines:
             for mismatch in line.mismatches:
-                say(f"{_kernel(line)}: {mismatch}")
+                say(f"{line.kernel}: {mismatch}")
         for line in found.troubles:
             say(_line(line))
         say(found.summary())
     return 0 if found.equal else NO
 
 
-def _kernel(line: Line) -> str:
-    return line.instruction if line.selector is None else f"{line.instruction} #{line.selector}"
-
-
 def _line(line: Line) -> str:
     """What became of one kernel."""
     state = line.trouble or ("equal" if not line.differing else f"{line.differing} DIFFER")
-    return f"{_kernel(line)}: {line.cases} cases, {state}"
+    return f"{line.kernel}: {line.cases} cases, {state}"

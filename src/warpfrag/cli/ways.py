@@ -147,7 +147,7 @@ def _say_ways(direction: Direction, operand: Operand, ways: list[Way], asked: As
     heading(fragment_text(operand))
     heading(f"{toward} shared memory: {where}")
     if not ways:
-        say("no way" + (" without bank conflicts" if asked.searches else ""))
+        say("no way" + (" without bank conflicts" if asked.searches else _unaligned(operand, asked)))
         return
     first = asked.way or 1
     header = ["way", "instructions", "passes", "conflicts", "cost", "what"]
@@ -169,6 +169,14 @@ def _say_ways(direction: Direction, operand: Operand, ways: list[Way], asked: As
         if way.shift:
             say(f"  then each word << {way.shift}: where its elements belong")
     notes(_notes(operand, ways))
+
+
+def _unaligned(operand: Operand, asked: Asked) -> str:
+    """Why there is none, where no element is aligned."""
+    size = operand.row.container // 8
+    odd = {name: given for name, given in (("pitch", asked.pitch), ("start", asked.start)) if given and size > 1}
+    said = [f"{name} {given}" for name, given in odd.items() if given % size]
+    return f": elements of {size} bytes are not aligned at {' and '.join(said)}" if said else ""
 
 
 def _short(name: str) -> str:

@@ -183,7 +183,7 @@ def _possible(shown: View, sparse: SparseOperand, row: int, col: int) -> list[Ho
     """Every place where a code can put an element of the full A, with those codes and the span of the register."""
     rule = sparse.pattern
     chunk, inside = divmod(col, rule.chunk)
-    legal = sorted(rule.columns(ordered=sparse.ordered).items())
+    legal = sorted(rule.columns.items())
     holders = []
     for order in range(rule.kept):
         codes = [f"{code:04b}" for code, kept in legal if kept[order] == inside]

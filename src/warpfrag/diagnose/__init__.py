@@ -35,7 +35,7 @@ from warpfrag.diagnose.outcome import Case
 from warpfrag.diagnose.search import Search
 from warpfrag.errors import InvalidOperand
 from warpfrag.instruction import instruction_of
-from warpfrag.isa.legality import arithmetic_arch, check_selector, form_of
+from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
 from warpfrag.operand import Registers
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def diagnose(
     """
     choice = Choice(selector, byte_id, thread_id)
     if isinstance(instruction, Registers):
+        _check_threads(instruction)
         if any(given is not None for given in (B, C, metadata, scale_a, scale_b)):
             msg = f"{instruction.described}: expected its registers and the matrix they should hold, nothing else"
             raise InvalidOperand(msg)
@@ -82,12 +83,11 @@ def diagnose(
     form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
     found = instruction_of(form, wanted if form.is_wmma else "")
+    _check_threads(found.d)
     if B is None:
         msg = f"{found.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
-    if form.is_sparse:
-        check_selector(form, selector)
-    choice.check(found.operands.chosen_layouts, found.name)
+    check_choice(form, choice, found.operands.chosen_layouts)
     words: dict[str, Words] = {"b": found.b.pack(B, rounding=rounding)}
     words |= left_words(found, A, metadata, choice, rounding)
     zero = np.zeros((32, found.c.words), np.uint32)
@@ -95,3 +95,9 @@ def diagnose(
     for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
         words |= scale_words(found, role, scales, choice, rounding)
     return Search(Case(found, wanted, choice), words, observed_codes(found.d, observed)).diagnosis()
+
+
+def _check_threads(registers: Registers | None) -> None:
+    if registers is not None and len(registers.threads) > 1:
+        msg = f"{registers.described} is held by {registers.threads[0]} warps: diagnose knows instructions of one warp"
+        raise InvalidOperand(msg)

@@ -39,7 +39,7 @@ def left_words(
         return {"a": instruction.a.pack(stored, raw=True), "metadata": packed}
     words = instruction.metadata.check_words(metadata)
     fields = instruction.metadata.unpack(words, selector=choice.selector)
-    columns = logical_columns(rule, fields, ordered=instruction.form.is_ordered)
+    columns = logical_columns(rule, fields)
     try:
         shape = np.broadcast_shapes(full.shape[:-2], columns.shape[:-2])
     except ValueError:

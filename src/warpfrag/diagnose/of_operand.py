@@ -37,7 +37,7 @@ def of_operand(
     if isinstance(operand, Operand):
         right = operand.pack(matrix, rounding=rounding)
     else:
-        choice.check({operand.role: operand.layout}, operand.instruction)
+        choice.check({operand.role: operand.layout}, lambda: operand.instruction)
         codes = operand.codes(matrix, raw=isinstance(operand, Metadata), rounding=rounding)
         right = chosen_words(operand, codes, choice.of(operand.role))
         suspected += written_elsewhere(operand, codes, choice)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic import matmul, plan
+from warpfrag.arithmetic.protocol import Operands
 from warpfrag.choice import CHOOSING
 from warpfrag.codes import from_codes, to_codes
 from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
@@ -34,18 +35,6 @@ if TYPE_CHECKING:
 
     Codes = NDArray[Any]
     Words = NDArray[np.uint32]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Codes of what the hardware reads, [..., products, rows, cols]; one product, but four for m8n8k4."""
-
-    a: Codes
-    b: Codes
-    c: Codes
-    columns: Codes | None = None
-    scale_a: Codes | None = None
-    scale_b: Codes | None = None
 
 
 @dataclass(frozen=True)
@@ -84,16 +73,16 @@ class Case:
         batch = words.shape[: -1 if role in CHOOSING else -2]
         if isinstance(operand, Metadata):
             fields = operand.unpack(words, **self.choice.of(role))
-            codes: Codes = logical_columns(self.pattern, fields, ordered=self.form.is_ordered)
+            codes: Codes = logical_columns(self.pattern, fields)
         elif isinstance(operand, Scale):
             codes = operand.unpack(words, **self.choice.of(role), raw=True)
         else:
             codes = operand.unpack(words, raw=True)
         return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
 
-    def inputs(self, words: Mapping[str, Words]) -> Inputs:
-        """What the hardware reads in all registers."""
-        return Inputs(**dict(self.read(role, array) for role, array in words.items()))
+    def inputs(self, words: Mapping[str, Words]) -> Operands:
+        """What the hardware reads in all registers: one product, but four for m8n8k4."""
+        return Operands(**dict(self.read(role, array) for role, array in words.items()))
 
     def right(self, words: Mapping[str, Words]) -> Codes:
         """D's codes for one product if no mistake is made."""
@@ -117,7 +106,7 @@ class Case:
         codes = self.run(rule, inputs)
         for one in candidate:
             if isinstance(one, Misreading) and one.again == "product":
-                codes = self.run(rule, replace(inputs, c=codes))
+                codes = self.run(rule, inputs._replace(c=codes))
             elif isinstance(one, Misreading) and one.again == "c":
                 codes = added(operand, codes, inputs.c)
         codes = codes.reshape(operand.shape)
@@ -126,7 +115,7 @@ class Case:
                 codes = operand.unpack(one.change(operand.pack(codes, raw=True)), raw=True)
         return codes
 
-    def run(self, rule: Rule, inputs: Inputs) -> Codes:
+    def run(self, rule: Rule, inputs: Operands) -> Codes:
         """D's codes for one product; where a rule has other accumulators, converted on the way in and out."""
         mine, its = self.instruction.operands, (FORMATS[rule.c], FORMATS[rule.d])
         c = inputs.c

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.arithmetic.protocol import Operands
 from warpfrag.choice import CHOOSING
 from warpfrag.diagnose.findings import Diagnosis, diagnosis, rank
-from warpfrag.diagnose.outcome import Inputs
 from warpfrag.diagnose.variants import NOTHING, SIDES, Side
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.mistakes import suspects
@@ -76,7 +76,7 @@ class Search:
         differ = np.flatnonzero(self.right != self.target)
         spread = np.linspace(0, len(differ) - 1, min(PROBES, len(differ))).astype(int)
         self.probes = [int(place) for place in differ[spread]]
-        self.base = {name: codes for name, codes in vars(self.case.inputs(self.words)).items() if codes is not None}
+        self.base = {name: codes for name, codes in self.case.inputs(self.words)._asdict().items() if codes is not None}
         operands = self.case.instruction.operands
         suspected = {
             role: [*suspects(operands[role]), *other_choices(operands[role], self.case.choice)]
@@ -223,7 +223,7 @@ class Search:
                 given[name] = np.broadcast_to(line, (len(high), line.shape[-1]))
         first, back = _distinct([given[name] for name in ROWS if name in given])
         once = {name: codes[first] if name in ROWS else codes for name, codes in given.items()}
-        inputs = Inputs(**{name: np.ascontiguousarray(codes)[None] for name, codes in once.items()})
+        inputs = Operands(**{name: np.ascontiguousarray(codes)[None] for name, codes in once.items()})
         outputs: Codes = self.case.run(rule, inputs)[0][back]
         return outputs
 

@@ -83,7 +83,7 @@ class Side:
     def _are_legal(self, metadata: Words) -> NDArray[np.bool_]:
         """Which words of some hold only codes that mean something, where they are read."""
         fields = self.case.instruction.metadata.unpack(metadata, **self.case.choice.of("metadata"))
-        known = self.case.pattern.columns(ordered=self.case.form.is_ordered)
+        known = self.case.pattern.columns
         return np.asarray(np.isin(fields, [*known]).reshape(len(metadata), -1).all(axis=1))
 
     def _joined(self, found: Iterator[Variants]) -> Variants:

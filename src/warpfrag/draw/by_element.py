@@ -175,7 +175,7 @@ def possible_slots(operand: SparseOperand, *, offset: int) -> tuple[int, ...]:
     chunk, inside = divmod(offset, pattern.chunk)
     slots = {
         chunk * pattern.kept + slot
-        for kept in pattern.columns(ordered=operand.ordered).values()
+        for kept in pattern.columns.values()
         for slot, column in enumerate(kept)
         if column == inside
     }

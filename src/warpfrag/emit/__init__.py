@@ -3,7 +3,8 @@
 In CUDA C++ every instruction gets its inline-PTX wrapper; a product also gets functions that move each operand between
 memory and registers, by ldmatrix and stmatrix too where the layout allows it. That is a header, for any number of
 files. With kernels it is a file to compile: a kernel that multiplies one tile, and a raw one, registers in and
-registers out. A PTX module always has the kernels. Index expressions come from the layout.
+registers out. A PTX module always has the kernels. Index expressions come from the layout. wgmma also gets what fills
+shared memory, and the descriptors that read it.
 
     >>> from warpfrag.emit import emit
     >>> text = emit("mma.m16n8k16.f32.f16.f16.f32")

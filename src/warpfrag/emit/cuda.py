@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit import cuda_functions, cuda_kernels
+from warpfrag.emit import cuda_functions, cuda_kernels, cuda_warpgroup
 from warpfrag.emit.statement import remarks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from warpfrag.instruction import Instruction
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def header(instructions: Sequence[Instruction], target: str | None = None) -> str:
     """Wrappers, loads and stores, which any number of files may include; with a target, with what that target adds."""
     parts = [cuda_functions.COMMON]
+    if any(instruction.form.is_warpgroup for instruction in instructions):
+        parts.append(cuda_warpgroup.common())
     for instruction in instructions:
         about = [
             f"// {instruction.name}",
@@ -23,15 +25,27 @@ def header(instructions: Sequence[Instruction], target: str | None = None) -> st
             *(f"// {line}" for line in remarks(instruction)),
             *_how_to_compile(instruction),
         ]
-        first, *added = cuda_functions.blocks(instruction, _targets(instruction, target))
+        first, *added = _functions(instruction, target)
         parts += ["\n".join([*about, first]), *added]
     return "\n".join(parts)
 
 
 def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
     """The header, and behind it the kernels of every instruction: a file that compiles alone."""
-    kernels = [cuda_kernels.block(instruction, _targets(instruction, target)) for instruction in instructions]
+    kernels = [_kernels(instruction, target) for instruction in instructions]
     return "\n".join([header(instructions, target), cuda_kernels.COMMON, *kernels])
+
+
+def _functions(instruction: Instruction, target: str | None) -> Iterable[str]:
+    if instruction.form.is_warpgroup:
+        return [cuda_warpgroup.block(instruction)]
+    return cuda_functions.blocks(instruction, _targets(instruction, target))
+
+
+def _kernels(instruction: Instruction, target: str | None) -> str:
+    if instruction.form.is_warpgroup:
+        return cuda_warpgroup.kernels(instruction)
+    return cuda_kernels.block(instruction, _targets(instruction, target))
 
 
 def _targets(instruction: Instruction, target: str | None) -> Sequence[str]:

@@ -76,12 +76,12 @@ def blocks(instruction: Instruction, targets: Sequence[str]) -> Iterator[str]:
     """
     name = identifier(instruction)
     if instruction.op == "wmma.mma":
-        yield _guarded(name, name, _wmma_product(instruction))
+        yield guarded(name, name, _wmma_product(instruction))
     elif instruction.form.is_wmma:
         stores = instruction.op == "wmma.store.d"
-        yield _guarded(name, name, wmma_function(instruction, "store" if stores else "load"))
+        yield guarded(name, name, wmma_function(instruction, "store" if stores else "load"))
     elif not instruction.form.is_product:
-        yield _guarded(name, name, mover_wrapper(instruction))
+        yield guarded(name, name, mover_wrapper(instruction))
     else:
         lines = wrapper(instruction)
         added = {}
@@ -94,12 +94,13 @@ def blocks(instruction: Instruction, targets: Sequence[str]) -> Iterator[str]:
                     lines += text
                 else:
                     added[shared_name(operand, copy)] = text
-        yield _guarded(name, name, lines)
+        yield guarded(name, name, lines)
         for own, text in added.items():
-            yield _guarded(f"{name}_{own}", name, text)
+            yield guarded(f"{name}_{own}", name, text)
 
 
-def _guarded(guard: str, namespace: str, lines: Sequence[str]) -> str:
+def guarded(guard: str, namespace: str, lines: Sequence[str]) -> str:
+    """Lines in a namespace, which a file may include more than once."""
     macro = f"WARPFRAG_{guard.upper()}"
     head = [f"#ifndef {macro}", f"#define {macro}", "", f"namespace warpfrag::{namespace} {{", ""]
     return "\n".join([*head, *lines, f"}}  // namespace warpfrag::{namespace}", "#endif", ""])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag.emit.statement import statement
+from warpfrag.emit.strides import thread_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,8 +101,8 @@ def assembly(
 
 
 def thread_index(operand: Registers) -> str:
-    """The declaration of `lane`: which of the threads that hold an operand this one is."""
-    return f"const int lane = threadIdx.x & {operand.row.layout.lanes - 1};"
+    """The declaration of `lane` or `thread`: which of the threads that hold an operand this one is."""
+    return f"const int {thread_name(operand)} = threadIdx.x & {math.prod(operand.threads) - 1};"
 
 
 def function(signature: str, body: Iterable[str]) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emit import ptx_kernels
+from warpfrag.emit import ptx_kernels, ptx_warpgroup, warpgroup
 from warpfrag.emit.ptx_functions import move_function
-from warpfrag.emit.statement import registers, remarks, state_space
+from warpfrag.emit.statement import raw_name, registers, remarks, state_space
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.legality import first_version
 from warpfrag.isa.targets import targets
 from warpfrag.registry import get
+from warpfrag.staged import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,17 +29,27 @@ def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def raw_unit(kernels: Sequence[tuple[Instruction, Choice]], target: str) -> str:
+def raw_unit(kernels: Sequence[tuple[Instruction, Choice | Variant]], target: str) -> str:
     """A module of raw kernels of products, for a program that compares hardware with warpfrag."""
     instructions = [instruction for instruction, _ in kernels]
     lines = header(instructions, common_target(instructions, target))
-    for instruction, choice in kernels:
-        lines += ptx_kernels.raw_kernel(instruction, choice)
+    for instruction, how in kernels:
+        if isinstance(how, Variant):
+            lines += ptx_warpgroup.raw_kernel(instruction, how)
+        else:
+            lines += ptx_kernels.raw_kernel(instruction, how)
     return "\n".join(lines)
+
+
+def raw_entry(instruction: Instruction, how: Choice | Variant) -> str:
+    """What a raw kernel is called."""
+    return warpgroup.raw_name(instruction, how) if isinstance(how, Variant) else raw_name(instruction, how)
 
 
 def body(instruction: Instruction, chosen: Sequence[str]) -> list[str]:
     """Functions and kernels of one instruction, with movers that are legal on all of these targets."""
+    if instruction.form.is_warpgroup:
+        return ptx_warpgroup.body(instruction)
     lines = [f"// {line}" for line in remarks(instruction)]
     if instruction.form.is_product and not instruction.form.is_wmma:  # wmma loads and stores by itself
         for operand in registers(instruction).values():
@@ -66,4 +77,6 @@ def header(instructions: Sequence[Instruction], target: str) -> list[str]:
     lines = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64", ""]
     if any(one.form.is_wmma and state_space(one) == "shared" for one in instructions):
         lines += [f".extern .shared .align 32 .b8 {ptx_kernels.DYNAMIC}[];", ""]
+    if any(one.form.is_warpgroup for one in instructions):
+        lines += [ptx_warpgroup.DECLARATION, ""]
     return lines

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from warpfrag.emit.ptx_syntax import Body, register_type, width
 from warpfrag.emit.statement import identifier
-from warpfrag.emit.strides import described, described_index, element_bits, formulas, stride_names
+from warpfrag.emit.strides import described, described_index, element_bits, formulas, stride_names, thread_name
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
@@ -25,7 +26,7 @@ def move_function(instruction: Instruction, operand: Registers) -> list[str]:
     inputs = ["%memory", *(f"%{name}" for name in stride_names(operand)), "%reg"]
     parameters = [f".reg {'.b64' if name == '%memory' else '.b32'} {name}" for name in inputs]
     body = Body()
-    lane = body.compute("lane", "mov.u32", "%laneid")
+    lane = thread_of(body, operand)
     if operand.slots == 1:
         address = _address(body, operand, lane, "%reg")
         bits = f".b{8 * width(kind)}"
@@ -44,10 +45,29 @@ def move_function(instruction: Instruction, operand: Registers) -> list[str]:
     return [*comment, head, *body.lines(["ret"])]
 
 
+def call_moves(body: Body, instruction: Instruction, operand: Registers, words: list[str], places: list[str]) -> None:
+    """Move every register of an operand by its function."""
+    name = function_name(instruction, operand)
+    for reg, word in enumerate(words):
+        arguments = ", ".join([*places, str(reg)])
+        if operand.role == "d":
+            body.do(f"call.uni {name}, ({arguments}, {word})")
+        else:
+            body.do(f"call.uni ({word}), {name}, ({arguments})")
+
+
+def thread_of(body: Body, operand: Registers) -> str:
+    """Which of the threads that hold an operand this one is."""
+    if operand.home != "warpgroup":
+        return body.compute("lane", "mov.u32", "%laneid")
+    place = body.compute("place", "mov.u32", "%tid.x")
+    return body.compute("thread", "and.b32", place, math.prod(operand.threads) - 1)
+
+
 def _index(body: Body, operand: Registers, lane: str, element: str) -> str:
     index = ""
     for dim, formula in formulas(operand).items():
-        coordinate = body.formula(dim, formula, {"lane": lane, "i": element})
+        coordinate = body.formula(dim, formula, {thread_name(operand): lane, "i": element})
         if index:
             index = body.compute("index", "mad.lo.s32", coordinate, f"%{dim}_stride", index)
         else:

@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.choice import FIRST_CHOICE
-from warpfrag.emit.ptx_functions import function_name
+from warpfrag.emit.ptx_functions import call_moves
 from warpfrag.emit.ptx_syntax import Body, entry, load_parameter, register_type, width
 from warpfrag.emit.shared import described_orders, kernel_copies, memory_orders
 from warpfrag.emit.statement import (
     ROLES,
-    check_choice,
     choices,
     immediates,
     memory_instruction,
@@ -29,6 +28,7 @@ from warpfrag.emit.statement import (
     tile_name,
 )
 from warpfrag.emit.strides import contiguous_strides, extents, stride_names
+from warpfrag.isa.legality import check_choice
 from warpfrag.motion.lines import moved
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
 
 def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> list[str]:
     """The raw kernel of a product."""
-    check_choice(instruction, choice)
+    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
     body = Body()
     body.say("a warp is a case, a thread a lane of it")
     position = {name: body.compute("position", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid")}
@@ -92,17 +92,6 @@ def _move_registers(body: Body, name: str, operand: Registers, words: list[str],
         body.do(f"{operation}.global.b{8 * size} {', '.join([word, place] if operation == 'ld' else [place, word])}")
 
 
-def _call(body: Body, instruction: Instruction, operand: Registers, words: list[str], places: list[str]) -> None:
-    """Move every register of an operand by its function."""
-    name = function_name(instruction, operand)
-    for reg, word in enumerate(words):
-        arguments = ", ".join([*places, str(reg)])
-        if operand.role == "d":
-            body.do(f"call.uni {name}, ({arguments}, {word})")
-        else:
-            body.do(f"call.uni ({word}), {name}, ({arguments})")
-
-
 def tile_kernel(instruction: Instruction, choice: Choice) -> list[str]:
     """One tile from memory to memory, with one warp."""
     body, names, places = Body(), {}, {}
@@ -113,9 +102,9 @@ def tile_kernel(instruction: Instruction, choice: Choice) -> list[str]:
         places[role] = [load_parameter(body, name, kind) for name, kind in own.items()]
         names[role] = body.vector(f"{role}_", operand)
         if role != "d":
-            _call(body, instruction, operand, names[role], places[role])
+            call_moves(body, instruction, operand, names[role], places[role])
     body.do(statement(instruction, names, immediates(instruction, choice)).rstrip(";"))
-    _call(body, instruction, instruction.operands["d"], names["d"], places["d"])
+    call_moves(body, instruction, instruction.operands["d"], names["d"], places["d"])
     comment = f"// {instruction.name}: one tile from memory to memory, with one warp"
     return [comment, *entry(tile_name(instruction, choice), parameters, body)]
 
@@ -135,7 +124,7 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
             continue
         if role not in chosen:
             steps = map(str, contiguous_strides(operand, orders[role]))
-            _call(body, instruction, operand, names[role], [pointers[role], *steps])
+            call_moves(body, instruction, operand, names[role], [pointers[role], *steps])
             continue
         copy = chosen[role]
         _copy_words(body, lane, pointers[role], operand, copy)
@@ -151,7 +140,7 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
         _copy_words(body, lane, pointers["d"], operand, chosen["d"])
     else:
         steps = map(str, contiguous_strides(operand))
-        _call(body, instruction, operand, names["d"], [pointers["d"], *steps])
+        call_moves(body, instruction, operand, names["d"], [pointers["d"], *steps])
     order = described_orders(orders)
     comment = f"// {instruction.name}: one tile through shared memory; in memory, without gaps: {order}"
     return [comment, *entry(shared_kernel_name(instruction, orders), dict.fromkeys(pointers, ".u64"), body)]

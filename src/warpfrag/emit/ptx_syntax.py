@@ -43,9 +43,9 @@ class Body:
         """The registers of an operand."""
         return [self.new(f"{name}{reg}", register_type(operand)) for reg in range(operand.regs)]
 
-    def shared(self, name: str, size: int) -> None:
-        """Bytes of shared memory, aligned for ldmatrix and stmatrix."""
-        self._spaces.append(f"    .shared .align 16 .b8 {name}[{size}];")
+    def shared(self, name: str, size: int, align: int = 16) -> None:
+        """Bytes of shared memory, aligned for ldmatrix and stmatrix unless for more."""
+        self._spaces.append(f"    .shared .align {align} .b8 {name}[{size}];")
 
     def do(self, text: str) -> None:
         """One instruction."""

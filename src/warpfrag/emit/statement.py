@@ -47,13 +47,6 @@ def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> s
     return f"{identifier(instruction)}_shared_{orders['a']}_{orders['b']}"
 
 
-def check_choice(instruction: Instruction, choice: Choice) -> None:
-    """Refuse a selector or an id that the instruction does not have."""
-    if instruction.form.is_sparse:
-        get(instruction, selector=choice.selector)
-    choice.check(instruction.operands.chosen_layouts, instruction.name)
-
-
 def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Choice]:
     """Every selector, and with `ids` every byte and thread id too."""
     return all_choices(instruction.operands.chosen_layouts, ids=ids)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.expressions import element_expressions
+from warpfrag.expressions import element_expressions, linear
 from warpfrag.operand import SparseOperand
 
 if TYPE_CHECKING:
     from warpfrag.expressions import Expression
+    from warpfrag.layout import Layout
     from warpfrag.operand import Registers
 
 # Coordinates that choose between words which a warp may hold side by side; they are no part of the matrix in memory.
@@ -21,18 +22,42 @@ CHOSEN = ("selector", "thread_id", "byte_id")
 
 def dimensions(operand: Registers) -> tuple[str, ...]:
     """The coordinates of the matrix in memory; each has a stride."""
-    return tuple(dim for dim in operand.layout.dims if dim not in CHOSEN)
+    return tuple(dim for dim in _layout(operand).dims if dim not in CHOSEN)
+
+
+def _layout(operand: Registers) -> Layout:
+    """The layout; of an operand in shared memory only its coordinates mean something."""
+    return operand.row.layout if operand.home == "shared" else operand.layout
 
 
 def extents(operand: Registers) -> tuple[int, ...]:
     """How far each of them runs."""
-    return tuple(operand.layout.outs[dim] for dim in dimensions(operand))
+    return tuple(_layout(operand).outs[dim] for dim in dimensions(operand))
+
+
+def thread_name(operand: Registers) -> str:
+    """What a formula calls the thread that holds a part of an operand: `lane` of a warp, `thread` of a warpgroup."""
+    return "thread" if operand.home == "warpgroup" else "lane"
 
 
 def formulas(operand: Registers) -> dict[str, Expression]:
-    """Each coordinate from `lane` and the element number `i`."""
-    every = element_expressions(operand.layout)
+    """Each coordinate from `lane` or `thread` and the element number `i`."""
+    every = _of_a_warpgroup(operand.layout) if operand.home == "warpgroup" else element_expressions(operand.layout)
     return {dim: every[dim] for dim in dimensions(operand)}
+
+
+def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
+    """Each coordinate from `thread`, which counts lanes and then warps, and `i`, slots and then registers."""
+    origin = dict.fromkeys(layout.ins, 0)
+    moved = {
+        name: [layout.at(**{**origin, name: 1 << bit}) for bit in range((size - 1).bit_length())]
+        for name, size in layout.ins.items()
+    }
+    inputs = {"thread": moved["lane"] + moved["warp"], "i": moved["slot"] + moved["reg"]}
+    return {
+        dim: linear({name: [getattr(at, dim) for at in images] for name, images in inputs.items()})
+        for dim in layout.dims
+    }
 
 
 def stride_names(operand: Registers, prefix: str = "") -> list[str]:

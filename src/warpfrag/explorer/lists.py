@@ -76,9 +76,9 @@ def _detail(text: str) -> str:
 
 def _layout(layout: Layout) -> dict[str, Any]:
     """What each bit of lane, reg and slot, and of warp, moves, as a step along every coordinate, and the formulas."""
-    first = dict.fromkeys((name for name in ("warp", "lane") if name in layout.ins), 0)
+    first: dict[str, int] = {name: 0 for name in ("warp", "lane") if name in layout.ins}
     bases = {
-        name: [list(layout.at(**{**first, name: 1 << bit})) for bit in range((extent - 1).bit_length())]
+        name: [list(layout.at(**first | {name: 1 << bit})) for bit in range((extent - 1).bit_length())]
         for name, extent in layout.ins.items()
     }
     return {

@@ -14,7 +14,7 @@ from warpfrag.motion.relayout import relayout
 from warpfrag.motion.steps import cost, described
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from warpfrag.explorer.lists import Lists
     from warpfrag.motion.relayout import Relayout
@@ -26,22 +26,32 @@ AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
 def move_data(lists: Lists, names: dict[str, int]) -> dict[str, Any]:
     """Fragments, and from each the others with their plans; `names` says at which place each instruction stands."""
     known = fragments()
+    plans: dict[Hashable, list[Any]] = {}
     return {
         "fragments": [[lists.operands.place(one.row), names[one.instruction]] for one in known],
-        "relayouts": [list(_relayouts(lists, source)) for source in known],
+        "relayouts": [list(_relayouts(lists, source, plans)) for source in known],
         "plans": lists.plans.entries,
         "orders": lists.orders.entries,
     }
 
 
-def _relayouts(lists: Lists, source: Operand) -> Iterator[list[Any]]:
+def _relayouts(lists: Lists, source: Operand, plans: dict[Hashable, list[Any]]) -> Iterator[list[Any]]:
     """For each fragment of the same extents its place and its plan; then what a new order of one coordinate saves."""
     for place, target in enumerate(fragments()):
         pair = tiled_alike(source, target)
         if pair is None:
             continue
-        plan = relayout(*pair)
-        yield [place, lists.plans.place(_written(lists, plan)), *_permuted(lists, plan)]
+        key = _what_matters(*pair)
+        if key not in plans:
+            plan = relayout(*pair)
+            plans[key] = [lists.plans.place(_written(lists, plan)), *_permuted(lists, plan)]
+        yield [place, *plans[key]]
+
+
+def _what_matters(source: Operand, target: Operand) -> Hashable:
+    """What a plan depends on; where elements stay as they are, their format is not part of that."""
+    stored = [(one.format.name, one.row.container, one.row.low) for one in (source, target)]
+    return source.layout, target.layout, source.row.container if stored[0] == stored[1] else tuple(stored)
 
 
 def _permuted(lists: Lists, plan: Relayout) -> Iterator[list[Any]]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsInt
 
 import numpy as np
 
+from warpfrag.emit.ptx_warpgroup import RAW_PARAMETERS
 from warpfrag.emit.statement import ROLES
+from warpfrag.emit.warpgroup import PATTERN
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.targets import targets
 
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import CapsuleType
 
+    from warpfrag.staged import Staged
+
     Argument = NDArray[np.uint32] | np.integer[Any] | None
 
 WARPS_PER_BLOCK = 4
+WARPGROUP = (4, 32)  # warps and lanes
 POISON = 0xDEADBEEF  # what D holds before a run: a word that is not written shows
 
 
@@ -122,12 +127,13 @@ class Gpu:
         entry: str,
         memory: Mapping[str, NDArray[np.uint32]],
         numbers: Mapping[str, tuple[int, ...]],
+        warps: int = 1,
     ) -> NDArray[np.uint32]:
-        """The memory of D after a kernel of one warp that takes, for each matrix, a pointer and these numbers."""
+        """The memory of D after a kernel of one block that takes, for each matrix, a pointer and these numbers."""
         arguments: list[Argument] = []
         for role in (role for role in ROLES if role in memory):
             arguments += [memory[role], *(np.int32(number) for number in numbers[role])]
-        return self._launch(module, entry, 1, 1, arguments)
+        return self._launch(module, entry, 1, warps, arguments)
 
     def run_blocks(
         self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]]
@@ -135,8 +141,22 @@ class Gpu:
         """The first array after a kernel of so many blocks of one warp, which takes a pointer to each."""
         return self._launch(module, entry, blocks, 1, [*arrays])
 
+    def run_warpgroups(self, module: Module, entry: str, cases: Staged, words: int) -> NDArray[np.uint32]:
+        """D's registers, uint32[cases, 4, 32, words], of a raw kernel of wgmma; what it does not write is poison."""
+        arrays = {"d": np.full((cases.cases, *WARPGROUP, words), POISON, np.uint32), **cases.arrays}
+        a, b = cases.descriptors
+        size = cases.shared.shape[1]
+        numbers: dict[str, Argument] = {
+            "descriptor_a": np.uint64(a),
+            "descriptor_b": np.uint64(b),
+            "scale_d": np.uint32(cases.scale_d),
+            "bytes": np.uint32(size),
+        }
+        arguments = [numbers[name] if name in numbers else arrays.get(name) for name in RAW_PARAMETERS]
+        return self._launch(module, entry, cases.cases, WARPGROUP[0], arguments, size + PATTERN)
+
     def _launch(
-        self, module: Module, entry: str, blocks: int, warps: int, arguments: list[Argument]
+        self, module: Module, entry: str, blocks: int, warps: int, arguments: list[Argument], shared: int = 0
     ) -> NDArray[np.uint32]:
         """Run a kernel. Arguments are arrays, None for a null pointer, and numbers; the first array is the result."""
         from cuda.core import LaunchConfig, launch
@@ -149,7 +169,8 @@ class Gpu:
                 words.append(np.uint64(int(buffers[-1].buffer.handle)))
             else:
                 words.append(np.uint64(0) if argument is None else argument)
-        launch(self.stream, LaunchConfig(grid=blocks, block=32 * warps), module.get_kernel(entry), *words)
+        config = LaunchConfig(grid=blocks, block=32 * warps, shmem_size=shared)
+        launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
         found = buffers[0].array.copy()
         for buffer in buffers:

@@ -56,8 +56,7 @@ def sample_plans(most_tiles: int = 2) -> list[Relayout]:
 def _plan(source: Operand, target: Operand, most_tiles: int) -> Relayout | None:
     """The plan between two fragments, tiled to the same extents; None where there is none to print."""
     pair = tiled_alike(source, target, most_tiles)
-    same_place = (source.row.container, source.row.low) == (target.row.container, target.row.low)
-    if pair is None or not (source.format != target.format or same_place):
+    if pair is None:
         return None
     return relayout(*pair)
 

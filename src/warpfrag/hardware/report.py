@@ -17,11 +17,13 @@ class Mismatch:
     word: int
     hardware: str
     warpfrag: str
+    warp: int | None = None  # of a warpgroup
 
     def __str__(self) -> str:
         """One line, in hex."""
+        warp = "" if self.warp is None else f"warp {self.warp}, "
         return (
-            f"{self.operands} case {self.case}, lane {self.lane}, word {self.word}: "
+            f"{self.operands} case {self.case}, {warp}lane {self.lane}, word {self.word}: "
             f"hardware {self.hardware}, warpfrag {self.warpfrag}"
         )
 
@@ -36,6 +38,13 @@ class Line:
     differing: int
     mismatches: tuple[Mismatch, ...] = ()
     trouble: str = ""  # why it was not compared in full (a trap, a refusal of the assembler, no model), or nothing
+    variant: str = ""  # of wgmma: where A lies, what is transposed and negated
+
+    @property
+    def kernel(self) -> str:
+        """Which kernel it is."""
+        selector = "" if self.selector is None else f" #{self.selector}"
+        return f"{self.instruction}{selector}{f' ({self.variant})' if self.variant else ''}"
 
     @property
     def equal(self) -> bool:
@@ -90,8 +99,8 @@ class Report:
     def markdown(self) -> str:
         """A page to keep: the machine, the sum, one row per kernel."""
         rows = [
-            f"| `{line.instruction}` | {'' if line.selector is None else line.selector} | {line.cases} | "
-            f"{line.trouble or line.differing} |"
+            f"| `{line.instruction}`{f' {line.variant}' if line.variant else ''} | "
+            f"{'' if line.selector is None else line.selector} | {line.cases} | {line.trouble or line.differing} |"
             for line in self.lines
         ]
         detail = [f"* `{line.instruction}`: {mismatch}" for line in self.lines for mismatch in line.mismatches]

@@ -1,10 +1,11 @@
 """Run emitted kernels on the GPU: one tile from memory to memory must give exactly what the instruction computes.
 
-    python -m warpfrag.hardware.tiles [REPORT.md]
+    python -m warpfrag.hardware.tiles [REPORT.md [TEXT]]
 
-takes every product that the GPU can run, emits it as PTX (assembled by the driver) and as CUDA C++ (compiled by nvcc,
-if it is on the path), and runs every kernel of it on random operands in memory with gaps between the lines. Every code
-is compared with `mma(A, B, C)`; raw kernels are compared with `wf.execute`.
+takes every product that the GPU can run, or those whose name contains a text, and of wgmma a few widths; emits each as
+PTX (assembled by the driver) and as CUDA C++ (compiled by nvcc, if it is on the path), and runs every kernel of it on
+random operands in memory with gaps between the lines. Every code is compared with `mma(A, B, C)`; raw kernels are
+compared with `wf.execute`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.emit import emit
+from warpfrag.emit import emit, warpgroup
 from warpfrag.emit.shared import kernel_copies, memory_orders
 from warpfrag.emit.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.emit.strides import contiguous_strides, element_bits
+from warpfrag.emit.warpgroup import kernel_variants
 from warpfrag.execute import execute_registers
 from warpfrag.files import write_atomically
-from warpfrag.hardware.device import open_gpu
+from warpfrag.hardware.device import WARPGROUP, open_gpu
+from warpfrag.hardware.warpgroups import launches
 from warpfrag.registry import find
 from warpfrag.samples import random_codes, random_words
+from warpfrag.warpgroup import run_staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +42,9 @@ if TYPE_CHECKING:
     from warpfrag.choice import Choice
     from warpfrag.hardware.device import Gpu, Module
     from warpfrag.instruction import Instruction
+    from warpfrag.staged import Variant
 
+WIDTHS = (8, 24, 64, 256)  # of wgmma
 UNIT = 12  # instructions in one translation unit
 GAP = 5  # elements between lines: a leading dimension that is not the tile's
 
@@ -54,6 +60,12 @@ class Tile:
 
 def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
     """Every tile kernel that is emitted for a product."""
+    if instruction.form.is_warpgroup:
+        for variant in kernel_variants(instruction):
+            for order in ("row", "col"):
+                strides = {role: _gapped(instruction, role, order, GAP) for role in registers(instruction)}
+                yield Tile(warpgroup.tile_name(instruction, variant), strides, takes_strides=True)
+        return
     if instruction.form.is_wmma:
         for order in ("row", "col"):
             orders = {"a": instruction.layouts[0], "b": instruction.layouts[1], "c": order, "d": order}
@@ -129,7 +141,8 @@ def run_tile(gpu: Gpu, module: Module, instruction: Instruction, tile: Tile, ran
     numbers = {role: (tile.strides[role] if tile.takes_strides else ()) for role in order}
     if instruction.form.is_wmma:
         numbers = {role: (max(tile.strides[role]),) for role in order}
-    found = gpu.run_memory(module, tile.entry, {"d": blank, **memory}, numbers)
+    warps = WARPGROUP[0] if instruction.form.is_warpgroup else 1
+    found = gpu.run_memory(module, tile.entry, {"d": blank, **memory}, numbers, warps)
     return np.array_equal(from_memory(found, instruction.d.shape, tile.strides["d"], bits), expected)
 
 
@@ -139,6 +152,35 @@ def run_raw(gpu: Gpu, module: Module, instruction: Instruction, choice: Choice) 
     words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
     expected = execute_registers(instruction, words, choice, arch=gpu.target)
     return np.array_equal(gpu.run(module, raw_name(instruction, choice), words, instruction.d.words), expected)
+
+
+def run_raw_warpgroup(gpu: Gpu, module: Module, instruction: Instruction, variant: Variant) -> bool:
+    """Whether the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
+    for _, cases in launches(instruction, variant, 6, 1):
+        found = gpu.run_warpgroups(module, warpgroup.raw_name(instruction, variant), cases, instruction.d.words)
+        if not np.array_equal(found, run_staged(instruction, cases, gpu.target)):
+            return False
+    return True
+
+
+def run_raws(gpu: Gpu, module: Module, instruction: Instruction) -> Iterator[tuple[str, bool]]:
+    """Every raw kernel that is emitted for a product, and whether it is right."""
+    if instruction.form.is_warpgroup:
+        for variant in kernel_variants(instruction):
+            if not any(variant.trans):
+                yield str(variant), run_raw_warpgroup(gpu, module, instruction, variant)
+        return
+    for choice in choices(instruction):
+        yield str(choice), run_raw(gpu, module, instruction, choice)
+
+
+def sample(target: str, only: str = "") -> list[Instruction]:
+    """The products that are run; of wgmma those of a few widths."""
+    return [
+        found
+        for found in find(target=target)
+        if found.form.is_product and only in found.name and (not found.form.is_warpgroup or found.shape.n in WIDTHS)
+    ]
 
 
 def compile_cuda(text: str, target: str, number: int, folder: Path) -> bytes:
@@ -158,10 +200,10 @@ def compile_cuda(text: str, target: str, number: int, folder: Path) -> bytes:
     return binary.read_bytes()
 
 
-def check_tiles(say: Callable[[str], object] = print) -> tuple[list[str], int]:
+def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[list[str], int]:
     """Run every emitted kernel of every product; the lines of a report, and how many kernels differ or fail."""
     gpu = open_gpu()
-    instructions = [found for found in find(target=gpu.target) if found.form.is_product]
+    instructions = sample(gpu.target, only)
     units = [instructions[first : first + UNIT] for first in range(0, len(instructions), UNIT)]
     languages = ["ptx", *(["cuda"] if shutil.which("nvcc") else [])]
     lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
@@ -183,11 +225,11 @@ def check_tiles(say: Callable[[str], object] = print) -> tuple[list[str], int]:
                     if not run_tile(gpu, module, instruction, tile, random):
                         failures += 1
                         lines.append(f"* DIFFERS: {language} {tile.entry} {tile.strides}")
-                for choice in choices(instruction):
+                for how, is_right in run_raws(gpu, module, instruction):
                     counts["raw"] += 1
-                    if not run_raw(gpu, module, instruction, choice):
+                    if not is_right:
                         failures += 1
-                        lines.append(f"* DIFFERS: {language} {instruction.name} raw {choice}")
+                        lines.append(f"* DIFFERS: {language} {instruction.name} raw {how}")
         lines.append(
             f"* {language}: {counts['tile']} tile kernels and {counts['raw']} raw kernels of {len(instructions)} "
             "instructions ran; each tile kernel on one tile, each raw kernel on eight cases"
@@ -199,7 +241,7 @@ def check_tiles(say: Callable[[str], object] = print) -> tuple[list[str], int]:
 
 
 if __name__ == "__main__":
-    report, wrong = check_tiles()
+    report, wrong = check_tiles(only=sys.argv[2] if len(sys.argv) > 2 else "")
     if len(sys.argv) > 1:
         write_atomically(sys.argv[1], "# Emitted kernels on hardware\n\n" + "\n".join(report) + "\n")
     sys.exit(1 if wrong else 0)

@@ -11,11 +11,14 @@ from warpfrag.captured.capture import write_capture
 from warpfrag.emit.statement import choices
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
+from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
 from warpfrag.instruction import Instruction
 from warpfrag.registry import find, get
 from warpfrag.samples import classes, random_words
+from warpfrag.staged import Staged, Variant
 from warpfrag.vectors import check_product, check_seed, vectors
+from warpfrag.warpgroup import run_staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
     from warpfrag.captured.capture import Entry
     from warpfrag.choice import Choice
 
+    Given = dict[str, NDArray[np.uint32]] | Staged
+
 
 def verify(
     instructions: Iterable[str | Instruction] | str | Instruction | None = None,
     *,
+    only: str = "",
     cases: int = 1000,
     seed: int = 0,
     device: int = 0,
@@ -38,10 +44,12 @@ def verify(
 ) -> Report:
     """Compare instructions (all that the GPU can run, unless some are named) with the GPU, code by code.
 
-    `cases` are spread over the classes of operands that make sense for each instruction, for each selector; its test
-    vectors come on top, but for those with byte or thread ids other than 0: block-scaled instructions run with ids 0
-    only. With `capture`, operands and results are written there in the format of `warpfrag.captured`. NoGpu if there is
-    none. A script calls this under `if __name__ == "__main__":`, because kernels run in a process of their own.
+    With `only`, those whose name contains this text. `cases` are spread over the classes of operands that make sense
+    for each instruction, for each selector; its test vectors come on top, but for those with byte or thread ids other
+    than 0: block-scaled instructions run with ids 0 only. What runs of wgmma, `hardware.warpgroups` says; as many cases
+    as have `cases` tiles of 16 x 8, and at least one of each kind. With `capture`, operands and results are written
+    there in the format of `warpfrag.captured`. NoGpu if there is none. A script calls this under
+    `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
     for name, number, least in (("cases", cases, 1), ("device", device, 0)):
         if not isinstance(number, int) or number < least:
@@ -51,14 +59,17 @@ def verify(
     if capture is not None and not str(capture).endswith(".npz"):
         msg = f"a capture is a file in .npz, got {shown(str(capture))}"
         raise InvalidOperand(msg)
+    if not isinstance(only, str):
+        msg = f"only is a text that names contain, got {shown(only)}"
+        raise InvalidOperand(msg)
     named = _named(instructions)  # a misspelt name is refused before the GPU is opened
     with Worker(device) as worker:
         about = worker.about
-        jobs = _jobs(named, about["target"])
+        jobs = _jobs(named, only, about["target"])
         lines: list[Line] = []
         recorder = Recorder() if capture else None
-        for number, (instruction, choice) in enumerate(jobs):
-            line = _compare(worker, instruction, choice, cases, seed, recorder)
+        for number, (instruction, how) in enumerate(jobs):
+            line = _compare(worker, instruction, how, cases, seed, recorder)
             lines.append(line)
             if progress:
                 progress(number + 1, len(jobs), line)
@@ -82,60 +93,80 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     return found
 
 
-def _jobs(named: list[Instruction] | None, target: str) -> list[tuple[Instruction, Choice]]:
-    """Every kernel to run: each instruction with each of its selectors."""
+def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Choice | Variant]]:
+    """Every kernel to run: each instruction with each of its selectors; of wgmma a choice of variants."""
     if named is None:
         chosen = [found for found in find(target=target) if found.form.is_product]
     else:
         chosen = [get(instruction.name, target=target) for instruction in named]
-    return [(instruction, choice) for instruction in chosen for choice in choices(instruction)]
+    chosen = [instruction for instruction in chosen if only in instruction.name]
+    if not chosen:
+        msg = f"no instruction that {target} can run contains {shown(only)}"
+        raise InvalidOperand(msg)
+    return [(instruction, how) for instruction in chosen for how in _ways(instruction)]
+
+
+def _ways(instruction: Instruction) -> Iterable[Choice | Variant]:
+    return chosen_variants(instruction) if instruction.form.is_warpgroup else choices(instruction)
 
 
 def _compare(
-    worker: Worker, instruction: Instruction, choice: Choice, cases: int, seed: int, recorder: Recorder | None
+    worker: Worker, instruction: Instruction, how: Choice | Variant, cases: int, seed: int, recorder: Recorder | None
 ) -> Line:
     """Run one kernel on every class of operands and compare."""
-    from warpfrag.execute import execute_registers
-
-    selector = choice.selector if instruction.form.is_sparse else None
+    target = worker.about["target"]
     ran = differing = 0
     mismatches: list[Mismatch] = []
     trouble = ""
-    for kind, words in _operand_sets(instruction, choice, cases, seed, worker.about["target"]):
-        answer = worker.run(instruction.name, choice, words)
+    selector = how.selector if instruction.form.is_sparse else None
+    variant = how.described if isinstance(how, Variant) else ""
+    for kind, given in _operand_sets(instruction, how, cases, seed, target):
+        answer = worker.run(instruction.name, how, given)
         if isinstance(answer, str):
-            return Line(instruction.name, selector, ran, differing, tuple(mismatches), answer)
+            return Line(instruction.name, selector, ran, differing, tuple(mismatches), answer, variant)
         if recorder:
-            recorder.add(instruction, selector, kind, words, answer)
+            recorder.add(instruction, how, kind, given, answer)
         try:
-            predicted = execute_registers(instruction, words, choice, arch=worker.about["target"])
+            predicted = _predict(instruction, how, given, target)
         except NotModelled as error:
             trouble = f"not modelled: {error}"
             continue
         ran += len(answer)
         wrong = np.argwhere(predicted != answer)
         differing += len(np.unique(wrong[:, 0]))
-        for case, lane, word in wrong[: SHOWN - len(mismatches)]:
-            pair = f"{answer[case, lane, word]:08x}", f"{predicted[case, lane, word]:08x}"
-            mismatches.append(Mismatch(kind, int(case), int(lane), int(word), *pair))
-    return Line(instruction.name, selector, ran, differing, tuple(mismatches), trouble)
+        for place in wrong[: SHOWN - len(mismatches)]:
+            case, *warp, lane, word = map(int, place)
+            pair = f"{answer[tuple(place)]:08x}", f"{predicted[tuple(place)]:08x}"
+            mismatches.append(Mismatch(kind, case, lane, word, *pair, *warp))
+    return Line(instruction.name, selector, ran, differing, tuple(mismatches), trouble, variant)
+
+
+def _predict(instruction: Instruction, how: Choice | Variant, given: Given, target: str) -> NDArray[np.uint32]:
+    if isinstance(given, Staged):
+        return run_staged(instruction, given, target)
+    from warpfrag.execute import execute_registers
+
+    return execute_registers(instruction, given, None if isinstance(how, Variant) else how, arch=target)
 
 
 def _operand_sets(
-    instruction: Instruction, choice: Choice, cases: int, seed: int, target: str
-) -> Iterator[tuple[str, dict[str, NDArray[np.uint32]]]]:
+    instruction: Instruction, how: Choice | Variant, cases: int, seed: int, target: str
+) -> Iterator[tuple[str, Given]]:
     """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
+    if isinstance(how, Variant):
+        yield from launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
+        return
     kinds = classes(instruction)
     share = -(-cases // len(kinds))
     for number, kind in enumerate(kinds):
-        random = np.random.default_rng([seed, number, choice.selector])
-        yield kind, random_words(instruction, kind, share, random, choice.selector)
+        random = np.random.default_rng([seed, number, how.selector])
+        yield kind, random_words(instruction, kind, share, random, how.selector)
     try:
         groups = vectors(instruction, arch=target).groups
     except NotModelled:  # there is nothing to expect; the random classes are captured all the same
         return
     for group in groups:
-        if group.choice == choice:
+        if group.choice == how:
             yield f"vectors: {group.name}", group.words
 
 
@@ -145,27 +176,26 @@ class Recorder:
     def __init__(self) -> None:
         """Start empty."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
-        self.entries: dict[tuple[str, int | None], Entry] = {}
+        self.entries: dict[tuple[str, Choice | Variant], Entry] = {}
 
     def add(
-        self,
-        instruction: Instruction,
-        selector: int | None,
-        kind: str,
-        words: dict[str, NDArray[np.uint32]],
-        result: NDArray[np.uint32],
+        self, instruction: Instruction, how: Choice | Variant, kind: str, given: Given, result: NDArray[np.uint32]
     ) -> None:
         """Keep one class of one kernel."""
-        name = instruction.name if selector is None else f"{instruction.name}#{selector}"
+        sparse = instruction.form.is_sparse
         keys = {}
-        for role, array in words.items():
+        for role, array in (given.arrays if isinstance(given, Staged) else given).items():
             key = f"in/{role}/{hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
             self.arrays.setdefault(key, array)
             keys[role] = key
-        keys["d"] = f"out/{name}/{kind}"
+        suffix = how.suffix(sparse=sparse) if isinstance(how, Variant) else f"#{how.selector}" if sparse else ""
+        keys["d"] = f"out/{instruction.name}{suffix}/{kind}"
         self.arrays[keys["d"]] = result
-        entry: Entry = {"instruction": instruction.name, "selector": selector, "classes": {}}
-        self.entries.setdefault((instruction.name, selector), entry)["classes"][kind] = keys
+        entry: Entry = {"instruction": instruction.name, "selector": how.selector if sparse else None, "classes": {}}
+        kept = self.entries.setdefault((instruction.name, how), entry)
+        kept["classes"][kind] = keys
+        if isinstance(given, Staged):
+            kept.setdefault("calls", {})[kind] = given.call.row
 
     def write(self, path: str | PathLike[str], about: dict[str, str]) -> None:
         """Write the capture file."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import multiprocessing
 from typing import TYPE_CHECKING, Self
 
-from warpfrag.emit.ptx import raw_unit
-from warpfrag.emit.statement import raw_name
+from warpfrag.emit.ptx import raw_entry, raw_unit
 from warpfrag.hardware.device import NoGpu, open_gpu
 from warpfrag.registry import get
+from warpfrag.staged import Staged
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from warpfrag.choice import Choice
     from warpfrag.hardware.device import Gpu, Module
+    from warpfrag.staged import Variant
+
+    Given = dict[str, NDArray[np.uint32]] | Staged
 
 LAST_SECONDS = 10  # that a process gets to end by itself
 
@@ -70,11 +73,11 @@ class Worker:
         if self.process.is_alive():
             self.process.kill()
 
-    def run(self, name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]) -> NDArray[np.uint32] | str:
-        """D's registers, or what went wrong."""
+    def run(self, name: str, how: Choice | Variant, given: Given) -> NDArray[np.uint32] | str:
+        """D's registers, or what went wrong; wgmma takes a variant and its staged operands."""
         answer: NDArray[np.uint32] | str
         try:
-            self.pipe.send((name, choice, words))
+            self.pipe.send((name, how, given))
             answer = self.pipe.recv()
         except (EOFError, ConnectionError):
             answer = self._end()
@@ -94,26 +97,29 @@ def _serve(pipe: Connection, device: int) -> None:
     pipe.send(
         {"device": gpu.name, "arch": gpu.arch, "target": gpu.target, "driver": gpu.driver, "assembler": gpu.assembler}
     )
-    modules: dict[tuple[str, Choice], Module] = {}
+    modules: dict[tuple[str, Choice | Variant], Module] = {}
     while True:
         try:
-            name, choice, words = pipe.recv()
+            name, how, given = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send(_run(gpu, modules, name, choice, words))
+            pipe.send(_run(gpu, modules, name, how, given))
         except Exception as error:  # noqa: BLE001 (a trap can surface as any error of the driver)
             pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
             return
 
 
 def _run(
-    gpu: Gpu, modules: dict[tuple[str, Choice], Module], name: str, choice: Choice, words: dict[str, NDArray[np.uint32]]
+    gpu: Gpu, modules: dict[tuple[str, Choice | Variant], Module], name: str, how: Choice | Variant, given: Given
 ) -> NDArray[np.uint32]:
     """One kernel; what was assembled for it stays in `modules` until another is asked for."""
     instruction = get(name, target=gpu.target)
-    key = (name, choice)
+    key = (name, how)
     if key not in modules:
         modules.clear()  # one at a time: kernels come in order
-        modules[key] = gpu.load(raw_unit([(instruction, choice)], gpu.target))
-    return gpu.run(modules[key], raw_name(instruction, choice), words, instruction.d.words)
+        modules[key] = gpu.load(raw_unit([(instruction, how)], gpu.target))
+    entry = raw_entry(instruction, how)
+    if isinstance(given, Staged):
+        return gpu.run_warpgroups(modules[key], entry, given, instruction.d.words)
+    return gpu.run(modules[key], entry, given, instruction.d.words)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import IllegalInstruction, shown
 from warpfrag.isa.elsewhere import meaning, near
@@ -18,6 +18,12 @@ from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.words import OPS, SHAPE, WORDS, Form, HasForm
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warpfrag.choice import Choice
+    from warpfrag.layout import Layout
 
 NEAREST = 3
 MOST_LISTED = 8  # of the instructions that a name fits
@@ -235,6 +241,13 @@ def check_selector(form: Form, selector: int) -> None:
         return
     name, legal = spell(form), ", ".join(map(str, range(family.selectors)))
     raise IllegalInstruction(name, f"{reason}; legal selectors are {legal}", lambda: (name,))
+
+
+def check_choice(form: Form, choice: Choice, layouts: Mapping[str, Layout]) -> None:
+    """Refuse immediates that a form does not have; `layouts` are those of the words that they choose from."""
+    if form.is_sparse:
+        check_selector(form, choice.selector)
+    choice.check(layouts, lambda: spell(form))
 
 
 def nearest(text: str, target: str | None = None) -> tuple[str, ...]:

@@ -15,26 +15,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row of the table of patterns. `rising` and `descending` map codes to the columns stored, in order."""
+    """One row of the table of patterns. `rising` and `descending` map codes to the columns stored, in order.
+
+    Where metadata is `ordered`, only the rising ones are legal.
+    """
 
     name: str
     chunk: int
     unit: int
     rising: dict[int, tuple[int, ...]] = field(hash=False)
     descending: dict[int, tuple[int, ...]] = field(hash=False)
+    ordered: bool = False
 
     @property
     def kept(self) -> int:
         """Stored elements per chunk."""
         return len(next(iter(self.rising.values())))
 
-    def columns(self, *, ordered: bool) -> dict[int, tuple[int, ...]]:
+    @property
+    def columns(self) -> dict[int, tuple[int, ...]]:
         """For each legal code, the columns inside the chunk of the stored elements, in the order of storage."""
-        return self.rising if ordered else self.rising | self.descending
+        return self.rising if self.ordered else self.rising | self.descending
 
 
 @cache
-def pattern(name: str) -> Pattern:
+def pattern(name: str, *, ordered: bool = False) -> Pattern:
     """The pattern called 1:2, 2:4 or 4:8; a row that keeps other than half of its chunk is refused."""
     table = read_table("sparsity")
     row = table["pattern"][name]
@@ -47,14 +52,14 @@ def pattern(name: str) -> Pattern:
         }
 
     codes = table["codes"][row["codes"]]
-    found = Pattern(name, row["chunk"], unit, columns(codes["rising"]), columns(codes["descending"]))
-    if any(len(kept) * 2 != found.chunk for kept in found.columns(ordered=False).values()):
+    found = Pattern(name, row["chunk"], unit, columns(codes["rising"]), columns(codes["descending"]), ordered)
+    if any(len(kept) * 2 != found.chunk for kept in (*found.rising.values(), *found.descending.values())):
         msg = f"sparsity pattern {name}: a code does not keep half of the {found.chunk} columns"
         raise ValueError(msg)
     return found
 
 
 def pattern_of(form: Form) -> Pattern | None:
-    """How a form prunes its A; None when dense."""
+    """How a form prunes its A, and which metadata codes it takes; None when dense."""
     name = families_of(form)[0].sparsity
-    return pattern(name) if name else None
+    return pattern(name, ordered=form.is_ordered) if name else None

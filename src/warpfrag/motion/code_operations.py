@@ -49,6 +49,10 @@ SPELLINGS = {
         'asm("{{ .reg .b16 h; {1} h, %1, %2; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}), "r"({3}));',
         "{{ .reg .b16 h; {1} h, {2}, {3}; cvt.u32.u16 {0}, h; }}",
     ),
+    "cvt word to half": Spelling(
+        'asm("{{ .reg .b16 h; {1} h, %1; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 h; {1} h, {2}; cvt.u32.u16 {0}, h; }}",
+    ),
     "cvt": Spelling('asm("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
     "cvt low half": Spelling(
         'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, l; }}" : "=r"({0}) : "r"({2}));',
@@ -104,7 +108,7 @@ def written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:
 
 def check_names(lang: str, name: str) -> None:
     """Refuse a language that there is not, and what cannot be the name of a function."""
-    if lang not in get_args(Language):
+    if not isinstance(lang, str) or lang not in get_args(Language):
         msg = f"lang is one of {', '.join(get_args(Language))}, got {shown(lang)}"
         raise InvalidOperand(msg)
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()):

@@ -71,9 +71,10 @@ def _extents(operand: Operand) -> tuple[int, int]:
     if not isinstance(operand, Operand):
         msg = f"expected an operand such as mma.b or mma.b.tiled(col=2), got {shown(operand)}"
         raise InvalidOperand(msg)
-    if operand.layout.dims != ("row", "col") or "warp" in operand.layout.ins:
+    if operand.layout.dims != ("row", "col") or len(operand.threads) > 1:
         axes = ", ".join(operand.layout.dims)
-        msg = f"{operand.described} is no single matrix in the registers of a warp: it has {axes}"
+        held = f"{operand.threads[0]} warps hold it" if len(operand.threads) > 1 else f"it has {axes}"
+        msg = f"{operand.described} is no single matrix in the registers of a warp: {held}"
         raise InvalidOperand(msg)
     return operand.layout.outs["row"], operand.layout.outs["col"]
 
@@ -192,7 +193,7 @@ def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> 
 
 
 def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
-    """One element at a time: always possible where an element fills bytes."""
+    """One element at a time: always possible where an element fills bytes and is aligned."""
     size = operand.row.container // 8
     if not 1 <= size <= WORD:
         return []
@@ -209,4 +210,5 @@ def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list
         for word in range(where.words)
         for slot in range(WORD // size)
     ]
-    return [Way(operand, memory, direction, tuple(accesses))] if size < WORD else []
+    aligned = all(not address % size for access in accesses for address in access.addresses if address is not None)
+    return [Way(operand, memory, direction, tuple(accesses))] if size < WORD and aligned else []

@@ -25,7 +25,7 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
     for chosen in combinations(range(len(regs)), joined):
         slot = " ".join([bases["slot"], *(regs[bit] for bit in chosen)])
         reg = " ".join(word for bit, word in enumerate(regs) if bit not in chosen)
-        layout = Layout.parse(wide.layout.outs, lane=bases["lane"], reg=reg, slot=slot)
+        layout = Layout.parse(wide.layout.outs, **{**bases, "reg": reg, "slot": slot})
         container, low = narrow.row.container, narrow.row.low
         row = replace(wide.row, layout=layout, format=narrow.format, container=container, low=low)
         yield replace(wide, row=row)
@@ -35,7 +35,8 @@ def conversion_between(given: Operand, made: Operand) -> Convert:
     """The step from one operand to another with the same lanes and another format."""
     words = []
     for reg in range(made.regs):
-        elements = [made.layout.at(lane=0, reg=reg, slot=slot)._asdict() for slot in range(made.slots)]
-        places = [next(place for place in given.layout.where(**one) if place.lane == 0) for one in elements]
+        first = dict.fromkeys(made.layout.ins, 0)
+        elements = [made.layout.at(**first | {"reg": reg, "slot": slot})._asdict() for slot in range(made.slots)]
+        places = [next(place for place in given.layout.where(**one) if not any(place[:-2])) for one in elements]
         words.append(tuple(Cell(place.reg, place.slot) for place in places))
     return Convert(given.format.name, made.format.name, tuple(words))

@@ -12,6 +12,7 @@ A step that does nothing is left out, so that a trip which only renames register
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from warpfrag.axes import Axis
 from warpfrag.elimination import Echelon
 from warpfrag.errors import InvalidOperand, shown
+from warpfrag.isa.targets import read_target
 from warpfrag.layout import Layout
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import LANE, Select, Shuffle, Swap, combined, find_moves
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from warpfrag.motion.through_memory import Trip
 
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
+WARP = "warp"  # the axis of a fragment that four warps hold together
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class Relayout:
         """The same with what one target has."""
         from warpfrag.motion.through_memory import find_trip
 
-        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target, legal_on)
+        target = None if legal_on is None else read_target(legal_on, "relayout", "target").name
+        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target, target)
         return trip if trip and trip.cost < self.cost else None
 
     @property
@@ -147,6 +151,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
     if permute is not None:
         order = find_permutation(source.layout, target.layout, permute)
         end, permutation = order @ target.layout, tuple(_counted(order, permute))
+    _check_warps(source.layout, end)
     plans = [_plan(source, target, source.layout, end)]
     if source.row.container == MATRIX_BITS:
         plans.append(_transposed(source, target, end))
@@ -169,12 +174,48 @@ def _check(source: Operand, target: Operand) -> None:
             raise InvalidOperand(msg)
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
-            f"{' x '.join(f'{size} {name}s' for name, size in one.layout.outs.items())} in {one.threads} threads"
+            f"{' x '.join(f'{size} {name}s' for name, size in one.layout.outs.items())} in {_threads(one)}"
             for one in (source, target)
         )
-        msg = f"a relayout keeps the matrix: the source has {mine}, the target {its}; tiled() puts tiles side by side"
+        msg = f"a relayout keeps the matrix: the source has {mine}, the target {its}{_advice(source, target)}"
         raise InvalidOperand(msg)
     conversion(source.format.name, target.format.name)  # refuses what nothing converts
+
+
+def _threads(operand: Operand) -> str:
+    warps = math.prod(operand.threads[:-1])
+    return f"{warps} warps" if warps > 1 else "a warp"
+
+
+def _advice(source: Operand, target: Operand) -> str:
+    """What to tile, where that is all that is needed."""
+    if source.threads != target.threads:
+        return ""
+    said = []
+    for name, one, other in (("source", source, target), ("target", target, source)):
+        mine, its = one.layout.outs, other.layout.outs
+        if list(mine) != list(its) or any(max(mine[dim], its[dim]) % min(mine[dim], its[dim]) for dim in mine):
+            return "; tiled() puts tiles side by side"
+        counts = {dim: its[dim] // mine[dim] for dim in mine if its[dim] > mine[dim]}
+        if counts:
+            said.append(f"{name}.tiled({', '.join(f'{dim}={count}' for dim, count in counts.items())})")
+    return f"; tiled() puts tiles side by side: {' and '.join(said)}"
+
+
+def _check_warps(start: Layout, end: Layout) -> None:
+    """Refuse what would bring elements from warp to warp, or move them differently in each: shuffles stay in a warp."""
+    pull = start.inverse() @ end
+    zero = dict.fromkeys(pull.ins, 0)
+    for axis in pull.ins:
+        for weight, _ in end.digits(axis):
+            origin = pull.at(**zero | {axis: weight})._asdict()
+            stays = {**zero, WARP: weight} if axis == WARP else {**origin, WARP: 0}
+            if WARP in pull.ins and origin != stays:
+                msg = (
+                    "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
+                    " in shared memory, let all warps meet at a barrier, and load it from there"
+                )
+                raise InvalidOperand(msg)
 
 
 class _Lane:
@@ -239,7 +280,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     slots = max(1, WORD_BITS // bits).bit_length() - 1
     early = stored[0] != stored[1] and target.row.container <= source.row.container
     late = stored[0] != stored[1] and not early
-    moves = find_moves(lanes, cells, slots, _liked(cells, own, its, early=early, late=late))
+    moves = find_moves(lanes, cells, slots, _liked(cells, own, its, late=late))
     if moves is None:
         msg = f"no plan of shuffles is known from {source!r} to {target!r}"
         raise InvalidOperand(msg)
@@ -275,15 +316,14 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     return tuple(_widened(step, wide) for step in _without_idle(steps, source.regs))
 
 
-def _liked(cells: list[int], own: _Lane, its: _Lane, *, early: bool, late: bool) -> list[int]:
+def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
     """Directions along which a packet costs least: along the slots of both sides, then of one.
 
-    What is converted is put together anew in any case, so that its old slots do not matter.
+    What is converted late is taken apart in any case, so that its new slots do not matter.
     """
     everything = range(1 << len(cells))
     target = [] if late else its.slot_directions()
-    along = [] if early else own.slot_directions()
-    source = [bits for slot in along for bits in everything if combined(bits, cells) == slot]
+    source = [bits for slot in own.slot_directions() for bits in everything if combined(bits, cells) == slot]
     return [bits for bits in target if bits in source] + target + source
 
 
@@ -338,15 +378,16 @@ def _without_idle(steps: list[Step], words: int) -> list[Step]:
 
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
     """The order of one coordinate, as a map of elements, in which the target finds every element in its own lane."""
-    if axis not in target.outs or list(source.outs) != list(target.outs):
+    if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
         msg = f"permute is one of {', '.join(target.outs)}, got {shown(axis)}"
         raise InvalidOperand(msg)
     identity = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
     weights = [weight for weight, radix in target.inverse().digits(axis) if radix == 2]
     zero = dict.fromkeys(target.outs, 0)
 
-    def lane(layout: Layout, **element: int) -> int:
-        return layout.inverse().at(**zero | element).lane
+    def lane(layout: Layout, **element: int) -> tuple[int, int]:
+        place = layout.inverse().at(**zero | element)._asdict()
+        return place.get(WARP, 0), place["lane"]
 
     taken, chosen = Echelon(), []
     for weight in weights:
@@ -382,4 +423,7 @@ def _movmatrix(layout: Layout) -> Layout:
     found = mover.a.layout.inverse() @ mover.d.layout
     for _, radix in layout.digits("reg"):
         found = found.tiled(reg=radix)
-    return found
+    if WARP not in layout.ins:
+        return found
+    own = " ".join(f"{WARP[0]}{weight}" for weight, _ in layout.digits(WARP))
+    return Layout.parse({WARP: layout.ins[WARP], **found.outs}, **{WARP: own, **found.bases})

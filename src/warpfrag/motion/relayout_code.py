@@ -120,11 +120,14 @@ class Lowering(Operations):
 
     def _by_shifts(self, cells: tuple[Cell | None, ...], state: list[str], bits: int) -> str:
         """A word of small pieces: those that move alike go together."""
+        places = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
+        return self._gathered(places, (1 << bits) - 1, state)
+
+    def _gathered(self, places: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
+        """A word of pieces, each given by its word, its first bit there and its first bit here."""
         moved: dict[tuple[int, int], int] = {}  # word and distance: the bits of the word that go there
-        for slot, cell in enumerate(cells):
-            if cell is not None:
-                key = cell.word, (slot - cell.slot) * bits
-                moved[key] = moved.get(key, 0) | ((1 << bits) - 1) << (cell.slot * bits)
+        for word, there, here in places:
+            moved[word, here - there] = moved.get((word, here - there), 0) | code << there
         parts = []
         for (word, distance), mask in moved.items():
             part = self.do("and", state[word], mask) if mask != (1 << WORD_BITS) - 1 else state[word]
@@ -146,11 +149,23 @@ class Lowering(Operations):
         """A word of converted elements."""
         row = conversion(step.source, step.target)
         source, target = self.source, self.target
-        if row is None or source.container not in {16, 32} or target.low:
+        if row is None:  # the same format in another container
+            places = [
+                (cell.word, cell.slot * source.container + source.low, slot * target.container + target.low)
+                for slot, cell in enumerate(cells)
+                if cell is not None
+            ]
+            return self._gathered(places, source.format.codes - 1, state)
+        if source.container not in {16, 32} or target.low:
             msg = (
                 f"no code is known for {step.source} in {source.container} bits to {step.target} in {target.container}"
             )
             raise InvalidOperand(msg)
+        if source.container == 16 and row.pair:
+            two = [cells[at : at + 2] for at in range(0, len(cells), 2)]
+            words = [self._joined(both if any(both) else two[0], state, source.container) for both in two]
+            halves = [self.do("cvt word to half", row.cvt, word) for word in words]
+            return self._by_prmt([(0, 0), (0, 1), (1, 0), (1, 1)], halves)
         if source.container == 16:
             (cell,) = cells
             half = "cvt high half" if cell and cell.slot else "cvt low half"

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.memory import LANES
+from warpfrag.motion.access import Access
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
 from warpfrag.motion.steps import price
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arrays import Words
     from warpfrag.memory import Memory
-    from warpfrag.motion.access import Access, Direction
+    from warpfrag.motion.access import Direction
     from warpfrag.operand import Operand
 
 
@@ -75,6 +76,9 @@ class Way:
 
         Lanes whose address is not read repeat that of another.
         """
+        if not isinstance(access, Access):
+            msg = f"access is one of the accesses of this way, got {shown(access)}"
+            raise InvalidOperand(msg)
         total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:
             return total
@@ -88,7 +92,7 @@ class Way:
         """
         from warpfrag.motion.loads_code import emit_way
 
-        return emit_way(self, lang=lang, name=name or self.direction)
+        return emit_way(self, lang=lang, name=self.direction if isinstance(name, str) and not name else name)
 
     @property
     def targets(self) -> tuple[str, ...]:

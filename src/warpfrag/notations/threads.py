@@ -65,7 +65,7 @@ def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str,
     if dims is None:
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
-    if len({*names}) != count or not all(isinstance(name, str) and name.isidentifier() for name in names):
+    if not all(isinstance(name, str) and name.isidentifier() for name in names) or len({*names}) != count:
         msg = f"{notation}: expected the names of {count} coordinates, such as ('row', 'col'); got {shown(dims)}"
         raise InvalidOperand(msg)
     return names

@@ -39,6 +39,11 @@ def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 
     found = get(instruction)
     arch = read_target(arch, found.name, "arch").name
     check_product(found, "vectors are made for")
+    if found.form.is_warpgroup:
+        from warpfrag.vectors.warpgroups import WarpgroupMaterial, warpgroup_groups
+
+        material = WarpgroupMaterial(found, arch, number)
+        return VectorSet(found, arch, (*groups(material), *warpgroup_groups(material)))
     if found.form.is_wmma:
         found = get(found, target=arch)
     return VectorSet(found, arch, tuple(groups(Material(found, arch, number))))
@@ -47,7 +52,7 @@ def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 
 def check_product(instruction: Instruction, purpose: str) -> None:
     """Refuse an instruction that only moves; `purpose` begins the sentence about those that do not."""
     if not instruction.form.is_product:
-        msg = f"{instruction.name} moves registers and computes nothing: {purpose} mma, mma.sp and wmma.mma"
+        msg = f"{instruction.name} moves registers and computes nothing: {purpose} mma, mma.sp, wmma.mma and wgmma"
         raise InvalidOperand(msg)
 
 

@@ -7,6 +7,7 @@ from a model; a model that no operands tell apart is, as far as they go, what th
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ import numpy as np
 from warpfrag.choice import FIRST_CHOICE
 from warpfrag.codes import from_codes, to_codes
 from warpfrag.sparsity import logical_columns
-from warpfrag.vectors.cases import Group, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.formats import Format
+    from warpfrag.vectors.cases import Group
     from warpfrag.vectors.material import Material
 
     Rounded = Callable[[NDArray[Any]], NDArray[Any]]
     Model = Callable[[NDArray[Any], NDArray[Any], Rounded], NDArray[Any]]
 
 CANDIDATES = 24
-CANDIDATES_F64 = 3  # each sum is one of fractions there, and slow
+CANDIDATES_F64 = 3  # each sum is one of fractions there, and slow; the same for products of many elements
 KEPT = 2  # of the best candidates against each model
 SPREAD = 26  # bits between large and small products: one more than any tensor core keeps
 
@@ -80,9 +81,8 @@ def rounding_group(material: Material) -> Group:
     """The operands that tell the executor from each model, and which models they tell apart."""
     instruction = material.instruction
     codes = candidates(material)
-    words = material.pack(codes, FIRST_CHOICE)
-    d = run(instruction, words, FIRST_CHOICE, material.arch)
-    found = instruction.d.unpack(d, raw=True)
+    made = material.group("rounding", "", codes, FIRST_CHOICE)
+    found = instruction.d.unpack(made.d, raw=True)
     kept: set[int] = set()
     told = []
     terms, c = _terms(material, codes)
@@ -95,12 +95,12 @@ def rounding_group(material: Material) -> Group:
                 kept |= {int(case) for case in np.argsort(-counts, kind="stable")[:KEPT] if counts[case]}
     chosen = sorted(kept) or [0]
     catches = "arithmetic of another kind: " + ("; ".join(told) if told else "no model that was tried differs")
-    return Group("rounding", catches, {role: array[chosen] for role, array in words.items()}, d[chosen])
+    return replace(made, catches=catches, words={role: w[chosen] for role, w in made.words.items()}, d=made.d[chosen])
 
 
 def candidates(material: Material) -> dict[str, NDArray[Any]]:
     """Half of them any products with a C from far below to far above them, half of them products that cancel."""
-    count = CANDIDATES_F64 if material.instruction.d.format.name == "f64" else CANDIDATES
+    count = CANDIDATES_F64 if material.instruction.d.format.name == "f64" or material.is_large else CANDIDATES
     codes = {role: material.finite(role, count) for role in "ab"}
     ends = ((-9, -1), (0, 6), (7, 12))
     codes["c"] = np.concatenate([material.accumulators(count // 3, *end) for end in ends])
@@ -134,7 +134,7 @@ def _terms(material: Material, codes: dict[str, NDArray[Any]]) -> tuple[NDArray[
     instruction = material.instruction
     a, b, c = (_value(instruction.operands[role].format, codes[role]) for role in "abc")
     if instruction.pattern is not None:
-        columns = logical_columns(instruction.pattern, codes["metadata"], ordered=instruction.form.is_ordered)
+        columns = logical_columns(instruction.pattern, codes["metadata"])
         full = np.zeros((*a.shape[:-1], instruction.shape.k))
         np.put_along_axis(full, columns.astype(np.int64), a, axis=-1)
         a = full

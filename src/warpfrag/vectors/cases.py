@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.choice import FIRST_CHOICE, Choice
 from warpfrag.execute import execute_registers
+from warpfrag.warpgroup import run_staged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.instruction import Instruction
+    from warpfrag.staged import Call
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +24,8 @@ class Group:
     """Cases of one kind. `words` holds the registers of each role, `d` what must come out.
 
     They are uint32[cases, 32, words], metadata and scales uint32[cases, 32]. `catches` says which mistakes change d.
+    Of a wgmma, `call` says how it is called; its registers are uint32[cases, 4, 32, words], and `words` has the bytes
+    of `shared` memory, uint32[cases, words], in the place of B.
     """
 
     name: str
@@ -29,6 +33,7 @@ class Group:
     words: dict[str, NDArray[np.uint32]]
     d: NDArray[np.uint32]
     choice: Choice = FIRST_CHOICE
+    call: Call | None = None
 
     @property
     def cases(self) -> int:
@@ -42,7 +47,13 @@ class Group:
 
 
 def run(
-    instruction: Instruction, words: Mapping[str, NDArray[np.uint32]], choice: Choice, arch: str
+    instruction: Instruction,
+    words: Mapping[str, NDArray[np.uint32]],
+    choice: Choice,
+    arch: str,
+    call: Call | None = None,
 ) -> NDArray[np.uint32]:
     """What the instruction gives for these registers."""
+    if call is not None:
+        return run_staged(instruction, call.stage(words), arch)
     return execute_registers(instruction, words, choice, arch=arch)

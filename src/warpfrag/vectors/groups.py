@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from warpfrag.vectors.cases import Group
     from warpfrag.vectors.material import Material
 
-RANDOM_CASES = 8
 INT_MAX = 2**31 - 1
 MISPLACED = {  # what an operand that is wrong looks like, by role; of the two scales it is said once
     "a": "operands in the wrong lane, register, slot or memory order",
@@ -30,7 +29,7 @@ MISPLACED = {  # what an operand that is wrong looks like, by role; of the two s
 
 def groups(material: Material) -> Iterator[Group]:
     """Every group that applies to the instruction."""
-    yield positions(material)
+    yield warpgroup_positions(material) if material.is_large else positions(material)
     yield from random(material)
     yield from one_hot(material)
     if material.instruction.d.format.is_float:
@@ -65,6 +64,24 @@ def positions(material: Material) -> Group:
         "c": material.exact("c", c),
     }
     catches = "outputs in the wrong lane, register or slot: every output differs from every other; the same for C"
+    return material.group("positions", catches, codes, FIRST_CHOICE)
+
+
+def warpgroup_positions(material: Material) -> Group:
+    """Every row has a value of its own, then every column, then by C alone every output."""
+    instruction = material.instruction
+    matrices = {role: np.zeros((3, *full_shape(material, role))) for role in "ab"}
+    a, b = matrices["a"], matrices["b"]
+    top = {role: _largest_count(instruction.operands[role].format) for role in "ab"}
+    _spread(a[:1], b[:1], np.arange(instruction.shape.m), top["a"], 1, iter(_columns(material)))
+    turned = [np.swapaxes(one[1:2], -1, -2) for one in (b, a)]
+    _spread(turned[0], turned[1], np.arange(instruction.shape.n), top["b"], 1, iter(_columns(material)))
+    codes = {role: material.exact(role, matrix) for role, matrix in matrices.items()}
+    codes["c"] = material.zeros("c", 3)
+    first = 1 << instruction.c.format.fraction if instruction.c.format.name == "f16" else 1  # as codes: all are normal
+    numbers = first + np.arange(codes["c"][2].size).reshape(codes["c"][2].shape)
+    codes["c"][2] = numbers if instruction.c.format.name == "f16" else material.exact("c", numbers)
+    catches = "outputs in the wrong warp, lane, register or slot: every output of C alone differs from every other"
     return material.group("positions", catches, codes, FIRST_CHOICE)
 
 
@@ -108,8 +125,8 @@ def random(material: Material) -> Iterator[Group]:
     """Any finite operands, for every selector and a sample of scale ids that has each id at least once."""
     for choice in sample_choices(material):
         operands = material.instruction.operands
-        codes = material.stored({role: material.finite(role, RANDOM_CASES) for role in "abc"})
-        codes |= {role: material.scales(role, RANDOM_CASES) for role in SIDES if role in operands}
+        codes = material.stored({role: material.finite(role, material.few) for role in "abc"})
+        codes |= {role: material.scales(role, material.few) for role in SIDES if role in operands}
         catches = "; ".join(said for role, said in MISPLACED.items() if role in operands)
         suffix = choice.suffix(operands).replace("_", " ")
         yield material.group(f"random{suffix}", catches, codes, choice)
@@ -135,12 +152,15 @@ def one_hot(material: Material) -> Iterator[Group]:
         shape = full_shape(material, role)
         line, along = (-2, -1) if role == "a" else (-1, -2)
         lines = np.arange(shape[line])
-        hot = np.zeros((k, *shape))
-        for start in range(k):
-            index: list[Any] = [start, *(slice(None) for _ in shape)]
+        # many lines go through all of k in few cases
+        starts = range(0, k, min(k, shape[line])) if material.is_large else range(k)
+        cases = len(starts)
+        hot = np.zeros((cases, *shape))
+        for case, start in enumerate(starts):
+            index: list[Any] = [case, *(slice(None) for _ in shape)]
             index[line], index[along] = lines, (start + lines) % k
             hot[tuple(index)] = 1
-        codes = {other: material.finite(other, k), "c": material.zeros("c", k)}
+        codes = {other: material.finite(other, cases), "c": material.zeros("c", cases)}
         codes[role] = material.exact(role, hot)
         codes = codes if role == "a" else material.stored(codes)
         catches = (
@@ -151,7 +171,7 @@ def one_hot(material: Material) -> Iterator[Group]:
 
 def special(material: Material) -> Group:
     """NaN, infinities, zeros of both signs, the smallest and largest numbers, scattered over ordinary ones."""
-    cases = RANDOM_CASES
+    cases = material.few
     codes = {}
     for role in "abc":
         number_format = material.instruction.operands[role].format
@@ -202,21 +222,21 @@ def overflow(material: Material) -> Group:
 
 def extremes(material: Material) -> Group:
     """The smallest and largest integers in every place."""
-    codes = {"c": material.zeros("c", RANDOM_CASES)}
+    codes = {"c": material.zeros("c", material.few)}
     for role in "ab":
         operand = material.instruction.operands[role]
         ends = np.array(
             [operand.format.encode(operand.format.min), operand.format.encode(operand.format.max)], np.uint64
         )
-        codes[role] = material.random.choice(ends, (RANDOM_CASES, *operand.shape)).astype(material.zeros(role, 1).dtype)
+        codes[role] = material.random.choice(ends, (material.few, *operand.shape)).astype(material.zeros(role, 1).dtype)
     catches = "signed read as unsigned or the reverse, and too narrow sums"
     return material.group("extremes", catches, material.stored(codes), FIRST_CHOICE)
 
 
 def saturation(material: Material) -> Group:
     """C so near to the ends of s32 that some sums pass them and others do not."""
-    codes = {role: material.finite(role, RANDOM_CASES) for role in "ab"}
-    shape = (RANDOM_CASES, *material.instruction.c.shape)
+    codes = {role: material.finite(role, material.few) for role in "ab"}
+    shape = (material.few, *material.instruction.c.shape)
     reach = 1 << (material.instruction.a.format.bits + material.instruction.b.format.bits)
     near = INT_MAX - material.random.integers(0, reach, shape)
     codes["c"] = material.exact("c", np.where(material.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))

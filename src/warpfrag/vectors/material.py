@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from warpfrag.formats import Format
     from warpfrag.instruction import Instruction
 
+RANDOM_CASES = 8
+
 
 class Material:
     """Makes operands of one instruction from one seed."""
@@ -31,6 +33,16 @@ class Material:
         self.instruction = instruction
         self.arch = arch
         self.random = np.random.default_rng(seed)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether one case has so many elements that few cases will do."""
+        return self.instruction.form.is_warpgroup
+
+    @property
+    def few(self) -> int:
+        """How many cases of random operands a group has."""
+        return 2 if self.is_large else RANDOM_CASES
 
     def zeros(self, role: str, cases: int) -> NDArray[Any]:
         """Codes of zero."""
@@ -66,7 +78,7 @@ class Material:
     def fields(self, cases: int) -> NDArray[Any]:
         """Legal metadata codes, of every kind that the instruction takes."""
         pattern = self.instruction.pattern
-        legal = sorted(pattern.columns(ordered=self.instruction.form.is_ordered)) if pattern else [0]
+        legal = sorted(pattern.columns) if pattern else [0]
         return self.random.choice(np.array(legal, np.uint8), (cases, *self.instruction.metadata.shape))
 
     def stored(self, codes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

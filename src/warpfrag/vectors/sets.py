@@ -54,6 +54,10 @@ class VectorSet:
 
     def self_check(self) -> dict[str, str | None]:
         """For each way to get the layout wrong, the first group that shows it; None where none does."""
+        if self.instruction.form.is_warpgroup:
+            from warpfrag.vectors.warpgroups import self_check_warpgroup
+
+            return self_check_warpgroup(self.instruction, self.arch, self.groups)
         from warpfrag.vectors.self_check import self_check
 
         return self_check(self.instruction, self.arch, self.groups)

@@ -1,24 +1,30 @@
 """Test vectors in files: npz and json, which can be read back, a C++ header, and a CUDA program.
 
 In an npz, `about` is the JSON object without registers, and each array is called `group/role`. In json, the object has
-for each role one text per case: hex words, lanes apart by a comma, words of a lane by a blank.
+for each role one text per case: hex words, lanes apart by a comma, words of a lane by a blank. A group of wgmma has a
+`call`: where A lies, what is transposed and negated, the descriptors, scale-d; lanes are those of all warps, and
+`shared` is one text of words.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.choice import Choice
-from warpfrag.emit.statement import check_choice
+from warpfrag.descriptor import Descriptor
+from warpfrag.emit.warpgroup import check
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
 from warpfrag.files import check_writable, write_atomically
+from warpfrag.isa.legality import check_choice
 from warpfrag.isa.targets import targets
 from warpfrag.registry import get
+from warpfrag.staged import Call
 from warpfrag.vectors.cases import Group
 
 if TYPE_CHECKING:
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
 
 SCHEMA = 1
+WARPGROUP = (4, 32)  # warps and lanes
 ENDINGS = (".npz", ".json", ".h", ".hpp", ".cuh", ".cu")
 
 
@@ -103,6 +110,7 @@ def _about(instruction: Instruction, arch: str, groups: Sequence[Group]) -> dict
                 "selector": group.choice.selector,
                 "byte_id": list(group.choice.byte_id),
                 "thread_id": list(group.choice.thread_id),
+                **({} if group.call is None else {"call": group.call.row}),
             }
             for group in groups
         ],
@@ -122,12 +130,17 @@ def as_json(instruction: Instruction, arch: str, groups: Sequence[Group]) -> str
     """The JSON object, registers included."""
     about = _about(instruction, arch, groups)
     for row, group in zip(about["groups"], groups, strict=True):
-        row |= {role: _to_hex(words) for role, words in group.registers.items()}
+        row |= {role: _to_hex(role, words) for role, words in group.registers.items()}
     return json.dumps(about, indent=1) + "\n"
 
 
-def _to_hex(words: NDArray[np.uint32]) -> list[str]:
-    lanes = words.reshape(*words.shape[:2], -1)
+def _to_hex(role: str, words: NDArray[np.uint32]) -> list[str]:
+    if role == "shared":
+        lanes = words[:, None, :]
+    elif words.shape[1:3] == WARPGROUP:
+        lanes = words.reshape(len(words), math.prod(WARPGROUP), -1)
+    else:
+        lanes = words.reshape(*words.shape[:2], -1)
     return [",".join(" ".join(f"{word:08x}" for word in lane) for lane in case) for case in lanes.tolist()]
 
 
@@ -217,6 +230,8 @@ def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDAr
         msg = f"group {shown(name)}: expected a text for what it catches, got {shown(catches)}"
         raise UnusableFile(msg)
     choice = _choice(instruction, row)
+    if instruction.form.is_warpgroup:
+        return _staged_group(instruction, row, choice, arrays)
     words: dict[str, NDArray[np.uint32]] = {}
     for role, operand in instruction.operands.items():
         found = arrays.get(f"{name}/{role}")
@@ -233,6 +248,47 @@ def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDAr
     return Group(name, catches, words, words.pop("d"), choice)
 
 
+def _staged_group(
+    instruction: Instruction, row: dict[str, Any], choice: Choice, arrays: dict[str, NDArray[Any]]
+) -> Group:
+    """A group of wgmma."""
+    name = row["name"]
+    try:
+        call = Call.read(row["call"], choice.selector)
+        check(instruction, call.variant)
+        for word in call.descriptors:
+            Descriptor.decode(word)
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"group {shown(name)}: expected a call as `save` writes it, got {shown(row.get('call'))} ({error})"
+        raise UnusableFile(msg) from None
+    roles = ["c", "d", "shared", *(["metadata"] if instruction.form.is_sparse else [])]
+    roles += [] if call.variant.staged else ["a"]
+    words: dict[str, NDArray[np.uint32]] = {}
+    for role in roles:
+        found = arrays.get(f"{name}/{role}")
+        if role == "shared":
+            size = 0 if found is None else found.shape[-1]
+            shape: tuple[object, ...] = (row.get("cases"), size)
+        else:
+            last = () if role == "metadata" else (instruction.operands[role].words,)
+            shape = (row.get("cases"), *WARPGROUP, *last)
+        if found is not None and found.dtype == np.uint32 and found.ndim == 3 and _joined(shape) == found.shape:
+            found = found.reshape(shape)  # type: ignore[arg-type] # as in json, which joins the axes of threads
+        if found is None or found.dtype != np.uint32 or found.shape != shape or not found.size:
+            got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            msg = f"group {shown(name)}: expected uint32{list(shape)} as {role}, got {got}"
+            raise UnusableFile(msg)
+        words[role] = found
+    return Group(name, row["catches"], words, words.pop("d"), choice, call)
+
+
+def _joined(shape: tuple[object, ...]) -> tuple[object, ...]:
+    """The shape of the same words in json: cases, threads, words of a thread."""
+    if len(shape) == 2:
+        return (shape[0], 1, shape[1])
+    return (shape[0], math.prod(WARPGROUP), *(shape[3:] or (1,)))
+
+
 def _choice(instruction: Instruction, row: dict[str, Any]) -> Choice:
     """The immediates of a group; refused where the instruction does not have them."""
     ids = [row.get(key) for key in ("byte_id", "thread_id")]
@@ -242,5 +298,5 @@ def _choice(instruction: Instruction, row: dict[str, Any]) -> Choice:
         msg = f"group {shown(row['name'])}: expected a selector, two byte ids and two thread ids, got {shown(given)}"
         raise UnusableFile(msg)
     choice = Choice(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
-    check_choice(instruction, choice)
+    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
     return choice

@@ -25,6 +25,7 @@ const VIEW_WRITERS = {
   relayout: drawRelayout,
   memory: drawMemory,
 };
+const NUMBER_LISTS = new Set(["lane", "access"]); // lists to choose a number from
 const CELLS = "[data-operand], [data-bytes], [data-unit]"; // what the arrow keys walk over
 const QUESTION = new Set(Object.keys(emptyQuestion()));
 
@@ -258,7 +259,7 @@ function start() {
     if (target.matches("[data-descriptor-field]")) set({ word: changedWord(scene(), state, target) });
     if (target.matches("select[data-width]")) set({ i: ofWidth(shown(), target.value).name });
     if (target.matches("select[data-set], input[data-set]"))
-      set({ [target.dataset.set]: target.dataset.set === "lane" ? Number(target.value) : target.value });
+      set({ [target.dataset.set]: NUMBER_LISTS.has(target.dataset.set) ? Number(target.value) : target.value });
   });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.matches("input, select, textarea");

@@ -19,6 +19,8 @@ const CELL_SIZES = {
   16: { width: 104, least: 32, height: 30 },
 };
 const SMALL_LETTER = 5.45; // width of a letter of the elements in a cell, in pixels
+const LANE_LETTER = 6.65; // and of its lane
+const MOST_BUTTONS = 4; // more accesses than that are a list
 const TILE_WORDS = { "": "1", "row=2": "2 rows", "col=2": "2 cols" };
 
 /** ldmatrix of one matrix, as ways are found by it. */
@@ -133,7 +135,7 @@ function accessFigure(operand, ways, state) {
   const { accesses } = ways[place.way];
   const access = accesses[place.access];
   const options = accesses.map((one, number) => [number + 1, wordsText(one)]);
-  const which = options.length > 1 ? choices("access", "access", options, place.access + 1) : "";
+  const which = options.length > 1 ? accessChoice(options, place.access + 1) : "";
   const cells = cellsOfMemory(operand, access, state);
   const width = cellWidth(access);
   const heads = Array.from({ length: ROW_BYTES / width }, (_, column) => {
@@ -146,7 +148,7 @@ function accessFigure(operand, ways, state) {
   );
   const last = String(cells.at(-1).line * ROW_BYTES).length;
   const { width: liked, least: bare, height } = CELL_SIZES[width];
-  const least = Math.max(bare, Math.max(...cells.map(({ longest }) => longest)) * SMALL_LETTER + 1);
+  const least = Math.max(bare, ...cells.map(({ needs }) => needs));
   const sizes = { width: Math.max(liked, least), least, height, count: ROW_BYTES / width, head: Math.max(5, last) * 6.2 + 8, heads: 0 };
   const data = Object.entries(sizes).map(([name, value]) => `data-${name}="${Math.ceil(value)}"`);
   const name = `${operand.letter} in shared memory`;
@@ -162,6 +164,14 @@ function accessFigure(operand, ways, state) {
     `are not read here. The numbers on top say how many words each bank has to give to a request (of the warp, or of one ` +
     `matrix): each takes a pass, and where that is more than the request needs, lanes are in conflict.</p></div>`
   );
+}
+
+function accessChoice(options, current) {
+  if (options.length <= MOST_BUTTONS) return choices("access", "access", options, current);
+  const list = options.map(
+    ([number, text]) => `<option value="${number}"${number === current ? " selected" : ""}>${text}</option>`,
+  );
+  return `<label class="controls">access <select data-set="access">${list.join("")}</select></label>`;
 }
 
 function cellWidth(access) {
@@ -213,8 +223,15 @@ function cellsOfMemory(operand, access, state) {
     const row = Array.from({ length: across }, (_, column) => line * across + column);
     const cells = row.map((cell) => memoryCell(operand, cell, width, elements.get(cell) ?? [], givers.get(cell) ?? []));
     const words = row.map((cell) => (width > BANK_BYTES && elements.has(cell) ? elementsText(elements.get(cell)) : ""));
-    return { line, row: cells.join(""), longest: Math.max(...words.map((text) => text.length)) };
+    const names = row.map((cell) => (givers.has(cell) ? laneText(givers.get(cell)) : ""));
+    const room = (texts, letter) => Math.max(...texts.map((text) => text.length)) * letter + 1;
+    return { line, row: cells.join(""), needs: Math.max(room(words, SMALL_LETTER), room(names, LANE_LETTER)) };
   });
+}
+
+/** The lane of a cell, and that there are more. */
+function laneText([first, ...others]) {
+  return `T${first}${others.length ? "+" : ""}`;
 }
 
 function memoryCell(operand, cell, width, held, lanes) {
@@ -223,7 +240,7 @@ function memoryCell(operand, cell, width, held, lanes) {
   const what = held.length ? `${operand.letter}[${words.replace(",", "][")}]` : "no element";
   const whose = lanes.length ? `address of lane ${ranges(lanes)}` : "not read here";
   const second = words && (width > BANK_BYTES || !lanes.length) ? `<span>${width > BANK_BYTES ? words : "·"}</span>` : "";
-  const first = lanes.length ? `<b>T${lanes[0]}${lanes.length > 1 ? "+" : ""}</b>` : "";
+  const first = lanes.length ? `<b>${laneText(lanes)}</b>` : "";
   const colour = lanes.length ? laneClass(lanes[0]) : held.length ? "waiting" : "vacant";
   const data = lanes.length ? ` data-lanes="${lanes.join(" ")}"` : "";
   return (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from warpfrag.isa.elsewhere.spelling import Named, named
+from warpfrag.isa.elsewhere.spelling import Named, all_names_of
+from warpfrag.isa.rows import forms
 from warpfrag.tables import read_table
 
+SHAPE = re.compile(r"\d+x\d+x\d+")
 ATOM = re.compile(r"(?<![\w.])(?:\w+::)*(?:SM\d+_\w+|G?MMA_\d+x\d+x\d+_\w+)(?:\s*<[^<>]*>)?", re.IGNORECASE | re.ASCII)
 
 
@@ -17,7 +19,8 @@ def atoms(text: str) -> tuple[Named, ...]:
     if found is None:
         return ()
     name, arguments = _parts(found[0])
-    known = _known().get(name, ())
+    shape = SHAPE.search(name)
+    known = _known(shape[0] if shape else "").get(name, ())
     types = {_bare(entry) for entry in read_table("names")["cute"]["types"].values()}
     given = [entry if entry in types or entry.isdigit() else "" for entry in arguments]
     return tuple(
@@ -28,12 +31,14 @@ def atoms(text: str) -> tuple[Named, ...]:
 
 
 @cache
-def _known() -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
+def _known(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
+    """The atoms of a shape, or those of movers, which say none: there are thousands in all."""
     found: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
-    for entries in named("cute").values():
-        for entry in entries:
-            name, arguments = _parts(entry.name)
-            found.setdefault(name, []).append((arguments, entry))
+    for form in forms():
+        if ("x".join(map(str, form.shape)) if form.is_product else "") == shape:
+            for entry in all_names_of(form, "cute"):
+                name, arguments = _parts(entry.name)
+                found.setdefault(name, []).append((arguments, entry))
     return {name: tuple(rows) for name, rows in found.items()}
 
 

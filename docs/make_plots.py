@@ -1,0 +1,48 @@
+"""Write the plots of the how-to pages: orders of additions, and the errors of a product.
+
+python docs/make_plots.py [FOLDER]     # FOLDER is docs/plots unless said
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import warpfrag as wf
+from warpfrag.draw.order_view import draw_orders
+
+MMA = "mma.m16n8k16.f32.f16.f16.f32"
+ORDERS = [
+    wf.Order(),
+    wf.Order(split_k=3, unit=64),
+    wf.Order(promote=128),
+    wf.Order(residue=256),
+    wf.Order(split_k=3, unit=8, residue=128),
+    wf.Order(split_k=2, unit=64, promote=128),
+    wf.Order(unit=32, segment_k=3),
+]
+
+
+def plots() -> dict[str, str]:
+    """Every plot, by the name of its file."""
+    random = np.random.default_rng(0)
+    A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((48, 1024), (1024, 48)))
+    errors = wf.error_report(A, B, instruction=MMA, arch=["sm_80", "sm_90", "sm_100"])
+    return {
+        "orders.svg": draw_orders(ORDERS, depth=1000, k=16, bits=16),
+        "errors.svg": errors.svg(),
+    }
+
+
+def main() -> None:
+    """Write them into a folder."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "plots"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in plots().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

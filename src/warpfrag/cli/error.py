@@ -1,0 +1,103 @@
+"""`warpfrag error`: how far a product is from the exact one."""
+
+from __future__ import annotations
+
+import click
+
+from warpfrag.cli.arrays import array_argument, codes_option, read_array
+from warpfrag.cli.command import (
+    complete_file,
+    complete_instruction,
+    complete_target,
+    file_option,
+    json_option,
+    target,
+    verb,
+)
+from warpfrag.cli.output import say, say_json
+from warpfrag.errors import shown
+from warpfrag.files import write_atomically
+from warpfrag.order import Order
+from warpfrag.registry import get
+
+
+def read_order(text: str) -> Order:
+    """An order, written as its fields: split_k=3,unit=64."""
+    fields = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        if name not in Order.__dataclass_fields__ or not (value.isascii() and value.isdigit() and len(value) < 10):
+            known = ", ".join(f"{field}=N" for field in Order.__dataclass_fields__)
+            msg = f"expected {known}, separated by commas; got {shown(part)}"
+            raise click.BadParameter(msg)
+        fields[name] = int(value)
+    return Order(**fields)
+
+
+@verb(
+    "warpfrag error A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 sm_100",
+    "warpfrag error A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order '' --order split_k=4,unit=64",
+    "warpfrag error A.npy B.npy --instruction mma.m16n8k16.f32.bf16.bf16.f32 --codes bf16 -o errors.svg",
+)
+@array_argument("a")
+@array_argument("b")
+@click.argument("more", nargs=-1, metavar="[SM]...", type=target, shell_complete=complete_target)
+@click.option(
+    "--instruction", metavar="NAME", required=True, shell_complete=complete_instruction, help="Whose arithmetic."
+)
+@click.option(
+    "--arch", multiple=True, metavar="SM...", type=target, shell_complete=complete_target,
+    help="On which architectures; sm_90 without it.",
+)  # fmt: skip
+@click.option(
+    "--order", multiple=True, metavar="FIELDS", type=read_order,
+    help="An order of additions, such as split_k=3,unit=64 or promote=128; more than one may be given.",
+)  # fmt: skip
+@click.option("--c", metavar="FILE", shell_complete=complete_file, help="C.npy; zero without it.")
+@codes_option
+@click.option(
+    "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
+)
+@file_option("-o", "--output", saying="Write the figure to this file, as SVG.")
+@json_option
+def command(
+    *,
+    a: str,
+    b: str,
+    more: tuple[str, ...],
+    instruction: str,
+    arch: tuple[str, ...],
+    order: tuple[Order, ...],
+    c: str | None,
+    codes: str | None,
+    rounding: str | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Compare D = A B + C with the exact result: largest, root mean square and mean error, in ulps and relative.
+
+    A and B are .npy files of any extents. The exact result is computed in integers.
+    """
+    from warpfrag.error_report import error_report
+
+    name = get(instruction).name
+    report = error_report(
+        read_array(a, codes),
+        read_array(b, codes),
+        None if c is None else read_array(c, None),
+        instruction=name,
+        arch=[*arch, *more] or ["sm_90"],
+        order=list(order) or Order(),
+        rounding="rne" if rounding else None,
+    )
+    if output is not None:
+        write_atomically(output, report.svg().encode())
+    if as_json:
+        say_json("error", report.to_dict())
+        return
+    say(str(report))
+    for one in report:
+        if one.nonfinite:
+            say(f"{one.name}: {one.nonfinite} outputs are infinite or NaN, and left out")
+    if output is not None:
+        say(f"wrote {output}")

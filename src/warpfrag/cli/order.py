@@ -1,0 +1,77 @@
+"""`warpfrag order`: which order of additions gives an observed product."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from warpfrag.cli.arrays import array_argument, codes_option, read_array
+from warpfrag.cli.command import arch_option, complete_instruction, json_option, verb
+from warpfrag.cli.output import DONE, NO, Progress, say, say_json, wrapped
+from warpfrag.registry import get
+
+
+@verb(
+    "warpfrag order A.npy B.npy D.npy                                  # float16, float32 (as tf32) or int8",
+    "warpfrag order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16",
+    "warpfrag order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80",
+)
+@array_argument("a")
+@array_argument("b")
+@array_argument("d")
+@click.option(
+    "--instruction",
+    metavar="NAME",
+    shell_complete=complete_instruction,
+    help="Whose arithmetic; without it, the instruction that cuBLAS uses for these operands.",
+)
+@codes_option
+@click.option(
+    "--result", metavar="FORMAT", type=click.Choice(["bf16", "f16", "f32"]), help="D holds codes of this format."
+)
+@arch_option
+@json_option
+def command(
+    *,
+    a: str,
+    b: str,
+    d: str,
+    instruction: str | None,
+    codes: str | None,
+    result: str | None,
+    arch: str,
+    as_json: bool,
+) -> int:
+    """Search the order of additions that gives D = A B in every code: k ascending, split-K, promotion, residue first.
+
+    A, B and D may be some rows and some columns of a product, with the whole K. Exit status 1 if no order gives D.
+    """
+    from warpfrag.find_order import find_order
+
+    name = None if instruction is None else get(instruction).name
+    A, B = read_array(a, codes), read_array(b, codes)
+    D = read_array(d, result, "--result")
+    tried = 0
+    with Progress() as progress:
+
+        def report(done: int, total: int, text: str) -> None:
+            nonlocal tried
+            tried = done + 1
+            progress.show(done, total, text)
+
+        found = find_order(A, B, D, instruction=name, arch=arch, report=report)
+    depth = int(A.shape[-1])
+    text = "" if found is None else found.describe(depth)
+    if as_json:
+        order = None if found is None else asdict(found)
+        seen = "" if found is None else found.seen_in
+        facts = {"instruction": name, "arch": arch, "shape": list(D.shape), "k": depth}
+        say_json("order", {**facts, "order": order, "text": text, "seen_in": seen, "tried": tried})
+    elif found is None:
+        say(wrapped(f"no order explains it: {tried} were tried, and none gives every code of D"))
+    else:
+        say(wrapped(f"{text}: as {found.seen_in}"))
+        fields = ", ".join(f"{field}={value}" for field, value in asdict(found).items() if value not in (None, 1))
+        say(wrapped(f"every code of {D.size} equal; in Python: wf.Order({fields})"))
+    return NO if found is None else DONE

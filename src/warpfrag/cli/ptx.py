@@ -1,0 +1,214 @@
+"""`warpfrag ptx`: what a PTX file holds, and run one of its kernels."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warpfrag.cli.command import arch_option, complete_file, file_option, integer, json_option, verb
+from warpfrag.cli.output import heading, notes, say, say_json, say_table
+from warpfrag.errors import InvalidOperand, UnusableFile, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from warpfrag.ptx import Kernel, Module, Run
+
+DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
+    f"{kind}{bits}": f"{letter}{bits // 8}"
+    for kind, letter in (("i", "i"), ("s", "i"), ("u", "u"))
+    for bits in (8, 16, 32, 64)
+}
+MOST_BYTES = 1 << 32
+
+
+@verb(
+    "warpfrag ptx info matmul.ptx",
+    "warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz",
+)
+@click.argument("action", metavar="info|run", type=click.Choice(["info", "run"]))
+@click.argument("file", metavar="FILE.ptx", shell_complete=complete_file)
+@click.option("--entry", metavar="NAME", help="The kernel; not needed where there is only one.")
+@click.option("--grid", metavar="X[,Y[,Z]]", default="1", show_default=True, help="Blocks.")
+@click.option("--block", metavar="X[,Y[,Z]]", default="32", show_default=True, help="Threads of a block.")
+@click.option(
+    "--arg",
+    "args",
+    metavar="ARG",
+    multiple=True,
+    help="An argument, in order: FILE.npy, NAME:TYPE:SHAPE for zeros, TYPE:NUMBER, or null.",
+)
+@click.option("--shared", type=integer(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
+@click.option("--check", "checks", multiple=True, type=click.Choice(["memory", "barriers"]), help="What to look for.")
+@click.option("--seed", type=integer(0), metavar="N", help="Run the blocks in another order.")
+@arch_option
+@file_option("-o", "--output", saying="Write the arrays after the launch to an .npz file.")
+@json_option
+def command(*, action: str, file: str, output: str | None, as_json: bool, **asked: Any) -> int:  # noqa: ANN401 (options)
+    """What a PTX file holds (info), or the memory that one of its kernels leaves (run), without a GPU.
+
+    info lists entries, parameters, shared memory and opcodes with how well each is known. run takes arrays from files
+    and writes them as the kernel left them.
+    """
+    from warpfrag.ptx import load
+
+    module = load(file if ".version" not in file else f"./{file}")
+    if action == "info":
+        _info(module, asked["entry"], as_json=as_json)
+        return 0
+    kernel = _kernel(module, asked["entry"])
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    run = kernel.launch(
+        _extent("--grid", asked["grid"]),
+        _extent("--block", asked["block"]),
+        [_argument(text, arrays) for text in asked["args"]],
+        shared=asked["shared"],
+        arch=asked["arch"],
+        checks=asked["checks"],
+        seed=asked["seed"],
+    )
+    if output is not None:
+        _write(output, arrays)
+    _report(kernel, run, arrays, as_json=as_json)
+    return 1 if run.findings else 0
+
+
+def _kernel(module: Module, entry: str | None) -> Kernel:
+    """The kernel that is asked for, or the only one."""
+    names = list(module)
+    if entry is None and len(names) != 1:
+        msg = f"expected --entry: the file has {len(names)} entries ({', '.join(names) or 'none'})"
+        raise click.UsageError(msg)
+    return module[names[0] if entry is None else entry]
+
+
+def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
+    kernels = [module[name] for name in ([entry] if entry else module)]
+    if as_json:
+        say_json(
+            "ptx",
+            {
+                "action": "info",
+                "version": module.version,
+                "target": module.target,
+                "entries": [_facts(kernel) for kernel in kernels],
+            },
+        )
+        return
+    say(f"PTX {module.version} for {module.target}")
+    for kernel in kernels:
+        say()
+        heading(kernel.name)
+        say(f"{kernel.shared_bytes} bytes of static shared memory, {len(kernel.program.steps)} instructions")
+        say_table(
+            ["parameter", "type", "bytes", "at"],
+            [[one.name, f".{one.type}", one.size, one.offset] for one in kernel.parameters],
+        )
+        say()
+        say_table(["opcode", "known"], [[name, found.level] for name, found in sorted(kernel.opcodes.items())])
+        notes(found.detail for found in kernel.opcodes.values() if found.level == "not modelled")
+
+
+def _facts(kernel: Kernel) -> dict[str, object]:
+    return {
+        "name": kernel.name,
+        "shared": kernel.shared_bytes,
+        "instructions": len(kernel.program.steps),
+        "parameters": [
+            {"name": one.name, "type": one.type, "bytes": one.size, "offset": one.offset} for one in kernel.parameters
+        ],
+        "opcodes": {name: {"level": found.level, "detail": found.detail} for name, found in kernel.opcodes.items()},
+    }
+
+
+def _extent(option: str, text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d{1,9}([,x]\d{1,9}){0,2}", text, re.ASCII):
+        msg = f"{option}: expected one to three numbers such as 4,2, got {shown(text)}"
+        raise click.UsageError(msg)
+    return tuple(int(part) for part in re.split("[,x]", text))
+
+
+def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
+    """An argument from its text; arrays are kept by name."""
+    import numpy as np
+
+    if text == "null":
+        return None
+    parts = text.split(":")
+    if len(parts) == 2 and parts[0] in DTYPES:
+        return _number(text, np.dtype(DTYPES[parts[0]]), parts[1])
+    if len(parts) == 3 and parts[1] in DTYPES and re.fullmatch(r"\d{1,12}(x\d{1,12})*", parts[2], re.ASCII):
+        shape = tuple(int(extent) for extent in parts[2].split("x"))
+        dtype = np.dtype(DTYPES[parts[1]])
+        if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MOST_BYTES:
+            msg = f"--arg {shown(text)}: expected at most {MOST_BYTES} bytes"
+            raise InvalidOperand(msg)
+        return arrays.setdefault(parts[0], np.zeros(shape, dtype))
+    if not text.endswith(".npy"):
+        known = " ".join(DTYPES)
+        msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {shown(text)}; types are {known}"
+        raise click.UsageError(msg)
+    from warpfrag.files import read_bytes
+
+    data = io.BytesIO(read_bytes(text, MOST_BYTES))
+    try:
+        found = np.load(data, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        msg = f"{shown(text)} cannot be read as an array: {error}"
+        raise UnusableFile(msg) from None
+    name = text.removesuffix(".npy").replace("\\", "/").rsplit("/", maxsplit=1)[-1]
+    if not isinstance(found, np.ndarray):
+        msg = f"{shown(text)} holds no single array"
+        raise UnusableFile(msg)
+    return arrays.setdefault(name, np.ascontiguousarray(found))
+
+
+def _number(text: str, dtype: np.dtype[Any], given: str) -> object:
+    try:
+        value = float(given) if dtype.kind == "f" else int(given, 0)
+        return dtype.type(value)
+    except (ValueError, OverflowError):
+        msg = f"--arg {shown(text)}: expected a number of that type"
+        raise InvalidOperand(msg) from None
+
+
+def _write(output: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    import numpy as np
+
+    from warpfrag.files import write_atomically
+
+    data = io.BytesIO()
+    np.savez_compressed(data, **arrays)  # type: ignore[arg-type] # names of arrays, as numpy means them
+    write_atomically(output, data.getvalue())
+
+
+def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *, as_json: bool) -> None:
+    if as_json:
+        say_json(
+            "ptx",
+            {
+                "action": "run",
+                "entry": kernel.name,
+                "exact": run.exact,
+                "instructions": run.counts.instructions,
+                "evidence": {name: {"level": one.level, "detail": one.detail} for name, one in run.evidence.items()},
+                "counts": {"opcodes": run.counts.opcodes, "read": run.counts.read, "written": run.counts.written},
+                "findings": [{"check": one.check, "line": one.line, "text": one.text} for one in run.findings],
+                "arrays": {name: {"dtype": str(a.dtype), "shape": a.shape} for name, a in arrays.items()},
+            },
+        )
+        return
+    say(f"{kernel.name}: {run.counts.instructions} warp instructions, {'exact' if run.exact else 'not exact'}")
+    say_table(
+        ["opcode", "times", "known"],
+        [
+            [name, count, run.evidence[name].level]
+            for name, count in sorted(run.counts.opcodes.items(), key=lambda pair: -pair[1])
+        ],
+    )
+    notes(f"{name}: {one.detail}" for name, one in run.evidence.items() if one.level == "approximate")
+    for finding in run.findings:
+        say(f"{finding.check}, line {finding.line}: {finding.text}")

@@ -1,0 +1,120 @@
+"""The order of additions that explains each product."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.epilogue import fma
+from warpfrag.find_order import Begin, Finish, search
+from warpfrag.gemm import prepare
+from warpfrag.hardware.libraries.cases import DTYPES, Case, operands
+from warpfrag.hardware.libraries.measure import say
+from warpfrag.libraries import instruction_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from warpfrag.order import Order
+
+BIAS_FIRST = "the parts added to the bias"
+Finishes = dict[str, "Finish | None"]
+
+
+def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
+    """What the kernel may do with its accumulators before it rounds them, by name; all in float32, to nearest."""
+    one = np.float32
+    narrow = DTYPES[case.result_type]
+    if "bias" in given:
+        bias = given["bias"].astype(one)
+        return {
+            "bias added to the sums": lambda sums, _rows, columns: sums + bias[columns],
+            "bias added to the rounded product": lambda sums, _rows, columns: (
+                sums.astype(narrow).astype(one) + bias[columns]
+            ),
+            BIAS_FIRST: None,  # a kernel whose parts are added to D in memory, which holds the bias
+        }
+    if "C" in given:
+        C, alpha, beta = given["C"].astype(one), one(case.alpha), one(case.beta)
+        return {
+            "fma(alpha, sum, beta * C)": lambda sums, rows, columns: fma(alpha, sums, beta * C[rows][:, columns]),
+            "fma(beta, C, alpha * sum)": lambda sums, rows, columns: fma(beta, C[rows][:, columns], alpha * sums),
+            "alpha * sum + beta * C": lambda sums, rows, columns: alpha * sums + beta * C[rows][:, columns],
+            "rounded product, then fma(beta, C, ...)": lambda sums, rows, columns: fma(
+                beta, C[rows][:, columns], (alpha * sums).astype(narrow).astype(one)
+            ),
+        }
+    return {"": None}
+
+
+def _beginning(bias: NDArray[Any]) -> Begin:
+    return lambda _rows, columns: bias.astype(np.float32)[None, None, columns]
+
+
+def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict[str, object]:
+    """The order that gives what was observed, and what the kernel did with the accumulators.
+
+    Several orders may give the same codes of 16 bits: the names of the kernels say whether K was split.
+    """
+    is_split = any("splitK" in name for name in kernels)
+
+    def allowed(order: Order) -> bool:
+        return case.type == "s8" or not is_split or order.split_k > 1
+
+    started = time.monotonic()
+    given = operands(case)
+    A, B = given["A"], given["B"]
+    instruction = instruction_for(A.dtype, B.dtype, "sm_90")
+    for rounding in ("rne", None) if case.type == "tf32" else (None,):
+        taken = prepare(A, B, instruction=instruction, arch="sm_90", rounding=rounding)
+        for name, finish in finishes(case, given).items():
+            begin = _beginning(given["bias"]) if name == BIAS_FIRST else None
+            order = search(
+                taken.rule,
+                taken.operands,
+                observed[None],
+                case.result_type,
+                begin=begin,
+                finish=finish,
+                allowed=allowed,
+            )
+            if order is not None:
+                cut = "operands cut to tf32" if case.type == "tf32" and rounding is None else ""
+                how = "; ".join(text for text in (name, cut) if text)
+                return {"order": asdict(order), "how": how, "seconds": round(time.monotonic() - started, 2)}
+    return {"order": None, "how": "", "seconds": round(time.monotonic() - started, 2)}
+
+
+def explain(folder: Path) -> None:
+    """Search the order of every case that ran, on all cores; what was found before is kept."""
+    told = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
+    outputs = np.load(folder / "outputs.npz")
+    store = folder / "orders.json"
+    found: dict[str, Any] = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
+    fields = set(Case.__dataclass_fields__)
+    waiting = {
+        number: Case(**{name: line[name] for name in fields})
+        for number, line in enumerate(told["cases"])
+        if f"D{number}" in outputs and str(number) not in found
+    }
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        jobs = {
+            pool.submit(explain_case, case, outputs[f"D{number}"], told["cases"][number]["kernels"]): number
+            for number, case in sorted(waiting.items(), key=lambda item: -item[1].k)
+        }
+        for done, job in enumerate(as_completed(jobs), start=1):
+            number = jobs[job]
+            found[str(number)] = job.result()
+            if found[str(number)]["order"] is None or done % 25 == 0:
+                say(f"[{done}/{len(jobs)}] {waiting[number].name}: {found[str(number)]}")
+    store.write_text(json.dumps(found, indent=0), encoding="utf-8")
+    explained = sum(one["order"] is not None for one in found.values())
+    say(f"{explained} of {len(found)} explained with every code equal")

@@ -1,0 +1,160 @@
+"""What was found, written into the sources: a table, a report, and outputs for the tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.hardware.libraries.cases import COLUMNS, ROWS, Case
+from warpfrag.hardware.libraries.explain import BIAS_FIRST
+from warpfrag.order import Order
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def short_name(kernel: str) -> str:
+    """The name of a kernel without its C++."""
+    name = kernel.removeprefix("void ").removeprefix("cutlass::Kernel2<")
+    for mark in ("(", ">", "<"):
+        name = name.partition(mark)[0]
+    return name.removeprefix("cublasLt::")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A case, what ran, and what explains it."""
+
+    case: Case
+    kernel: str
+    order: Order | None
+    how: str
+    output: NDArray[Any]
+
+    @property
+    def row(self) -> str:
+        """As a line of the table."""
+        case, order = self.case, self.order
+        fields = [] if order is None else [getattr(order, name) for name in order.__dataclass_fields__]
+        words = " ".join("-" if value is None else str(value) for value in fields)
+        facts = f"{case.call} {case.type} {case.layout} {case.batch} {case.m} {case.n} {case.k}"
+        return f"{facts} | {words} | {self.kernel}"
+
+
+def read_results(folder: Path) -> tuple[dict[str, str], list[Result]]:
+    """What was measured and explained."""
+    told = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
+    found = json.loads((folder / "orders.json").read_text(encoding="utf-8"))
+    outputs = np.load(folder / "outputs.npz")
+    results = []
+    for number, line in enumerate(told["cases"]):
+        if str(number) not in found:
+            continue
+        order = found[str(number)]["order"]
+        results.append(
+            Result(
+                case=Case(**{name: line[name] for name in Case.__dataclass_fields__}),
+                kernel=" + ".join(dict.fromkeys(map(short_name, line["kernels"]))),
+                order=None if order is None else Order(**order),
+                how=found[str(number)]["how"].replace("accumulators", "sums"),
+                output=outputs[f"D{number}"],
+            )
+        )
+    return {name: told[name] for name in ("gpu", "torch", "cuda")}, results
+
+
+NOT_PREDICTED = {"addmm", "triton", "mm to f32"}
+"""Calls that `wf.predict` does not know."""
+
+
+def write(folder: Path) -> None:
+    """Write what was found into the sources: a table, a report, and outputs for the tests."""
+    machine, results = read_results(folder)
+    root = Path(__file__).parents[4]
+    rows = [
+        result.row
+        for result in results
+        if result.order is not None and result.case.call not in NOT_PREDICTED and result.how != BIAS_FIRST
+    ]
+    lines = [
+        "# Which order of additions PyTorch's products had on a GPU. Written by warpfrag.hardware.libraries,",
+        "# read by warpfrag.predict.",
+        "#",
+        "# call, format, layout, batch, m, n, k | split_k, unit, promote, residue, step, segment_k | kernel",
+        "",
+        *(f'{name} = "{text}"' for name, text in machine.items()),
+        'source = "measured, and every code of up to 32 x 48 outputs equal: docs/evidence/h200_libraries.md"',
+        "rows = [",
+        *(f'    "{row}",' for row in dict.fromkeys(rows)),
+        "]",
+        "",
+    ]
+    (root / "src" / "warpfrag" / "tables" / "library_orders.toml").write_text("\n".join(lines), encoding="utf-8")
+    _write_report(root / "docs" / "evidence" / "h200_libraries.md", machine, results)
+    small = {result.case.name + f" {result.case.seed}": result.output[:3, :5] for result in results if result.order}
+    np.savez_compressed(root / "tests" / "data" / "libraries_h200.npz", **small)  # type: ignore[arg-type] # as above
+
+
+def _write_report(path: Path, machine: dict[str, str], results: list[Result]) -> None:
+    explained = [result for result in results if result.order is not None]
+    share = 100 * len(explained) / len(results)
+    lines = [
+        "# Libraries on hardware",
+        "",
+        f"{machine['gpu']}, torch {machine['torch']}, CUDA {machine['cuda']}",
+        "",
+        f"{len(explained)} of {len(results)} products are explained ({share:.1f} %): an order of additions gives every",
+        f"code of up to {ROWS} x {COLUMNS} outputs of each.",
+        "",
+        "It is the simplest such order that fits the kernel's name. A result of 16 bits hides most of the last bits",
+        "of the sums: where it is f16 or bf16, another order may give the same codes. Integers have one sum in all.",
+        "",
+        "Operands are a hash of their indices (`warpfrag.hardware.libraries`), so anybody can compute them again.",
+        "Reduced-precision reductions were switched off, TF32 was allowed.",
+        "",
+        "| call | type | products | explained | orders |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.case.call, result.case.type), []).append(result)
+    for (call, kind), group in groups.items():
+        kinds: dict[str, int] = {}
+        for result in group:
+            if result.order is not None:
+                name = order_kind(result.order)
+                kinds[name] = kinds.get(name, 0) + 1
+        texts = ", ".join(f"{name} {count}" for name, count in sorted(kinds.items(), key=lambda item: -item[1]))
+        lines.append(f"| {call} | {kind} | {len(group)} | {sum(kinds.values())} | {texts} |")
+    lines += ["", "## What kernels do with their sums", "", "| call | type | what gives every code | products |"]
+    lines += ["| --- | --- | --- | ---: |"]
+    ways: dict[tuple[str, str, str], int] = {}
+    for result in explained:
+        if result.how:
+            key = (result.case.call, result.case.type, result.how)
+            ways[key] = ways.get(key, 0) + 1
+    lines += [f"| {call} | {kind} | {how} | {count} |" for (call, kind, how), count in sorted(ways.items())]
+    left = [result for result in results if result.order is None]
+    lines += ["", "## Not explained", ""]
+    lines += [f"- {result.case.name}: `{result.kernel}`" for result in left] or ["Nothing."]
+    lines += ["", "## Every product", "", "| call | type | layout | batch | m | n | k | order | kernel |"]
+    lines += ["| --- | --- | --- | ---: | ---: | ---: | ---: | --- | --- |"]
+    for result in results:
+        case = result.case
+        order = "not explained" if result.order is None else result.order.describe(case.k)
+        facts = (case.call, case.type, case.layout, case.batch, case.m, case.n, case.k, order, f"`{result.kernel}`")
+        lines.append("| " + " | ".join(map(str, facts)) + " |")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def order_kind(order: Order) -> str:
+    """The kind of an order, for counting."""
+    words = ["segment-K" if order.segment_k else "split-K" if order.split_k > 1 else "k ascending"]
+    words += ["promoted"] if order.promote else []
+    words += ["residue first"] if order.residue else []
+    words += [f"steps of {order.step}"] if order.step else []
+    return " and ".join(words)

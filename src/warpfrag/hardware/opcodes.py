@@ -1,0 +1,327 @@
+"""Every opcode row of the PTX machine against a real GPU: one generated kernel for each spelling.
+
+    python -m warpfrag.hardware.opcodes [REPORT.md] [--only PREFIX]
+
+A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
+machine run the same text on the same random and special operands; every code is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.errors import WarpfragError
+from warpfrag.files import write_atomically
+from warpfrag.hardware.device import Gpu, open_gpu
+from warpfrag.ptx.actions import Across, Pure
+from warpfrag.ptx.kernel import load
+from warpfrag.ptx.opcodes.rows import Row, match
+from warpfrag.ptx.opcodes.table import ROWS
+from warpfrag.ptx.types import TYPES, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+WARPS = 96
+THREADS = WARPS * 32
+TABLES = (0xE8, 0x96, 0x1B, 0x80)  # of lop3: majority, parity, and two without a name
+CARRIES = {"addc", "subc", "madc"}
+LEFT_OUT = {"createpolicy", "isspacep", "cvta", "activemask"}  # places of our own, or of the whole warp
+BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One spelling of a row, and the immediate where it takes one."""
+
+    row: Row
+    name: str
+    action: Pure | Across
+    immediate: int = 0
+
+
+def cases(prefix: str = "") -> Iterator[Case]:
+    """Every spelling of every row that computes something."""
+    seen = set()
+    for opcode, rows in ROWS.items():
+        if opcode in LEFT_OUT or not opcode.startswith(prefix):
+            continue
+        for row in rows:
+            if row.any_words or not computes(row):
+                continue
+            for name in spellings(row):
+                words = match(row, name, 4 if ".pack." in name and "b32" in name else 3)
+                if isinstance(words, str) or name in seen:
+                    continue
+                seen.add(name)
+                action = row.make(words)
+                if isinstance(action, Pure | Across):
+                    many = TABLES if None in action.sources else (0,)
+                    for immediate in many:
+                        yield Case(row, name, action, immediate)
+
+
+def computes(row: Row) -> bool:
+    """Whether a row gives registers from registers; the first of its spellings tells."""
+    words = match(row, next(spellings(row)), 3)
+    return not isinstance(words, str) and isinstance(row.make(words), Pure | Across)
+
+
+def spellings(row: Row) -> Iterator[str]:
+    """The names a row stands for, options in the order of the row, types last."""
+    lists = [sorted(words) if name in row.required else ["", *sorted(words)] for name, words in row.options.items()]
+    for options in product(*lists):
+        words = [word for word in options if word]
+        if ("xorsign" in words) != ("abs" in words and row.opcode in {"min", "max"}):
+            continue
+        for types in product(*(sorted(names) for names in row.types)):
+            if row.opcode == "cvt" and "pack" in words:  # the type it packs to comes before that of its operands
+                yield ".".join([row.opcode, *words, *types])
+            elif row.opcode in {"redux", "match", "vote", "shfl", "elect"}:
+                yield ".".join([row.opcode, *(word for word in words if word), *types])
+            else:
+                yield ".".join([row.opcode, *words, *types])
+
+
+def register(kind: Type) -> str:
+    """The type of a register that holds a PTX type; bytes sit in 16 bits."""
+    return "pred" if kind.bits == 1 else f"b{max(16, kind.bits)}"
+
+
+def kernel(case: Case, target: str) -> str:
+    """A module with one entry `k(out, in)`: out[result][thread], in[source][thread], words of 64 bits."""
+    action = case.action
+    sources: list[Type] = [kind for kind in action.sources if kind is not None]
+    takes_carry = case.row.opcode in CARRIES
+    gives_carry = ".cc" in case.name
+    if takes_carry:
+        sources = sources[:-1]
+    members = isinstance(action, Across) and action.synced
+    if members:
+        sources = sources[:-1]
+    lines = [
+        ".version 8.7", f".target {target}", ".address_size 64",
+        ".visible .entry k(.param .u64 out, .param .u64 in)", "{",
+        ".reg .b64 %in, %out, %at, %wide<4>;", ".reg .b32 %thread, %block, %carry<4>;", "ld.param.u64 %out, [out];",
+        "ld.param.u64 %in, [in];", "mov.u32 %thread, %tid.x;", "mov.u32 %block, %ctaid.x;",
+        "mad.lo.u32 %thread, %block, 32, %thread;", "mul.wide.u32 %at, %thread, 8;", "add.u64 %in, %in, %at;",
+        "add.u64 %out, %out, %at;",
+    ]  # fmt: skip
+    for index, kind in enumerate(sources):
+        lines += _read(f"%s{index}", kind, index)
+    results = list(action.results)
+    if gives_carry:
+        results = results[:-1]
+    shown_results = results[: pairs(case)]
+    lines += [f".reg .{register(kind)} %d{index};" for index, kind in enumerate(shown_results)]
+    given = [f"%s{index}" for index in range(len(sources))]
+    for at, wanted in enumerate(action.sources):
+        if wanted is None:
+            given.insert(at, str(case.immediate))
+    if members:
+        given.append("-1")
+    if takes_carry:
+        lines += _read("%cin", TYPES["u32"], len(sources))
+        lines.append("add.cc.u32 %carry0, %cin, 0xFFFFFFFF;")
+    target_text = "|".join(f"%d{index}" for index in range(len(shown_results)))
+    lines.append(f"{case.name} {', '.join([target_text, *given])};")
+    if gives_carry:
+        lines.append("addc.u32 %carry1, 0, 0;")
+    for index, kind in enumerate(shown_results):
+        lines += _write(f"%d{index}", kind, index)
+    if gives_carry:
+        lines += _write("%carry1", TYPES["u32"], len(shown_results))
+    return "\n".join([*lines, "ret;", "}", ""])
+
+
+def pairs(case: Case) -> int:
+    """How many results a kernel keeps: setp of f16 and bf16 may not have its second."""
+    two = case.row.opcode in {"setp", "lop3", "shfl", "match", "elect"} and len(case.action.results) > 1
+    return 2 if two and not case.name.endswith((".f16", ".bf16")) else 1
+
+
+def shape(case: Case) -> tuple[int, int]:
+    """How many sources and results the kernel of a case reads and writes."""
+    action = case.action
+    sources = sum(kind is not None for kind in action.sources) - (isinstance(action, Across) and action.synced)
+    return sources, pairs(case) + (".cc" in case.name)
+
+
+def _read(name: str, kind: Type, index: int) -> list[str]:
+    place = f"[%in+{index * THREADS * 8}]"
+    if kind.bits == 1:
+        return [
+            f".reg .pred {name};", f"ld.global.b64 %wide0, {place};", "and.b64 %wide0, %wide0, 1;",
+            f"setp.ne.b64 {name}, %wide0, 0;",
+        ]  # fmt: skip
+    bits = max(16, kind.bits)
+    return [f".reg .b{bits} {name};", f"ld.global.b{bits} {name}, {place};"]
+
+
+def _write(name: str, kind: Type, index: int) -> list[str]:
+    place = f"[%out+{index * THREADS * 8}]"
+    if kind.bits == 1:
+        return [f"selp.b64 %wide1, 1, 0, {name};", f"st.global.b64 {place}, %wide1;"]
+    return [f"st.global.b{max(16, kind.bits)} {place}, {name};"]
+
+
+def operands(case: Case, random: np.random.Generator) -> NDArray[np.uint64]:
+    """Operands of every thread: every pair of special codes, then random ones of several kinds."""
+    kinds = [kind for kind in case.action.sources if kind is not None]
+    if isinstance(case.action, Across) and case.action.synced:
+        kinds = kinds[:-1]
+    columns = []
+    for index, kind in enumerate(kinds):
+        special = _special(kind)
+        column = random.integers(0, 1 << 64, THREADS, dtype=np.uint64) & np.uint64((1 << kind.bits) - 1)
+        pick = random.integers(0, 4, THREADS)
+        chosen = np.array(special, np.uint64)[random.integers(0, len(special), THREADS)]
+        small = random.integers(0, 72, THREADS).astype(np.uint64)
+        column = np.where(pick == 0, chosen, np.where((pick == 1) & (not kind.is_float), small, column))
+        if kind.is_float and kind.parts == 1 and kind.element in BITS:  # numbers of one size, so that sums cancel
+            column = np.where(pick == 2, _near_one(kind, column), column)
+        span = special[:28]
+        grid = np.array([span[(n // 28**index) % len(span)] for n in range(28 * 28)], np.uint64)
+        column[: len(grid)] = grid
+        columns.append(column & np.uint64((1 << kind.bits) - 1))
+    return np.array(columns or [np.zeros(THREADS, np.uint64)], np.uint64)
+
+
+def _near_one(kind: Type, column: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    exponent, fraction = BITS[kind.element]
+    bias = (1 << (exponent - 1)) - 1
+    low = column & np.uint64((1 << fraction) - 1)
+    spread = (column >> np.uint64(max(0, min(60, kind.bits - 3)))) & np.uint64(3)
+    sign = (column >> np.uint64(kind.bits - 1)) << np.uint64(kind.bits - 1)
+    found: NDArray[np.uint64] = sign | ((np.uint64(bias - 1) + spread) << np.uint64(fraction)) | low
+    return found
+
+
+def _special(kind: Type) -> list[int]:
+    """Codes where rules change."""
+    top = 1 << kind.bits
+    if kind.bits == 1:
+        return [0, 1]
+    if not kind.is_float or kind.element not in BITS:
+        half = top >> 1
+        found = [0, 1, 2, 3, top - 1, top - 2, half, half - 1, half + 1, 31, 32, 33, 63, 64, 8, 16, 24, 255, 0x7F, 0x80]
+        return [code % top for code in found] + [
+            0x5555555555555555 % top,
+            0xAAAAAAAAAAAAAAAA % top,
+            half >> 1,
+            half | 1,
+        ]
+    exponent, fraction = BITS[kind.element]
+    bits = 1 + exponent + fraction
+    one = ((1 << (exponent - 1)) - 1) << fraction
+    infinite = ((1 << exponent) - 1) << fraction
+    near_least = [0x20000001, 0x1FFFFFFE] if kind.element == "f32" else []  # their product is just below 2**-126
+    positive = [
+        *near_least, 0, 1, (1 << fraction) - 1, 1 << fraction, one, one + 1, one - 1, one + (1 << fraction),
+        infinite - 1, infinite, infinite + 1, infinite | 1 << (fraction - 1),
+    ]  # fmt: skip
+    codes = [*positive, *(code | 1 << (bits - 1) for code in positive)]
+    if kind.parts == 2:
+        return [code | codes[(7 * at + 3) % len(codes)] << bits for at, code in enumerate(codes)]
+    return codes
+
+
+@dataclass
+class Outcome:
+    """What came of one case."""
+
+    name: str
+    level: str
+    cases: int
+    different: int
+    refused: str = ""
+    example: str = ""
+
+
+def compare(gpu: Gpu, case: Case, seed: int = 3) -> Outcome:
+    """Run one case on both sides."""
+    text = kernel(case, gpu.target)
+    given = operands(case, np.random.default_rng([seed, *case.name.encode()]))
+    count, results = shape(case)
+    given = given[:count] if count else given
+    blank = np.zeros((results, THREADS), np.uint64)
+    try:
+        module = gpu.load(text)
+        found = gpu.run_blocks(module, "k", WARPS, [blank.view(np.uint32), np.ascontiguousarray(given).view(np.uint32)])
+    except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds)
+        return Outcome(case.name, case.row.level, 0, 0, refused=str(error).splitlines()[0][:200])
+    expected = emulate(text, given, results)
+    actual = np.ascontiguousarray(found).view(np.uint64).reshape(results, THREADS)
+    wrong = (actual != expected).any(axis=0)
+    example = ""
+    if wrong.any():
+        shown = []
+        for at in [int(index) for index in np.nonzero(wrong)[0][:6]]:
+            codes = " ".join(f"{int(column[at]):x}" for column in given)
+            shown.append(
+                f"{codes} -> gpu {[hex(int(v)) for v in actual[:, at]]} here {[hex(int(v)) for v in expected[:, at]]}"
+            )
+        example = "; ".join(shown)
+    return Outcome(case.name, case.row.level, THREADS, int(wrong.sum()), example=example)
+
+
+def emulate(text: str, given: NDArray[np.uint64], results: int) -> NDArray[np.uint64]:
+    """What the machine makes of a kernel."""
+    out = np.zeros((results, THREADS), np.uint64)
+    load(text)["k"].launch(WARPS, 32, [out, np.ascontiguousarray(given)])
+    return out
+
+
+def main(arguments: list[str]) -> int:
+    """Compare all, print and write a report; the exit status says whether something differs."""
+    prefix = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
+    gpu = open_gpu()
+    outcomes: list[Outcome] = []
+    for case in cases(prefix):
+        try:
+            outcomes.append(compare(gpu, case))
+        except WarpfragError as error:
+            outcomes.append(Outcome(case.name, case.row.level, 0, 0, refused=f"machine: {error}"))
+        last = outcomes[-1]
+        if last.different and last.level != "approximate":
+            print(f"DIFFERS {last.name}: {last.different} of {last.cases}: {last.example}")  # noqa: T201 (a program)
+    report = summary(gpu, outcomes)
+    print(report)  # noqa: T201 (a program)
+    paths = [Path(one) for one in arguments if one.endswith(".md")]
+    if paths:
+        write_atomically(paths[0], report.encode())
+        write_atomically(paths[0].with_suffix(".json"), json.dumps([vars(one) for one in outcomes], indent=1).encode())
+    return int(any(one.different and one.level != "approximate" for one in outcomes))
+
+
+def summary(gpu: Gpu, outcomes: list[Outcome]) -> str:
+    """The report."""
+    kinds: Counter[str] = Counter()
+    for one in outcomes:
+        state = "refused by the assembler" if one.refused else "different" if one.different else "equal"
+        kinds[f"{state}{' (approximate)' if one.level == 'approximate' else ''}"] += 1
+    lines = [
+        f"{gpu.name}, driver {gpu.driver}",
+        "",
+        *(f"* {count} spellings: {state}" for state, count in kinds.items()),
+    ]
+    lines += [f"* {sum(one.cases for one in outcomes)} threads compared", ""]
+    lines += [
+        f"* DIFFERS {one.name}: {one.different} of {one.cases}: {one.example}" for one in outcomes if one.different
+    ]
+    lines += [f"* refused {one.name}: {one.refused}" for one in outcomes if one.refused]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

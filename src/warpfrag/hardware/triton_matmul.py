@@ -1,0 +1,35 @@
+"""A plain matrix product in Triton, for `warpfrag.hardware.libraries`: what a kernel of one's own gives."""
+
+# mypy: ignore-errors
+# (Triton compiles the source of the function; its types are Triton's.)
+
+from __future__ import annotations
+
+from functools import cache
+
+try:
+    import triton
+    from triton import language as tl
+except ImportError:  # it comes with torch on a machine with a GPU
+    triton = tl = None
+
+
+def matmul(  # noqa: ANN201 (Triton's language, not Python's)
+    a, b, d, depth, a_m, a_k, b_k, b_n, d_m, d_n, BLOCK_K: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    """D = A B, a tile of 64 x 64 for each program, BLOCK_K of k at a time."""
+    rows = tl.program_id(0) * 64 + tl.arange(0, 64)
+    columns = tl.program_id(1) * 64 + tl.arange(0, 64)
+    k = tl.arange(0, BLOCK_K)
+    total = tl.zeros((64, 64), dtype=tl.float32)
+    for first in range(0, depth, BLOCK_K):
+        x = tl.load(a + rows[:, None] * a_m + (first + k)[None, :] * a_k)
+        y = tl.load(b + (first + k)[:, None] * b_k + columns[None, :] * b_n)
+        total = tl.dot(x, y, total)
+    tl.store(d + rows[:, None] * d_m + columns[None, :] * d_n, total)
+
+
+@cache
+def compiled():  # noqa: ANN201 (as above)
+    """The kernel."""
+    return triton.jit(matmul)

@@ -1,0 +1,201 @@
+"""The memory of a launch: global arrays, shared and local memory, parameters. Every access of a kernel passes here.
+
+Addresses are those of a space, or generic ones (`spaces`). Global memory is a list of allocations: the arrays of the
+caller, which change in place, and the module's variables. Shared and local memory are one buffer each, with a part for
+every block and every thread. An access that no allocation holds whole is a `Fault`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import WarpfragError
+from warpfrag.ptx import spaces
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Addresses = NDArray[np.uint64]
+
+
+class Fault(WarpfragError):
+    """An access that goes wrong: `index` says whose of the lanes that took part, `reason` why."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        """Keep the facts apart; the machine adds line and thread."""
+        super().__init__(index, reason)
+        self.index = index
+        self.reason = reason
+
+
+@dataclass
+class Allocation:
+    """A piece of global memory."""
+
+    start: int
+    data: Bytes
+    name: str
+    writable: bool = True
+
+    @property
+    def end(self) -> int:
+        """The first address after it."""
+        return self.start + len(self.data)
+
+
+class Memory:
+    """What the lanes of some blocks can reach."""
+
+    def __init__(self, parameters: bytes) -> None:
+        """Start with parameters alone."""
+        self.allocations: list[Allocation] = []
+        self.starts: list[int] = []
+        self.parameters = np.frombuffer(parameters, np.uint8)
+        self.shared: Bytes = np.zeros(0, np.uint8)
+        self.shared_end = 0  # of one block
+        self.shared_stride = 1
+        self.local: Bytes = np.zeros(0, np.uint8)
+        self.local_stride = 0
+        self.read_bytes: dict[str, int] = defaultdict(int)
+        self.written_bytes: dict[str, int] = defaultdict(int)
+
+    def add(self, allocation: Allocation) -> None:
+        """Make an allocation reachable."""
+        at = bisect_right(self.starts, allocation.start)
+        self.starts.insert(at, allocation.start)
+        self.allocations.insert(at, allocation)
+
+    def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
+        """Fresh shared and local memory for some blocks."""
+        self.shared_end = spaces.SHARED_START + shared
+        self.shared_stride = -(-self.shared_end // 1024) * 1024
+        self.shared = np.zeros(blocks * self.shared_stride, np.uint8)
+        self.local_stride = -(-local // 16) * 16
+        self.local = np.zeros(threads * self.local_stride, np.uint8)
+
+    # --- where an access lands
+
+    def reach(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        """The buffers that an access of `size` bytes touches: (which lanes, buffer, offsets in it)."""
+        counted = self.written_bytes if writes else self.read_bytes
+        if space != "generic":
+            counted[space] += size * len(addresses)
+            return self._reach_space(space, addresses, size, owners, writes=writes)
+        found = []
+        windows = addresses >> np.uint64(48)
+        for number in np.unique(windows):
+            at = np.nonzero(windows == number)[0]
+            name = {1: "shared", 2: "local", 3: "param"}.get(int(number), "global")
+            counted[name] += size * len(at)
+            inner = addresses[at] - np.uint64(spaces.WINDOWS[name])
+            try:
+                for which, buffer, offsets in self._reach_space(name, inner, size, owners.at(at), writes=writes):
+                    found.append((at[which], buffer, offsets))
+            except Fault as fault:
+                raise Fault(int(at[fault.index]), fault.reason) from None
+        return found
+
+    def _reach_space(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        everyone = np.arange(len(addresses))
+        self._check_alignment(addresses, size)
+        if space in {"global", "const"}:
+            return self._reach_global(addresses, size, writes=writes)
+        start, end, stride, buffer, owner = {
+            "shared": (spaces.SHARED_START, self.shared_end, self.shared_stride, self.shared, owners.blocks),
+            "local": (0, self.local_stride, self.local_stride, self.local, owners.threads),
+            "param": (0, len(self.parameters), 0, self.parameters, owners.blocks),
+        }[space]
+        if writes and space == "param":
+            raise Fault(0, "parameters cannot be written")
+        wrong = (addresses < np.uint64(start)) | (addresses + np.uint64(size) > np.uint64(end))
+        if wrong.any():
+            index = int(wrong.argmax())
+            size_text = f"{size} bytes at {int(addresses[index]):#x}"
+            raise Fault(index, f"{size_text} are outside {space} memory, which is {start:#x} to {end:#x}")
+        return [(everyone, buffer, addresses.astype(np.int64) + owner * stride)]
+
+    def _reach_global(
+        self, addresses: Addresses, size: int, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        found = []
+        left = np.arange(len(addresses))
+        while len(left):
+            first = int(addresses[left[0]])
+            at = bisect_right(self.starts, first) - 1
+            home = self.allocations[at] if at >= 0 else None
+            if home is None or first + size > home.end:
+                raise Fault(int(left[0]), self._nearest(first, size))
+            if writes and not home.writable:
+                raise Fault(int(left[0]), f"a store to {home.name} at {first:#x}, which is read-only")
+            chosen = addresses[left]
+            inside = (chosen >= np.uint64(home.start)) & (chosen <= np.uint64(home.end - size))
+            which = left[inside]
+            found.append((which, home.data, (addresses[which] - np.uint64(home.start)).astype(np.int64)))
+            left = left[~inside]
+        return found
+
+    def _nearest(self, address: int, size: int) -> str:
+        """What is wrong with an address, and what is near it."""
+        text = f"{size} bytes at {address:#x} are outside every allocation"
+        if not self.allocations:
+            return f"{text}: there is none"
+
+        def distance(one: Allocation) -> int:
+            return one.start - address if address < one.start else max(0, address + size - one.end)
+
+        near = min(self.allocations, key=distance)
+        side = "before" if address < near.start else "beyond"
+        gap = near.start - address if address < near.start else address + size - near.end
+        return f"{text}; the nearest is {near.name} of {len(near.data)} bytes at {near.start:#x}: {gap} bytes {side} it"
+
+    @staticmethod
+    def _check_alignment(addresses: Addresses, size: int) -> None:
+        wrong = addresses & np.uint64(min(size, 16) - 1)
+        if size & (size - 1) == 0 and wrong.any():
+            index = int((wrong != 0).argmax())
+            raise Fault(index, f"the address {int(addresses[index]):#x} is not a multiple of {size}")
+
+    # --- accesses
+
+    def load(self, space: str, addresses: Addresses, dtype: np.dtype[Any], count: int, owners: Owners) -> NDArray[Any]:
+        """Codes [lanes, count] from some addresses."""
+        size = dtype.itemsize
+        result = np.empty((len(addresses), count), dtype)
+        for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=False):
+            result[which] = self.elements(buffer, dtype)[offsets[:, None] // size + np.arange(count)]
+        return result
+
+    def store(self, space: str, addresses: Addresses, codes: NDArray[Any], owners: Owners) -> None:
+        """Codes [lanes, count] to some addresses; of two lanes at one address the last wins."""
+        size, count = codes.dtype.itemsize, codes.shape[1]
+        for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=True):
+            self.elements(buffer, codes.dtype)[offsets[:, None] // size + np.arange(count)] = codes[which]
+
+    @staticmethod
+    def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A buffer as elements of another size; a rest at the end is left out."""
+        if dtype.itemsize == 1:
+            return buffer
+        return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Whose memory lanes mean: their block among those that run, and their thread among all lanes."""
+
+    blocks: NDArray[np.int64]
+    threads: NDArray[np.int64]
+
+    def at(self, which: NDArray[Any]) -> Owners:
+        """Some of them."""
+        return Owners(self.blocks[which], self.threads[which])

@@ -1,0 +1,709 @@
+"""One entry, decoded: what both engines run.
+
+Names become numbers: registers an index, variables an address, labels a place in one list of steps that holds the entry
+and every function it calls. Each step has its action (`actions`) and typed operands. A block is a run of steps that is
+entered at its top and left at its end; lanes meet again at the starts of blocks.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from warpfrag.errors import shown
+from warpfrag.ptx import spaces
+from warpfrag.ptx.actions import (
+    Across,
+    Action,
+    Atomic,
+    Branch,
+    Call,
+    Leave,
+    Load,
+    Matrix,
+    MemoryBarrier,
+    Move,
+    Pure,
+    Refused,
+    Store,
+)
+from warpfrag.ptx.opcodes.table import find
+from warpfrag.ptx.special import is_special
+from warpfrag.ptx.syntax import (
+    Address,
+    Braced,
+    Either,
+    Float,
+    Function,
+    Group,
+    Integer,
+    Label,
+    Name,
+    Negation,
+    PtxError,
+    Scope,
+    Source,
+    Statement,
+    Variable,
+)
+from warpfrag.ptx.types import TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.ptx import syntax
+    from warpfrag.ptx.opcodes.rows import Row
+    from warpfrag.ptx.types import Type
+
+MOST_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register: its place in the register file."""
+
+    index: int
+    bits: int
+    name: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number; its code depends on the type it is read as."""
+
+    value: int | Float
+
+    def code(self, kind: Type | None) -> int:
+        """The code of this number in a type."""
+        if isinstance(self.value, int):
+            return (
+                self.value & ((1 << (kind.bits if kind else 64)) - 1)
+                if kind is None or kind.bits > 1
+                else self.value != 0
+            )
+        bits = self.value.bits
+        if kind is None or kind.bits == bits:
+            return self.value.code
+        number = struct.unpack("<f" if bits == 32 else "<d", self.value.code.to_bytes(bits // 8, "little"))[0]
+        if kind.bits == 32:
+            with np.errstate(over="ignore"):
+                return int(np.float32(number).view(np.uint32))
+        if kind.bits == 64:
+            return int(np.float64(number).view(np.uint64))
+        return self.value.code & ((1 << kind.bits) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A register that the machine fills: %tid.x."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Several operands at once."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address: a register, or none, plus a constant; `space` where a variable gives it."""
+
+    base: Register | None
+    offset: int
+    space: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The result that nobody wants: _."""
+
+
+Operand = Register | Constant | Special | Vector | Place | Sink
+
+
+class Copy(NamedTuple):
+    """An argument on its way into a function, or a result on its way back."""
+
+    source: Operand
+    target: Operand
+    size: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One instruction, decoded."""
+
+    line: int
+    name: str
+    row: Row | None
+    action: Action
+    guard: Register | None
+    results: tuple[Operand, ...] = ()
+    sources: tuple[Operand, ...] = ()
+    targets: tuple[int, ...] = ()  # places in the list of steps: of a branch, or of the function that is called
+    copies: tuple[Copy, ...] = ()  # arguments of a call
+    returns: tuple[Copy, ...] = ()
+    text: str = ""
+
+    @property
+    def memory_results(self) -> tuple[Operand, ...]:
+        """What is read besides the sources: registers that addresses and calls use."""
+        places = [one.base for one in (*self.sources, *self.results) if isinstance(one, Place) and one.base is not None]
+        arguments = [one for copy in (*self.copies, *self.returns) for one in (copy.source, copy.target)]
+        return (*places, *arguments)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an entry: where it lies among the bytes of all."""
+
+    name: str
+    type: str
+    size: int
+    align: int
+    offset: int
+    is_pointer: bool
+    is_array: bool
+
+
+@dataclass
+class Program:
+    """Everything an engine needs to run one entry."""
+
+    name: str
+    target: str
+    steps: list[Step]
+    registers: list[int]  # the bits of each
+    parameters: list[Parameter]
+    parameter_bytes: int
+    shared_bytes: int  # static ones
+    dynamic_start: int
+    has_dynamic: bool
+    local_bytes: int
+    directives: dict[str, tuple[int, ...]]
+    variables: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)  # address, bytes, initial values
+    leaders: set[int] = field(default_factory=set)
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """For every step the end of its block."""
+        ends, end = [0] * len(self.steps), len(self.steps)
+        for at in range(len(self.steps) - 1, -1, -1):
+            if at + 1 in self.leaders or self.steps[at].action.ends_block:
+                end = at + 1
+            ends[at] = end
+        return ends
+
+
+def size_of(variable: Variable) -> int:
+    """The bytes of a variable; 0 for an array without a size."""
+    kind = TYPES.get(variable.type)
+    if kind is None:
+        raise PtxError(variable.line, f"expected a type of a .{variable.space}, got .{shown(variable.type)[1:-1]}")
+    return max(1, kind.bits // 8) * variable.vector * prod(variable.dims or (1,))
+
+
+def alignment_of(variable: Variable) -> int:
+    """What its address is a multiple of."""
+    kind = TYPES.get(variable.type)
+    natural = max(1, kind.bits // 8) * variable.vector if kind else 1
+    return variable.align or natural
+
+
+def decode(source: Source, entry: str) -> Program:
+    """Decode an entry and all that it calls."""
+    functions = {function.name: function for function in source.functions if function.body or not function.is_entry}
+    found = functions.get(entry)
+    if found is None or not found.is_entry:
+        names = ", ".join(function.name for function in source.functions if function.is_entry) or "none"
+        raise PtxError(0, f"expected one of the entries ({names}), got {shown(entry)}")
+    return Decoder(source, functions, found).run()
+
+
+class Names:
+    """The names of a scope, and those around it."""
+
+    def __init__(self, outer: Names | None = None) -> None:
+        """Start empty."""
+        self.outer = outer
+        self.known: dict[str, Register | Place | Vector] = {}
+        self.labels: dict[str, list[int]] = {}  # filled in when the place is known
+        self.tables: dict[str, tuple[str, ...]] = {}
+
+    def find(self, name: str) -> Register | Place | Vector | None:
+        """A register or variable."""
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.known:
+                return scope.known[name]
+            scope = scope.outer
+        return None
+
+    def label(self, name: str) -> list[int] | None:
+        """The place of a label."""
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.labels:
+                return scope.labels[name]
+            scope = scope.outer
+        return None
+
+    def table(self, name: str) -> tuple[str, ...] | None:
+        """The targets of a table."""
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.tables:
+                return scope.tables[name]
+            scope = scope.outer
+        return None
+
+
+class Decoder:
+    """Decodes one entry; functions are decoded when the first call of them is met."""
+
+    def __init__(self, source: Source, functions: dict[str, Function], entry: Function) -> None:
+        """Lay out the variables of the module."""
+        self.source, self.functions, self.entry = source, functions, entry
+        self.steps: list[Step] = []
+        self.bits: list[int] = []
+        self.shared = spaces.SHARED_START
+        self.shared_align = 16
+        self.local = 0
+        self.has_dynamic = False
+        self.globals = spaces.VARIABLES
+        self.values: dict[str, tuple[int, int, bytes]] = {}
+        self.waiting: list[tuple[Variable, int]] = []
+        self.pending: list[tuple[int, list[list[int]], int]] = []
+        self.module = Names()
+        self.carry = self.register("%cc", 1)
+        self.dynamic: list[tuple[Names, Variable]] = []
+        for variable in source.variables:
+            self.declare(variable, self.module)
+        self.called: dict[str, tuple[int, Function, Names]] = {}
+        self.calls: dict[str, set[str]] = {}  # who calls whom
+        self.current = entry.name
+
+    def run(self) -> Program:
+        """The program."""
+        parameters, total = self.parameters(self.entry)
+        outer = Names(self.module)
+        for parameter in parameters:
+            outer.known[parameter.name] = Place(None, parameter.offset, "param", parameter.name)
+        queue = [(self.entry, outer)]
+        self.function(self.entry, outer)
+        while queue:
+            queue.pop()
+            for name, (start, function, names) in list(self.called.items()):
+                if start < 0:
+                    self.called[name] = (len(self.steps), function, names)
+                    self.function(function, names)
+                    queue.append((function, names))
+        leaders = self.link()
+        start = -(-self.shared // self.shared_align) * self.shared_align
+        for names, variable in self.dynamic:
+            names.known[variable.name] = Place(None, start, "shared", variable.name)
+        self._fill_dynamic(start)
+        self._initialise()
+        if self.local > MOST_LOCAL:
+            raise PtxError(self.entry.line, f"expected at most {MOST_LOCAL} bytes of local memory, got {self.local}")
+        return Program(
+            self.entry.name,
+            self.source.target,
+            self.steps,
+            self.bits,
+            parameters,
+            total,
+            self.shared - spaces.SHARED_START,
+            start,
+            self.has_dynamic,
+            self.local,
+            self.entry.directives,
+            self.values,
+            leaders,
+        )
+
+    def link(self) -> set[int]:
+        """Fill in the targets of branches and calls; the starts of blocks."""
+        leaders = {0}
+        for at, targets, _line in self.pending:
+            self.steps[at].targets = tuple(target[0] for target in targets)
+        for at, step in enumerate(self.steps):
+            if isinstance(step.action, Call) and step.text in self.called:
+                step.targets = (self.called[step.text][0],)
+                if self.calls_itself(step.text):
+                    step.action = Refused(f"call of {step.text}: functions that call themselves are not modelled")
+            if isinstance(step.action, Branch | Call):
+                leaders.update(step.targets)
+            if step.action.ends_block:
+                leaders.add(at + 1)
+        return leaders
+
+    def calls_itself(self, name: str) -> bool:
+        """Whether a function is among those that it calls, directly or not: its registers are there only once."""
+        reached: set[str] = set()
+        queue = [name]
+        while queue:
+            for other in self.calls.get(queue.pop(), ()):
+                if other not in reached:
+                    reached.add(other)
+                    queue.append(other)
+        return name in reached
+
+    # --- declarations
+
+    def parameters(self, function: Function) -> tuple[list[Parameter], int]:
+        """The parameters of an entry, one after the other as their alignment wants."""
+        found, offset = [], 0
+        for variable in function.parameters:
+            size, align = size_of(variable), alignment_of(variable)
+            offset = -(-offset // align) * align
+            found.append(
+                Parameter(
+                    variable.name, variable.type, size, align, offset, variable.pointer, variable.dims is not None
+                )
+            )
+            offset += size
+        return found, offset
+
+    def register(self, name: str, bits: int) -> Register:
+        """A new register."""
+        self.bits.append(bits)
+        return Register(len(self.bits) - 1, bits, name)
+
+    def declare(self, variable: Variable, names: Names) -> None:
+        """Give a variable its place."""
+        if variable.space == "reg":
+            kind = TYPES.get(variable.type)
+            if kind is None:
+                raise PtxError(variable.line, f"expected the type of a register, got .{shown(variable.type)[1:-1]}")
+            if variable.vector > 1:
+                parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
+                names.known[variable.name] = Vector(parts)
+                for part in parts:
+                    names.known[part.name] = part
+            else:
+                names.known[variable.name] = self.register(variable.name, kind.bits)
+            return
+        if variable.type not in TYPES:
+            return  # textures and samplers: whatever uses them is refused
+        size, align = size_of(variable), alignment_of(variable)
+        if variable.space.startswith("shared"):
+            if variable.linkage == "extern" and size == 0:
+                self.has_dynamic = True
+                self.shared_align = max(self.shared_align, align)
+                self.dynamic.append((names, variable))
+                names.known[variable.name] = Place(None, -1, "dynamic", variable.name)
+                return
+            self.shared = -(-self.shared // align) * align
+            names.known[variable.name] = Place(None, self.shared, "shared", variable.name)
+            self.shared += size
+        elif variable.space in {"local", "param"}:
+            self.local = -(-self.local // align) * align
+            names.known[variable.name] = Place(None, self.local, "local", variable.name)
+            self.local += size
+        else:
+            self.globals = -(-self.globals // max(align, spaces.ALIGNMENT)) * max(align, spaces.ALIGNMENT)
+            names.known[variable.name] = Place(None, self.globals, "global", variable.name)
+            self.values[variable.name] = self.globals, size, b""
+            self.waiting.append((variable, size))
+            self.globals += size + spaces.ALIGNMENT
+
+    def _initialise(self) -> None:
+        """The bytes that variables start with; addresses of others are known now."""
+        for variable, size in self.waiting:
+            kind = TYPES[variable.type]
+            data = bytearray()
+            for value in variable.initial:
+                if isinstance(value, Name):
+                    place = self.module.find(value.text)
+                    if not isinstance(place, Place):
+                        raise PtxError(variable.line, f"expected a variable as a value, got {value}")
+                    window = spaces.WINDOWS.get(place.space, 0)
+                    data += ((window + place.offset + value.offset) & ((1 << kind.bits) - 1)).to_bytes(
+                        kind.bits // 8, "little"
+                    )
+                elif isinstance(value, Integer | Float):
+                    number = Constant(_as_written(value, kind))
+                    data += number.code(kind).to_bytes(max(1, kind.bits // 8), "little")
+                else:
+                    raise PtxError(variable.line, f"expected a number as a value, got {value}")
+            if len(data) > size:
+                raise PtxError(variable.line, f"expected at most {size} bytes for {variable.name}, got {len(data)}")
+            address = self.values[variable.name][0]
+            self.values[variable.name] = address, size, bytes(data)
+
+    # --- functions
+
+    def function(self, function: Function, names: Names) -> None:
+        """Decode the body of a function."""
+        if function.body is None:
+            raise PtxError(function.line, f"expected a body of {function.name}")
+        self.current = function.name
+        self.scope(function.body, names)
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.guard is not None or not isinstance(last.action, Leave):
+            self.steps.append(Step(function.line, "ret", *find("ret", 0), None, text="the end of the body"))
+
+    def scope(self, scope: Scope, names: Names) -> None:
+        """Decode a body in braces."""
+        for item in scope.items:  # a branch may lead to a label that comes later
+            if isinstance(item, Label):
+                if item.name in names.labels or item.name in names.tables:
+                    raise PtxError(item.line, f"expected one label {item.name}, got a second")
+                if item.targets:
+                    names.tables[item.name] = item.targets
+                else:
+                    names.labels[item.name] = [-1]
+        for item in scope.items:
+            if isinstance(item, Variable):
+                self.declare(item, names)
+            elif isinstance(item, Scope):
+                self.scope(item, Names(names))
+            elif isinstance(item, Label):
+                if not item.targets:
+                    names.labels[item.name][0] = len(self.steps)
+            else:
+                self.steps.append(self.step(item, names))
+
+    def step(self, statement: Statement, names: Names) -> Step:
+        """Decode an instruction."""
+        row, action = find(statement.opcode, len(statement.operands))
+        guard = None
+        if statement.guard is not None:
+            found = names.find(statement.guard.text)
+            if not isinstance(found, Register) or found.bits != 1:
+                raise PtxError(statement.line, f"expected a predicate after @, got {statement.guard}")
+            guard = Register(found.index, 1, found.name, statement.negated)
+        step = Step(statement.line, statement.opcode, row, action, guard, text=str(statement))
+        if isinstance(action, Refused):
+            return step
+        if isinstance(action, Branch):
+            self.branch(step, statement, names)
+        elif isinstance(action, Call):
+            self.call(step, statement, names)
+        else:
+            self.operands(step, statement, names)
+        return step
+
+    def operands(self, step: Step, statement: Statement, names: Names) -> None:
+        """Results and sources of everything but branches and calls."""
+        action = step.action
+        given = list(statement.operands)
+        if given and has_result(action):
+            first = given.pop(0)
+            pair = (first.first, first.second) if isinstance(first, Either) else (first,)
+            step.results = tuple(self.operand(one, names, statement) for one in pair)
+        step.sources = tuple(self.operand(one, names, statement) for one in given)
+        if isinstance(action, Pure) and row_has_carry(step):
+            if (
+                step.name.split(".", maxsplit=1)[0].endswith("c")
+                and step.row
+                and step.row.opcode in {"addc", "subc", "madc"}
+            ):
+                step.sources = (*step.sources, self.carry)
+            if ".cc" in step.name:
+                step.results = (*step.results, self.carry)
+        if isinstance(action, Pure | Across):
+            self.check(step, statement)
+        if isinstance(action, Load | Store) and action.space == "param":
+            place = next(one for one in (*step.results, *step.sources) if isinstance(one, Place))
+            if place.space == "local":
+                step.action = (
+                    Load("local", action.type, action.count)
+                    if isinstance(action, Load)
+                    else Store("local", action.type, action.count)
+                )
+
+    def check(self, step: Step, statement: Statement) -> None:
+        """Refuse too many operands, or too few."""
+        action = step.action
+        if not isinstance(action, Pure | Across):
+            return
+        if step.row is not None and step.row.any_words:
+            step.sources = ()
+            return
+        if len(step.sources) != len(action.sources) or not 1 <= len(step.results) <= len(action.results):
+            want = f"{len(action.sources)} sources"
+            raise PtxError(statement.line, f"expected a result and {want} for {statement.opcode}, got {statement}")
+        for result in step.results:
+            if not isinstance(result, Register | Sink):
+                raise PtxError(
+                    statement.line, f"expected a register as the result of {statement.opcode}, got {statement}"
+                )
+        for kind, one in zip(action.sources, step.sources, strict=True):
+            if kind is None and not isinstance(one, Constant):
+                raise PtxError(statement.line, f"expected a constant in {statement}")
+            if isinstance(one, (Sink, Vector)):
+                raise PtxError(statement.line, f"expected a register or a number as a source in {statement}")
+
+    def branch(self, step: Step, statement: Statement, names: Names) -> None:
+        """Targets of a branch; they are known when all is read."""
+        wanted: list[str] = []
+        given = statement.operands
+        action = step.action
+        if isinstance(action, Branch) and action.indexed:
+            table = names.table(given[1].text) if len(given) == 2 and isinstance(given[1], Name) else None
+            if table is None:
+                raise PtxError(statement.line, f"expected an index and a table of targets, got {statement}")
+            step.sources = (self.operand(given[0], names, statement),)
+            wanted += table
+        elif len(given) == 1 and isinstance(given[0], Name):
+            wanted.append(given[0].text)
+        else:
+            raise PtxError(statement.line, f"expected a label, got {statement}")
+        places = []
+        for name in wanted:
+            place = names.label(name)
+            if place is None:
+                raise PtxError(statement.line, f"expected a label, got {shown(name)}, which is nowhere")
+            places.append(place)
+        self.pending.append((len(self.steps), places, statement.line))
+
+    def call(self, step: Step, statement: Statement, names: Names) -> None:
+        """The function that is called, and how its parameters and results are copied."""
+        given = list(statement.operands)
+        results = _take_group(given)
+        name = given.pop(0) if given else None
+        arguments = _take_group(given)
+        function = self.functions.get(name.text) if isinstance(name, Name) else None
+        if function is None or function.body is None or given:
+            what = str(name) if name is not None else "nothing"
+            step.action = Refused(f"call of {what}: only functions with a body in this module are modelled")
+            return
+        self.calls.setdefault(self.current, set()).add(function.name)
+        if function.name not in self.called:
+            inner = Names(self.module)
+            for variable in (*function.results, *function.parameters):
+                self.declare(variable, inner)
+            self.called[function.name] = (-1, function, inner)
+        inner = self.called[function.name][2]
+        if len(results) != len(function.results) or len(arguments) != len(function.parameters):
+            raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
+        step.text = function.name
+
+        def ends(outer: syntax.Operand, formal: Variable) -> tuple[Operand, Operand]:
+            own = inner.find(formal.name)
+            return self.operand(outer, names, statement), own if own is not None else Sink()
+
+        step.copies = tuple(
+            Copy(*ends(outer, formal), size_of(formal))
+            for outer, formal in zip(arguments, function.parameters, strict=True)
+        )
+        for outer, formal in zip(results, function.results, strict=True):
+            wanted, given_back = ends(outer, formal)
+            step.returns = (*step.returns, Copy(given_back, wanted, size_of(formal)))
+
+    # --- operands
+
+    def operand(self, given: syntax.Operand, names: Names, statement: Statement) -> Operand:
+        """One operand, its names looked up."""
+        if isinstance(given, Integer):
+            return Constant(given.value)
+        if isinstance(given, Float):
+            return Constant(given)
+        if isinstance(given, Braced):
+            return Vector(tuple(self.operand(item, names, statement) for item in given.items))
+        if isinstance(given, Negation):
+            found = names.find(given.name.text)
+            if not isinstance(found, Register) or found.bits != 1:
+                raise PtxError(statement.line, f"expected a predicate after !, got {given.name}")
+            return Register(found.index, 1, found.name, negated=True)
+        if isinstance(given, Address):
+            return self.place(given, names, statement)
+        if isinstance(given, Name):
+            return self.named(given, names, statement)
+        raise PtxError(statement.line, f"expected a register, a number or an address, got {given}")
+
+    def named(self, given: Name, names: Names, statement: Statement) -> Operand:
+        """A name on its own: a register, a variable's address, a special register or the sink."""
+        if given.text == "_":
+            return Sink()
+        found = names.find(given.text)
+        if isinstance(found, Register) and given.offset:
+            raise PtxError(statement.line, f"expected a register or a number, got {given}")
+        if isinstance(found, Place):
+            return Place(None, found.offset + given.offset, found.space, given.text)
+        if found is not None:
+            return found
+        if is_special(given.text):
+            return Special(given.text)
+        raise PtxError(statement.line, f"expected a name that is declared, got {shown(given.text)}")
+
+    def place(self, given: Address, names: Names, statement: Statement) -> Operand:
+        """An address."""
+        if isinstance(given.base, Integer):
+            return Place(None, given.base.value)
+        found = names.find(given.base.text)
+        if isinstance(found, Register):
+            return Place(found, given.base.offset)
+        if isinstance(found, Place):
+            return Place(None, found.offset + given.base.offset, found.space, given.base.text)
+        raise PtxError(statement.line, f"expected a register or a variable in brackets, got {given}")
+
+    def _fill_dynamic(self, start: int) -> None:
+        """Put the address of dynamic shared memory where it was left open."""
+
+        def filled(operand: Operand) -> Operand:
+            if isinstance(operand, Place) and operand.space == "dynamic":
+                return Place(operand.base, operand.offset + 1 + start, "shared", operand.name)
+            if isinstance(operand, Vector):
+                return Vector(tuple(filled(item) for item in operand.items))
+            return operand
+
+        for step in self.steps:
+            step.results = tuple(filled(one) for one in step.results)
+            step.sources = tuple(filled(one) for one in step.sources)
+
+
+def _as_written(value: Integer | Float, kind: Type) -> int | Float:
+    """A value of a variable: an integer among floats is a float."""
+    if isinstance(value, Float):
+        return value
+    if kind.is_float:
+        return Float(int(np.float64(value.value).view(np.uint64)), 64)
+    return value.value
+
+
+def _take_group(given: list[syntax.Operand]) -> tuple[syntax.Operand, ...]:
+    """The operands in the parentheses that come first, if they do."""
+    if given and isinstance(given[0], Group):
+        group = given.pop(0)
+        return group.items if isinstance(group, Group) else ()
+    return ()
+
+
+def row_has_carry(step: Step) -> bool:
+    """Whether a step reads or writes the carry."""
+    return step.row is not None and (step.row.opcode in {"addc", "subc", "madc"} or "cc" in step.row.required)
+
+
+def has_result(action: Action) -> bool:
+    """Whether the first operand is a result."""
+    if isinstance(action, Pure | Move | Load | Across):
+        return True
+    if isinstance(action, Atomic):
+        return action.returns
+    if isinstance(action, MemoryBarrier):
+        return action.name in {"test_wait", "try_wait", "pending_count", "arrive", "arrive_drop"}
+    if isinstance(action, Matrix):
+        return action.operation != "stmatrix" and "store" not in action.name
+    return bool(getattr(action, "reduction", ""))
+
+
+def registers_of(operand: Operand) -> Iterator[Register]:
+    """Every register of an operand."""
+    if isinstance(operand, Register):
+        yield operand
+    elif isinstance(operand, Vector):
+        for item in operand.items:
+            yield from registers_of(item)

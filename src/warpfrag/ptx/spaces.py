@@ -1,0 +1,21 @@
+"""State spaces and generic addresses: each space but global has a window of the 64-bit addresses.
+
+The places of the windows are ours: a real GPU chooses its own, and no program may depend on them.
+"""
+
+from __future__ import annotations
+
+WINDOW_SIZE = 1 << 32
+WINDOWS = {
+    "global": 0,
+    "const": 0,  # constants lie among the global variables
+    "shared": 0x0001_0000_0000_0000,
+    "local": 0x0002_0000_0000_0000,
+    "param": 0x0003_0000_0000_0000,
+}
+CODE = 0x0004_0000_0000_0000
+VARIABLES = 0x7E00_0000_0000
+ARRAYS = 0x7F00_0000_0000
+SHARED_START = 1024
+"""The first address of shared memory: the system keeps what is below, as on real GPUs."""
+ALIGNMENT = 256

@@ -1,0 +1,189 @@
+"""What a PTX module is made of, as it is written: nothing here knows what an opcode does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warpfrag.errors import WarpfragError
+
+
+class PtxError(WarpfragError):
+    """A PTX module cannot be read or run; `line` is where."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        """Keep the line apart, so that callers need not parse the sentence."""
+        super().__init__(line, reason)
+        self.line = line
+        self.reason = reason
+
+    def __str__(self) -> str:
+        """The line, then the reason."""
+        return f"line {self.line}: {self.reason}" if self.line else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A register, variable, label or function, with a constant added to it."""
+
+    text: str
+    offset: int = 0
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"{self.text}{self.offset:+d}" if self.offset else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer constant."""
+
+    value: int
+
+    def __str__(self) -> str:
+        """In decimal."""
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A float constant: its bits as f64, or as f32 where it is written 0f..."""
+
+    code: int
+    bits: int
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"0{'f' if self.bits == 32 else 'd'}{self.code:0{self.bits // 4}X}"
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """A predicate that is negated: !%p."""
+
+    name: Name
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"!{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Braced:
+    """A vector of operands: {%r1, %r2}."""
+
+    items: tuple[Operand, ...]
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"{{{', '.join(map(str, self.items))}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operands of a call in parentheses: (param0, param1)."""
+
+    items: tuple[Operand, ...]
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"({', '.join(map(str, self.items))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Two results with a bar between: %p|%q."""
+
+    first: Operand
+    second: Operand
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"{self.first}|{self.second}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A place in memory: [base + offset], with coordinates after it for a tensor."""
+
+    base: Name | Integer
+    coordinates: tuple[Operand, ...] = ()
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"[{', '.join(map(str, (self.base, *self.coordinates)))}]"
+
+
+Operand = Name | Integer | Float | Negation | Braced | Group | Either | Address
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An instruction: its opcode with all words, its operands, and the predicate that guards it."""
+
+    line: int
+    opcode: str
+    operands: tuple[Operand, ...]
+    guard: Name | None = None
+    negated: bool = False
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        guard = f"@{'!' * self.negated}{self.guard} " if self.guard else ""
+        return f"{guard}{self.opcode} {', '.join(map(str, self.operands))}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A place in the code; a table of branch targets has some too."""
+
+    line: int
+    name: str
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A declaration: a register, a parameter or a piece of memory."""
+
+    line: int
+    name: str
+    space: str
+    type: str
+    vector: int = 1
+    dims: tuple[int, ...] | None = None  # None: no array; 0: without a size
+    align: int = 0
+    pointer: bool = False
+    linkage: str = ""
+    initial: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A body in braces: declarations, labels, instructions and further bodies, in order."""
+
+    items: tuple[Statement | Label | Variable | Scope, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An entry or a function; a declaration has no body."""
+
+    line: int
+    name: str
+    is_entry: bool
+    parameters: tuple[Variable, ...]
+    results: tuple[Variable, ...] = ()
+    linkage: str = ""
+    directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    body: Scope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A module as it is written."""
+
+    version: tuple[int, int]
+    target: str
+    address_size: int
+    variables: tuple[Variable, ...]
+    functions: tuple[Function, ...]

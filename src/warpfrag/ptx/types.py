@@ -1,0 +1,97 @@
+"""The types of PTX: how many bits, what they mean, and the numpy array that holds the codes of 32 lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Kind = Literal["u", "s", "b", "f", "pred"]
+Codes: TypeAlias = Any
+"""An array of codes. numpy's types cannot say of what width, and a result of arithmetic is Any to them."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """One type: `element` is the format of each of its `parts`, low bits first."""
+
+    name: str
+    kind: Kind
+    bits: int
+    parts: int = 1
+    element: str = ""
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """What holds its codes: unsigned integers, low 64 bits first for 128."""
+        return container(self.bits)
+
+    @property
+    def part_bits(self) -> int:
+        """The width of one part."""
+        return self.bits // self.parts
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its parts have exponents."""
+        return self.kind == "f"
+
+
+def container(bits: int) -> np.dtype[Any]:
+    """The dtype of a register of so many bits; a predicate has one."""
+    if bits == 1:
+        return np.dtype(np.bool_)
+    return np.dtype(f"u{min(8, max(1, -(-bits // 8)))}")
+
+
+def _rows() -> dict[str, Type]:
+    rows = [Type("pred", "pred", 1)]
+    rows += [Type(f"{kind}{bits}", kind, bits) for kind in ("u", "s", "b") for bits in (8, 16, 32, 64)]
+    rows += [
+        Type("b128", "b", 128),
+        Type("b1", "b", 1),
+        Type("u16x2", "u", 32, 2, "u16"),
+        Type("s16x2", "s", 32, 2, "s16"),
+    ]
+    rows += [Type("f16", "f", 16, 1, "f16"), Type("bf16", "f", 16, 1, "bf16"), Type("f32", "f", 32, 1, "f32")]
+    rows += [Type("f64", "f", 64, 1, "f64"), Type("tf32", "f", 32, 1, "tf32")]
+    rows += [Type("f16x2", "f", 32, 2, "f16"), Type("bf16x2", "f", 32, 2, "bf16"), Type("f32x2", "f", 64, 2, "f32")]
+    rows += [Type(f"{name}x2", "f", 16, 2, name) for name in ("e4m3", "e5m2", "e2m3", "e3m2", "ue8m0")]
+    rows += [Type("e2m1x2", "f", 8, 2, "e2m1")]
+    rows += [Type(f"{name}x4", "f", 32, 4, name) for name in ("e4m3", "e5m2", "e2m3", "e3m2")] + [
+        Type("e2m1x4", "f", 16, 4, "e2m1")
+    ]
+    return {row.name: row for row in rows}
+
+
+TYPES = _rows()
+
+
+def split(codes: NDArray[Any], parts: int, bits: int) -> list[NDArray[Any]]:
+    """The parts of packed codes, low bits first."""
+    mask = codes.dtype.type((1 << bits) - 1)
+    return [((codes >> codes.dtype.type(bits * part)) & mask).astype(container(bits)) for part in range(parts)]
+
+
+def join(parts: list[NDArray[Any]], bits: int) -> NDArray[Any]:
+    """Packed codes of their parts."""
+    dtype = container(bits * len(parts))
+    total = parts[0].astype(dtype)
+    for index, part in enumerate(parts[1:], 1):
+        total = total | part.astype(dtype) << dtype.type(bits * index)
+    return total
+
+
+def signed(codes: NDArray[Any]) -> NDArray[Any]:
+    """Codes as two's complement."""
+    return codes.view(codes.dtype.str.replace("u", "i"))
+
+
+def unsigned(values: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Codes of integers, cut to so many bits."""
+    return values.astype(container(bits)) if values.dtype.itemsize * 8 != bits else values.view(container(bits))

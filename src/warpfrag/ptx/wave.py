@@ -1,0 +1,586 @@
+"""The readable engine: some blocks at once, every register an array over all their lanes.
+
+Each lane has its own place in the program. One turn takes the lanes that are furthest behind (the lowest place), of all
+warps that have lanes there, and runs them to the end of their block of steps: lanes that parted meet again at the next
+block, and warps that are in step are computed together. Lanes that poll for a long time fall back in the order, so that
+those they wait for get their turn. Nothing is written in place: a result is a new array, so that copies cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import WarpfragError
+from warpfrag.ptx import spaces
+from warpfrag.ptx.actions import (
+    Across,
+    Action,
+    AsyncCopy,
+    Atomic,
+    Barrier,
+    Branch,
+    Call,
+    Leave,
+    Load,
+    Matrix,
+    MemoryBarrier,
+    Move,
+    Nothing,
+    Pure,
+    Refused,
+    Store,
+    Trap,
+    WarpWait,
+)
+from warpfrag.ptx.barriers import BlockBarriers, run_memory_barrier
+from warpfrag.ptx.group import Group
+from warpfrag.ptx.matrices import run_matrix
+from warpfrag.ptx.memory import Fault, Memory
+from warpfrag.ptx.program import Constant, Operand, Place, Program, Register, Step, Vector
+from warpfrag.ptx.special import INEXACT, special
+from warpfrag.ptx.syntax import PtxError
+from warpfrag.ptx.types import TYPES, Type, container, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Codes = NDArray[Any]
+    Mask = NDArray[np.bool_]
+
+FAR = np.int64(1) << np.int64(62)
+PLACES = np.int64(1) << np.int64(32)
+QUANTUM = 4096  # turns after which lanes that go round and round let others by
+POLLING = 64  # how many turns a block counts that looks at memory others may change
+DEEPEST_CALLS = 64
+U32, B32, PRED = TYPES["u32"], TYPES["b32"], TYPES["pred"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is launched."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    arch: str
+    limit: int
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def warps(self) -> int:
+        """The warps of a block."""
+        return -(-self.threads // 32)
+
+
+@dataclass
+class Tally:
+    """What a launch did: how often each step ran, and what of it is not exact."""
+
+    steps: NDArray[np.int64]
+    inexact: set[str] = field(default_factory=set)
+    total: int = 0
+
+
+class Wave:
+    """Blocks that run at once."""
+
+    def __init__(
+        self, program: Program, launch: Launch, memory: Memory, blocks: list[tuple[int, int, int]], tally: Tally
+    ) -> None:
+        """Put every lane at the entry."""
+        self.program, self.launch, self.memory, self.tally = program, launch, memory, tally
+        self.blocks = blocks
+        per_block = launch.warps
+        self.warps = per_block * len(blocks)
+        memory.start_blocks(
+            len(blocks),
+            program.dynamic_start - spaces.SHARED_START + launch.shared,
+            self.warps * 32,
+            program.local_bytes,
+        )
+        self.warp_index = np.tile(np.arange(per_block), len(blocks))
+        self.warp_block = np.repeat(np.arange(len(blocks)), per_block)
+        self.lane_block = np.repeat(self.warp_block[:, None], 32, axis=1)
+        self.lane_number = np.arange(self.warps * 32).reshape(self.warps, 32)
+        number = (self.warp_index[:, None] * 32 + np.arange(32)).astype(np.int64)
+        x, y, _ = launch.block
+        self.thread_index = [v.astype(np.uint32) for v in (number % x, number // x % y, number // (x * y))]
+        self.block_index = [np.array([b[axis] for b in blocks], np.uint32)[self.warp_block] for axis in range(3)]
+        self.alive = number < launch.threads
+        self.waiting = np.zeros((self.warps, 32), np.bool_)
+        self.parked = np.zeros((self.warps, 32), np.bool_)  # of those that wait: for other lanes of their warp
+        self.place = np.zeros((self.warps, 32), np.int64)
+        self.turns = np.zeros((self.warps, 32), np.int64)
+        self.depth = np.zeros((self.warps, 32), np.int64)
+        self.back = np.zeros((self.warps, 32, 0), np.int64)
+        self.calls: list[Step] = []
+        zeros = {bits: np.zeros((self.warps, 32), container(bits)) for bits in set(program.registers)}
+        self.registers: list[Codes] = [zeros[bits] for bits in program.registers]
+        self.barriers = BlockBarriers(self)
+        self.line = 0
+        self.progress = 0  # grows with every change that somebody may wait for
+        self._constants: dict[tuple[int, str, int], Codes] = {}
+        self._special: dict[str, Codes] = {}
+        self.weights = self._weights()
+
+    def _weights(self) -> dict[int, int]:
+        """How much a turn of each block counts."""
+        steps, found = self.program.steps, {}
+        for start in self.program.leaders:
+            if start < len(steps):
+                inside = steps[start : self.program.ends[start]]
+                found[start] = (
+                    POLLING if any(polls(step.action) or step.name == "nanosleep.u32" for step in inside) else 1
+                )
+        return found
+
+    @property
+    def executed_steps(self) -> int:
+        """The clock of the machine."""
+        return self.tally.total
+
+    def full(self, value: int) -> Codes:
+        """A number in every lane."""
+        return self.constant(value, np.dtype(np.uint32), self.warps)
+
+    def constant(self, code: int, dtype: np.dtype[Any], warps: int) -> Codes:
+        """A code in every lane of some warps."""
+        key = (int(code), dtype.str, warps)
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = np.full((warps, 32), code, dtype)
+        return found
+
+    def special(self, name: str) -> Codes:
+        """A special register."""
+        if name.split(".", maxsplit=1)[0] in INEXACT:
+            self.tally.inexact.add(name)
+            return special(self, name, self.line)
+        if name not in self._special:
+            self._special[name] = special(self, name, self.line)
+        return self._special[name]
+
+    def thread_name(self, warp: int, lane: int) -> str:
+        """A thread as an error names it."""
+        block = ", ".join(str(int(axis[warp])) for axis in self.block_index)
+        thread = ", ".join(str(int(axis[warp, lane])) for axis in self.thread_index)
+        return f"thread ({thread}) of block ({block})"
+
+    # --- turns
+
+    def run(self) -> None:
+        """Until every lane has left."""
+        while True:
+            runnable = self.alive & ~self.waiting
+            if not runnable.any():
+                if not self.alive.any():
+                    return
+                if not self.barriers.wake():
+                    raise PtxError(*self.barriers.deadlock())
+                continue
+            keys = np.where(runnable, (self.turns // QUANTUM) * PLACES + self.place, FAR)
+            nearest = keys.min(axis=1)
+            start = int(nearest.min() % PLACES)
+            chosen = (nearest != FAR) & (nearest % PLACES == start)
+            if chosen.all():
+                rows, mask = None, runnable & (self.place == start)
+            else:
+                rows = np.nonzero(chosen)[0]
+                mask = runnable[rows] & (self.place[rows] == start)
+            self.turn(start, Group(self, rows, mask))
+
+    def turn(self, start: int, group: Group) -> None:
+        """Run some lanes from one place to the end of its block."""
+        steps, end = self.program.steps, self.program.ends[start]
+        group.put(self.turns, group.of(self.turns) + self.weights.get(start, 1))
+        at = start
+        while at < end:
+            step = steps[at]
+            self.line = step.line
+            action = step.action
+            active = group
+            if step.guard is not None:
+                held = group.of(self.registers[step.guard.index])
+                active = group.part(group.mask & (~held if step.guard.negated else held))
+            if action.is_collective and not self.gathered(at, step, group, active):
+                return
+            self.tally.steps[at] += group.warps
+            self.tally.total += group.warps
+            if self.tally.total > self.launch.limit:
+                msg = f"the launch has run {self.launch.limit} warp instructions, its limit: it may never end"
+                raise PtxError(step.line, msg)
+            if action.ends_block:
+                HANDLERS[type(action)](self, at, step, group, active)
+                return
+            if active.is_whole or active.mask.any():
+                try:
+                    HANDLERS[type(action)](self, step, active)
+                except Fault as fault:
+                    raise self.fault(step, active, fault) from None
+            at += 1
+        group.put(self.place, end)
+
+    def fault(self, step: Step, group: Group, fault: Fault) -> PtxError:
+        """An access that went wrong, with its line and thread."""
+        warps, lanes = np.nonzero(group.mask)
+        rows = group.rows if group.rows is not None else np.arange(self.warps)
+        who = self.thread_name(int(rows[warps[fault.index]]), int(lanes[fault.index]))
+        return PtxError(step.line, f"{step.name} by {who}: {fault.reason}")
+
+    def gathered(self, at: int, step: Step, group: Group, active: Group) -> bool:
+        """Whether all lanes that a collective step waits for are here; if not, those that are here wait."""
+        if active is not group and not active.mask.any():
+            return True
+        alive = group.of(self.alive)
+        needed = alive
+        action = step.action
+        if isinstance(action, Across) and not action.synced:
+            return True
+        if isinstance(action, Matrix) and action.operation == "wgmma" and not self.warpgroups_gathered(at, group):
+            return False
+        if isinstance(action, Across | WarpWait):
+            members = active.read(step.sources[-1], B32)
+            wanted = ((members[:, :, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)).astype(np.bool_)
+            needed = (wanted & active.mask[:, :, None]).any(axis=1) & alive
+        if isinstance(action, Across | WarpWait) and step.guard is not None:
+            missing = (needed & ~group.mask).any(axis=1) & active.mask.any(axis=1)
+        else:
+            missing = (needed & ~group.mask).any(axis=1)
+        if not missing.any():
+            return True
+        group.put(self.place, at)
+        rows = group.rows if group.rows is not None else np.arange(self.warps)
+        late = rows[missing]
+        here = group.mask[missing]
+        # lanes that arrived before may complete the set
+        together = (self.place[late] == at) & self.alive[late] & (self.parked[late] | here)
+        complete = ~(needed[missing] & ~together).any(axis=1)
+        self.waiting[late] |= here
+        self.parked[late] |= here
+        for row in late[complete]:
+            free = self.parked[row] & (self.place[row] == at)
+            self.waiting[row][free] = False
+            self.parked[row][free] = False
+        return False
+
+    def warpgroups_gathered(self, at: int, group: Group) -> bool:
+        """Whether all four warps of every warpgroup are here; if not, those that are here wait."""
+        rows = group.rows if group.rows is not None else np.arange(self.warps)
+        teams = self.warp_block[rows] * self.launch.warps + self.warp_index[rows] // 4
+        everyone = self.warp_block * self.launch.warps + self.warp_index // 4
+        late = [int(row) for row, team in zip(rows, teams, strict=True) if (teams == team).sum() < 4]
+        if not late:
+            return True
+        group.put(self.place, at)
+        mask = dict(zip(rows.tolist(), group.mask, strict=True))
+        for row in late:
+            self.waiting[row] |= mask[row]
+            self.parked[row] |= mask[row]
+        for team in {int(everyone[row]) for row in late}:
+            mates = np.nonzero(everyone == team)[0]
+            arrived = self.parked[mates] & (self.place[mates] == at)
+            if len(mates) == 4 and not (self.alive[mates] & ~arrived).any():
+                self.waiting[mates] = False
+                self.parked[mates] = False
+        return False
+
+    def unpark(self, rows: Any) -> None:  # noqa: ANN401 (an index)
+        """Let lanes that wait for others of their warp look again."""
+        self.waiting[rows] &= ~self.parked[rows]
+        self.parked[rows] = False
+
+    # --- lane by lane
+
+    def pure(self, step: Step, group: Group) -> None:
+        """Compute, and write the results."""
+        action = step.action
+        given = [
+            operand.code(None) if kind is None else group.read(operand, kind)  # type: ignore[union-attr] # checked when decoded
+            for operand, kind in zip(step.sources, action.sources, strict=True)  # type: ignore[attr-defined] # a Pure
+        ]
+        self.give(step, group, action.function(*given), action)  # type: ignore[attr-defined] # a Pure
+
+    def give(self, step: Step, group: Group, found: Any, action: Any) -> None:  # noqa: ANN401 (arrays)
+        """Write results, as many as are wanted."""
+        values = found if isinstance(found, tuple) else (found,)
+        for operand, codes, kind in zip(step.results, values, action.results, strict=False):
+            group.write(operand, codes, kind if getattr(action, "extends", False) else None)
+
+    def move(self, step: Step, group: Group) -> None:
+        """mov, and packing and unpacking."""
+        kind = step.action.type  # type: ignore[attr-defined] # a Move
+        target, source = step.results[0], step.sources[0]
+        if isinstance(source, Vector):
+            bits = kind.bits // len(source.items)
+            part = TYPES[f"b{bits}"]
+            total = np.zeros((group.warps, 32), kind.dtype)
+            for index, item in enumerate(source.items):
+                total = total | group.read(item, part).astype(kind.dtype) << kind.dtype.type(bits * index)
+            codes = total
+        else:
+            codes = group.read(source, kind)
+        if isinstance(target, Vector):
+            bits = kind.bits // len(target.items)
+            for item, piece in zip(target.items, split(codes, len(target.items), bits), strict=True):
+                group.write(item, piece)
+        else:
+            group.write(target, codes)
+
+    def nothing(self, step: Step, group: Group) -> None:
+        """No effect."""
+
+    # --- memory
+
+    def load(self, step: Step, group: Group) -> None:
+        """ld."""
+        action: Any = step.action
+        kind: Type = action.type
+        codes = self.memory.load(action.space, group.addresses(step.sources[0]), kind.dtype, action.count, group.owners)
+        for index, item in enumerate(items_of(step.results[0])):
+            group.write(item, group.scatter(codes[:, index]), kind)
+
+    def store(self, step: Step, group: Group) -> None:
+        """st."""
+        action: Any = step.action
+        kind: Type = action.type
+        codes = np.stack([group.read(item, kind)[group.mask] for item in items_of(step.sources[1])], axis=1)
+        self.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
+        self.progress += 1
+
+    def atomic(self, step: Step, group: Group) -> None:
+        """atom and red: lane after lane, in the order of warps and lanes."""
+        action: Any = step.action
+        kind: Type = action.type
+        addresses, owners = group.addresses(step.sources[0]), group.owners
+        operands = [
+            np.stack([group.read(item, kind)[group.mask] for item in items_of(operand)], axis=1)
+            for operand in step.sources[1 : 3 if action.name == "cas" else 2]
+        ]
+        old = np.empty((len(addresses), action.count), kind.dtype)
+        size = kind.dtype.itemsize
+        for which, buffer, offsets in self.memory.reach(
+            action.space, addresses, size * action.count, owners, writes=True
+        ):
+            cells = self.memory.elements(buffer, kind.dtype)
+            index = offsets // size
+            if len(np.unique(index)) == len(index):  # no two at one address: all at once
+                at = index[:, None] + np.arange(action.count)
+                old[which] = cells[at]
+                cells[at] = action.function(old[which], *(operand[which] for operand in operands))
+                continue
+            for lane, first in zip(which, index, strict=True):
+                own = slice(first, first + action.count)
+                old[lane] = cells[own]
+                cells[own] = action.function(old[lane], *(operand[lane] for operand in operands))
+        self.progress += 1
+        if action.returns:
+            for number, item in enumerate(items_of(step.results[0])):
+                group.write(item, group.scatter(old[:, number]), kind)
+
+    def async_copy(self, step: Step, group: Group) -> None:
+        """cp.async: copied when it is issued."""
+        target, source, size_operand, *rest = step.sources
+        size = size_operand.code(None) if isinstance(size_operand, Constant) else 0
+        if size not in {4, 8, 16}:
+            raise PtxError(step.line, f"expected 4, 8 or 16 bytes for {step.name}, got {step.text}")
+        taken = np.full((group.warps, 32), size, np.uint32)
+        if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
+            taken = np.where(group.read(rest[0], PRED), np.uint32(0), taken)
+        elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a policy
+            taken = np.minimum(group.read(rest[0], U32), np.uint32(size))
+        kept = taken[group.mask]
+        owners, addresses = group.owners, group.addresses(source)
+        codes = np.zeros((len(kept), size), np.uint8)
+        self.memory._check_alignment(addresses, size)  # noqa: SLF001 (memory of our own)
+        for count in np.unique(kept):
+            if count:
+                which = np.nonzero(kept == count)[0]
+                try:
+                    codes[which, :count] = self.memory.load(
+                        "global", addresses[which], np.dtype(np.uint8), int(count), owners.at(which)
+                    )
+                except Fault as fault:
+                    raise Fault(int(which[fault.index]), fault.reason) from None
+        words = codes.view(np.uint32)
+        self.memory.store("shared", group.addresses(target), words, owners)
+        self.progress += 1
+
+    # --- together
+
+    def across(self, step: Step, group: Group) -> None:
+        """Shuffles, votes and their kin."""
+        action: Any = step.action
+        given = [group.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
+        mask = group.mask
+        if action.synced:
+            members = given[-1]
+            first = np.take_along_axis(members, mask.argmax(axis=1)[:, None], axis=1)
+            mask = mask & (((first >> np.arange(32, dtype=np.uint32)) & np.uint32(1)) != 0)
+        self.give(step, group, action.function(mask, *given), action)
+
+    def matrix(self, step: Step, group: Group) -> None:
+        """Matrix instructions."""
+        try:
+            run_matrix(self, step, group)
+        except Fault:
+            raise
+        except PtxError:
+            raise
+        except WarpfragError as error:
+            raise PtxError(step.line, str(error)) from error
+
+    def memory_barrier(self, step: Step, group: Group) -> None:
+        """mbarrier."""
+        run_memory_barrier(self, step, group)
+
+    # --- control
+
+    def branch(self, at: int, step: Step, group: Group, active: Group) -> None:
+        """Lanes whose guard holds go to the target, the others on."""
+        group.put(self.place, at + 1)
+        if not active.mask.any():
+            return
+        action: Any = step.action
+        if not action.indexed:
+            active.put(self.place, step.targets[0])
+            return
+        index = active.read(step.sources[0], U32)
+        if (index[active.mask] >= len(step.targets)).any():
+            raise PtxError(step.line, f"expected an index below {len(step.targets)} for {step.name}, got more")
+        active.put(self.place, np.array(step.targets, np.int64)[np.where(active.mask, index, 0)])
+
+    def call(self, at: int, step: Step, group: Group, active: Group) -> None:
+        """Copy the parameters, remember the way back."""
+        group.put(self.place, at + 1)
+        if not active.mask.any():
+            return
+        for source, target, size in step.copies:
+            self.copy(active, source, target, size)
+        depth = active.of(self.depth)
+        if int(depth[active.mask].max()) + 1 >= self.back.shape[2]:
+            if self.back.shape[2] >= DEEPEST_CALLS:
+                raise PtxError(step.line, f"expected at most {DEEPEST_CALLS} calls inside each other")
+            more = np.zeros((self.warps, 32, 8), np.int64)
+            self.back = np.concatenate([self.back, more], axis=2)
+        rows = active.rows if active.rows is not None else np.arange(self.warps)
+        where = np.nonzero(active.mask)
+        warps, lanes = rows[where[0]], where[1]
+        self.back[warps, lanes, self.depth[warps, lanes]] = at
+        self.depth[warps, lanes] += 1
+        active.put(self.place, step.targets[0])
+
+    def copy(self, group: Group, source: Any, target: Any, size: int) -> None:  # noqa: ANN401 (operands)
+        """An argument from caller to function, or a result back."""
+        kind = TYPES[{1: "b8", 2: "b16", 4: "b32", 8: "b64"}.get(size, "b8")]
+        if isinstance(source, Place) and isinstance(target, Place):
+            owners = group.owners
+            count = int(group.mask.sum())
+            dtype, unit = np.dtype(np.uint8), 1
+            offsets = [np.full(count, place.offset, np.uint64) for place in (source, target)]
+            codes = self.memory.load("local", offsets[0], dtype, size // unit, owners)
+            self.memory.store("local", offsets[1], codes, owners)
+        elif isinstance(target, Place):
+            codes = group.read(source, kind)[group.mask][:, None]
+            self.memory.store("local", np.full(len(codes), target.offset, np.uint64), codes, group.owners)
+        elif isinstance(source, Place):
+            count = int(group.mask.sum())
+            codes = self.memory.load("local", np.full(count, source.offset, np.uint64), kind.dtype, 1, group.owners)
+            group.write(target, group.scatter(codes[:, 0]))
+        else:
+            group.write(target, group.read(source, kind))
+
+    def leave(self, at: int, step: Step, group: Group, active: Group) -> None:
+        """ret goes back to the caller, or ends the thread; exit ends it."""
+        group.put(self.place, at + 1)
+        action: Any = step.action
+        depth = active.of(self.depth)
+        ends = active.mask & ((depth == 0) | action.whole_thread)
+        returns = active.mask & ~ends
+        if returns.any():
+            self.return_from(active.part(returns))
+        if ends.any():
+            part = active.part(ends)
+            part.put(self.alive, False)  # noqa: FBT003 (a value)
+            rows = group.rows if group.rows is not None else np.arange(self.warps)
+            self.unpark(rows)
+            self.barriers.check_all()
+
+    def return_from(self, group: Group) -> None:
+        """Back to where each lane was called from."""
+        rows = group.rows if group.rows is not None else np.arange(self.warps)
+        where = np.nonzero(group.mask)
+        warps, lanes = rows[where[0]], where[1]
+        self.depth[warps, lanes] -= 1
+        callers = self.back[warps, lanes, self.depth[warps, lanes]]
+        for caller in np.unique(callers):
+            mask = np.zeros(group.mask.shape, np.bool_)
+            chosen = callers == caller
+            mask[where[0][chosen], where[1][chosen]] = True
+            part = group.part(mask)
+            for source, target, size in self.program.steps[int(caller)].returns:
+                self.copy(part, source, target, size)
+            part.put(self.place, int(caller) + 1)
+
+    def barrier(self, at: int, step: Step, group: Group, active: Group) -> None:
+        """bar and barrier."""
+        group.put(self.place, at + 1)
+        if active.mask.any():
+            self.barriers.arrive(step, active)
+
+    def trap(self, step: Step, group: Group) -> None:
+        """trap."""
+        warps, lanes = np.nonzero(group.mask)
+        rows = group.rows if group.rows is not None else np.arange(self.warps)
+        who = self.thread_name(int(rows[warps[0]]), int(lanes[0]))
+        raise PtxError(step.line, f"{step.name} by {who}: the kernel ended the launch itself")
+
+    def refuse(self, at: int, step: Step, group: Group, active: Group) -> None:
+        """An instruction that is not modelled."""
+        action: Any = step.action
+        if active.mask.any():
+            raise PtxError(step.line, action.reason)
+        group.put(self.place, at + 1)
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """The items of a vector, or the operand alone."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def polls(action: Action) -> bool:
+    """Whether a step looks at memory that others may change."""
+    if isinstance(action, Load):
+        return action.polls
+    if isinstance(action, Atomic):
+        return action.name in {"cas", "exch"}
+    return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
+
+
+HANDLERS: dict[type[Action], Callable[..., None]] = {
+    Pure: Wave.pure,
+    Move: Wave.move,
+    Nothing: Wave.nothing,
+    Load: Wave.load,
+    Store: Wave.store,
+    Atomic: Wave.atomic,
+    AsyncCopy: Wave.async_copy,
+    Across: Wave.across,
+    WarpWait: Wave.nothing,
+    Matrix: Wave.matrix,
+    MemoryBarrier: Wave.memory_barrier,
+    Branch: Wave.branch,
+    Call: Wave.call,
+    Leave: Wave.leave,
+    Barrier: Wave.barrier,
+    Trap: Wave.trap,
+    Refused: Wave.refuse,
+}

@@ -1,0 +1,186 @@
+"""A product as chains of instructions whose sums are added in an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.arithmetic import matmul
+from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
+from warpfrag.arithmetic.rules import Integer
+from warpfrag.codes import code_dtype
+from warpfrag.environment import exact_floats
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats import FORMATS
+from warpfrag.sparsity import compress, logical_columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.rules import Rule
+    from warpfrag.isa.patterns import Pattern
+    from warpfrag.order import Chain, Order
+
+    Codes = NDArray[Any]
+    Sums = NDArray[Any]
+
+SUMS = {"f16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int64}
+"""What partial sums of an accumulator are added in."""
+
+
+@dataclass(frozen=True)
+class Multiplicands:
+    """Codes of A [T, M, K] and B [T, K, N], K of any length, and what else a rule takes.
+
+    Scale factors are [T, M, s] and [T, s, N], as many as whole instructions have; `pattern` is that of a sparse A.
+    """
+
+    a: Codes
+    b: Codes
+    pattern: Pattern | None = None
+    scale_a: Codes | None = None
+    scale_b: Codes | None = None
+
+    @property
+    def depth(self) -> int:
+        """K."""
+        return int(self.b.shape[1])
+
+    def only(self, rows: list[int], columns: list[int]) -> Multiplicands:
+        """What these rows and columns of D need."""
+        return replace(
+            self,
+            a=self.a[:, rows],
+            b=np.ascontiguousarray(self.b[:, :, columns]),
+            scale_a=None if self.scale_a is None else self.scale_a[:, rows],
+            scale_b=None if self.scale_b is None else self.scale_b[:, :, columns],
+        )
+
+
+def multiply(
+    rule: Rule, operands: Multiplicands, c: Codes | None, order: Order, *, threads: int | None = None
+) -> Codes:
+    """D's codes [T, M, N]; C=None is zero, and is then not added."""
+    if rule.is_sparse or rule.scales:
+        _check_whole(order, rule.k)
+    parts = order.chains(operands.depth, rule.k, FORMATS[rule.a].bits)
+    if order.carries_c:
+        return sum_chain(rule, operands, parts[0][0], c, threads=threads)
+    total: Sums | None = None
+    for part in parts:
+        sums = [read_sums(rule, sum_chain(rule, operands, chain, None, threads=threads)) for chain in part]
+        total = add(rule, total, add_up(rule, sums))
+    if c is not None:
+        total = add(rule, total, read_sums(rule, c))
+    return write_sums(rule, total)
+
+
+def _check_whole(order: Order, k: int) -> None:
+    """Refuse orders that cut what shares metadata or a scale factor: no kernel does."""
+    if order.residue or order.step:
+        msg = "residue and step are for dense products without scale factors: no other kernel has them"
+        raise InvalidOperand(msg)
+    if order.unit and order.unit % k:
+        msg = f"unit is a multiple of the instruction's k, {k}, for a sparse A or scale factors; got {order.unit}"
+        raise InvalidOperand(msg)
+
+
+def sum_chain(
+    rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None, *, threads: int | None = None
+) -> Codes:
+    """What one chain of instructions gives, from C on."""
+    a = _gather(operands.a, chain, rule.k, axis=2)
+    b = _gather(operands.b, chain, rule.k, axis=1)
+    if c is None:
+        c = np.zeros((a.shape[0], a.shape[1], b.shape[2]), code_dtype(FORMATS[rule.c]))
+    extra: dict[str, Any] = {}
+    if operands.pattern is not None:
+        a, fields = compress(operands.pattern, a)
+        extra["columns"] = logical_columns(operands.pattern, fields)
+    if operands.scale_a is not None and operands.scale_b is not None:
+        first, last = chain[0].first // rule.k, -(-max(chain[-1].last, 1) // rule.k)
+        blocks = slice(first * rule.scales, last * rule.scales)
+        extra |= {"scale_a": operands.scale_a[:, :, blocks], "scale_b": operands.scale_b[:, blocks]}
+    return matmul(rule, a, b, c, threads=threads, **extra)
+
+
+def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain]) -> Codes:
+    """What each of several chains of the same lengths gives, from zero on: [chains, T, M, N]."""
+    if rule.scales or operands.pattern is not None or len(chains) == 1:
+        return np.stack([sum_chain(rule, operands, chain, None) for chain in chains])
+    a = np.concatenate([_gather(operands.a, chain, rule.k, axis=2) for chain in chains])
+    b = np.concatenate([_gather(operands.b, chain, rule.k, axis=1) for chain in chains])
+    c = np.zeros((a.shape[0], a.shape[1], b.shape[2]), code_dtype(FORMATS[rule.c]))
+    return matmul(rule, a, b, c).reshape(len(chains), -1, *c.shape[1:])
+
+
+def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
+    """The spans of a chain, each filled up with zeros to whole instructions; an empty K is one of zeros."""
+    first, last = chain[0]
+    if len(chain) == 1 and last > first and (last - first) % k == 0:
+        return codes[(slice(None),) * axis + (slice(first, last),)]
+    taken, filled = _places(chain, k)
+    shape = (*codes.shape[:axis], filled[1], *codes.shape[axis + 1 :])
+    found = np.zeros(shape, codes.dtype)
+    found[(slice(None),) * axis + (filled[0],)] = codes.take(taken, axis)
+    return found
+
+
+@lru_cache(256)
+def _places(chain: Chain, k: int) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], int]]:
+    """Which k a chain takes, where each stands among whole instructions, and how many places these have."""
+    firsts, lasts = np.array(chain, np.int64).T
+    lengths = lasts - firsts
+    rooms = np.maximum(1, -(-lengths // k)) * k
+    starts = np.cumsum(rooms) - rooms
+    inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return inside + np.repeat(firsts, lengths), (inside + np.repeat(starts, lengths), int(rooms.sum()))
+
+
+def read_sums(rule: Rule, codes: Codes) -> Sums:
+    """Accumulators as numbers that can be added."""
+    if rule.d == "s32":
+        return codes.astype(np.uint32).view(np.int32).astype(np.int64)
+    narrow = {"f16": np.float16, "f32": np.float32, "f64": np.float64}[rule.d]
+    return codes.astype(code_dtype(FORMATS[rule.d]), copy=False).view(narrow).astype(SUMS[rule.d])
+
+
+@exact_floats
+def add(rule: Rule, total: Sums | None, part: Sums) -> Sums:
+    """total + part, to nearest; integers wrap or are clamped as the rule has it."""
+    if total is None:
+        return part
+    with np.errstate(all="ignore"):
+        found: Sums = total + part
+    if rule.d != "s32":
+        return found
+    if isinstance(rule, Integer) and rule.clamps:
+        return np.clip(found, -(1 << 31), (1 << 31) - 1)
+    return (found + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def add_up(rule: Rule, sums: list[Sums]) -> Sums:
+    """The sum of several, ascending."""
+    total = sums[0]
+    for part in sums[1:]:
+        total = add(rule, total, part)
+    return total
+
+
+@exact_floats
+def write_sums(rule: Rule, sums: Sums | None) -> Codes:
+    """Accumulators as codes; every NaN is the one that an addition gives."""
+    if sums is None:
+        msg = "a product has at least one part"
+        raise TypeError(msg)
+    if rule.d == "s32":
+        return sums.astype(np.int32).view(np.uint32)
+    with np.errstate(all="ignore"):
+        if rule.d == "f16":
+            return np.where(np.isnan(sums), np.uint16(NAN_F16), sums.astype(np.float16).view(np.uint16))
+    if rule.d == "f32":
+        return np.where(np.isnan(sums), np.uint32(NAN_F32), sums.view(np.uint32))
+    return sums.view(np.uint64)

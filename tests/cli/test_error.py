@@ -1,0 +1,61 @@
+"""The command `warpfrag error`: its table, its figure, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+F16 = "mma.m16n8k16.f32.f16.f16.f32"
+
+
+@pytest.fixture
+def operands(tmp_path, monkeypatch):
+    """A and B, in files too."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(3)
+    A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((4, 50), (50, 5)))
+    np.save("a", A)
+    np.save("b", B)
+    return A, B
+
+
+def test_architectures_and_orders_side_by_side(run, operands):
+    words = ["error", "a.npy", "b.npy", "--instruction", F16, "--arch", "sm_80", "sm_90"]
+    orders = ["--order", "", "--order", "split_k=2,unit=16"]
+    answer = run(*words, *orders, "-o", "e.svg")
+    report = wf.error_report(
+        *operands, instruction=F16, arch=["sm_80", "sm_90"], order=[wf.Order(), wf.Order(split_k=2, unit=16)]
+    )
+
+    assert answer.code == 0
+    assert answer.out == f"{report}\nwrote e.svg\n"
+    assert Path("e.svg").read_text(encoding="utf-8") == report.svg()
+    assert run(*words, *orders, "--json").json["errors"] == report.to_dict()["errors"]
+
+
+def test_codes_c_and_overflow(run, operands):
+    A, B = (array.astype(ml_dtypes.bfloat16) for array in operands)
+    np.save("a", A.view(np.uint16))
+    np.save("b", B.view(np.uint16))
+    np.save("c", np.full((4, 5), 3e38, np.float32))
+    words = ["error", "a.npy", "b.npy", "--instruction", "mma.m16n8k16.f32.bf16.bf16.f32", "--codes", "bf16"]
+    A[0] = 3e38
+    np.save("huge", A.view(np.uint16))
+
+    assert run(*words, "--c", "c.npy").code == 0
+    assert "outputs are infinite or NaN" in run(*words[:1], "huge.npy", *words[2:]).out
+
+
+def test_what_is_no_order_is_refused(refused, operands):
+    words = ["error", "a.npy", "b.npy", "--instruction", F16]
+    assert "expected split_k=N, unit=N, promote=N, residue=N, step=N, segment_k=N, separated by commas; got 'x=1'" in (
+        refused(*words, "--order", "x=1")
+    )
+    assert "promote is a multiple of the instruction's k, 16; got 3" in refused(*words, "--order", "promote=3")
+    assert "split_k is an integer from 1 on; got 0" in refused(*words, "--order", "split_k=0")
+    assert "Missing option '--instruction'" in refused("error", "a.npy", "b.npy")

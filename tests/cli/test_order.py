@@ -1,0 +1,77 @@
+"""The command `warpfrag order`: what it says, and its exit status."""
+
+from __future__ import annotations
+
+import pathlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+F16 = "mma.m16n8k16.f32.f16.f16.f32"
+BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
+
+
+@pytest.fixture
+def operands(tmp_path, monkeypatch):
+    """A and B, in files too."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(3)
+    A, B = random.standard_normal((9, 700)), random.standard_normal((700, 11))
+    np.save("a", A.astype(np.float16))
+    np.save("b", B.astype(np.float16))
+    return A, B
+
+
+def test_an_order_is_named(run, operands):
+    A, B = (array.astype(np.float16) for array in operands)
+    np.save("d", wf.gemm(A, B, instruction=F16, order=wf.Order(split_k=3, unit=64)))
+    answer = run("order", "a.npy", "b.npy", "d.npy")
+    as_json = run("order", "a.npy", "b.npy", "d.npy", "--json").json
+
+    assert answer.code == 0
+    assert answer.lines == [
+        "split-K in 3 parts of 256, k ascending in each, added in float32: as nvjet_..._splitK_... with",
+        "splitKreduce_kernel does",
+        "every code of 99 equal; in Python: wf.Order(split_k=3, unit=64)",
+    ]
+    assert wf.Order(**as_json["order"]) == wf.Order(split_k=3, unit=64)
+    assert as_json["text"] == "split-K in 3 parts of 256, k ascending in each, added in float32"
+
+
+def test_no_order(run, operands):
+    np.save("d", np.ones((9, 11), np.float16))
+    answer = run("order", "a.npy", "b.npy", "d.npy", "--instruction", F16)
+
+    assert answer.code == 1
+    assert answer.out.startswith("no order explains it: ")
+
+
+def test_types_that_npy_cannot_name_are_given_as_codes(run, operands):
+    A, B = (array.astype(ml_dtypes.bfloat16) for array in operands)
+    D = wf.gemm(A, B, instruction=BF16).astype(ml_dtypes.bfloat16)
+    np.save("a", A)  # numpy writes it as two bytes without a type
+    np.save("b", B.view(np.uint16))
+    np.save("d", D.view(np.uint16))
+    answer = run("order", "a.npy", "b.npy", "d.npy", "--codes", "bf16", "--result", "bf16")
+
+    assert answer.code == 0
+    assert answer.out.startswith("k ascending: as most kernels of cuBLAS")
+
+
+def test_what_cannot_be_read_is_refused(refused, operands):
+    np.save("d", np.ones((9, 11), np.uint16))
+    np.save("void", np.ones((9, 700), ml_dtypes.bfloat16))
+    with pathlib.Path("a.txt").open("w", encoding="utf-8") as file:
+        file.write("1 2 3")
+
+    assert refused("order", "a.npy", "b.npy", "d.npy").endswith("float16, bfloat16; got dtype uint16")
+    assert refused("order", "a.txt", "b.npy", "d.npy") == "'a.txt' is not .npy: save the whole matrix with numpy.save"
+    assert refused("order", "void.npy", "b.npy", "d.npy") == (
+        "'void.npy' has items of 2 bytes without a type: name it with --codes"
+    )
+    assert refused("order", "a.npy", "b.npy", "d.npy", "--codes", "bf16") == (
+        "'a.npy': codes of bf16 are uint16, got dtype float16"
+    )

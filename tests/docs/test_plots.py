@@ -1,0 +1,14 @@
+"""The plots of the how-to pages are those that the code draws today."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_plots_are_up_to_date():
+    plots = runpy.run_path(str(DOCS / "make_plots.py"))["plots"]()
+    assert {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "plots").iterdir()} == plots
+    assert plots.keys() == {"orders.svg", "errors.svg"}

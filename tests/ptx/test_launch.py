@@ -1,0 +1,95 @@
+"""How a kernel is launched: arguments by kind and size, extents, and what is refused."""
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+TEXT = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out, .param .align 8 .b8 blob[12], .param .f32 scale, .param .u16 small)
+{
+    .reg .b64 %rd<3>; .reg .b32 %r<5>; .reg .b16 %h; .reg .f32 %f;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r1, [blob+8];
+    ld.param.f32 %f, [scale];
+    ld.param.u16 %h, [small];
+    st.global.u32 [%rd1], %r1;
+    st.global.f32 [%rd1+4], %f;
+    st.global.u16 [%rd1+8], %h;
+    ret;
+}
+.visible .entry limited() .reqntid 64 { .shared .b8 big[1000]; ret; }
+.func again(.reg .b32 %a) { call.uni again, (%a); ret; }
+.visible .entry recursive() { call.uni again, (5); ret; }
+"""
+MODULE = wf.ptx.load(TEXT)
+BLOB = np.arange(3, dtype=np.uint32)
+
+
+def test_arguments_take_their_places():
+    out = np.zeros(3, np.uint32)
+    MODULE["k"].launch((1, 1), [32], [out, BLOB, 1.5, 7])
+    first = out.copy()
+    MODULE["k"].launch(1, 1, [out, BLOB.tobytes(), np.float32(1.5), np.uint16(7)])
+
+    assert first.tolist() == out.tolist() == [2, 0x3FC00000, 7]
+    assert [*MODULE] == ["k", "limited", "recursive"]
+    assert "again" not in MODULE
+    assert repr(MODULE["k"]) == "<kernel k(u64, b8, f32, u16)>"
+
+
+def test_two_arguments_may_be_one_array_and_memory_changes_in_place():
+    text = TEXT.replace(".param .u64 out, .param .align 8 .b8 blob[12]", ".param .u64 out, .param .u64 blob").replace(
+        "ld.param.u32 %r1, [blob+8];", "ld.param.u64 %rd2, [blob]; ld.global.u32 %r1, [%rd2+8];"
+    )
+    out = np.array([0, 0, 9], np.uint32)
+    wf.ptx.load(text)["k"].launch(1, 1, [out, out, 0.0, 3])
+
+    assert out.tolist() == [9, 0, 3]
+
+
+def read_only():
+    array = np.zeros(3, np.uint32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("entry", "options", "message"),
+    [
+        ("k", {"args": [None]}, r"k takes 4 arguments \(out .u64, blob .b8, scale .f32, small .u16\), got 1"),
+        ("k", {"args": [None, BLOB, 1.0, 1]}, "outside every allocation: there is none"),
+        ("k", {"args": [read_only(), BLOB, 1.0, 1]}, "a store to argument 0 .out. at .* which is read-only"),
+        ("k", {"args": [np.zeros((4, 4), np.uint32)[:, 1], BLOB, 1.0, 1]}, "expected a contiguous array"),
+        ("k", {"args": [np.zeros(3, object), BLOB, 1.0, 1]}, "expected an array of numbers"),
+        ("k", {"args": [np.zeros(3), BLOB[:2], 1.0, 1]}, "argument 1 .blob, .b8.: expected 12 bytes, got 8"),
+        ("k", {"args": [np.zeros(3), BLOB, np.zeros(3), 1]}, "expected a number of 4 bytes, got an array"),
+        ("k", {"args": [np.zeros(3), BLOB, None, 1]}, "None is a null pointer"),
+        ("k", {"args": [np.zeros(3), BLOB, 1.0, 70000]}, "expected an integer of 16 bits, got 70000"),
+        ("k", {"args": [np.zeros(3), BLOB, 1.0, 1.5]}, "expected an integer, got 1.5"),
+        ("k", {"args": [np.zeros(3), BLOB, "x", 1]}, "expected an array, a number, bytes or None, got 'x'"),
+        ("limited", {"block": 32}, r"blocks of \(64, 1, 1\)"),
+        ("limited", {"block": 64, "shared": 300_000}, "at most 232448 bytes of shared memory"),
+        ("limited", {"block": 64, "shared": -1}, "expected shared as a number of bytes"),
+        ("limited", {"block": (64, 64)}, "at most 1024 threads"),
+        ("limited", {"block": 64, "grid": (1, 2, 3, 4)}, "expected grid as one to three positive integers"),
+        ("limited", {"block": 64, "arch": "sm_12"}, "sm_12"),
+        ("limited", {"block": 64, "checks": ("races",)}, "expected checks of memory, barriers, got 'races'"),
+        ("limited", {"block": 64, "engine": "jit"}, "expected engine of auto, reference, got 'jit'"),
+        ("recursive", {}, "line 18: call of again: functions that call themselves are not modelled"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(entry, options, message):
+    with pytest.raises(wf.WarpfragError, match=message):
+        MODULE[entry].launch(**({"grid": 1, "block": 1, "args": []} | options))
+
+
+def test_missing_entries_and_files_are_named():
+    with pytest.raises(wf.WarpfragError, match=r"expected one of the entries \(k, limited, recursive\), got 'no'"):
+        MODULE["no"]
+    with pytest.raises(wf.UnusableFile, match="nowhere.ptx"):
+        wf.ptx.load("nowhere.ptx")
+    with pytest.raises(wf.InvalidOperand, match="expected a path or the text"):
+        wf.ptx.load(7)

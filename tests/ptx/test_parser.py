@@ -1,0 +1,201 @@
+"""Reading PTX: what compilers write, what people write in inline asm, and what is no PTX."""
+
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from warpfrag.ptx.parser import parse
+from warpfrag.ptx.program import decode
+from warpfrag.ptx.syntax import Address, Braced, Either, Float, Function, Group, Integer, Name, Scope, Statement
+
+DATA = Path(__file__).parent.parent / "data" / "ptx"
+FILES = sorted(DATA.glob("*.ptx"))
+HEAD = ".version 8.7\n.target sm_90a, debug\n.address_size 64\n"
+EVERYTHING = (
+    HEAD
+    + """
+# 1 "preprocessed.cu"
+.file 1 "a.cu", 1234, 56
+.extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
+.visible .func noresult(.reg .b32 %given) ;
+.weak .global .align 16 .b8 text[8] = {72, 0x69, 0b1, 017, -1};
+.global .u64 pointers[2] = {generic(text)+4, text};
+.const .align 8 .f64 pi = 0d400921FB54442D18;
+.visible .global .attribute(.managed) .f32 both[2][2] = {{1.5, 2}, {-0f3F800000, 1e3}};
+.extern .shared .align 128 .b8 dynamic[];
+.shared .v4 .f32 vector;
+/* a comment
+   of two lines */
+.visible .entry kernel(
+    .param .align 8 .b8 blob[24],
+    .param .u64 .ptr .global .align 16 pointer, .param .f32 scale
+)
+.maxntid 128, 1, 1
+.minnctapersm 2
+.pragma "nounroll";
+{
+    .reg .pred %p<3>, q;
+    .reg .b32 %r<10>, t;
+    .reg .b64 %rd<3>; .reg .f32 %f1;
+    .loc 1 2 3, function_name $L__tmp1+2, inlined_at 1 2 3
+$L__tmp1:
+    @!%p1 bra.uni DONE;
+    { .reg .b32 t; .reg .pred q;
+    AGAIN: add.s32 t, %r1, (1+2)*4-WARP_SZ;  setp.lt.and.s32 %p1|q, t, -7, !%p2; @q bra AGAIN; }
+    { AGAIN: bra AGAIN2; AGAIN2: }
+    mov.b64 {%r1, _}, %rd1;
+    ld.global.v2.u32 {%r2, %r3}, [%rd1+-16];
+    st.shared.b32 [dynamic + 4], 0f3F800000;
+    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];
+    call.uni (%r5), vprintf, (%rd1, %rd2);
+    mov.u32 %r6, %tid.x;
+    .pragma "something else";
+DONE:
+    ret;
+}
+.section .debug_info { .b8 1, 2 .b32 .debug_abbrev }
+"""
+)
+
+
+def statements(scope):
+    for item in scope.items:
+        if isinstance(item, Scope):
+            yield from statements(item)
+        elif isinstance(item, Statement):
+            yield item
+
+
+def test_a_module_with_everything():
+    source = parse(EVERYTHING)
+    kernel = source.functions[-1]
+
+    assert (source.version, source.target, source.address_size) == ((8, 7), "sm_90a", 64)
+    assert [function.name for function in source.functions] == ["vprintf", "noresult", "kernel"]
+    assert kernel.directives == {"maxntid": (128, 1, 1), "minnctapersm": (2,)}
+    assert [(one.name, one.type, one.align, one.dims, one.pointer) for one in kernel.parameters] == [
+        ("blob", "b8", 8, (24,), False), ("pointer", "u64", 0, None, True), ("scale", "f32", 0, None, False),
+    ]  # fmt: skip
+    text, pointers, pi, both, dynamic, vector = source.variables
+    assert text.initial == (Integer(72), Integer(0x69), Integer(1), Integer(15), Integer(-1))
+    assert pointers.initial == (Name("text", 4), Name("text"))
+    assert pi.initial == (Float(0x400921FB54442D18, 64),)
+    assert both.initial[2] == Float(0xBF800000, 32)
+    assert (dynamic.dims, dynamic.linkage, vector.vector) == ((0,), "extern", 4)
+    found = {one.opcode: one for one in statements(kernel.body)}
+    assert found["bra.uni"].guard == Name("%p1")
+    assert found["bra.uni"].negated
+    assert found["add.s32"].operands[2] == Integer(3 * 4 - 32)
+    assert found["setp.lt.and.s32"].operands[0] == Either(Name("%p1"), Name("q"))
+    assert found["ld.global.v2.u32"].operands[1] == Address(Name("%rd1", -16))
+    assert found["call.uni"].operands == (Group((Name("%r5"),)), Name("vprintf"), Group((Name("%rd1"), Name("%rd2"))))
+    bulk = next(one for name, one in found.items() if name.startswith("cp.async.bulk"))
+    assert bulk.operands[1] == Address(Name("%rd1"), (Braced((Name("%r2"), Name("%r3"))),))
+    assert bulk.line == EVERYTHING[: EVERYTHING.index("cp.async.bulk")].count("\n") + 1
+
+
+def test_variables_start_with_their_values():
+    program = decode(parse(EVERYTHING), "kernel")
+    address, _, data = program.variables["pointers"]
+
+    assert address % 8 == 0
+    assert int.from_bytes(data[:8], "little") == program.variables["text"][0] + 4
+    assert program.variables["both"][2] == np.array([1.5, 2.0, -1.0, 1000.0], np.float32).tobytes()
+    assert [one.offset for one in program.parameters] == [0, 24, 32]
+    assert program.parameter_bytes == 36
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"line 2: expected '.version', got the end"),
+        (".version 5.0\n.target sm_50", "line 1: expected PTX 6.0 to 9.4, got 5.0"),
+        (".version x", "expected a version"),
+        (".version 8.0\n", "expected a .target"),
+        (f"{HEAD}.visible .entry k(", "line 4: expected a .param, got the end"),
+        (f"{HEAD}.visible .entry k()\n{{ add.s32 %r1 %r2; }}", "line 5: expected ';', got '%r2'"),
+        (f"{HEAD}.entry k() {{ .reg .b32 ; }}", "the name of a .reg"),
+        (f"{HEAD}.entry k() {{ .reg .b32 %r<99999999>; }}", "at most 1048576 registers"),
+        (f"{HEAD}.global .b32 x = {{ 1", "expected '}'"),
+        (f"{HEAD}.entry k() {{ ld.u32 %r1, [%rd1; }}", "expected ']'"),
+        (f"{HEAD}\x00", "expected PTX, got the character"),
+        (f"{HEAD}{'{' * 100}", "expected a directive"),
+        (f"{HEAD}.entry k() {'{' * 100}", "at most 64 braces"),
+        (".version 8.0\n.target sm_80\n.address_size 32\n", "expected .address_size 64"),
+    ],
+)
+def test_what_is_no_ptx_is_refused_with_its_line(text, message):
+    with pytest.raises(wf.WarpfragError, match=message):
+        wf.ptx.load(text or " \n")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("add.s32 %r1, %r2, %r3;", "line 5: expected a name that is declared, got '%r1'"),
+        (".reg .b32 %r<4>; add.s32 %r1, %r2;", "expected a result and 2 sources for add.s32"),
+        (".reg .b32 %r<4>; @%r1 ret;", "expected a predicate after @, got %r1"),
+        ("bra NOWHERE;", "expected a label, got 'NOWHERE'"),
+        ("A: A: ret;", "expected one label A, got a second"),
+        (".reg .b99 %x;", "the type of a register, got .b99"),
+        (".reg .b32 %r<4>; lop3.b32 %r1, %r2, %r3, %r1, %r2;", "expected a constant"),
+        (".reg .b32 %r<4>; add.s32 5, %r2, %r3;", "expected a register as the result"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_with_its_line(body, message):
+    with pytest.raises(wf.WarpfragError, match=message):
+        wf.ptx.load(f"{HEAD}.entry k()\n{{ {body} }}")["k"].launch(1, 32)
+
+
+def test_every_name_of_a_kernel_is_found():
+    assert len(FILES) >= 10
+    for file in FILES:
+        module = wf.ptx.load(file)
+        assert [*module]
+        assert all(module[name].program.steps for name in module)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_reading_agrees_with_pyptx(file):
+    oracle = pytest.importorskip("pyptx.parser", reason="pyptx is not installed")
+    theirs = oracle.parse(file.read_text(encoding="utf-8"))
+    ours = [one.opcode.split(".", maxsplit=1)[0] for function in parse(file.read_text(encoding="utf-8")).functions
+            if isinstance(function, Function) for one in statements(function.body)]  # fmt: skip
+    found = re.findall(r"opcode='(\w+)'", repr(theirs))
+
+    assert ours == found
+
+
+def mutated(text, source):
+    """A text with some of its characters, words and lines changed, dropped or doubled."""
+    for _ in range(source.randint(1, 4)):
+        start = source.randrange(len(text))
+        length = source.choice([1, 2, 8, 40, 300])
+        other = source.randrange(len(text))
+        piece = source.choice(
+            ["", text[other : other + length], source.choice("{}[]();,.:@!%|<>=+-09fx$\n"), "99999999999"]
+        )
+        text = text[:start] + piece + text[start + source.choice([0, 1, length]) :]
+    return text
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_mutated_files_are_read_or_refused(seed):
+    source = random.Random(seed)
+    file = source.choice([one for one in FILES if one.stat().st_size < 9000])
+    text = mutated(file.read_text(encoding="utf-8"), source)
+    out = np.zeros(4096, np.uint32)
+    try:
+        module = wf.ptx.load(text + "\n")
+        for name in module:
+            kernel = module[name]
+            args = [out if one.size == 8 else np.zeros(one.size, np.uint8).tobytes() for one in kernel.parameters]
+            kernel.launch(1, 128, args, shared=64, limit=3000)
+    except wf.WarpfragError as error:
+        said = str(error)
+        if len(said) > 2000:
+            raise
