@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
 from warpfrag.draw.palette import COLOURS
-from warpfrag.explorer.moves import move_data
+from warpfrag.explorer.listed import Listed
+from warpfrag.explorer.moves import Moves
 from warpfrag.explorer.names import names_of
 from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.patterns import pattern
@@ -21,33 +22,12 @@ from warpfrag.isa.targets import architectures, targets
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     from warpfrag.instruction import Instruction
     from warpfrag.layout import Layout
     from warpfrag.operand import Registers
 
 
 UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
-
-
-class Listed:
-    """A list without repetitions: `place` says where an entry stands, and adds it if none is written like it."""
-
-    def __init__(self, write: Callable[[Any], Any]) -> None:
-        """Start empty; `write` turns an entry into what JSON can hold."""
-        self.entries: list[Any] = []
-        self._write = write
-        self._places: dict[Hashable, int] = {}
-
-    def place(self, entry: Hashable) -> int:
-        """The place of an entry."""
-        if entry not in self._places:
-            written = self._write(entry)
-            if written not in self.entries:
-                self.entries.append(written)
-            self._places[entry] = self.entries.index(written)
-        return self._places[entry]
 
 
 class Writer:
@@ -63,8 +43,6 @@ class Writer:
         )
         self.evidence_sets = Listed(list)
         self.operands = Listed(self._operand)
-        self.plans = Listed(list)
-        self.orders = Listed(list)
         self.format_bits: dict[str, int] = {}
         self.patterns: dict[str, dict[str, Any]] = {}
 
@@ -122,7 +100,7 @@ class Writer:
             "traps": list(family.traps),
             "pattern": self._pattern(sparsity.name) if sparsity else "",
             "ordered": form.is_ordered,
-            "names": names_of(self, form),
+            "names": names_of(form, self.texts, self.target_sets),
         }
         if form.is_product:
             written["evidence"] = self._evidence(instruction)
@@ -156,7 +134,8 @@ def page_data() -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
     writer = Writer()
     instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]  # the page shows warps
-    moves = move_data(writer, {row["name"]: place for place, row in enumerate(instructions)})
+    names = {row["name"]: place for place, row in enumerate(instructions)}
+    moves = Moves(writer.texts).written(lambda one: [writer.operands.place(one.row), names[one.instruction]])
     return {
         "version": __version__,
         "targets": list(targets()),
