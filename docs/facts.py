@@ -65,7 +65,8 @@ def evidence_by_architecture() -> dict[str, Known]:
         known = [one.evidence(arch) for one in products if arch in able_architectures(one.form)]
         compared = [entry for entry in known if entry.cases]
         gpus = tuple(dict.fromkeys(gpu for entry in compared for gpu in entry.gpus))
-        cases = sum(entry.cases for entry in compared)
+        # of wgmma the cases of one n speak for all, so they are counted where they are kept
+        cases = sum(gpu.cases for gpu in captured_gpus() if gpu.arch == arch)
         found[arch] = Known(Counter(entry.authority for entry in known), len(compared), cases, gpus)
     return found
 

@@ -170,6 +170,14 @@ def whole_products() -> None:
     print(one.growth[0].k, one.edges[0], one.counts[0], one.steps[0].result, one.name)
 
 
+def kernels() -> None:
+    kernel = wf.ptx.load(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing(.param .u64 out)\n{\n    ret;\n}"
+    )["nothing"]
+    run = kernel.launch(grid=1, block=32, args=[None])
+    print(run.exact)
+
+
 def on_a_gpu() -> None:
     report = wf.verify("mma.m16n8k16.f32.f16.f16.f32", cases=10)
     print(report.device, report.lines[0])
@@ -206,4 +214,5 @@ if __name__ == "__main__":
     whole_products()
     mistakes()
     cuda_in_python()
+    kernels()
     the_rest()
