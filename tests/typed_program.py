@@ -174,7 +174,8 @@ def kernels() -> None:
     kernel = wf.ptx.load(
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing(.param .u64 out)\n{\n    ret;\n}"
     )["nothing"]
-    run = kernel.launch(grid=1, block=32, args=[None])
+    no_pointer = [None]
+    run = kernel.launch(grid=1, block=32, args=no_pointer)
     print(run.exact)
 
 
