@@ -217,4 +217,5 @@ if __name__ == "__main__":
     whole_kernels()
     mistakes()
     cuda_in_python()
+    kernels()
     the_rest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import warpfrag as wf
-from instructions import of_a_warp
+from instructions import listed, of_a_warp
 
 
 def names(explorer):
@@ -69,7 +69,7 @@ def test_nothing_found_is_said_and_can_be_cleared(explorer):
 
     assert tab.locator("#count").inner_text() == "Nothing has all of these words. Try fewer, or clear the choices."
     tab.click("#clear")
-    assert len(names(explorer)) == len(of_a_warp())
+    assert len(names(explorer)) == len(listed())
 
 
 def test_the_list_answers_at_once(explorer):
@@ -99,14 +99,14 @@ def test_the_list_stands_at_the_instruction_at_once(explorer):
     }""")
 
     assert current == name
-    assert written < len(of_a_warp())
+    assert written < len(listed())
     assert around[0] <= box[0] < box[1] <= around[1]
-    assert names(explorer) == [instruction.name for instruction in of_a_warp()]
+    assert names(explorer) == [instruction.name for instruction in listed()]
     assert explorer.tab.locator("#results [aria-current]").count() == 1
 
 
 def test_what_is_chosen_while_the_list_is_written_is_marked(explorer):
-    last = of_a_warp()[-1].name
+    last = listed()[-1].name
     explorer.show()
     explorer.tab.evaluate(
         """(name) => {

@@ -70,7 +70,7 @@ def test_cells_and_plan_are_those_of_python(links, case):
 def test_the_command_prints_the_plan_that_is_shown(links, case):
     plan, state = operands(case)
     tab = links.show(**state)
-    for text, lang in zip(tab.locator(".command code").all_inner_texts(), ["cuda", "ptx"], strict=True):
+    for text, lang in zip(tab.locator("#view .command code").all_inner_texts(), ["cuda", "ptx"], strict=True):
         program, verb, *words = shlex.split(text)
         printed = CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
         assert (program, verb) == ("warpfrag", "relayout")
@@ -142,12 +142,15 @@ def test_what_cannot_move_says_so(links):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read(links, phone, scheme):
+def test_it_can_be_read(links, scheme):
     links.tab.emulate_media(color_scheme=scheme)
     links.show(i=F8, view="relayout", operand="d", at="source.3.5")
     contrasts = {text: contrast(ink, paper) for text, ink, paper in links.tab.evaluate(TEXTS)}
     assert {text: found for text, found in contrasts.items() if found < READABLE} == {}
     links.tab.emulate_media(color_scheme="light")
+
+
+def test_it_fits_a_phone(phone):
     phone.show(i=F8, view="relayout", operand="d")
     seen = phone.tab.evaluate(MEASURE)
     assert phone.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 
 import pytest
 
 import warpfrag as wf
 from warpfrag.explorer.build import PAGE
 from warpfrag.explorer.bundle import join_modules
-from warpfrag.explorer.data import page_data
 from warpfrag.motion.pairs import fragments, tiled_alike
 
 MODULES = ["layout.js", "memory.js", "ways.js"]
 PITCHES = [None, None, 16, 24, 32, 48, 64, 80, 128, 128, 130, 144, 256, 272, 4096]
 MOVER = "ldmatrix.sync.aligned.m8n8.x1{}.shared.b16"
-CASES = 160
+BYTE_MOVERS = re.compile(r"m16n16|m16n8|m8n16")  # of few targets: the page leaves them to the command
+CASES = 120
+DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +32,9 @@ def modules(browser):
 
 
 @pytest.fixture(scope="module")
-def data():
-    return page_data()
+def data(page_file):
+    """What the page knows, read off the page."""
+    return json.loads(DATA.search(page_file.read_text(encoding="utf-8"))[1])
 
 
 def as_page_has(data, operand):
@@ -64,7 +68,8 @@ def test_ways_addresses_and_conflicts(modules, data):
         cases.append([as_page_has(data, operand), counts, {"order": order, "pitch": pitch, "swizzle": swizzle}, verb])
         expected.append([[way.name, way.instructions, way.passes, way.conflicts, way.cost,
                           [[one.instruction, list(one.words), list(one.addresses), one.width, one.slot,
-                            one.passes, one.conflicts] for one in way.accesses]] for way in ways])  # fmt: skip
+                            one.passes, one.conflicts] for one in way.accesses]]
+                         for way in ways if not BYTE_MOVERS.search(way.name)])  # fmt: skip
     found = modules.evaluate(
         """([cases, movers]) => cases.map(([operand, counts, memory, verb]) => {
           const layout = tiled(operand.layout, counts);
@@ -92,7 +97,7 @@ def test_tiles_are_those_of_python(modules, data):
         for operand, single in zip(pair, (one.instruction for one in pair), strict=True):
             tiled[operand.layout] = wf.get(single).operands[operand.role], operand
     cases, expected = [], []
-    for single, whole in tiled.values():
+    for single, whole in list(tiled.values())[::3]:
         counts = [whole.layout.outs[dim] // extent for dim, extent in single.layout.outs.items()]
         cases.append([as_page_has(data, single)["layout"], counts])
         expected.append([list(whole.layout.at(**place._asdict())) for place in whole.layout.places()])
@@ -107,5 +112,6 @@ def test_tiles_are_those_of_python(modules, data):
         cases,
     )
 
-    assert len(cases) > 100
+    assert len(cases) > 30
+    assert {count for _, counts in cases for count in counts} == {1, 2, 4}
     assert found == expected

@@ -20,7 +20,7 @@ def part(pattern):
 
 
 def test_the_page_is_small():
-    assert 100 * KIBIBYTE < len(build_page().encode()) < 600 * KIBIBYTE
+    assert 100 * KIBIBYTE < len(build_page().encode()) < 700 * KIBIBYTE
 
 
 def test_the_page_is_the_same_every_time():

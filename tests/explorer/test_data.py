@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 import warpfrag as wf
-from instructions import of_a_warp
+from instructions import everything, of_a_warp
 from warpfrag.explorer.build import PAGE
 from warpfrag.explorer.bundle import join_modules
 from warpfrag.explorer.data import page_data
@@ -29,7 +29,10 @@ def test_every_instruction_is_there_once():
 
 def test_the_page_reads_everything_that_is_written():
     script = join_modules({path.name: path.read_text(encoding="utf-8") for path in PAGE.glob("*.js")})
-    things = [data(), *(thing for listed in ("instructions", "operands", "layouts") for thing in data()[listed])]
+    things = [
+        data(),
+        *(thing for listed in ("instructions", "warpgroups", "operands", "layouts") for thing in data()[listed]),
+    ]
     fields = {field for thing in [*things, *data()["patterns"].values()] for field in thing}
 
     assert len(fields) > 30
@@ -67,6 +70,10 @@ def written_layouts():
             found[data()["operands"][place]["layout"]] = instruction.operands[role].row.layout
         if "addresses" in row:
             found[row["addresses"]] = instruction.addresses
+    for row in data()["warpgroups"]:
+        widest = wf.get(row["name"].replace("{n}", "256"))
+        for role, place in row["operands"].items():
+            found[data()["operands"][place]["layout"]] = widest.operands[role].row.layout
     return found
 
 
@@ -83,6 +90,37 @@ def test_bases_evaluate_to_the_layout():
                     if index >> bit & 1:
                         coordinates = [one ^ step for one, step in zip(coordinates, steps, strict=True)]
             assert tuple(coordinates) == layout.at(**place._asdict())
+
+
+def test_every_width_of_a_warpgroup_is_there_once():
+    named = [row["name"].replace("{n}", str(width)) for row in data()["warpgroups"] for width in row["widths"]]
+
+    assert sorted(named) == sorted(one.name for one in everything() if one.form.is_warpgroup)
+    assert len(named) == 1074
+
+
+def test_a_warpgroup_is_written_as_the_widest_and_true_of_all_widths():
+    """The page puts n into the texts, cuts D to n columns, and takes the formulas as they are."""
+    for row in data()["warpgroups"]:
+        for width in (8, 24, row["widths"][-2]):
+            instruction = wf.get(row["name"].replace("{n}", str(width)))
+            texts = [text.replace("{n}", str(width)) for text in data()["texts"]]
+            cute, sass, _, _, also = row["names"]
+            names = wf.aliases(instruction)
+            assert [texts[place] for place in cute] == [name for name in [names["cute"]] if name]
+            assert [texts[place] for place in also] == list(names["also"])
+            assert [texts[code] for code, _ in sass] == list(dict.fromkeys(names["sass"].values()))
+            ((_, place),) = data()["evidence_sets"][row["evidence"]]
+            known = instruction.evidence("sm_90")
+            level, detail, machine = (texts[text] for text in data()["evidence"][place])
+            assert (level, machine) == (known.level, known.machine)
+            assert detail or not known.detail
+            assert row["staged"] == {"format": instruction.b.format.name, "rows": instruction.b.shape[0]}
+            widest, mine = wf.get(row["name"].replace("{n}", "256")).d, instruction.d
+            for place in list(mine.layout.places())[::97]:
+                assert widest.layout.at(**place._asdict()) == mine.layout.at(**place._asdict())
+            assert mine.regs * 256 == widest.regs * width
+            assert instruction.a.row.layout == wf.get(row["name"].replace("{n}", "256")).a.row.layout
 
 
 def test_legality_sparsity_and_evidence_are_those_of_the_instruction():

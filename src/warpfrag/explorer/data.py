@@ -1,17 +1,21 @@
 """What the page knows: the tables, as one JSON object in which nothing is said twice.
 
-Instructions share operands, operands share layouts, and all of them share texts: `lists` has each such thing once.
+Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
+and named by its place in the list. A layout travels as what each bit moves: the page joins these by xor. Formulas
+travel as text, because `warpfrag.expressions` knows how to write them.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
 from warpfrag.draw.palette import COLOURS
-from warpfrag.explorer.lists import Lists
-from warpfrag.explorer.moves import move_data
+from warpfrag.explorer.listed import Listed
+from warpfrag.explorer.moves import Moves
 from warpfrag.explorer.names import names_of
+from warpfrag.expressions import element_formulas, place_formulas
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, targets
@@ -19,15 +23,42 @@ from warpfrag.registry import find
 
 if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
+    from warpfrag.layout import Layout
+    from warpfrag.operand import Registers
 
 
-class Writer(Lists):
+WIDEST = 256  # n of wgmma
+UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
+
+
+class Writer:
     """Gathers the lists while it walks over the instructions."""
 
     def __init__(self) -> None:
         """Start with empty lists."""
-        super().__init__()
+        self.texts = Listed(str)
+        self.layouts = Listed(_layout)
+        self.target_sets = Listed(list)
+        self.evidence = Listed(
+            lambda evidence: [*map(self.texts.place, (evidence.level, _detail(evidence.detail), evidence.machine))]
+        )
+        self.evidence_sets = Listed(list)
+        self.operands = Listed(self._operand)
+        self.format_bits: dict[str, int] = {}
         self.patterns: dict[str, dict[str, Any]] = {}
+
+    def _operand(self, row: Any) -> dict[str, Any]:  # noqa: ANN401 (an OperandRow; see Listed)
+        number_format = row.format
+        self.format_bits[number_format.name] = number_format.bits
+        written = {
+            "role": row.role,
+            "format": number_format.name,
+            "layout": self.layouts.place(row.layout),
+            "container": row.container,
+            "low": row.low,
+            "ptx_type": number_format.register,
+        }
+        return written | ({"unknown": row.unknown} if row.unknown else {})
 
     def _pattern(self, name: str) -> str:
         found = pattern(name)
@@ -38,6 +69,9 @@ class Writer(Lists):
             "descending": [[code, list(columns)] for code, columns in found.descending.items()],
         }
         return name
+
+    def _role(self, operand: Registers) -> int:
+        return self.operands.place(operand.row)
 
     def _evidence(self, instruction: Instruction) -> int:
         """What is known of the arithmetic of an instruction, on each architecture that has it."""
@@ -60,14 +94,16 @@ class Writer(Lists):
             "kind": form.kind,
             "bitop": form.bitop,
             "targets": self.target_sets.place(instruction.targets),
-            "operands": {role: self.operands.place(operand.row) for role, operand in instruction.operands.items()},
+            "operands": {
+                role: self._role(operand) for role, operand in instruction.operands.items() if operand.home != "shared"
+            },
             "sources": [self.texts.place(source) for source in instruction.sources],
             "fragments_of": instruction.arch,
             "selectors": list(instruction.selectors),
             "traps": list(family.traps),
             "pattern": self._pattern(sparsity.name) if sparsity else "",
             "ordered": form.is_ordered,
-            "names": names_of(self, form),
+            "names": names_of(form, self.texts, self.target_sets),
         }
         if form.is_product:
             written["evidence"] = self._evidence(instruction)
@@ -76,23 +112,70 @@ class Writer(Lists):
         return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
 
 
+def _detail(text: str) -> str:
+    """What is known, or why it is not; the line of the page says of which instruction, on which architecture."""
+    return UNKNOWN.sub("", text)
+
+
+def _layout(layout: Layout) -> dict[str, Any]:
+    """What each bit of lane, reg and slot, and of warp, moves, as a step along every coordinate, and the formulas."""
+    first: dict[str, int] = {name: 0 for name in ("warp", "lane") if name in layout.ins}
+    bases = {
+        name: [list(layout.at(**first | {name: 1 << bit})) for bit in range((extent - 1).bit_length())]
+        for name, extent in layout.ins.items()
+    }
+    return {
+        "dims": list(layout.dims),
+        "shape": list(layout.shape),
+        **bases,
+        "element_formulas": element_formulas(layout),
+        "place_formulas": place_formulas(layout),
+    }
+
+
+def _of_any_width(text: str) -> str:
+    """A name of the widest instruction, with {n} in the place of its n."""
+    return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
+
+
+def _warpgroups(writer: Writer) -> list[dict[str, Any]]:
+    """wgmma: one row for all widths of the same types, as that of the widest; the page cuts D to the others."""
+    widths: dict[str, list[int]] = {}
+    rows = {}
+    for one in find():
+        if one.form.is_warpgroup:
+            name = one.name.replace(f"m64n{one.shape.n}k", "m64n{n}k")
+            widths.setdefault(name, []).append(one.shape.n)
+            rows[name] = one
+    found = []
+    for name, one in rows.items():  # the last is the widest
+        row = writer.instruction(one) | {"name": name, "widths": widths[name]}
+        held = {role: place for role, place in row["operands"].items() if role != "c"}
+        b = {"format": one.b.format.name, "rows": one.b.shape[0]}
+        found.append(row | {"operands": held, "staged": b})
+    return found
+
+
 def page_data() -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
     writer = Writer()
-    instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]  # the page shows warps
-    moves = move_data(writer, {row["name"]: place for place, row in enumerate(instructions)})
+    instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]
+    warpgroups = _warpgroups(writer)
+    names = {row["name"]: place for place, row in enumerate(instructions)}
+    moves = Moves(writer.texts).written(lambda one: [writer.operands.place(one.row), names[one.instruction]])
     return {
         "version": __version__,
         "targets": list(targets()),
         "colours": COLOURS,
         "format_bits": writer.format_bits,
         "patterns": writer.patterns,
-        "texts": writer.texts.entries,
+        "texts": [*map(_of_any_width, writer.texts.entries)],
         "layouts": writer.layouts.entries,
         "operands": writer.operands.entries,
         "evidence": writer.evidence.entries,
         "evidence_sets": writer.evidence_sets.entries,
         "target_sets": writer.target_sets.entries,
         "instructions": instructions,
+        "warpgroups": warpgroups,
         **moves,
     }

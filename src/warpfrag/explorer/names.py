@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any
 from warpfrag.isa.elsewhere import aliases_of
 
 if TYPE_CHECKING:
-    from warpfrag.explorer.lists import Lists
+    from warpfrag.explorer.listed import Listed
     from warpfrag.isa.words import Form
 
 OPERATION = re.compile(r"(.*?) \{(.*)\}(.*)", re.DOTALL)
 
 
-def names_of(lists: Lists, form: Form) -> list[Any]:
+def names_of(form: Form, texts: Listed, target_sets: Listed) -> list[Any]:
     """The names of one instruction: CuTe's, those of machine code, NVVM's, MLIR's, and others; empty where none is."""
     found = aliases_of(form)
-    place = lists.texts.place
+    place = texts.place
     by_code: dict[str, list[str]] = {}
     for target, code in found["sass"].items():
         by_code.setdefault(code, []).append(target)
     return [
         [place(found["cute"])] if found["cute"] else [],
-        [[place(code), lists.target_sets.place(tuple(some))] for code, some in by_code.items()],
+        [[place(code), target_sets.place(tuple(some))] for code, some in by_code.items()],
         [place(found["nvvm"])] if found["nvvm"] else [],
-        _pieces(lists, found["mlir"]) if found["mlir"] else [],
+        _pieces(texts, found["mlir"]) if found["mlir"] else [],
         [place(name) for name in found["also"]],
     ]
 
 
-def _pieces(lists: Lists, text: str) -> list[int]:
+def _pieces(texts: Listed, text: str) -> list[int]:
     """An operation as what stands before its attributes, what stands behind them, and each of them."""
     found = OPERATION.fullmatch(text)
     if found is None:
         msg = f"expected an operation with attributes in braces, got {text!r}"
         raise ValueError(msg)
     before, attributes, behind = found.groups()
-    return [*map(lists.texts.place, (before, behind, *attributes.split(", ")))]
+    return [*map(texts.place, (before, behind, *attributes.split(", ")))]

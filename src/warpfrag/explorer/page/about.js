@@ -11,7 +11,7 @@ export function showAbout(instruction, state) {
     .map((text) => `<li>${escapeText(text)}</li>`)
     .join("");
   byId("legality").innerHTML = legality(instruction, state);
-  byId("operand-rows").innerHTML = Object.values(instruction.operands).map(operandRow).join("");
+  byId("operand-rows").innerHTML = Object.values(instruction.operands).map(operandRow).join("") + stagedRow(instruction);
   byId("formulas").innerHTML = Object.values(instruction.operands).map(formulas).join("") + addressFormula(instruction);
   byId("last-lane").textContent = instruction.lanes - 1;
   byId("called").innerHTML = called(instruction);
@@ -24,6 +24,7 @@ function badges(instruction) {
     ...(pattern ? [`sparse ${pattern.name}`] : []),
     ...(ordered ? ["ordered metadata"] : []),
     ...(selectors.length ? [selectors.length > 1 ? `selectors ${listed(selectors)}` : "selector 0"] : []),
+    ...(instruction.family ? ["a warpgroup: four warps", "B in shared memory"] : []),
     ...(kind ? [`kind ${kind}`] : []),
     ...(operands.a?.parts > 1 && operands.b ? ["four products"] : []),
     ...(arch ? [`fragments as measured on ${arch}`] : []),
@@ -57,6 +58,12 @@ function operandRow(operand) {
   ];
   const name = operand.meaning ? `${operand.letter} <span>${operand.meaning}</span>` : operand.letter;
   return `<tr><th scope="row">${name}</th>${cells.map((cell) => `<td>${cell}</td>`).join("")}</tr>`;
+}
+
+/** B of wgmma, which no register holds. */
+function stagedRow({ staged, extents }) {
+  if (!staged) return "";
+  return `<tr><th scope="row">B</th><td>${staged.format}</td><td>${staged.rows} × ${extents.n}</td><td>shared memory</td><td></td></tr>`;
 }
 
 /** Formulas as text, a line for each. */

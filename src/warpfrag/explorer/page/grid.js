@@ -108,7 +108,7 @@ function columnHeads({ words, cells }, pattern) {
 function measures(operand, fold, { words, cells }, { height = fold.size, heads = 0 }) {
   const longest = Math.max(...words.map((text) => text.length));
   const least = Math.max(SIZES[fold.size].least, Math.ceil((longest * LETTER + 2) / cells));
-  const last = rangeText(operand.rows - fold.down, fold.down);
+  const last = rangeText(operand.first + operand.rows - fold.down, fold.down);
   return {
     width: Math.max(SIZES[fold.size].width, least),
     least,
@@ -134,7 +134,7 @@ export function operandGrid(operand, part, state, options = {}) {
   }
   const corner = head("row-head", pattern ? "k" : "") + (byRow ? head("row-head", "adr") : "");
   rows.push(`<div class="line heads" role="row">${corner}${columnHeads(columns, pattern)}</div>`);
-  for (let top = 0; top < operand.rows; top += down) {
+  for (let top = operand.first; top < operand.first + operand.rows; top += down) {
     const cells = [];
     for (let left = 0; left < operand.cols; left += across) {
       if (fold.length === 1) {

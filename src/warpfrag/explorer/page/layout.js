@@ -5,7 +5,7 @@ const TABLES = new WeakMap();
 
 /** The coordinates of the element at a place, in the order of layout.dims. */
 export function elementAt(layout, lane, reg, slot) {
-  const coordinates = new Array(layout.dims.length).fill(0);
+  const coordinates = startOf(layout);
   const indices = [lane, reg, slot];
   for (let input = 0; input < INPUTS.length; input++) {
     const bases = layout[INPUTS[input]];
@@ -15,6 +15,11 @@ export function elementAt(layout, lane, reg, slot) {
     }
   }
   return coordinates;
+}
+
+/** The element of lane 0, register 0, slot 0: not the first one where a layout is that of another warp than the first. */
+function startOf(layout) {
+  return layout.start ? [...layout.start] : layout.dims.map(() => 0);
 }
 
 /** The number of an element, counting through all coordinates. */
@@ -48,12 +53,12 @@ export function placesOf(layout, coordinates) {
 
 /** How many places hold each element. */
 export function copiesOf(layout) {
-  return placesOf(layout, layout.dims.map(() => 0)).length;
+  return placesOf(layout, startOf(layout)).length;
 }
 
 /** How far lane, reg or slot runs. */
 export function extentOf(layout, input) {
-  return 1 << layout[input].length;
+  return layout.extents?.[input] ?? 1 << layout[input].length;
 }
 
 /** How many neighbours along one coordinate the slots of a register hold, and along which coordinate. */
@@ -63,6 +68,22 @@ export function slotRun(layout) {
   const isNext = (steps, bit) => steps.every((step, place) => step === (place === dim ? 1 << bit : 0));
   const bits = layout.slot.findIndex((steps, bit) => !isNext(steps, bit));
   return { dim, length: 1 << (bits < 0 ? layout.slot.length : bits) };
+}
+
+/** What one warp of a warpgroup holds: the element from which it starts. */
+export function ofWarp(layout, warp) {
+  const start = layout.warp.reduce(
+    (found, steps, bit) => (((warp >> bit) & 1) ? found.map((one, dim) => one ^ steps[dim]) : found),
+    layout.dims.map(() => 0),
+  );
+  return { ...layout, start };
+}
+
+/** The accumulator of a narrower instruction: so many columns, and the registers that they fill. */
+export function narrowed(layout, width) {
+  const shape = layout.shape.with(-1, width);
+  const share = width / layout.shape.at(-1);
+  return { ...layout, shape, extents: { reg: (1 << layout.reg.length) * share } };
 }
 
 /** Tiles side by side, so many along each coordinate: they are counted by new bits of reg, above the old ones. */

@@ -1,7 +1,7 @@
 // The page: wires the state, the finder, the views and the light together.
 
 import { byId, moveTabStop, roving } from "./html.js";
-import { INSTRUCTIONS, VERSION, holders } from "./model.js";
+import { INSTRUCTIONS, VERSION, holders, ofWidth } from "./model.js";
 import { change, picked, pickText, readAddress, scene, shown, state, writeAddress } from "./state.js";
 import { emptyQuestion, markCurrent, showFound, startFinder } from "./finder.js";
 import { drawFigure } from "./figure.js";
@@ -9,6 +9,7 @@ import { drawWarp } from "./warp.js";
 import { csvText, drawTable } from "./table.js";
 import { drawRelayout, swapped } from "./relayout_view.js";
 import { addressesText, drawMemory, showBytes } from "./memory_view.js";
+import { changedWord, drawWarpgroup, showUnit, unitsText } from "./warpgroup_view.js";
 import { cellsOf, forgetCells, lightsOut, lightUp } from "./light.js";
 import { isOutput, showElement, showLane, showLanes, showNothing, showRegister, startLanes } from "./details.js";
 import { formulaText, showAbout } from "./about.js";
@@ -25,7 +26,7 @@ const VIEW_WRITERS = {
   memory: drawMemory,
 };
 const NUMBER_LISTS = new Set(["lane", "access"]); // lists to choose a number from
-const CELLS = "[data-operand], [data-bytes]"; // what the arrow keys walk over
+const CELLS = "[data-operand], [data-bytes], [data-unit]"; // what the arrow keys walk over
 const QUESTION = new Set(Object.keys(emptyQuestion()));
 
 /** Change the state and show what that changes. */
@@ -50,7 +51,8 @@ function draw() {
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
   showLanes(scene());
-  VIEW_WRITERS[state.view](instruction, state);
+  if (instruction.family) drawWarpgroup(scene(), state, VIEW_WRITERS);
+  else VIEW_WRITERS[state.view](instruction, state);
   fitView();
   for (const button of document.querySelectorAll("#views [data-set]")) {
     button.setAttribute("aria-pressed", String(button.dataset.value === state.view));
@@ -127,6 +129,11 @@ function follow({ target }) {
     lightUp({ lanes: [Number(lane)], registers: [register.dataset.register] });
     return;
   }
+  const unit = target.closest("[data-unit]");
+  if (unit) {
+    showUnit(unit);
+    return;
+  }
   const bytes = target.closest("[data-bytes]");
   if (bytes) {
     lightUp({ lanes: showBytes(bytes, scene(), state) });
@@ -151,7 +158,7 @@ function neighbour(cell, key) {
   if (grid.dataset.grid === "memory") return memoryStep(grid, cell, key);
   if (grid.dataset.grid === "warp" || grid.dataset.grid === "table") return neighbourPlace(grid, cell, key);
   const { row, col } = elementOf(cell);
-  const { rows, cols } = scene().operands[cell.dataset.operand];
+  const { first, rows, cols } = scene().operands[cell.dataset.operand];
   const steps = {
     ArrowUp: [row - 1, col],
     ArrowDown: [row + 1, col],
@@ -159,8 +166,8 @@ function neighbour(cell, key) {
     ArrowRight: [row, col + 1],
     Home: [row, 0],
     End: [row, cols - 1],
-    PageUp: [0, col],
-    PageDown: [rows - 1, col],
+    PageUp: [first, col],
+    PageDown: [first + rows - 1, col],
   };
   if (!(key in steps)) return null;
   const [nextRow, nextCol] = steps[key];
@@ -169,8 +176,8 @@ function neighbour(cell, key) {
 
 /** In shared memory up and down lead from line to line, left and right along one. */
 function memoryStep(grid, cell, key) {
-  const cells = [...grid.querySelectorAll("[data-bytes]")];
-  const line = cell.parentElement.querySelectorAll("[data-bytes]").length;
+  const cells = [...grid.querySelectorAll("[data-bytes], [data-unit]")];
+  const line = cell.parentElement.querySelectorAll("[data-bytes], [data-unit]").length;
   const steps = { ArrowUp: -line, ArrowDown: line, ArrowLeft: -1, ArrowRight: 1 };
   return key in steps ? cells[cells.indexOf(cell) + steps[key]] : null;
 }
@@ -186,19 +193,25 @@ function neighbourPlace(grid, cell, key) {
 
 function copy(button) {
   const instruction = shown();
-  const all = Object.values(instruction.operands).filter((operand) => !operand.unknown);
+  const { operands } = instruction.family ? scene() : instruction; // of a warpgroup those of the warp that is shown
+  const all = Object.values(operands).filter((operand) => !operand.unknown);
   const here = state.view === "matrix" ? all : all.filter((operand) => operand.role === state.operand);
   const { copy: what, role } = button.dataset;
   const texts = {
     ptx: () => [instruction.name, "the PTX text"],
     formula: () => [formulaText(role ? [instruction.operands[role]] : here), "the formulas"],
     csv: () =>
-      state.view === "memory" ? [addressesText(scene(), state), "the addresses as CSV"] : [csvText(here), "the table as CSV"],
+      state.view === "memory" ? [memoryText(instruction), "the addresses as CSV"] : [csvText(here), "the table as CSV"],
     svg: () => [svgText(byId("view")), "the figure as SVG"],
     link: () => [location.href, "the link"],
     command: () => [button.closest(".command").querySelector("code").textContent, button.closest("#called") ? "the name" : "the command"],
   };
   copyText(...texts[what]());
+}
+
+/** What the memory view shows, as CSV. */
+function memoryText({ family }) {
+  return family ? unitsText(scene(), state) : addressesText(scene(), state);
 }
 
 function start() {
@@ -243,6 +256,8 @@ function start() {
     if (choice) set({ [choice.dataset.set]: numberIfOne(choice.dataset.value) });
   });
   document.addEventListener("change", ({ target }) => {
+    if (target.matches("[data-descriptor-field]")) set({ word: changedWord(scene(), state, target) });
+    if (target.matches("select[data-width]")) set({ i: ofWidth(shown(), target.value).name });
     if (target.matches("select[data-set], input[data-set]"))
       set({ [target.dataset.set]: NUMBER_LISTS.has(target.dataset.set) ? Number(target.value) : target.value });
   });

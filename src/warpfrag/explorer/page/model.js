@@ -1,6 +1,6 @@
 // The data of the page as objects: instructions with their operands, operands with their layouts.
 
-import { copiesOf, extentOf, placesOf } from "./layout.js";
+import { copiesOf, extentOf, narrowed, ofWarp, placesOf } from "./layout.js";
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const LETTERS = { a: "A", b: "B", c: "C", d: "D", metadata: "E", scale_a: "SA", scale_b: "SB" };
@@ -27,9 +27,10 @@ export function fragmentKey({ layout, format, container, low }) {
   return [layout, format, container, low].join();
 }
 
+const WARP_ROWS = 16; // of a warpgroup's 64, that one warp holds
+
 /** An operand of one instruction, with what follows from its row. */
-function operandOf(row) {
-  const layout = DATA.layouts[row.layout];
+function operandOf(row, layout = DATA.layouts[row.layout]) {
   const plane = layout.dims.length - 2; // the last two coordinates span the grid, those before choose one
   return {
     ...row,
@@ -44,15 +45,15 @@ function operandOf(row) {
     meaning: MEANINGS[row.role] ?? "",
     prefix: row.role.length === 1 ? row.role : "",
     plane,
-    rows: layout.shape[plane],
+    first: layout.start?.[plane] ?? 0,
+    rows: layout.start ? WARP_ROWS : layout.shape[plane],
     cols: layout.shape[plane + 1],
     parts: CHOSEN_DIMS.has(layout.dims[0]) ? 1 : layout.shape.slice(0, plane).reduce((all, extent) => all * extent, 1),
   };
 }
 
 /** What an instruction is called elsewhere: pairs of who calls it so and the name; machine code also says where. */
-function namesOf([cute, sass, nvvm, mlir, also]) {
-  const text = (place) => DATA.texts[place];
+function namesOf([cute, sass, nvvm, mlir, also], text) {
   const [before, behind, ...attributes] = mlir.map(text);
   return [
     ...cute.map((place) => ({ kind: "CuTe", name: text(place) })),
@@ -67,6 +68,7 @@ function namesOf([cute, sass, nvvm, mlir, also]) {
 function instructionOf(row) {
   const words = row.name.slice(row.op.length + 1).split(".");
   const shape = shapeText(row.shape);
+  const text = (place) => DATA.texts[place].replaceAll("{n}", row.shape[1]);
   return {
     kind: "",
     bitop: "",
@@ -81,18 +83,18 @@ function instructionOf(row) {
     pattern: row.pattern ? { name: row.pattern, ...DATA.patterns[row.pattern] } : null,
     addresses: "addresses" in row ? DATA.layouts[row.addresses] : null,
     evidence: ("evidence" in row ? DATA.evidence_sets[row.evidence] : []).map(([arch, place]) => {
-      const [level, detail, machine] = DATA.evidence[place].map((text) => DATA.texts[text]);
+      const [level, detail, machine] = DATA.evidence[place].map(text);
       return { arch, level, detail, machine };
     }),
     get names() {
-      return namesOf(row.names);
+      return namesOf(row.names, text);
     },
     get lanes() {
       return Math.max(...Object.values(this.operands).map((operand) => operand.lanes));
     },
     get operands() {
       const operands = Object.fromEntries(
-        Object.entries(row.operands).map(([role, place]) => [role, operandOf(DATA.operands[place])]),
+        Object.entries(row.operands).map(([role, place]) => [role, operandOf(DATA.operands[place], layoutOf(row, role))]),
       );
       Object.defineProperty(this, "operands", { value: operands });
       return operands;
@@ -100,12 +102,52 @@ function instructionOf(row) {
   };
 }
 
+/** The layout of an operand; that of a warpgroup's D is as wide as the instruction, and shown for the first warp. */
+function layoutOf(row, role) {
+  const layout = DATA.layouts[DATA.operands[row.operands[role]].layout];
+  if (!row.widths) return layout;
+  return ofWarp(role === "d" ? narrowed(layout, row.shape[1]) : layout, 0);
+}
+
+/** The operands of a warpgroup as another warp holds them. */
+export function warpOperands({ operands }, warp) {
+  return Object.fromEntries(
+    Object.entries(operands).map(([role, operand]) => {
+      const layout = ofWarp(operand.layout, warp);
+      return [role, { ...operand, layout, first: layout.start[operand.plane] }];
+    }),
+  );
+}
+
+/** Every width of a row of wgmma as an instruction of its own. */
+function ofWidths(row) {
+  return row.widths.map((width) =>
+    instructionOf({
+      ...row,
+      name: row.name.replace("{n}", width),
+      family: row.name,
+      shape: row.shape.with(1, width),
+      shapeFamily: `m64nNk${row.shape[2]}`,
+    }),
+  );
+}
+
 function shapeText([m, n, k]) {
   return `m${m}n${n}` + (k ? `k${k}` : "");
 }
 
-export const INSTRUCTIONS = DATA.instructions.map(instructionOf);
+export const INSTRUCTIONS = [...DATA.instructions.map(instructionOf), ...DATA.warpgroups.flatMap(ofWidths)];
 export const BY_NAME = new Map(INSTRUCTIONS.map((instruction) => [instruction.name, instruction]));
+
+/** The instruction of another width, or the same where there is no such width. */
+export function ofWidth(instruction, width) {
+  return BY_NAME.get(instruction.family.replace("{n}", width)) ?? instruction;
+}
+
+/** The formats' bits. */
+export function bitsOfFormat(format) {
+  return DATA.format_bits[format];
+}
 
 /** The lowest and highest bit of the register that the code in a slot takes. */
 export function bitsOf(operand, slot) {

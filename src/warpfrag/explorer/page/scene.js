@@ -1,5 +1,6 @@
 // What a view is about: an instruction with its operands, or two fragments, or tiles of one operand.
 
+import { warpOperands } from "./model.js";
 import { relayoutOf, tiledOperand } from "./relayouts.js";
 
 export const TILES = { "": [1, 1], "row=2": [2, 1], "col=2": [1, 2] };
@@ -17,7 +18,12 @@ export function isSingle(operand) {
 }
 
 /** The scene of a state; the same object as long as nothing of it changes. */
-export function sceneOf(instruction, { view, operand, to, permute, tiles }) {
+export function sceneOf(instruction, { view, operand, to, permute, tiles, warp }) {
+  if (instruction.family) {
+    const wanted = `${instruction.name} ${warp}`;
+    if (wanted !== last.asked) last = { asked: wanted, scene: of(instruction, warpOperands(instruction, warp), { pattern: instruction.pattern }) };
+    return last.scene;
+  }
   if (view !== "relayout" && view !== "memory") return instruction;
   const asked = [instruction.name, view, operand, to, permute, tiles].join(" ");
   if (asked !== last.asked) last = { asked, scene: writers[view](instruction, { operand, to, permute, tiles }, asked) };

@@ -4,12 +4,13 @@ import { namedElsewhere } from "./elsewhere.js";
 import { INSTRUCTIONS } from "./model.js";
 import { FACETS } from "./state.js";
 
+const USUAL_WIDTH = 64; // n
 const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, instruction.name.toLowerCase()]));
 
 /** The value of an instruction for a facet. */
 function facetValues(instruction, facet) {
   if (facet === "target") return instruction.targets;
-  if (facet === "shape") return [instruction.shapeText];
+  if (facet === "shape") return [instruction.shapeFamily ?? instruction.shapeText];
   return [instruction[facet] ?? ""];
 }
 
@@ -72,7 +73,17 @@ export function search(chosen) {
       return [facet, new Set(values.filter(Boolean))];
     }),
   );
-  return { found: candidates.filter((instruction) => answers(instruction, chosen)), open };
+  return { found: oneOfEachFamily(candidates.filter((instruction) => answers(instruction, chosen))), open };
+}
+
+/** Of the widths of a wgmma that are found the usual one, or the first: the page has a choice of the others. */
+function oneOfEachFamily(found) {
+  const taken = new Map();
+  for (const instruction of found) {
+    const { family, extents } = instruction;
+    if (family && (!taken.has(family) || extents.n === USUAL_WIDTH)) taken.set(family, instruction);
+  }
+  return found.filter((instruction) => !instruction.family || taken.get(instruction.family) === instruction);
 }
 
 /** Every value of a facet, in the order of the tables. */

@@ -6,7 +6,7 @@ import { relayoutOf, usualTarget } from "./relayouts.js";
 import { TILES, isMatrix, sceneOf } from "./scene.js";
 
 const START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
-const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane", "swizzle"];
+const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane", "swizzle", "warp", "trans"];
 const COUNTED = ["way", "access"]; // from 1 on, as the command counts ways
 export const FACETS = ["target", "op", "shape", "a", "b", "c", "d", "kind"];
 const DEFAULTS = {
@@ -23,6 +23,8 @@ const DEFAULTS = {
   order: "row",
   pitch: "",
   tiles: "",
+  staged: "b",
+  word: "",
   ...Object.fromEntries(NUMBERS.map((name) => [name, 0])),
   ...Object.fromEntries(COUNTED.map((name) => [name, 1])),
   ...Object.fromEntries(FACETS.map((name) => [name, ""])),
@@ -33,6 +35,9 @@ const ALLOWED = {
   order: ["row", "col"],
   permute: ["", "row", "col"],
   tiles: Object.keys(TILES),
+  staged: ["a", "b"],
+  warp: [0, 1, 2, 3],
+  trans: [0, 1],
   swizzle: Object.keys(SWIZZLES).map(Number),
 };
 // A choice that is made anew forgets the choices that were made inside it.
@@ -105,7 +110,7 @@ export function picked() {
   const operand = Object.hasOwn(operands, role) ? operands[role] : null;
   if (!operand || operand.unknown || !numbers.every((number) => /^\d+$/.test(number))) return null;
   const [col, row, part = 0] = numbers.reverse().map(Number);
-  const inside = row < operand.rows && col < operand.cols && part < operand.parts;
+  const inside = row >= operand.first && row < operand.first + operand.rows && col < operand.cols && part < operand.parts;
   return inside ? { role, part, row, col } : null;
 }
 
@@ -127,6 +132,7 @@ function tidy() {
   for (const [name, values] of Object.entries(ALLOWED)) {
     if (!values.includes(state[name])) state[name] = DEFAULTS[name];
   }
+  if (!/^0x[0-9a-f]{1,16}$/i.test(state.word)) state.word = DEFAULTS.word;
   if (!/^[1-9]\d{0,4}$/.test(state.pitch)) state.pitch = DEFAULTS.pitch;
   const choosable = state.view === "relayout" || state.view === "memory" ? isMatrix : () => true;
   if (!Object.hasOwn(operands, state.operand) || !choosable(operands[state.operand])) state.operand = firstOperand();

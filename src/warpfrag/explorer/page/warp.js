@@ -7,6 +7,8 @@ import { cellData, laneClass } from "./grid.js";
 import { selectorControls } from "./figure.js";
 import { MORE } from "./fit.js";
 
+const FEW = 8; // registers; more have shorter heads, so that these are no wider than what stands below
+
 /** Buttons for the operands of an instruction, or for those of a kind. */
 export function operandChoices(instruction, state, wanted = () => true) {
   const operands = Object.values(instruction.operands).filter(wanted);
@@ -50,7 +52,7 @@ function registerHead(operand, reg, packed) {
     ? ""
     : Array.from({ length: operand.slots }, (_, slot) => `<span>${bitsText(operand, slot)}</span>`).join("");
   return (
-    `<div class="head register-head" role="columnheader"><b>register ${reg}</b>` +
+    `<div class="head register-head" role="columnheader"><b>${operand.regs > FEW ? "reg" : "register"} ${reg}</b>` +
     `<div class="slot-bits">${bits}</div></div>`
   );
 }
