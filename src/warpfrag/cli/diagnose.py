@@ -137,6 +137,9 @@ def command(
     if len(expected) > 1 or (expected and (len(given) > 1 or any(tiles.values()))):
         msg = "one operand is expected, and then no inputs are needed: give one --expect-... alone, or --a and --b"
         raise click.UsageError(msg)
+    if not instruction.form.is_warpgroup and (trans or any(tiles.values())):
+        msg = f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}"
+        raise click.UsageError(msg)
     dump = Dump(file, by, warp)
     ask = partial(diagnose, selector=selector or 0, byte_id=byte_id, thread_id=thread_id)
     if expected:
@@ -153,9 +156,6 @@ def command(
                 raise click.UsageError(msg)
         if instruction.form.is_warpgroup:
             _stage(instruction, inputs, tiles, trans, selector or 0)
-        elif trans or any(tiles.values()):
-            msg = f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}"
-            raise click.UsageError(msg)
         found = ask(
             instruction,
             _observed(instruction.d, dump),
