@@ -58,7 +58,18 @@ def in_memory(operand: Operand, memory: Memory) -> tuple[Any, Any, Any]:
     return stored, operand.pack(codes, raw=True), memory.write(noise, stored, container)
 
 
-@pytest.mark.parametrize("operand", matrices(), ids=lambda one: f"{one.role}.{one.format}.{one.shape}.{one.slots}")
+def warpgroups() -> list[Operand]:
+    """Fragments that four warps hold, of each kind."""
+    names = ("n64k16.f16.f16.f16", "n24k8.f32.tf32.tf32", "n8k32.f32.e4m3.e5m2", "n8k32.s32.s8.u8")
+    dense = [wf.get(f"wgmma.mma_async.sync.aligned.m64{name}") for name in names]
+    found = [operand for one in dense for operand in (one.a, one.d)]
+    sparse = wf.get("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16")
+    return [*found, sparse.a, sparse.a.tiled(col=2)]
+
+
+@pytest.mark.parametrize(
+    "operand", [*matrices(), *warpgroups()], ids=lambda one: f"{one.role}.{one.format}.{one.shape}.{one.slots}"
+)
 def test_every_way_moves_just_its_bytes(operand: Operand):
     ways = 0
     for memory in memories(operand):
@@ -202,11 +213,17 @@ def evaluated(way: Way, access: Any, lane: int) -> int:
     text = re.sub(r"/\*.*\*/", "", way.expression(access))
     kept = {0: 0, 32: 1, 64: 3, 128: 7}[way.memory.swizzle]
     return eval(  # noqa: S307 (our own text)
-        text, {"base": 0, "lane": lane, "swizzle": lambda a: a ^ ((a // 128 - way.memory.base_offset & kept) * 16)}
+        text,
+        {
+            "base": 0,
+            "lane": lane,
+            "thread": lane,
+            "swizzle": lambda a: a ^ ((a // 128 - way.memory.base_offset & kept) * 16),
+        },
     )
 
 
-@pytest.mark.parametrize("operand", [F16.a, F16.b, F16.b.tiled(col=2), F16.d, S8.a])
+@pytest.mark.parametrize("operand", [F16.a, F16.b, F16.b.tiled(col=2), F16.d, S8.a, *warpgroups()[1:3]])
 def test_expressions_give_the_addresses(operand: Operand):
     seen = 0
     for memory in memories(operand):
@@ -226,6 +243,28 @@ def test_conflicts_are_counted_by_matrix_and_by_part_of_the_warp():
     assert (padded.passes, padded.conflicts) == (4, 0)
     wide = loads(F16.d, Memory("row", 64))[0].accesses[0]
     assert wide.conflicts == bank_conflicts(wide.addresses, 8)
+
+
+def test_four_warps_store_d_by_stmatrix_and_load_a_by_ldmatrix():
+    wgmma = wf.get("wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16")
+    way = stores(wgmma.d, Memory("row", 128, 128))[0]
+    assert str(way) == "4 x stmatrix.sync.aligned.m8n8.x4.shared.b16, 64 passes, no bank conflicts"
+    first = way.accesses[0]
+    # by hand: matrices 0 and 1 are rows 0 to 15 of the warp, 2 and 3 the next 16 bytes; 16-byte unit xor row
+    by_hand = [(16 * warp + lane % 16) * 128 + (lane // 16 ^ lane % 8) * 16 for warp in range(4) for lane in range(32)]
+    assert list(first.addresses) == by_hand
+    plain = stores(wgmma.d, Memory("row", 128))[0]
+    assert (plain.passes, plain.conflicts) == (4 * 16 * 8, 4 * 16 * 7)  # a matrix: eight rows in the same banks
+    load = loads(wgmma.a, Memory("row", 32, 32))[0]
+    assert str(load) == "1 x ldmatrix.sync.aligned.m8n8.x4.shared.b16, 16 passes, no bank conflicts"
+    one = loads(F16.a, Memory("row", 32, 32))[0]
+    assert (load.cost, load.passes) == (4 * one.cost, 4 * one.passes)
+    bf16 = wf.get("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16")
+    packed_d = bf16.a.tiled(col=4)  # D in pairs of bf16: what `relayout` gives for nothing
+    assert stores(packed_d, Memory("row", 128, 128))[0].name == first.instruction
+    assert loads(wgmma.a, Memory("col", 128, 128))[0].name == "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
+    found = search(wgmma.d, "row", "store")
+    assert [(way.memory.pitch, way.memory.swizzle) for way in found] == [(144, 0), (128, 128)]
 
 
 def test_a_search_finds_pitches_and_swizzles_without_conflicts():
@@ -269,6 +308,20 @@ def test_emitted_ways_compile_and_assemble(tmp_path: Path):
     ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
     (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
     assert assemble(find_ptxas("sm_90")[0], "sm_90", tmp_path / "ways.ptx") == []
+
+
+def test_ways_of_four_warps_compile_and_assemble(tmp_path: Path):
+    ways = []
+    for operand in warpgroups():
+        memory = Memory("row", max(128, operand.shape[1] * operand.row.container // 8), 128)
+        ways += [*loads(operand, memory)[:2], *stores(operand, memory)[:2]]
+    assert {"ldmatrix", "stmatrix", "st", "ld"} <= {way.name.split(".")[0] for way in ways}
+    (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
+    assert compile_cuda(find_nvcc(), "sm_90a", tmp_path / "ways.cu") == ""
+    ptx = [".version 8.0", ".target sm_90a", ".address_size 64"]
+    ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
+    (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
+    assert assemble(find_ptxas("sm_90a")[0], "sm_90a", tmp_path / "ways.ptx") == []
 
 
 def run_ptx(text: str, lane: int) -> list[int]:

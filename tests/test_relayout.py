@@ -220,7 +220,8 @@ def test_wide_accumulators_become_b_by_movmatrix_once_they_are_packed():
 # ---- four warps
 
 WGMMA = {
-    name: wf.get(f"wgmma.mma_async.sync.aligned.m64n64{name}") for name in ("k16.f32.f16.f16", "k32.f32.e4m3.e4m3")
+    name: wf.get(f"wgmma.mma_async.sync.aligned.m64n64{name}")
+    for name in ("k16.f32.f16.f16", "k16.f32.bf16.bf16", "k32.f32.e4m3.e4m3")
 }
 
 
@@ -228,6 +229,7 @@ WGMMA = {
     ("name", "permute", "said"),
     [
         ("k16.f32.f16.f16", None, "free: 16 cvt"),
+        ("k16.f32.bf16.bf16", None, "free: 16 cvt"),
         ("k32.f32.e4m3.e4m3", None, "8 shfl, 16 select, 8 prmt, 16 cvt"),
         ("k32.f32.e4m3.e4m3", "col", "free: 16 cvt"),
     ],

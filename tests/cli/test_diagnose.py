@@ -152,3 +152,36 @@ def test_refusals(refused, mma):
     assert "the dump has the warps 0, 1: choose one" in refused(
         "diagnose", NAME, "--expect-a", "a.npy", stdin="\n".join(f"thread {at}: 0 0 0 0" for at in range(64))
     )
+
+
+WGMMA = "wgmma.mma_async.m64n32k16.f32.f16.f16"
+
+
+def test_wgmma_is_asked_about_with_its_descriptors(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    w = wf.get(WGMMA)
+    random = np.random.default_rng(3)
+    A, B, C = (random.integers(-9, 10, operand.shape).astype(float) for operand in (w.a, w.b, w.c))
+    for role, matrix in zip("abc", (A, B, C), strict=True):
+        np.save(role, matrix)
+    right, wrong = wf.Descriptor(stride=256, swizzle=32), wf.Descriptor(stride=256, swizzle=64)
+    tile = w.b.store(B, right)
+    memory = np.concatenate([tile.memory, np.zeros(4096, np.uint8)])
+    d = wf.execute(w, w.a.pack(A), wf.Shared(memory, wrong), w.c.pack(C))
+    inputs = ["--a", "a.npy", "--b", "b.npy", "--c", "c.npy"]
+    dump = "\n".join(lines(words).replace("lane", f"warp {warp} lane") for warp, words in enumerate(d))
+    ask = lambda *words, **more: run("diagnose", WGMMA, *inputs, *words, **more)  # noqa: E731
+
+    answer = ask("--descriptor-b", f"{right.word:#x}", stdin=dump)
+    assert answer.lines[1] == "  descriptor: b: read with swizzle 64 instead of swizzle 32"
+    np.save("d.npy", wf.execute(w, w.a.store(A), tile, w.c.pack(C), scale_d=False, negate=(True, False)))
+    word = f"{w.a.descriptors()[0].word:#x}"
+    assert ask("--descriptor-a", word, "--negate", "a", "--scale-d", "0", "d.npy").out.startswith("correct")
+    assert "  c: c: missing: scale-d is 0 where it should be 1" in ask("--negate", "a", "d.npy").lines[1:4]
+    np.save("t.npy", wf.execute(w, w.a.pack(A), w.b.store(B, trans=True), w.c.pack(C)))
+    assert ask("--trans", "b", "t.npy").out.startswith("correct")
+    np.save("words.npy", w.a.pack(A)[[1, 0, 2, 3]])
+    one = run("diagnose", WGMMA, "--expect-a", "a.npy", "words.npy")
+    assert one.lines[1] == "  lanes: a: warps 0 and 1 swapped"
+    assert "is held by warps 0 to 3" in ask(stdin=lines(d[0])).err
+    assert "are for wgmma" in run("diagnose", NAME, *inputs[:4], "--trans", "b", "d.npy").err

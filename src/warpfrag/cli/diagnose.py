@@ -19,7 +19,8 @@ from warpfrag.cli.command import (
     json_option,
     verb,
 )
-from warpfrag.cli.dumps import dump_of, one_warp, parse_warps
+from warpfrag.cli.descriptor import read_word
+from warpfrag.cli.dumps import dump_of, one_warp, parse_warps, warps_of_group
 from warpfrag.cli.matrices import codes_of, read_source
 from warpfrag.cli.output import DONE, NO, say, say_json, wrapped
 from warpfrag.errors import InvalidOperand
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 SHOWN = 12  # findings in text; JSON has all
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"
 SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 
 
@@ -73,6 +75,7 @@ def _pair(name: str, text: str) -> Callable[[Function], Function]:
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers",
     f"warpfrag diagnose {SPARSE} --a full.txt --b wide.txt --metadata e.txt --selector 1 dump.txt",
     f"warpfrag diagnose {SCALED} --expect-scale-a scales.txt --byte-id 2 0 words.txt",
+    f"warpfrag diagnose {WGMMA} --a A.npy --b B.npy --descriptor-b 0xc000001000000000 dump.txt",
 )
 @instruction_argument
 @file_argument
@@ -83,6 +86,11 @@ def _pair(name: str, text: str) -> Callable[[Function], Function]:
 @file_option("--scale-a", saying="Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).")
 @file_option("--scale-b", saying="Scale factors of B, likewise.")
 @_expect_options
+@click.option("--descriptor-a", metavar="WORD", help="wgmma: A lies in shared memory, and this should have read it.")
+@click.option("--descriptor-b", metavar="WORD", help="wgmma: this should have read B; else a tile without gaps.")
+@click.option("--trans", type=click.Choice(["a", "b"]), multiple=True, help="wgmma: it is MN-major in shared memory.")
+@click.option("--negate", type=click.Choice(["a", "b"]), multiple=True, help="wgmma: its sign should be changed.")
+@click.option("--scale-d", type=integer(0, 1), default=1, metavar="0|1", help="wgmma: 0 if C should not be read.")
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
@@ -104,14 +112,18 @@ def command(
     byte_id: tuple[int, int],
     thread_id: tuple[int, int],
     arch: str,
+    trans: tuple[str, ...],
+    negate: tuple[str, ...],
+    scale_d: int,
     as_json: bool,
     **files: str | None,
 ) -> int:
     """Search the mistakes that explain a wrong result, and name those that reproduce it exactly, the likeliest first.
 
     FILE is what came out: D's registers as printf or a debugger shows them (as for `warpfrag unpack`), or .npy with the
-    registers, uint32 (32, words), or with D as a matrix. With --expect-a it is the registers of A, and so on. Where no
-    mistake explains it, pairs of two are tried. Exit status 1 if nothing is found.
+    registers, uint32 (32, words), or with D as a matrix; of wgmma the registers of all four warps, uint32 (4, 32,
+    words). With --expect-a it is the registers of A, and so on. Where no mistake explains it, pairs of two are tried.
+    Exit status 1 if nothing is found.
     """
     from warpfrag.diagnose import diagnose
     from warpfrag.instruction import instruction_of
@@ -119,10 +131,14 @@ def command(
     instruction = get(name)
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
         instruction = instruction_of(instruction.form, arithmetic_arch(instruction.form, arch))
+    tiles = {role: files.pop(f"descriptor_{role}") for role in "ab"}
     given = {role: path for role, path in files.items() if path is not None}
     expected = [role for role in given if role.startswith("expect_")]
-    if len(expected) > 1 or (expected and len(given) > 1):
+    if len(expected) > 1 or (expected and (len(given) > 1 or any(tiles.values()))):
         msg = "one operand is expected, and then no inputs are needed: give one --expect-... alone, or --a and --b"
+        raise click.UsageError(msg)
+    if not instruction.form.is_warpgroup and (trans or any(tiles.values())):
+        msg = f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}"
         raise click.UsageError(msg)
     dump = Dump(file, by, warp)
     ask = partial(diagnose, selector=selector or 0, byte_id=byte_id, thread_id=thread_id)
@@ -133,11 +149,13 @@ def command(
         found = ask(registers, _observed(registers, dump), matrix)
     else:
         role = "d"
-        inputs = {role: _input(instruction, role, path, dump, rounding) for role, path in given.items()}
+        inputs: dict[str, Any] = {role: _input(instruction, role, path, dump, rounding) for role, path in given.items()}
         for needed in ("a", "b"):
             if needed not in inputs:
                 msg = f"--{needed} is missing: what should have gone in (or --expect-a and the like, for one operand)"
                 raise click.UsageError(msg)
+        if instruction.form.is_warpgroup:
+            _stage(instruction, inputs, tiles, trans, selector or 0)
         found = ask(
             instruction,
             _observed(instruction.d, dump),
@@ -148,6 +166,8 @@ def command(
             scale_a=inputs.get("scale_a"),
             scale_b=inputs.get("scale_b"),
             arch=arch,
+            negate=("a" in negate, "b" in negate),
+            scale_d=bool(scale_d),
         )
     if as_json:
         asked = {"instruction": instruction.name, "operand": role, "arch": None if expected else arch}
@@ -183,6 +203,29 @@ def _input(instruction: Instruction, role: str, path: str, dump: Dump, rounding:
     return _matrix(registers, shape, path, rounding)
 
 
+def _stage(
+    instruction: Instruction,
+    inputs: dict[str, Any],
+    words: dict[str, str | None],
+    trans: tuple[str, ...],
+    selector: int,
+) -> None:
+    """Put the operands that are read through a descriptor into shared memory."""
+    from warpfrag.choice import Choice
+    from warpfrag.diagnose.given import left_words
+
+    for operand in (instruction.a, instruction.b):
+        role, is_turned = operand.role, operand.role in trans
+        word = words[role]
+        if word is None and not is_turned:
+            continue  # registers, or a tile without gaps
+        matrix = inputs[role]
+        if role == "a" and instruction.pattern is not None:
+            packed = left_words(instruction, matrix, inputs.get("metadata"), Choice(selector), None)
+            matrix, inputs["metadata"] = operand.unpack(packed["a"]), packed["metadata"]
+        inputs[role] = operand.store(matrix, None if word is None else read_word(word), trans=is_turned)
+
+
 def _is_words(path: str) -> bool:
     source = read_source(path)
     return source.is_array and source.array().dtype == "uint32"
@@ -203,8 +246,11 @@ def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
     if source.is_array:
         return source.array()
     warps = parse_warps(source.text(), dump_of(registers, dump.by))
-    words = np.array(one_warp(warps, dump.warp), np.uint32)
-    return words[:, 0] if registers.role in CHOOSING else words
+    if len(registers.threads) > 1:
+        words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.described), np.uint32)
+    else:
+        words = np.array(one_warp(warps, dump.warp), np.uint32)
+    return words[..., 0] if registers.role in CHOOSING else words
 
 
 def _facts(finding: Finding) -> dict[str, object]:

@@ -265,6 +265,18 @@ def one_warp(found: dict[int, list[list[int]]], warp: int | None) -> list[list[i
     return found[warp]
 
 
+def warps_of_group(found: dict[int, list[list[int]]], warp: int | None, count: int, what: str) -> list[list[list[int]]]:
+    """The words of all warps of a warpgroup."""
+    if warp is not None or sorted(found) != list(range(count)):
+        came = f"warp {warp} alone" if warp is not None else f"the warps {', '.join(map(str, sorted(found)))}"
+        msg = (
+            f"{what} is held by warps 0 to {count - 1}, so the dump must name its threads "
+            f"(warp 1 lane 3:, or T35:); got {came}"
+        )
+        raise InvalidOperand(msg)
+    return [found[one] for one in range(count)]
+
+
 def parse_warps(text: str, dumped: Dumped) -> dict[int, list[list[int]]]:
     """The words of every lane, by warp; a dump that names none is of warp 0."""
     lines = read_lines(text)

@@ -10,4 +10,5 @@ command = ways_command(
     f"warpfrag stores {HALF} d --order row --pitch 32 --swizzle 32",
     "warpfrag stores mma.m16n8k16.f32.f16.f16.f32 d --pitch 32 --target sm_80",
     f"warpfrag stores {HALF} d:col=2 --search --emit ptx",
+    "warpfrag stores wgmma.mma_async.m64n64k16.f16.f16.f16 d --pitch 128 --swizzle 128   # by four warps",
 )

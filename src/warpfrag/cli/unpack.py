@@ -18,11 +18,10 @@ from warpfrag.cli.command import (
     target_option,
     verb,
 )
-from warpfrag.cli.dumps import dump_of, one_warp, parse_warps
+from warpfrag.cli.dumps import dump_of, one_warp, parse_warps, warps_of_group
 from warpfrag.cli.matrices import code_text, exact_text, matrix_lines, read_source, short_text
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
-from warpfrag.errors import InvalidOperand
 from warpfrag.operand import Metadata, Scale
 from warpfrag.registry import get
 
@@ -80,7 +79,7 @@ def command(
     warps = parse_warps(read_source(file).text(), dump_of(registers, by))
     rows: list[list[int]] | list[list[list[int]]]
     if "warp" in shown.threads:
-        rows = _warpgroup(shown, warps, warp)
+        rows = warps_of_group(warps, warp, shown.layout.ins["warp"], f"{shown.name} of {shown.instruction}")
     else:
         rows = one_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
     is_codes = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
@@ -98,19 +97,6 @@ def command(
         write = partial(code_text, number_format=registers.format)
     for line in matrix_lines(matrix, write):
         say(line)
-
-
-def _warpgroup(shown: View, warps: dict[int, list[list[int]]], warp: int | None) -> list[list[list[int]]]:
-    """The words of the four warps of a warpgroup."""
-    count = shown.layout.ins["warp"]
-    if warp is not None or sorted(warps) != list(range(count)):
-        came = f"warp {warp} alone" if warp is not None else f"the warps {', '.join(map(str, sorted(warps)))}"
-        msg = (
-            f"{shown.name} of {shown.instruction} is held by warps 0 to {count - 1}, so the dump must name its threads "
-            f"(warp 1 lane 3:, or T35:); got {came}"
-        )
-        raise InvalidOperand(msg)
-    return [warps[one] for one in range(count)]
 
 
 def _unpack(

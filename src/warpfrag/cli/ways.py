@@ -22,7 +22,7 @@ from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_op
 from warpfrag.cli.output import DONE, NO, heading, notes, say, say_json, say_table
 from warpfrag.files import write_atomically
 from warpfrag.memory import MOST_BYTES, SWIZZLES, Memory
-from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
 from warpfrag.motion.loads import loads, search, stores
 from warpfrag.registry import get
 
@@ -191,14 +191,17 @@ def _access_lines(way: Way, access: Access, *, lanes: bool) -> Iterator[str]:
     total = sum_expression(address_sum(access.addresses, way.memory))
     yield f"    {f'swizzle({total})' if way.memory.swizzle else total}"
     if lanes:
-        given = [address for address in access.addresses if address is not None]
-        for lane in range(0, len(given), IN_LINE):
-            numbers = " ".join(f"{address:6}" for address in given[lane : lane + IN_LINE])
-            yield f"    lane {lane:2}: {numbers}"
+        given = [(thread, address) for thread, address in enumerate(access.addresses) if address is not None]
+        name, wide = thread_name(len(access.addresses)), len(str(len(access.addresses) - 1))
+        for first in range(0, len(given), IN_LINE):
+            numbers = " ".join(f"{address:6}" for _, address in given[first : first + IN_LINE])
+            yield f"    {name} {given[first][0]:{wide}}: {numbers}"
 
 
 def _notes(operand: Operand, ways: list[Way]) -> list[str]:
     found = ["base is the start of the memory in shared memory, as a 32-bit address, in bytes"]
+    if len(operand.threads) > 1:
+        found.append("thread is threadIdx.x % 128, the number of a thread in its warpgroup; all four warps take part")
     for memory in {way.memory.swizzle: way.memory for way in ways if way.memory.swizzle}.values():
         formula = f"swizzle(a) = {swizzle_expression(memory, 'a')}"
         found.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle}")

@@ -29,14 +29,25 @@ import numpy as np
 
 from warpfrag.choice import Choice
 from warpfrag.diagnose.findings import Diagnosis, Finding
-from warpfrag.diagnose.given import left_words, observed_codes, scale_words
+from warpfrag.diagnose.given import (
+    check_warpgroup,
+    left_words,
+    metadata_words,
+    observed_codes,
+    scale_words,
+    tile_bytes,
+)
 from warpfrag.diagnose.of_operand import of_operand
 from warpfrag.diagnose.outcome import Case
 from warpfrag.diagnose.search import Search
 from warpfrag.errors import InvalidOperand
 from warpfrag.instruction import instruction_of
 from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
+from warpfrag.mistakes.of_descriptors import negated_memory
+from warpfrag.mistakes.of_products import negated_words
 from warpfrag.operand import Registers
+from warpfrag.shared import Shared
+from warpfrag.warpgroup import NEITHER
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -51,8 +62,8 @@ __all__ = ["Diagnosis", "Finding", "diagnose"]
 def diagnose(
     instruction: str | HasForm | Registers,
     observed: ArrayLike,
-    A: ArrayLike,
-    B: ArrayLike | None = None,
+    A: ArrayLike | Shared,
+    B: ArrayLike | Shared | None = None,
     C: ArrayLike | None = None,
     *,
     metadata: ArrayLike | None = None,
@@ -63,6 +74,8 @@ def diagnose(
     thread_id: tuple[int, int] = (0, 0),
     arch: str = "sm_90",
     rounding: Rounding = None,
+    negate: tuple[bool, bool] = NEITHER,
+    scale_d: bool = True,
 ) -> Diagnosis:
     """The mistakes that explain an observed D exactly, the likeliest first: none if it is correct or nothing fits.
 
@@ -71,33 +84,50 @@ def diagnose(
     block-scaled one its scale factors. What lanes hold that the instruction does not read is taken to be zero, unless
     the words themselves are given: `metadata`, `scale_a` and `scale_b` may be uint32[..., 32].
 
+    Of wgmma, registers are uint32[..., 4, 32, words], and A or B may be a `Shared`: a tile in shared memory with the
+    descriptor that should have read it, as `wgmma.b.store(B, descriptor)` gives, or the whole memory of the kernel. A
+    matrix A stands for registers, a matrix B for a tile without gaps. What a wrong descriptor reads beyond the memory
+    is taken to be zero. `negate` and `scale_d` are those of `execute`. A sparse A in shared memory is as it is stored,
+    and comes with its `metadata`.
+
     `diagnose(mma.a, words, A)` asks about one operand: its registers, and the matrix that they should hold.
     """
     choice = Choice(selector, byte_id, thread_id)
     if isinstance(instruction, Registers):
-        _check_threads(instruction)
-        if any(given is not None for given in (B, C, metadata, scale_a, scale_b)):
+        if any(given is not None for given in (B, C, metadata, scale_a, scale_b)) or isinstance(A, Shared):
             msg = f"{instruction.described}: expected its registers and the matrix they should hold, nothing else"
             raise InvalidOperand(msg)
         return of_operand(instruction, observed, A, choice, rounding)  # type: ignore[arg-type] # one of the three
     form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
     found = instruction_of(form, wanted if form.is_wmma else "")
-    _check_threads(found.d)
     if B is None:
         msg = f"{found.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
     check_choice(form, choice, found.operands.chosen_layouts)
-    words: dict[str, Words] = {"b": found.b.pack(B, rounding=rounding)}
-    words |= left_words(found, A, metadata, choice, rounding)
-    zero = np.zeros((32, found.c.words), np.uint32)
+    check_warpgroup(found, A, B, negate, scale_d=scale_d)
+    tiles: dict[str, Shared] = {}
+    words: dict[str, Words] = {}
+    if form.is_warpgroup:
+        tiles["b"] = B if isinstance(B, Shared) else found.b.store(B, rounding=rounding)
+    else:
+        words["b"] = found.b.pack(B, rounding=rounding)  # type: ignore[arg-type] # no Shared
+    if isinstance(A, Shared):
+        tiles["a"] = A
+        words |= metadata_words(found, metadata)
+    else:
+        words |= left_words(found, A, metadata, choice, rounding)
+    zero = np.zeros((*found.c.threads, found.c.words), np.uint32)
     words["c"] = zero if C is None else found.c.pack(C, rounding=rounding)
     for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
         words |= scale_words(found, role, scales, choice, rounding)
-    return Search(Case(found, wanted, choice), words, observed_codes(found.d, observed)).diagnosis()
-
-
-def _check_threads(registers: Registers | None) -> None:
-    if registers is not None and len(registers.threads) > 1:
-        msg = f"{registers.described} is held by {registers.threads[0]} warps: diagnose knows instructions of one warp"
-        raise InvalidOperand(msg)
+    for operand, is_negated in zip((found.a, found.b), negate, strict=True):
+        role = operand.role
+        if role in tiles:
+            words[role] = tile_bytes(operand, tiles[role])
+            if is_negated:
+                words[role] = negated_memory(operand, tiles[role])
+        elif is_negated:
+            words[role] = negated_words(words[role], operand=operand)
+    case = Case(found, wanted, choice, tiles, scale_d)
+    return Search(case, words, observed_codes(found.d, observed)).diagnosis()

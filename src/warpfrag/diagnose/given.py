@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.arrays import as_array
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.memory import as_bytes
+from warpfrag.mistakes.of_descriptors import byte_places
 from warpfrag.mistakes.of_words import chosen_words
 from warpfrag.operand import Scale
+from warpfrag.shared import Shared
 from warpfrag.sparsity import compress, logical_columns
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.choice import Choice
     from warpfrag.diagnose.outcome import Codes, Words
@@ -51,6 +54,44 @@ def left_words(
     return {"a": instruction.a.pack(stored, raw=True), "metadata": words}
 
 
+def metadata_words(instruction: Instruction, metadata: ArrayLike | None) -> dict[str, Words]:
+    """The metadata of a sparse A that is given as it is stored."""
+    if (instruction.pattern is None) != (metadata is None):
+        wanted = "is dense: it takes no metadata" if metadata is not None else "needs the metadata of an A as stored"
+        msg = f"{instruction.name} {wanted}"
+        raise InvalidOperand(msg)
+    return {} if metadata is None else {"metadata": instruction.metadata.check_words(metadata)}
+
+
+def check_warpgroup(instruction: Instruction, A: object, B: object, negate: object, *, scale_d: object) -> None:
+    """Refuse what only wgmma has with another instruction."""
+    name = instruction.name
+    pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(one, bool) for one in negate)
+    if not pair:
+        msg = f"{name}: negate is a pair of True and False, that of A and that of B; got {shown(negate)}"
+        raise InvalidOperand(msg)
+    if not isinstance(scale_d, bool):
+        msg = f"{name}: scale_d is True or False, got {shown(scale_d)}"
+        raise InvalidOperand(msg)
+    if not instruction.form.is_warpgroup:
+        if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:  # type: ignore[arg-type]
+            msg = f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma"
+            raise InvalidOperand(msg)
+    elif any(negate) and not instruction.a.format.is_float:  # type: ignore[arg-type] # a pair
+        msg = f"{name}: only products of floats can be negated, got negate={shown(negate)}"
+        raise InvalidOperand(msg)
+
+
+def tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
+    """The memory of a tile, refused where its elements overlap or do not lie in it."""
+    operand.read(tile)
+    places = byte_places(operand, operand.memory(tile.descriptor, trans=tile.trans))
+    if np.unique(places).size != places.size:
+        msg = f"{operand.described}: elements of the tile overlap under its own descriptor, {tile.descriptor}"
+        raise InvalidOperand(msg)
+    return as_bytes(tile.memory, batch=True)
+
+
 def scale_words(
     instruction: Instruction, role: str, scales: ArrayLike | None, choice: Choice, rounding: Rounding
 ) -> dict[str, Words]:
@@ -70,9 +111,10 @@ def scale_words(
 def observed_codes(operand: Operand, observed: ArrayLike) -> Codes:
     """Codes of what was observed: registers where it has their type and shape, else a matrix."""
     array = as_array(observed, operand.described)
-    if array.dtype == np.uint32 and array.shape[-2:] == (32, operand.words):
+    held = (*operand.threads, operand.words)
+    if array.dtype == np.uint32 and array.shape[-len(held) :] == held:
         return operand.unpack(array, raw=True)
-    registers = f"registers, uint32[..., 32, {operand.words}]"
+    registers = f"registers, uint32[..., {', '.join(map(str, held))}]"
     if array.shape[max(0, array.ndim - len(operand.shape)) :] != operand.shape:
         matrix = ", ".join(map(str, operand.shape))
         msg = f"{operand.described}: expected a matrix (..., {matrix}) or {registers}, got {array.dtype} {array.shape}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +16,11 @@ from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.rows import forms
+from warpfrag.mistakes import suspects
 from warpfrag.mistakes.mistake import Misreading, Mistake
+from warpfrag.mistakes.of_descriptors import suspects_in_memory
 from warpfrag.mistakes.of_products import added
+from warpfrag.mistakes.of_words import other_choices
 from warpfrag.operand import Metadata, Scale
 from warpfrag.sparsity import logical_columns
 
@@ -32,18 +35,25 @@ if TYPE_CHECKING:
     from warpfrag.instruction import Instruction
     from warpfrag.isa.patterns import Pattern
     from warpfrag.isa.words import Form
+    from warpfrag.operand import Operand
+    from warpfrag.shared import Shared
 
     Codes = NDArray[Any]
-    Words = NDArray[np.uint32]
+    Words = NDArray[Any]  # registers, or of an operand in shared memory its bytes
 
 
 @dataclass(frozen=True)
 class Case:
-    """What should have run: the instruction, on an architecture, with these immediates."""
+    """What should have run: the instruction, on an architecture, with these immediates.
+
+    `tiles` are the operands that lie in shared memory. Without `scale_d`, C is not read.
+    """
 
     instruction: Instruction
     arch: str
     choice: Choice
+    tiles: Mapping[str, Shared] = field(default_factory=dict)
+    scale_d: bool = True
 
     @property
     def form(self) -> Form:
@@ -54,6 +64,25 @@ class Case:
     def pattern(self) -> Pattern:
         """How A is pruned."""
         return self.instruction.a.sparsity
+
+    def suspects(self, role: str) -> list[Mistake]:
+        """Every mistake with an operand, the likeliest first."""
+        operand = self.instruction.operands[role]
+        if role == "c" and not self.scale_d:
+            return []  # it is not read
+        if role in self.tiles:
+            return [*suspects_in_memory(self._staged(role), self.tiles[role])]
+        return [*suspects(operand), *other_choices(operand, self.choice)]
+
+    def axes(self, role: str) -> int:
+        """How many axes what one product holds of an operand has: registers of threads, words, or bytes of memory."""
+        if role in self.tiles:
+            return 1
+        return len(self.instruction.operands[role].threads) + (role not in CHOOSING)
+
+    def _staged(self, role: str) -> Operand:
+        found: Operand = self.instruction.a if role == "a" else self.instruction.b
+        return found
 
     def rule(self, suspected: Iterable[Suspect] = ()) -> Rule | None:
         """The rule that runs under some misreadings; None where nobody knows it."""
@@ -70,10 +99,13 @@ class Case:
     def read(self, role: str, words: Words) -> tuple[str, Codes]:
         """What the hardware reads in the registers of a role, and what that is called."""
         operand = self.instruction.operands[role]
-        batch = words.shape[: -1 if role in CHOOSING else -2]
-        if isinstance(operand, Metadata):
+        codes: Codes
+        batch = words.shape[: -self.axes(role)]
+        if role in self.tiles:
+            codes = self._staged(role).read(replace(self.tiles[role], memory=words))
+        elif isinstance(operand, Metadata):
             fields = operand.unpack(words, **self.choice.of(role))
-            codes: Codes = logical_columns(self.pattern, fields)
+            codes = logical_columns(self.pattern, fields)
         elif isinstance(operand, Scale):
             codes = operand.unpack(words, **self.choice.of(role), raw=True)
         else:
@@ -82,7 +114,8 @@ class Case:
 
     def inputs(self, words: Mapping[str, Words]) -> Operands:
         """What the hardware reads in all registers: one product, but four for m8n8k4."""
-        return Operands(**dict(self.read(role, array) for role, array in words.items()))
+        read = Operands(**dict(self.read(role, array) for role, array in words.items()))
+        return read if self.scale_d else read._replace(c=np.zeros_like(read.c))
 
     def right(self, words: Mapping[str, Words]) -> Codes:
         """D's codes for one product if no mistake is made."""
@@ -107,6 +140,8 @@ class Case:
         for one in candidate:
             if isinstance(one, Misreading) and one.again == "product":
                 codes = self.run(rule, inputs._replace(c=codes))
+            elif isinstance(one, Misreading) and one.again == "scale_d":
+                codes = self.run(rule, inputs._replace(c=self.read("c", made["c"])[1]))
             elif isinstance(one, Misreading) and one.again == "c":
                 codes = added(operand, codes, inputs.c)
         codes = codes.reshape(operand.shape)

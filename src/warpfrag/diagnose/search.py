@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.arithmetic.protocol import Operands
-from warpfrag.choice import CHOOSING
 from warpfrag.diagnose.findings import Diagnosis, diagnosis, rank
 from warpfrag.diagnose.variants import NOTHING, SIDES, Side
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.mistakes import suspects
 from warpfrag.mistakes.of_products import misreadings
-from warpfrag.mistakes.of_words import other_choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +30,8 @@ if TYPE_CHECKING:
     from warpfrag.mistakes.mistake import Misreading, Mistake
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
+MOST_WORDS = 1 << 20  # of D's registers that are compared at once
+MOST_BYTES = 1 << 25  # of registers with two mistakes
 MOST_PAIRS = 60  # so many, the likeliest, are computed whole
 ROWS = ("a", "columns", "scale_a", "c")
 COLS = ("b", "scale_b")
@@ -46,7 +45,7 @@ class Search:
         self.case = case
         self.operand = case.instruction.d
         name, shape = case.instruction.name, self.operand.shape
-        lead = {role: array.shape[: -1 if role in CHOOSING else -2] for role, array in words.items()}
+        lead = {role: array.shape[: -case.axes(role)] for role, array in words.items()}
         lead["d"] = observed.shape[: -len(shape)]
         try:
             batch = np.broadcast_shapes(*lead.values())
@@ -77,19 +76,21 @@ class Search:
         spread = np.linspace(0, len(differ) - 1, min(PROBES, len(differ))).astype(int)
         self.probes = [int(place) for place in differ[spread]]
         self.base = {name: codes for name, codes in self.case.inputs(self.words)._asdict().items() if codes is not None}
-        operands = self.case.instruction.operands
-        suspected = {
-            role: [*suspects(operands[role]), *other_choices(operands[role], self.case.choice)]
-            for role in (*self.words, "d")
-        }
-        misread = [*misreadings(self.case.form, self.case.arch)]
+        suspected = {role: self.case.suspects(role) for role in (*self.words, "d")}
+        misread = [*misreadings(self.case.form, self.case.arch, scale_d=self.case.scale_d)]
         everything: list[Suspect] = [*(one for some in suspected.values() for one in some), *misread]
         found = self._explaining(self._singles(suspected, misread))
         if not found:
-            common = {role: [one for one in some if not one.rare] for role, some in suspected.items()}
+            common = {role: self._common(role, some) for role, some in suspected.items()}
             pairs = self._pairs(common, [one for one in misread if not one.rare])
             found = self._explaining(sorted(pairs, key=rank)[:MOST_PAIRS])
         return diagnosis(found, everything, self.pairs)
+
+    def _common(self, role: str, some: list[Mistake]) -> list[Mistake]:
+        """The mistakes of which pairs are made: of a large operand only so many, the likeliest, as fit into memory."""
+        held = self.words[role] if role in self.words else self.operand.pack(self.right, raw=True)
+        most = math.isqrt(MOST_BYTES // held.nbytes)
+        return [one for one in some if not one.rare][:most]
 
     def _explaining(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those that give what was observed in every product."""
@@ -157,9 +158,12 @@ class Search:
     def _last(self, results: list[tuple[Candidate, Codes]], last: list[Mistake]) -> Iterator[Candidate]:
         """Mistakes with D that make what was observed of some results."""
         words = self.operand.pack(np.stack([codes for _, codes in results]), raw=True)
-        seen = self.operand.unpack(np.stack([one.change(words) for one in last]), raw=True)
-        equal = (seen == self.target).reshape(len(last), len(results), -1).all(axis=2)
-        yield from ((*results[first][0], last[second]) for second, first in np.argwhere(equal))
+        at_once = max(1, MOST_WORDS // words.size)
+        for start in range(0, len(last), at_once):
+            some = last[start : start + at_once]
+            seen = self.operand.unpack(np.stack([one.change(words) for one in some]), raw=True)
+            equal = (seen == self.target).reshape(len(some), len(results), -1).all(axis=2)
+            yield from ((*results[first][0], some[second]) for second, first in np.argwhere(equal))
 
     # ---- probes: one output of all variants at once
 

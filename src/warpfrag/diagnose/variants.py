@@ -92,5 +92,5 @@ class Side:
         codes = {}
         for name, right in self.right.items():
             read = [some.codes.get(name, np.broadcast_to(right, (len(some), *right.shape))) for some in parts]
-            codes[name] = np.concatenate(read)
+            codes[name] = np.concatenate([right[None][:0], *read])
         return Variants([one for some in parts for one in some.made], codes)

@@ -55,12 +55,14 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
         found += [*of_matrices.other_layouts(operand), *of_matrices.moved(operand)]
         found += of_products.starts(operand) if operand.role == "c" else ()
         found += of_products.written_as(operand) if operand.role in "ab" else ()
+        found += of_products.negated(operand) if operand.staged else ()
+    found += of_registers.warps(operand) if len(operand.threads) > 1 else ()
     return tuple(_distinct(operand, sorted(found, key=likelihood)))
 
 
 def _distinct(operand: AnyOperand, found: Iterable[Mistake]) -> Iterator[Mistake]:
     """Of mistakes of one kind that are the same, the first; none that changes nothing."""
-    shape = (32,) if isinstance(operand, Metadata | Scale) else (32, operand.words)
+    shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
     if not isinstance(operand, Metadata | Scale):  # copies hold the same, and padding is zero
         words = operand.pack(operand.unpack(words, raw=True), raw=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -12,9 +12,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Words = NDArray[np.uint32]
+    Held = NDArray[Any]  # words, or of an operand in shared memory bytes
 
 Kind = Literal[
-    "transposed", "blocks", "registers", "halves", "layout", "lanes", "sign", "selector", "metadata", "c", "arch"
+    "transposed",
+    "descriptor",
+    "blocks",
+    "registers",
+    "halves",
+    "layout",
+    "lanes",
+    "sign",
+    "selector",
+    "metadata",
+    "c",
+    "arch",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """The likeliest first."""
@@ -24,13 +36,14 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class Mistake:
     """One mistake. `change` takes and gives the registers of the operand, uint32[..., lanes, words].
 
-    Metadata and scales are one word a lane and have no last axis, as in `execute`. A rare one is looked at last.
+    Metadata and scales are one word a lane and have no last axis, as in `execute`; of an operand in shared memory it
+    takes the bytes there. A rare one is looked at last.
     """
 
     kind: Kind
     operand: str
     text: str
-    change: Callable[[Words], Words]
+    change: Callable[[Held], Held]
     rare: bool = False
 
     @property
@@ -43,7 +56,8 @@ class Mistake:
 class Misreading:
     """The right registers, but something else runs on them: other words of the name, another architecture.
 
-    `again` says what is done once more afterwards: the product (D goes in as C), or the addition of C.
+    `again` says what is done once more afterwards: the product (D goes in as C), or the addition of C; or that C is
+    read where the instruction should not read it (scale-d).
     """
 
     kind: Kind
@@ -51,7 +65,7 @@ class Misreading:
     text: str
     words: Mapping[str, str | bool] = field(default_factory=dict)
     arch: str = ""
-    again: Literal["", "product", "c"] = ""
+    again: Literal["", "product", "c", "scale_d"] = ""
     rare: bool = False
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from warpfrag import fragment
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import REGISTER_BITS, mma_layouts, operands
-from warpfrag.memory import LANES
 from warpfrag.mistakes.mistake import Mistake
 from warpfrag.movers import move_words
 
@@ -32,11 +31,11 @@ HALF = 16  # bits of the elements that they turn
 
 def read_in_other_order(operand: Operand) -> Mistake:
     """The whole matrix, as if what lies column by column were read row by row."""
-    transpose = partial(_rearranged, operand=operand, order=_other_order(operand.shape))
+    transpose = partial(_rearranged, operand=operand, order=other_order(operand.shape))
     return Mistake("transposed", operand.role, "memory read in the other order", transpose)
 
 
-def _other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
+def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
     """Which element comes where, if what lies column by column is read row by row."""
     return np.arange(math.prod(shape)).reshape(shape).swapaxes(-1, -2).reshape(-1)
 
@@ -44,7 +43,7 @@ def _other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
 def _rearranged(words: Words, *, operand: Operand, order: NDArray[np.intp]) -> Words:
     """The registers of the matrix whose element i is element order[i] of the one that these hold."""
     codes = operand.unpack(words, raw=True)
-    batch = words.shape[:-2]
+    batch = words.shape[: -1 - len(operand.threads)]
     flat = codes.reshape(*batch, order.size)
     return operand.pack(flat.take(order, axis=-1).reshape(codes.shape), raw=True)
 
@@ -55,7 +54,7 @@ def turned(operand: Operand) -> Iterator[Mistake]:
     rows, cols = shape[-2:]
     move = partial(partial, _rearranged, operand=operand)
     if rows != cols:
-        written = np.argsort(_other_order(shape))
+        written = np.argsort(other_order(shape))
         yield Mistake("transposed", role, "memory written in the other order", move(order=written))
     if operand.row.container == HALF and role in "ab":
         text = f"each {BLOCK} x {BLOCK} block transposed: ldmatrix with .trans, or without it where it is needed"
@@ -104,7 +103,7 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
         return
     elements = fragment.elements(layout)
     places = np.argsort(elements)
-    turned = _other_order(operand.shape)
+    turned = other_order(operand.shape)
     seen = {order.tobytes() for order in (np.arange(turned.size), turned, np.argsort(turned))}
     verb = "read" if operand.role == "d" else "laid out"
     for text, other in _known_elements(operand):
@@ -126,17 +125,37 @@ def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
     if layout.dims == ("row", "col"):
         for role in "abc":
             for other in mma_layouts(role):
-                yield from _tilings(f"{REGISTER_BITS // other.slots}-bit {role.upper()}", other, layout)
+                text = f"{REGISTER_BITS // other.slots}-bit {role.upper()}"
+                tilings = _tilings if len(operand.threads) == 1 else _of_warps
+                yield from tilings(text, other, layout)
     elif layout.dims == ("mma", "row", "col"):
         form = resolve(operand.instruction)
         for words in product(("row", "col"), repeat=len(form.layouts)):
             other = operands(replace(form, layouts=words), "")[operand.role].layout
             yield f"for .{'.'.join(words)}", fragment.elements(other)
-    each = size // LANES
-    places = np.arange(size).reshape(LANES, each)
+    threads = math.prod(operand.threads)
+    each = size // threads
+    places = np.arange(size).reshape(threads, each)
     yield f"row by row, {each} elements to a lane", places.reshape(-1)
-    yield f"column by column, {each} elements to a lane", _other_order(operand.shape)[places].reshape(-1)
-    yield "row by row, an element to a lane", places.reshape(each, LANES).T.reshape(-1)
+    yield f"column by column, {each} elements to a lane", other_order(operand.shape)[places].reshape(-1)
+    yield "row by row, an element to a lane", places.reshape(each, threads).T.reshape(-1)
+
+
+def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """A layout of one warp, tiled to what each warp of a warpgroup holds: some rows, or some columns."""
+    (rows, cols), warps = layout.shape, layout.ins["warp"]
+    whole = np.arange(rows * cols).reshape(rows, cols)
+    for along, each in (("rows", (rows // warps, cols)), ("columns", (rows, cols // warps))):
+        tiles = {"row": each[0] // other.shape[0], "col": each[1] // other.shape[1]}
+        if each != (tiles["row"] * other.shape[0], tiles["col"] * other.shape[1]):
+            continue
+        mine = other.tiled(**tiles)
+        if mine.regs * mine.slots != layout.regs * layout.slots or mine.copies > 1:
+            continue
+        parts = np.split(whole, warps, axis=0 if along == "rows" else 1)
+        elements = np.concatenate([part.reshape(-1)[fragment.elements(mine)] for part in parts])
+        size = " x ".join(map(str, other.shape))
+        yield f"like tiles of {'an' if text[0] == '8' else 'a'} {text} of {size}, each warp its own {along}", elements
 
 
 def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:

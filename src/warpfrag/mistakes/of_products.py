@@ -24,19 +24,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.rules import Rule
+    from warpfrag.formats import Format
     from warpfrag.isa.words import Form
     from warpfrag.mistakes.mistake import Kind, Words
     from warpfrag.operand import Operand
 
 ACCUMULATORS = ("f16", "f32")
 SCALE_TYPES = ("ue8m0", "ue4m3")
+NEGATED = "negated: imm-scale 1 and -1 confused"
 BITOPS = {"and": "xor", "xor": "and"}
 
 
 def starts(operand: Operand) -> list[Mistake]:
     """C missing, and C doubled."""
+    missing = "missing: scale-d is 0 where it should be 1" if operand.home == "warpgroup" else "missing"
     return [
-        Mistake("c", "c", "missing", np.zeros_like),
+        Mistake("c", "c", missing, np.zeros_like),
         Mistake("c", "c", "added twice", partial(_doubled, operand=operand)),
     ]
 
@@ -44,7 +47,7 @@ def starts(operand: Operand) -> list[Mistake]:
 def written_as(operand: Operand) -> Iterator[Mistake]:
     """The values of A or B in another format of the same size."""
     for other in FORMATS:
-        if operand.format.is_float and _may_be_mistaken(operand.format.name, other):
+        if operand.format.is_float and may_be_mistaken(operand.format.name, other):
             change = partial(_rewritten, operand=operand, other=other)
             yield Mistake("layout", operand.role, f"values written as {other}", change, rare=True)
 
@@ -54,11 +57,26 @@ def _rewritten(words: Words, *, operand: Operand, other: str) -> Words:
     into = FORMATS[other]
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
         values = from_codes(operand.format, operand.unpack(words, raw=True)).astype(np.float64)
+    return operand.pack(to_codes(into, fitting(into, values), rounding="rne"), raw=True)
+
+
+def fitting(into: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values that a format can hold: saturated where it has no infinity, 0 where it has no NaN."""
     if into.nan_code is None:
         values = np.where(np.isnan(values), 0.0, values)
-    if not into.infinity:
-        values = np.clip(values, into.min, into.max)
-    return operand.pack(to_codes(into, values, rounding="rne"), raw=True)
+    return values if into.infinity else np.clip(values, into.min, into.max)
+
+
+def negated(operand: Operand) -> Iterator[Mistake]:
+    """The sign of A or B of wgmma changed: its immediate (imm-scale) is -1 for 1, or 1 for -1."""
+    if operand.format.is_float:
+        yield Mistake("sign", operand.role, NEGATED, partial(negated_words, operand=operand))
+
+
+def negated_words(words: Words, *, operand: Operand) -> Words:
+    """Registers whose elements have the other sign."""
+    codes: NDArray[Any] = operand.unpack(words, raw=True)
+    return operand.pack(np.bitwise_xor(codes, codes.dtype.type(operand.format.sign_bit)), raw=True)
 
 
 def _doubled(words: Words, *, operand: Operand) -> Words:
@@ -82,9 +100,11 @@ def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[
     return to_codes(operand.format, total)
 
 
-def misreadings(form: Form, arch: str) -> Iterator[Misreading]:
+def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misreading]:
     """Other signs, types, accumulators, words of the name and architectures, and what is done twice."""
     yield from _other_formats(form)
+    if not scale_d:
+        yield Misreading("c", "c", "read: scale-d is 1 where it should be 0", again="scale_d")
     for other in ACCUMULATORS:
         words = {"c": other, "d": other}
         if form.d in ACCUMULATORS and other != form.d and _exists(form, words):
@@ -117,7 +137,7 @@ def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
 def _other_formats(form: Form) -> Iterator[Misreading]:
     """A, B or both taken for another format of the same size."""
     given = {role: getattr(form, role) for role in "ab"}
-    others = {role: [other for other in FORMATS if _may_be_mistaken(name, other)] for role, name in given.items()}
+    others = {role: [other for other in FORMATS if may_be_mistaken(name, other)] for role, name in given.items()}
     both = [(one, one) for one in others["a"] if one in others["b"]] if given["a"] == given["b"] else []
     both += [(one, other) for one in others["a"] for other in others["b"] if _signs(given, one, other)]
     words = [{"a": one} for one in others["a"]] + [{"b": one} for one in others["b"]]
@@ -131,7 +151,8 @@ def _other_formats(form: Form) -> Iterator[Misreading]:
             yield Misreading(kind, role, f"as B, {said[0]}" if alike else ", and b: ".join(said), taken)
 
 
-def _may_be_mistaken(name: str, other: str) -> bool:
+def may_be_mistaken(name: str, other: str) -> bool:
+    """Whether two formats have the same size and are of one kind."""
     one, two = FORMATS[name], FORMATS[other]
     alike = one.bits == two.bits and one.kind == two.kind
     return one != two and alike and (one.signed == two.signed or not one.is_float)

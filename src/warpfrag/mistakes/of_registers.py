@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.mistakes.mistake import Words
+    from warpfrag.mistakes.mistake import Kind, Words
     from warpfrag.operand import Operand, Registers
 
+MANY = 8  # of so many registers, any two may be exchanged; of more, those that are a power of two apart
 FEW = 4  # so many things are tried in every order; of more, only the orders that bits of their numbers make
 PARTS = {
     16: "halves of a register swapped",
@@ -40,9 +41,15 @@ STEPS = (1, 2, 4, 8, 16)
 def simple(operand: Operand) -> Iterator[Mistake]:
     """Two registers, the slots of a register, a lane: the simple mistakes with any matrix."""
     role = operand.role
-    for first, second in combinations(_first_registers(operand), 2):
+    registers = _first_registers(operand)
+    for first, second in _couples(registers):
         swap = _registers(operand, _swapped(operand.regs, first, second))
-        yield Mistake("registers", role, f"registers {first} and {second} swapped", swap)
+        text = f"registers {first} and {second} swapped"
+        yield Mistake("registers", role, text, swap, rare=len(registers) > MANY)
+    if len(registers) > MANY:
+        for bit in range((operand.regs - 1).bit_length()):
+            order = [reg ^ (1 << bit) if reg ^ (1 << bit) < operand.regs else reg for reg in range(operand.regs)]
+            yield Mistake("registers", role, f"registers {1 << bit} apart swapped", _registers(operand, order))
     if operand.slots > 1:
         text = PARTS[16] if operand.slots == 2 else "slots reversed"
         yield Mistake("halves", role, text, partial(exchange_bits, mask=REGISTER_BITS - operand.row.container))
@@ -63,7 +70,8 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
             full[first[place]] = first[to]
         text = f"registers in the order {', '.join(str(first[to]) for to in order)}"
         yield Mistake("registers", operand.role, text, _registers(operand, full), rare=True)
-    for reg, other in permutations(first, 2):
+    couples = _couples(first)
+    for reg, other in sorted([*couples, *((two, one) for one, two in couples)]):
         used = [other if one == reg else one for one in range(operand.regs)]
         text = f"register {other} used for register {reg} too"
         yield Mistake("registers", operand.role, text, _registers(operand, used), rare=True)
@@ -78,8 +86,16 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
 
 def _first_registers(operand: Registers) -> list[int]:
     """The registers that the hardware reads: not those that hold copies of earlier ones."""
-    first = {operand.layout.at(lane=0, reg=reg): reg for reg in reversed(range(operand.regs))}
+    zero = dict.fromkeys(operand.layout.ins, 0)
+    first = {operand.layout.at(**zero | {"reg": reg}): reg for reg in reversed(range(operand.regs))}
     return sorted(first.values())
+
+
+def _couples(registers: list[int]) -> list[tuple[int, int]]:
+    """Two of them; of many only those that are a power of two apart."""
+    some = combinations(range(len(registers)), 2)
+    near = {1 << bit for bit in range(len(registers).bit_length())}
+    return [(registers[one], registers[two]) for one, two in some if len(registers) <= MANY or two - one in near]
 
 
 def _orders(count: int) -> Iterator[tuple[int, ...]]:
@@ -91,11 +107,16 @@ def _orders(count: int) -> Iterator[tuple[int, ...]]:
         orders = [tuple((n + step) % count for n in range(count)) for step in range(1, count)]
         orders.append(tuple(reversed(range(count))))
         if count == 1 << len(bits):
-            orders += [_by_bits(count, order) for order in permutations(bits)]
+            orders += [_by_bits(count, order) for order in (permutations(bits) if count <= MANY else _bit_swaps(bits))]
             orders += [tuple(n ^ mask for n in range(count)) for mask in range(1, count)]
     for order in dict.fromkeys(orders):
         if sum(place != to for place, to in enumerate(order)) > 2:
             yield order
+
+
+def _bit_swaps(bits: range) -> Iterator[tuple[int, ...]]:
+    """Two bits exchanged."""
+    return (tuple(_swapped(len(bits), one, two)) for one, two in combinations(bits, 2))
 
 
 def _by_bits(count: int, order: Sequence[int]) -> tuple[int, ...]:
@@ -233,6 +254,25 @@ def lanes(operand: Operand) -> Iterator[Mistake]:
     for orders, rare in ((lane_orders(), False), (rare_lane_orders(), True)):
         for text, order in orders.items():
             yield Mistake("lanes", operand.role, text, partial(np.take, indices=order, axis=-2), rare=rare)
+
+
+def warps(operand: Registers) -> Iterator[Mistake]:
+    """Warps of a warpgroup that take each other's registers; `operand` is held by four of them."""
+    axis = -2 if operand.role == "metadata" else -3
+    kind: Kind = "metadata" if operand.role == "metadata" else "lanes"
+    count = operand.threads[0]
+    for order in permutations(range(count)):
+        moved = [warp for warp, of in enumerate(order) if warp != of]
+        if not moved:
+            continue
+        text = f"warps in the order {', '.join(map(str, order))}"
+        if len(moved) == 2:
+            text = f"warps {moved[0]} and {moved[1]} swapped"
+        take = partial(np.take, indices=np.array(order), axis=axis)
+        yield Mistake(kind, operand.role, text, take, rare=len(moved) == count - 1)
+    for warp in range(count):
+        take = partial(np.take, indices=np.full(count, warp), axis=axis)
+        yield Mistake(kind, operand.role, f"every warp has the registers of warp {warp}", take)
 
 
 def _drop_lane(words: Words, *, lane: int) -> Words:

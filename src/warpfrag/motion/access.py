@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from warpfrag.memory import bank_conflicts, wavefronts
+from warpfrag.memory import LANES, bank_conflicts, wavefronts
 
 LINES = 8  # of a matrix
 Direction = Literal["load", "store"]
@@ -13,8 +13,9 @@ Direction = Literal["load", "store"]
 class Access(NamedTuple):
     """One instruction of a way: which words of the operand it moves, and where in memory each lane points.
 
-    `addresses` has None for lanes that give none. `width` is how many bytes belong to an address. `slot` is the element
-    of the word that a narrow access moves, None where it moves whole words.
+    `addresses` has one for each lane, of a warpgroup those of warp 0 first, and None for lanes that give none. `width`
+    is how many bytes belong to an address. `slot` is the element of the word that a narrow access moves, None where it
+    moves whole words.
     """
 
     instruction: str
@@ -35,8 +36,9 @@ class Access(NamedTuple):
 
     @property
     def requests(self) -> list[tuple[int | None, ...]]:
-        """What shared memory is asked for at once: by the whole warp, or for one matrix of ldmatrix and stmatrix."""
+        """What shared memory is asked for at once: by a whole warp, or for one matrix of ldmatrix and stmatrix."""
+        warps = [self.addresses[first : first + LANES] for first in range(0, len(self.addresses), LANES)]
         if "matrix" not in self.instruction:
-            return [self.addresses]
-        given = tuple(address for address in self.addresses if address is not None)
-        return [given[first : first + LINES] for first in range(0, len(given), LINES)]
+            return warps
+        given = [tuple(address for address in warp if address is not None) for warp in warps]
+        return [warp[first : first + LINES] for warp in given for first in range(0, len(warp), LINES)]

@@ -1,4 +1,7 @@
-"""The addresses of the lanes of a warp as a formula: a sum over parts of the lane, and then perhaps a swizzle."""
+"""The addresses of the lanes of a warp as a formula: a sum over parts of the lane, and then perhaps a swizzle.
+
+Of a warpgroup it is a sum over parts of `thread`, the number of a thread among its 128.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ if TYPE_CHECKING:
 
 
 class Term(NamedTuple):
-    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`."""
+    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`; there are `threads` of it."""
 
     low: int
     bits: int
     stride: int
+    threads: int = LANES
 
     @property
     def is_masked(self) -> bool:
         """Whether the lane has more bits above these."""
-        return 1 << (self.low + self.bits) < LANES
+        return 1 << (self.low + self.bits) < self.threads
 
 
 class Sum(NamedTuple):
@@ -38,7 +42,7 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> Sum:
     flat = [None if one is None else swizzled(one, memory.swizzle, memory.base_offset) for one in addresses]
     origin = flat[0] or 0
     terms: list[Term] = []
-    for bit in range((LANES - 1).bit_length()):
+    for bit in range((len(flat) - 1).bit_length()):
         there = flat[1 << bit]
         stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
         if not stride:
@@ -47,7 +51,7 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> Sum:
         if last and last.low + last.bits == bit and last.stride << last.bits == stride:
             terms[-1] = last._replace(bits=last.bits + 1)
         else:
-            terms.append(Term(bit, 1, stride))
+            terms.append(Term(bit, 1, stride, len(flat)))
     return Sum(origin, tuple(terms))
 
 
@@ -58,10 +62,16 @@ def sum_expression(address: Sum) -> str:
 
 
 def _part(term: Term) -> str:
-    shifted = f"lane >> {term.low}" if term.low else "lane"
+    name = thread_name(term.threads)
+    shifted = f"{name} >> {term.low}" if term.low else name
     if term.is_masked:
         shifted = f"{shifted} & {(1 << term.bits) - 1}"
     return f"({shifted}) * {term.stride}" if " " in shifted else f"{shifted} * {term.stride}"
+
+
+def thread_name(threads: int) -> str:
+    """What code calls the number of a thread: in its warp, or in its warpgroup."""
+    return "lane" if threads == LANES else "thread"
 
 
 def swizzle_expression(memory: Memory, address: str) -> str:

@@ -98,6 +98,10 @@ class Operations:
 
 
 CUDA_LANE = '    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));'
+CUDA_THREAD = "    uint32_t thread = threadIdx.x % 128;"
+PTX_LANE = ("    .reg .b32 %lane;", "    mov.u32 %lane, %laneid;")
+PTX_THREAD = ("    .reg .b32 %thread;", "    mov.u32 %thread, %tid.x;", "    and.b32 %thread, %thread, 127;")
+"""Which thread it is: in its warp, or in its warpgroup."""
 
 
 def written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:

@@ -45,21 +45,22 @@ def moved(mover: Instruction) -> Operand:
 
 
 def line_starts(
-    mover: Instruction, operand: OperandRow, order: str, regs: Sequence[int] | None = None
+    mover: Instruction, operand: OperandRow, order: str, regs: Sequence[int] | None = None, warp: int = 0
 ) -> tuple[Start, ...] | None:
     """Where the line of each lane that gives an address starts; None where parts of a line contradict each other.
 
     The registers of the mover are these of the operand, from the first on unless they are said. The matrix is
-    contiguous along its rows, or in `col` order along its columns.
+    contiguous along its rows, or in `col` order along its columns. Of a warpgroup it is what one `warp` moves.
     """
     unit = moved(mover).row
     taken = range(unit.layout.regs) if regs is None else regs
     if unit.unknown or operand.container > REGISTER_BITS or max(taken) >= operand.layout.regs:
         return None
     starts: dict[int, Start] = {}
+    held = {"warp": warp} if "warp" in operand.layout.ins else {}
     for part in _parts(mover, min(unit.container, operand.container)):
         slot, bit_wanted = divmod(part.bit, operand.container)
-        row, col = operand.layout.at(lane=part.lane, reg=taken[part.reg], slot=slot)
+        row, col = operand.layout.at(**held, lane=part.lane, reg=taken[part.reg], slot=slot)
         passed, bit_there = divmod(part.at, operand.container)
         start = Start(row, col - passed) if order == "row" else Start(row - passed, col)
         if bit_there != bit_wanted or starts.setdefault(part.giver, start) != start:

@@ -14,6 +14,7 @@ Ways come cheapest first, by the instructions and the passes that shared memory 
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -71,10 +72,9 @@ def _extents(operand: Operand) -> tuple[int, int]:
     if not isinstance(operand, Operand):
         msg = f"expected an operand such as mma.b or mma.b.tiled(col=2), got {shown(operand)}"
         raise InvalidOperand(msg)
-    if operand.layout.dims != ("row", "col") or len(operand.threads) > 1:
+    if operand.layout.dims != ("row", "col"):
         axes = ", ".join(operand.layout.dims)
-        held = f"{operand.threads[0]} warps hold it" if len(operand.threads) > 1 else f"it has {axes}"
-        msg = f"{operand.described} is no single matrix in the registers of a warp: {held}"
+        msg = f"{operand.described} is no single matrix in the registers of threads: it has {axes}"
         raise InvalidOperand(msg)
     return operand.layout.outs["row"], operand.layout.outs["col"]
 
@@ -107,34 +107,41 @@ def _ways(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
 
 
 @lru_cache(maxsize=32)  # one question asks several times
-def _elements(layout: Layout) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Lane, register and slot of every place, and row and column of its element."""
-    return [(tuple(place), tuple(layout.at(**place._asdict()))) for place in layout.places()]
+def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...]]]:
+    """Thread, register and slot of every place, and row and column of its element."""
+    found = []
+    for place in layout.places():
+        held = place._asdict()
+        thread = held.get("warp", 0) * LANES + held["lane"]
+        found.append(((thread, held["reg"], held["slot"]), tuple(layout.at(**held))))
+    return found
 
 
 class _Bytes:
-    """At which byte each byte of each word of each lane lies: bytes[lane][word] has four addresses, or None."""
+    """At which byte each byte of each word of each thread lies: bytes[thread][word] has four addresses, or None."""
 
     def __init__(self, operand: Operand, memory: Memory) -> None:
         container, register = operand.row.container, operand.row.register_bits
-        self.words = operand.words
+        self.words, self.threads = operand.words, math.prod(operand.threads)
         size = max(1, container // 8)
         addresses = element_addresses(memory, _extents(operand), container)
-        self.of: list[list[list[int | None]]] = [[[None] * WORD for _ in range(self.words)] for _ in range(LANES)]
+        self.of: list[list[list[int | None]]] = [
+            [[None] * WORD for _ in range(self.words)] for _ in range(self.threads)
+        ]
         self.whole = True  # whether no byte of a register is made of elements from several bytes of memory
-        for (lane, reg, slot), (row, col) in _elements(operand.layout):
+        for (thread, reg, slot), (row, col) in _elements(operand.layout):
             first = reg * register // 8 + slot * container // 8
             for byte in range(size):
                 word, inside = divmod(first + byte, WORD)
                 address = addresses[row][col] + byte
-                old = self.of[lane][word][inside]
+                old = self.of[thread][word][inside]
                 starts_low = slot * container % 8 == (col if memory.order == "row" else row) * container % 8
                 self.whole &= (old is None or old == address) and starts_low
-                self.of[lane][word][inside] = address
+                self.of[thread][word][inside] = address
 
-    def start(self, lane: int, word: int) -> int | None:
+    def start(self, thread: int, word: int) -> int | None:
         """The address of a word, if its bytes lie side by side."""
-        given = self.of[lane][word]
+        given = self.of[thread][word]
         first = given[0]
         in_order = first is not None and given == [first + byte for byte in range(WORD)]
         return first if in_order and first is not None and first % WORD == 0 else None
@@ -157,7 +164,7 @@ def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterat
 def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
     """Plain loads of 16, 8 and 4 bytes a lane, the widest that fit."""
     where = _bytes(operand, memory)
-    starts = [[where.start(lane, word) for lane in range(LANES)] for word in range(where.words)]
+    starts = [[where.start(thread, word) for thread in range(where.threads)] for word in range(where.words)]
     if not where.whole or any(start is None for word in starts for start in word):
         return
     verb = "ld.shared" if direction == "load" else "st.shared"
@@ -203,7 +210,7 @@ def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list
         Access(
             f"{verb}.b{8 * size}",
             (word,),
-            tuple(where.of[lane][word][slot * size] for lane in range(LANES)),
+            tuple(where.of[thread][word][slot * size] for thread in range(where.threads)),
             size,
             slot,
         )

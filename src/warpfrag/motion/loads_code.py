@@ -6,11 +6,20 @@ made of `operations`.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
 from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT
-from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
-from warpfrag.motion.code_operations import CUDA_LANE, Operations, check_names, written
+from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
+from warpfrag.motion.code_operations import (
+    CUDA_LANE,
+    CUDA_THREAD,
+    PTX_LANE,
+    PTX_THREAD,
+    Operations,
+    check_names,
+    written,
+)
 
 if TYPE_CHECKING:
     from warpfrag.memory import Memory
@@ -64,6 +73,10 @@ def _is_load(way: Way) -> bool:
     return way.direction == "load"
 
 
+def _in_warp(way: Way) -> bool:
+    return len(way.operand.threads) == 1
+
+
 def _listed(access: Access, registers: list[str]) -> str:
     """The registers of an access, in braces where the instruction wants them."""
     joined = ", ".join(registers)
@@ -78,7 +91,7 @@ def _cuda(way: Way, name: str) -> list[str]:
     given = f"uint32_t (&out)[{words}]" if _is_load(way) else f"const uint32_t (&in)[{words}]"
     body = _cuda_load(way) if _is_load(way) else _cuda_store(way)
     signature = f"static __device__ __forceinline__ void {name}({given}, uint32_t base) {{"
-    return [signature, CUDA_LANE, *(f"    {line}" for line in body), "}"]
+    return [signature, CUDA_LANE if _in_warp(way) else CUDA_THREAD, *(f"    {line}" for line in body), "}"]
 
 
 def _cuda_address(way: Way, number: int, access: Access) -> list[str]:
@@ -138,7 +151,7 @@ def _cuda_store(way: Way) -> list[str]:
 
 
 def _ptx(way: Way, name: str) -> list[str]:
-    code = Operations("%t{}".format, "%lane")
+    code = Operations("%t{}".format, f"%{thread_name(math.prod(way.operand.threads))}")
     done = 0
     body: list[str] = []
 
@@ -184,7 +197,7 @@ def _ptx(way: Way, name: str) -> list[str]:
         "{",
         f"    .reg .b32 %t<{max(1, len(code.operations))}>;",
         *([f"    .reg .b32 %e<{len(way.accesses)}>;"] if narrow else []),
-        *(["    .reg .b32 %lane;", "    mov.u32 %lane, %laneid;"] if code.uses_lane else []),
+        *((PTX_LANE if _in_warp(way) else PTX_THREAD) if code.uses_lane else ()),
         *(f"    {line}" for line in body),
         "    ret;",
         "}",

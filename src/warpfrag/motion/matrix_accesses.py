@@ -23,10 +23,10 @@ LINE = 16  # bytes
 
 
 class Matrix(NamedTuple):
-    """What one matrix of a mover moves: registers of the operand, and the first element of each line."""
+    """What one matrix of a mover moves: registers of the operand, and by warp the first element of each line."""
 
     regs: tuple[int, ...]
-    starts: tuple[Start, ...]
+    starts: tuple[tuple[Start, ...], ...]
 
 
 @lru_cache(maxsize=32)
@@ -70,8 +70,8 @@ def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[Ma
     left, found = list(range(operand.layout.regs)), []
     while left:
         some = permutations(left, moved(mover).layout.regs)
-        tried = ((regs, line_starts(mover, operand, order, regs)) for regs in some if left[0] in regs)
-        matrix = next((Matrix(regs, starts) for regs, starts in tried if starts), None)
+        tried = (_matrix(mover, operand, order, regs) for regs in some if left[0] in regs)
+        matrix = next((one for one in tried if one), None)
         if matrix is None:
             return ()
         found.append(matrix)
@@ -79,12 +79,28 @@ def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[Ma
     return tuple(found)
 
 
-def _line_addresses(matrix: Matrix, operand: OperandRow, memory: Memory) -> list[int]:
-    """The address of each line; none where some line is not 16 aligned bytes side by side."""
+def _matrix(mover: Instruction, operand: OperandRow, order: Order, regs: tuple[int, ...]) -> Matrix | None:
+    """The matrix that some registers make up in every warp; None where they do not."""
+    starts = []
+    for warp in range(operand.layout.ins.get("warp", 1)):
+        found = line_starts(mover, operand, order, regs, warp)
+        if not found:
+            return None
+        starts.append(found)
+    return Matrix(regs, tuple(starts))
+
+
+def _line_addresses(matrix: Matrix, operand: OperandRow, memory: Memory) -> list[list[int]]:
+    """The address of each line, by warp; none where some line is not 16 aligned bytes side by side."""
+    found = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
+    return found if all(found) else []
+
+
+def _warp_addresses(starts: tuple[Start, ...], operand: OperandRow, memory: Memory) -> list[int]:
     bits, (rows, cols) = operand.container, operand.layout.shape
     addresses = element_addresses(memory, (rows, cols), bits)
     found = []
-    for row, col in matrix.starts:
+    for row, col in starts:
         inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
         places = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
         if not all(0 <= row < rows and 0 <= col < cols for row, col in places):
@@ -96,13 +112,18 @@ def _line_addresses(matrix: Matrix, operand: OperandRow, memory: Memory) -> list
     return found
 
 
-def _joined(movers: tuple[Instruction, ...], matrices: tuple[Matrix, ...], lines: list[list[int]]) -> Iterator[Access]:
+def _joined(
+    movers: tuple[Instruction, ...], matrices: tuple[Matrix, ...], lines: list[list[list[int]]]
+) -> Iterator[Access]:
     """As few instructions as the matrices need."""
     first = 0
     while first < len(matrices):
         mover = next(one for one in movers if first + one.form.num <= len(matrices))
         some = slice(first, first + mover.form.num)
-        given = [address for matrix in lines[some] for address in matrix]
+        addresses: list[int | None] = []
+        for warp in range(len(lines[0])):
+            given = [address for matrix in lines[some] for address in matrix[warp]]
+            addresses += [*given, *[None] * (LANES - len(given))]
         words = tuple(reg for matrix in matrices[some] for reg in matrix.regs)
-        yield Access(mover.name, words, (*given, *[None] * (LANES - len(given))), LINE)
+        yield Access(mover.name, words, tuple(addresses), LINE)
         first += mover.form.num

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.motion.code_operations import CUDA_LANE, Operations, check_names, written
+from warpfrag.motion.code_operations import CUDA_LANE, PTX_LANE, Operations, check_names, written
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
 from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
@@ -213,7 +213,7 @@ def _ptx(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> 
         f".func ({taken}) {name} ({given})",
         "{",
         f"    .reg .b32 %t<{max(1, len(lowering.operations))}>;",
-        *(["    .reg .b32 %lane;", "    mov.u32 %lane, %laneid;"] if lowering.uses_lane else []),
+        *(PTX_LANE if lowering.uses_lane else ()),
         *(f"    {line}" for line in written(lowering.operations, "ptx")),
         *(f"    mov.b32 %out{word}, {result};" for word, result in enumerate(results)),
         "    ret;",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -55,16 +56,19 @@ class Way:
 
     @property
     def instructions(self) -> int:
-        """Instructions in all."""
+        """Instructions in all; every warp of a warpgroup runs them."""
         return len(self.accesses) + self.operand.words * (self.transposes + (self.shift > 0))
 
     @cached_property
     def cost(self) -> int:
-        """Instructions and passes, those of movmatrix too, and one for each shift or element put into a word."""
+        """Instructions and passes, those of movmatrix too, and one for each shift or element put into a word.
+
+        Of a warpgroup that of all its warps.
+        """
         turned = price("movmatrix", self.operand.words) if self.transposes else 0
         joined = sum(access.slot not in {None, 0} for access in self.accesses)
         shifted = self.operand.words if self.shift else 0
-        return len(self.accesses) + self.passes + turned + joined + shifted
+        return len(self._warps) * (len(self.accesses) + turned + joined + shifted) + self.passes
 
     def __str__(self) -> str:
         """What it is and what it costs."""
@@ -106,7 +110,10 @@ class Way:
         return tuple(target for target in targets() if all(target in some for some in legal))
 
     def load(self, shared: ArrayLike) -> Words:
-        """The operand's registers, uint32[32, words], filled from a memory: what the instructions leave."""
+        """The operand's registers, uint32[32, words], filled from a memory: what the instructions leave.
+
+        Of a warpgroup uint32[4, 32, words].
+        """
         import numpy as np
 
         from warpfrag import movers
@@ -114,15 +121,24 @@ class Way:
         from warpfrag.memory import as_bytes
 
         memory = self._reached(as_bytes(shared))
-        words = np.zeros((LANES, self.operand.words), np.uint32)
+        shape = (*self.operand.threads, self.operand.words)
+        words = np.zeros((math.prod(shape[:-1]), shape[-1]), np.uint32)
         for access in self.accesses:
-            if "matrix" in access.instruction:
-                form = resolve(access.instruction)
-                words[:, list(access.words)] = movers.load(form, _filled(access.addresses), memory)
-            else:
+            if "matrix" not in access.instruction:
                 self._load_plain(access, memory, words)
-        turned = movers.move_words(words) if self.transposes else words
+                continue
+            form = resolve(access.instruction)
+            for warp in self._warps:
+                moved = movers.load(form, _filled(access.addresses[warp]), memory)
+                words[warp, list(access.words)] = moved
+        found = words.reshape(shape)
+        turned = movers.move_words(found) if self.transposes else found
         return turned << np.uint32(self.shift)
+
+    @property
+    def _warps(self) -> list[slice]:
+        """The threads of each warp."""
+        return [slice(first, first + LANES) for first in range(0, math.prod(self.operand.threads), LANES)]
 
     def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
         """The memory after the registers were stored in it; the one that is passed is not changed."""
@@ -133,14 +149,18 @@ class Way:
         from warpfrag.memory import as_bytes
 
         given, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
-        if given.ndim != 2:
-            msg = f"expected the registers of one operand, uint32[32, {self.operand.words}], got shape {given.shape}"
+        held = (*self.operand.threads, self.operand.words)
+        if given.shape != held:
+            extents = ", ".join(map(str, held))
+            msg = f"expected the registers of one operand, uint32[{extents}], got shape {given.shape}"
             raise InvalidOperand(msg)
-        turned = movers.move_words(given) if self.transposes else given
+        turned = (movers.move_words(given) if self.transposes else given).reshape(-1, held[-1])
         for access in self.accesses:
             if "matrix" in access.instruction:
                 form = resolve(access.instruction)
-                memory = movers.store(form, _filled(access.addresses), turned[:, list(access.words)], memory)
+                for warp in self._warps:
+                    moved = turned[warp, list(access.words)]
+                    memory = movers.store(form, _filled(access.addresses[warp]), moved, memory)
                 continue
             for lane, address in enumerate(access.addresses):
                 if address is not None:

@@ -17,6 +17,7 @@ from warpfrag.descriptor import Descriptor
 from warpfrag.emit.warpgroup import can_turn
 from warpfrag.errors import InvalidOperand
 from warpfrag.memory import SWIZZLES
+from warpfrag.mistakes.of_descriptors import swizzle_text, wrong_descriptors
 from warpfrag.staged import Call, Variant
 from warpfrag.vectors.cases import Group, run
 from warpfrag.vectors.material import Material
@@ -121,7 +122,7 @@ def warpgroup_groups(material: WarpgroupMaterial) -> Iterator[Group]:
             yield material.group("registers", "A in the wrong warp, lane, register or slot", codes, FIRST_CHOICE, way)
             continue
         order = "MN-major" if way.trans else "K-major"
-        name = f"{order}, {_swizzle(way.swizzle or 0)}"
+        name = f"{order}, {swizzle_text(way.swizzle or 0)}"
         catches = "leading and stride byte offsets swapped, other swizzle bits"
         catches += ", a base offset" if way.swizzle else ""
         catches += ", a missing transposition" if can_turn(material.instruction) else ""
@@ -141,7 +142,7 @@ def call_mistakes(instruction: Instruction, call: Call) -> Iterator[CallMistake]
         if role == "a" and not call.variant.staged:
             continue
         order = "MN-major" if call.variant.trans[side] else "K-major"
-        for text, descriptor in _wrong_descriptors(Descriptor.decode(call.descriptors[side]), order):
+        for text, descriptor in wrong_descriptors(Descriptor.decode(call.descriptors[side]), order):
             words = [*call.descriptors]
             words[side] = descriptor.word
             yield CallMistake(f"{role}: {text}", replace(call, descriptors=(words[0], words[1])))
@@ -155,21 +156,6 @@ def call_mistakes(instruction: Instruction, call: Call) -> Iterator[CallMistake]
         if selector != call.variant.selector:
             other = replace(call, variant=replace(call.variant, selector=selector))
             yield CallMistake(f"metadata: selector {selector} instead of {call.variant.selector}", other)
-
-
-def _wrong_descriptors(right: Descriptor, order: str) -> Iterator[tuple[str, Descriptor]]:
-    what = f"{order}, {_swizzle(right.swizzle)}"
-    yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading)
-    yield "start off by 16 bytes", right.moved(16)
-    for swizzle in SWIZZLES:
-        if swizzle != right.swizzle:
-            yield f"{what}: read with {_swizzle(swizzle)}", replace(right, swizzle=swizzle)
-    if right.swizzle:
-        yield f"{what}: base offset 1 instead of 0", replace(right, base_offset=1)
-
-
-def _swizzle(width: int) -> str:
-    return f"swizzle {width}" if width else "no swizzle"
 
 
 class WordMistake(NamedTuple):
