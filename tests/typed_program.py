@@ -217,5 +217,4 @@ if __name__ == "__main__":
     whole_kernels()
     mistakes()
     cuda_in_python()
-    kernels()
     the_rest()
