@@ -26,7 +26,11 @@ from warpfrag.operand import Metadata, Operands, Scale
 ROOT = Path(__file__).parents[2]
 NEEDED = ("sphinx", "myst_parser", "furo")
 HANDED_OUT = (Relayout, Way, Access, Choice, Operands, Metadata, Scale, Run, Digit)  # by what is public
-SHOWN = {"warpfrag.FORMATS": "a dict", "warpfrag.wmma": "a module, whose functions have entries"}  # without an entry
+SHOWN = {  # without an entry
+    "warpfrag.FORMATS": "a dict",
+    "warpfrag.wmma": "a module, whose functions have entries",
+    "warpfrag.ptx": "a module, whose functions have entries",
+}
 
 
 def build(folder):
