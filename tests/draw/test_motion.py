@@ -72,6 +72,15 @@ def test_lanes_stand_at_their_addresses(operand, memory, number):
     assert len(picture.scenes) == min(4, len(way.accesses))
 
 
+def test_the_threads_of_four_warps_have_the_colours_of_their_lanes():
+    a = wf.get("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16").a
+    way = wf.loads(a, wf.Memory("row", 32, 32))[0]
+    shown = [cell for cell in cells(parse(draw(way).svg)) if any(word.startswith("T") for word in words(cell))]
+
+    assert len(shown) == 128
+    assert sorted(fact(cell, "lane") for cell in shown) == sorted([*range(32)] * 4)
+
+
 def test_a_figure_of_a_way_names_lanes_elements_and_banks():
     svg = parse(draw(wf.loads(F16.a, wf.Memory("row", 128, 128))[0], theme="dark", title="Mine").svg)
 

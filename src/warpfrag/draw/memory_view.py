@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.draw.cells import Block, Cell, Grid, Level, Mark, lane_name
 from warpfrag.draw.drawing import Drawing
-from warpfrag.memory import BANK_BYTES, BANKS, UNIT, bank_loads
+from warpfrag.memory import BANK_BYTES, BANKS, LANES, UNIT, bank_loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ def _cell(way: Way, place: int, at: tuple[int, int], elements: Elements, lanes: 
         y=at[0],
         x=at[1],
         coordinates=tuple(zip(("row", "col"), held[0], strict=True)) if held else (),
-        lane=givers[0] if givers else 0,
+        lane=givers[0] % LANES if givers else 0,  # the warps of a warpgroup have the same colours
         reg=0,
         slot="",
         lines=lines,
