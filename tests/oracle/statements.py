@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
     from warpfrag import Instruction
 
-DECLARED = "{ .reg .b32 r<64>; .reg .b64 p; .reg .f32 f<64>; .reg .f64 d<64>; .reg .b32 stride;"
+DECLARED = "{ .reg .b32 r<256>; .reg .b64 p; .reg .pred q; .reg .f32 f<256>; .reg .f64 d<64>; .reg .b32 stride;"
 CLASSES = {".f32": "f", ".f64": "d"}
 
 
 def with_operands(text: str, instruction: Instruction) -> str:
     """A text followed by the operands of an instruction."""
+    if instruction.form.is_warpgroup:
+        return _warpgroup(text, instruction)
     registers, used = {}, 0
     for role in ("d", "a", "b", "c", "metadata", "scale_a", "scale_b"):
         operand = instruction.operands.get(role)
@@ -39,6 +41,16 @@ def with_operands(text: str, instruction: Instruction) -> str:
         operands += [registers["scale_a"], "{0, 0}", registers["scale_b"], "{0, 0}"] if form.block_scale else []
     if form.is_wmma and does != "multiply":
         operands.append("stride")
+    return f"{text} {', '.join(operands)};"
+
+
+def _warpgroup(text: str, instruction: Instruction) -> str:
+    """wgmma: D, the descriptors, metadata and selector, scale-d; floats can be negated, 16-bit types turned."""
+    kind = CLASSES.get(instruction.d.ptx_type, "r")
+    operands = [f"{{{', '.join(f'{kind}{reg}' for reg in range(instruction.d.regs))}}}", "p", "p"]
+    operands += ["r0", "0"] if instruction.form.is_sparse else []
+    operands += ["q", *(["1", "1"] if instruction.a.format.is_float else [])]
+    operands += ["0", "0"] if instruction.form.a in {"f16", "bf16"} else []
     return f"{text} {', '.join(operands)};"
 
 

@@ -22,16 +22,18 @@ from warpfrag.isa.legality import first_version, left_out
 from warpfrag.isa.names import tokens
 
 STORED = Path(__file__).resolve().parents[1] / "data" / "ptxas_orders.csv"
-JUDGE = "sm_120a"  # the one target that takes every instruction
-COUNT = 4000
+JUDGE = "sm_120a"  # the one target that takes every instruction of a warp
+JUDGES = {JUDGE: 4000, "sm_90a": 600}  # and of a warpgroup; how many texts each is given
 ORDERED = ({"row", "col"}, {"xor", "and", "popc"})
 
 
-def kinds() -> list[list[wf.Instruction]]:
-    """The instructions, those with the same kinds of words together."""
+def kinds(target: str) -> list[list[wf.Instruction]]:
+    """The instructions that a target is to judge, those with the same kinds of words together."""
     found: dict[object, list[wf.Instruction]] = {}
     for one in wf.find():
         form = one.form
+        if form.is_warpgroup != (target != JUDGE):
+            continue
         words = (form.op, form.kind, form.scale_vec, form.satfinite, form.bitop, bool(form.rounding), form.trans)
         found.setdefault((*words, bool(form.memory)), []).append(one)
     return list(found.values())
@@ -45,8 +47,9 @@ def is_type(word: str) -> bool:
 def shuffled(one: wf.Instruction, chance: random.Random) -> str:
     """A name with its words in another order; mostly with the types, the layouts and xor.popc in their own."""
     op, words = one.op, one.name[len(one.op) + 1 :].split(".")
-    if op.startswith("mma.sp"):
-        op, words = "mma", [op.removeprefix("mma."), *words]
+    if one.form.is_sparse:
+        op, sparse = op.rsplit(".", maxsplit=1)
+        words = [sparse, *words]
     if one.form.space and chance.random() < 0.6:
         words[words.index(one.form.space)] = chance.choice(one.form.operation.spaces)
         words = words if chance.random() < 0.7 else [word for word in words if word not in one.form.operation.spaces]
@@ -66,9 +69,9 @@ def shuffled(one: wf.Instruction, chance: random.Random) -> str:
     return ".".join([op, *mixed])
 
 
-def draw(seed: int, count: int) -> dict[str, wf.Instruction]:
+def draw(target: str, seed: int, count: int) -> dict[str, wf.Instruction]:
     """Different random orders, of every kind alike, each with the instruction whose operands belong to it."""
-    chance, every = random.Random(seed), kinds()
+    chance, every = random.Random(seed), kinds(target)
     found: dict[str, wf.Instruction] = {}
     while len(found) < count:
         for members in every:
@@ -86,14 +89,16 @@ def read(text: str) -> wf.Instruction | None:
         return None
 
 
-def test_random_orders_are_judged_as_ptxas_judges_them(tmp_path, record_property):
-    ptxas, version = find_newest_ptxas(JUDGE)
-    drawn = draw(2, COUNT)
-    verdicts = judge([with_operands(text, one) for text, one in drawn.items()], ptxas, JUDGE, version, tmp_path)
+@pytest.mark.parametrize("target", JUDGES)
+def test_random_orders_are_judged_as_ptxas_judges_them(target, tmp_path, record_property):
+    ptxas, version = find_newest_ptxas(target)
+    count = JUDGES[target]
+    drawn = draw(target, 2, count)
+    verdicts = judge([with_operands(text, one) for text, one in drawn.items()], ptxas, target, version, tmp_path)
     taken = {text for text, verdict in zip(drawn, verdicts, strict=True) if verdict}
 
     assert {text for text in drawn if read(text)} == taken
-    assert COUNT // 3 < len(taken) < COUNT * 4 // 5
+    assert count // 3 < len(taken) < count * 19 // 20
     record_property("assembler: orders of words judged", len(drawn))
 
 
@@ -110,13 +115,14 @@ def test_stored_orders_are_judged_as_ptxas_judged_them():
 
 def write_stored(folder: Path) -> None:
     """Ask the assembler about some orders and keep its answers."""
-    ptxas, version = find_newest_ptxas(JUDGE)
-    drawn = draw(1, 800)
-    verdicts = judge([with_operands(text, one) for text, one in drawn.items()], ptxas, JUDGE, version, folder)
     with STORED.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["text", "taken"])
-        writer.writerows([text, "yes" if taken else "no"] for text, taken in zip(drawn, verdicts, strict=True))
+        for target, count in JUDGES.items():
+            ptxas, version = find_newest_ptxas(target)
+            drawn = draw(target, 1, count // 5)
+            verdicts = judge([with_operands(text, one) for text, one in drawn.items()], ptxas, target, version, folder)
+            writer.writerows([text, "yes" if taken else "no"] for text, taken in zip(drawn, verdicts, strict=True))
 
 
 # --- spellings of public kernels that 0.1 refused

@@ -154,9 +154,9 @@ def left_out(text: str) -> tuple[str, ...]:
     """
     if not is_plain(text):
         return ()
-    written = Counter(tokens(text))
-    missing = Counter(word.lower() for word in spell(resolve(text)).split(".")) - written
-    return tuple(missing.elements())
+    form = resolve(text)
+    missing = Counter(word.lower() for word in spell(form).split(".")) - Counter(tokens(text))
+    return tuple(word for word in missing.elements() if word not in form.operation.may_lack)
 
 
 def out_of_scope(text: str) -> str:

@@ -136,6 +136,7 @@ class Op:
     sparsity   how the metadata of a sparse A may run: in any order, or rising
     spaces     the state spaces it may name; it may also name none, and then takes a generic address
     implied    types that are not written, because they can be no other
+    may_lack   words that an assembler does not ask for
     """
 
     does: Does
@@ -146,6 +147,7 @@ class Op:
     sparsity: Literal["", "any", "ordered"] = ""
     spaces: tuple[str, ...] = ()
     implied: Mapping[str, str] = field(default_factory=dict)
+    may_lack: tuple[str, ...] = ()
 
     @property
     def usual_space(self) -> str:
@@ -175,8 +177,8 @@ OPS: dict[str, Op] = {
     "wmma.load.b": _op("load", "b", f"{_WMMA_MEMORY} b", fragments="measured", spaces=_GLOBAL_OR_SHARED),
     "wmma.load.c": _op("load", "c", f"{_WMMA_MEMORY} c", fragments="measured", spaces=_GLOBAL_OR_SHARED),
     "wmma.store.d": _op("store", "d", f"{_WMMA_MEMORY} d", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wgmma.mma_async": _op("multiply", "dabc", _WGMMA, scope="warpgroup"),
-    "wgmma.mma_async.sp": _op("multiply", "dabc", _WGMMA, scope="warpgroup", sparsity="ordered"),
+    "wgmma.mma_async": _op("multiply", "dabc", _WGMMA, scope="warpgroup", may_lack=("aligned",)),
+    "wgmma.mma_async.sp": _op("multiply", "dabc", _WGMMA, scope="warpgroup", sparsity="ordered", may_lack=("aligned",)),
     "ldmatrix": _op("load", "d", f"{_MATRIX_MEMORY} memory", spaces=_SHARED),
     "stmatrix": _op("store", "a", _MATRIX_MEMORY, spaces=_SHARED),
     "movmatrix": _op("transpose", "da", "sync aligned shape trans d"),
