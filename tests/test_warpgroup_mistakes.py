@@ -177,6 +177,21 @@ def test_a_tile_stored_otherwise_than_the_descriptor_says():
         assert ("descriptor", "b", text) in [(one.kind, one.operand, one.text) for one in found[:3]]
 
 
+@pytest.mark.parametrize("name", [f"{WG}m64n64k16.f32.f16.f16", f"{WG}m64n32k32.f32.e4m3.e5m2"])
+def test_what_lies_beyond_a_tile_need_not_be_known(name):
+    one = product(name)
+    tile = one.mma.b.store(one.values["b"])
+    memory = np.random.default_rng(8).integers(0, 60, tile.memory.size + 4096).astype(np.uint8)
+    memory[: tile.memory.size] = tile.memory
+    for fields, text in (({"start": 16}, "start off by 16 bytes; "), ({"start": 32}, "start off by 32 bytes; ")):
+        d = one.run(b=replace(changed(tile, **fields), memory=memory))
+        found = wf.diagnose(one.mma, d, one.values["a"], one.values["b"], one.values["c"])
+        assert found[0].text.startswith(text)
+        assert found[0].text.endswith(" columns tell, the others lie beyond the memory")
+    noise = np.random.default_rng(9).integers(0, 1 << 30, one.c.shape).astype(np.uint32)
+    assert wf.diagnose(one.mma, noise, one.values["a"], one.values["b"], one.values["c"]) == []
+
+
 def test_each_warp_laid_out_like_another_operand_of_mma():
     one = product(f"{WG}m64n32k32.f32.e4m3.e5m2")
     pairs = wf.get("mma.m16n8k16.f32.f16.f16.f32").a.tiled(col=2)  # as if elements had 16 bits

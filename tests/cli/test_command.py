@@ -111,6 +111,8 @@ def files(tmp_path, monkeypatch):
     np.savetxt("wide.txt", np.ones((32, 8)), fmt="%d")
     np.savetxt("e.txt", np.full(32, 0xCCCCCCCC), fmt="0x%08x")
     np.savetxt("scales.txt", np.ones((16, 2)), fmt="%d")
+    for name, shape in (("A64", (64, 16)), ("B64", (16, 64)), ("D64", (64, 64))):
+        np.save(f"{name}.npy", np.zeros(shape))
     np.savetxt("words.txt", np.full(32, 0x7F7F0000), fmt="0x%08x")
     return tmp_path
 

@@ -75,7 +75,7 @@ def _pair(name: str, text: str) -> Callable[[Function], Function]:
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers",
     f"warpfrag diagnose {SPARSE} --a full.txt --b wide.txt --metadata e.txt --selector 1 dump.txt",
     f"warpfrag diagnose {SCALED} --expect-scale-a scales.txt --byte-id 2 0 words.txt",
-    f"warpfrag diagnose {WGMMA} --a A.npy --b B.npy --descriptor-b 0xc000001000000000 dump.txt",
+    f"warpfrag diagnose {WGMMA} --a A64.npy --b B64.npy --descriptor-b 0xc000001000000000 D64.npy",
 )
 @instruction_argument
 @file_argument

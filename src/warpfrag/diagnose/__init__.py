@@ -87,8 +87,8 @@ def diagnose(
     Of wgmma, registers are uint32[..., 4, 32, words], and A or B may be a `Shared`: a tile in shared memory with the
     descriptor that should have read it, as `wgmma.b.store(B, descriptor)` gives, or the whole memory of the kernel. A
     matrix A stands for registers, a matrix B for a tile without gaps. What a wrong descriptor reads beyond the memory
-    is taken to be zero. `negate` and `scale_d` are those of `execute`. A sparse A in shared memory is as it is stored,
-    and comes with its `metadata`.
+    is taken to be zero; where that explains nothing, the lines of D that come from within decide. `negate` and
+    `scale_d` are those of `execute`. A sparse A in shared memory is as it is stored, and comes with its `metadata`.
 
     `diagnose(mma.a, words, A)` asks about one operand: its registers, and the matrix that they should hold.
     """

@@ -7,6 +7,7 @@ variants at once, as rows and columns of one product. Only what gives those is m
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from warpfrag.mistakes.mistake import Misreading, Mistake
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
+ALL_ONES = 255  # a byte
+LEAST_KNOWN = 8  # one of so many lines of D must be known
 MOST_WORDS = 1 << 20  # of D's registers that are compared at once
 MOST_BYTES = 1 << 25  # of registers with two mistakes
 MOST_PAIRS = 60  # so many, the likeliest, are computed whole
@@ -81,6 +84,8 @@ class Search:
         everything: list[Suspect] = [*(one for some in suspected.values() for one in some), *misread]
         found = self._explaining(self._singles(suspected, misread))
         if not found:
+            found = [(one,) for role in self.case.tiles for one in self._beyond(role, suspected[role])]
+        if not found:
             common = {role: self._common(role, some) for role, some in suspected.items()}
             pairs = self._pairs(common, [one for one in misread if not one.rare])
             found = self._explaining(sorted(pairs, key=rank)[:MOST_PAIRS])
@@ -101,6 +106,27 @@ class Search:
             if all(codes is not None and np.array_equal(codes, seen) for codes, seen in pairs):
                 found.append(candidate)
         return found
+
+    def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
+        """Descriptors that read beyond the memory, where nobody knows what lies: judged by what lies within."""
+        axis = "ba".index(role)  # that of k: an element beyond the memory spoils a column of D, or for A a row
+        lines = self.right.shape[1 - axis]
+        for one in some:
+            if one.kind not in {"descriptor", "transposed"}:
+                continue
+            # every byte that is known is 255 here, and what is not known is 0
+            read = self.case.read(role, one.change(np.full_like(self.words[role], ALL_ONES)))[1][0]
+            known = (read == read.max()).all(axis=axis)
+            count = int(known.sum())
+            if not lines // LEAST_KNOWN <= count < lines:
+                continue
+            part = np.s_[known] if role == "a" else np.s_[:, known]
+            outcomes = [self.case.outcome(words, (one,)) for words in self.tiles]
+            pairs = [*zip(outcomes, self.observed, strict=True)]
+            agree = all(codes is not None and np.array_equal(codes[part], seen[part]) for codes, seen in pairs)
+            if agree and not np.array_equal(self.right[part], self.target[part]):
+                name = "rows" if role == "a" else "columns"
+                yield replace(one, text=f"{one.text}; {count} of {lines} {name} tell, the others lie beyond the memory")
 
     def _sides(self, suspected: Mapping[str, list[Mistake]]) -> list[Side]:
         names = [[("columns" if role == "metadata" else role) for role in roles] for roles in SIDES]
