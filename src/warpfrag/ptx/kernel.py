@@ -21,6 +21,7 @@ from warpfrag.ptx import spaces
 from warpfrag.ptx.actions import Action, Atomic, Matrix, Refused
 from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
+from warpfrag.ptx.native.engine import CompiledWave, Native
 from warpfrag.ptx.parser import parse
 from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
 from warpfrag.ptx.wave import Launch, Tally, Wave
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from warpfrag.ptx.syntax import Source
 
 Check = Literal["memory", "barriers"]
-Engine = Literal["auto", "reference"]
+Engine = Literal["auto", "reference", "compiled"]
 CHECKS = ("memory", "barriers")
-ENGINES = ("auto", "reference")
+ENGINES = ("auto", "reference", "compiled")
 MOST_WARPS = 128  # that run at once
 MOST_THREADS = 1024
 MOST_SHARED = 227 * 1024
@@ -129,6 +130,8 @@ class Run:
     evidence: dict[str, Evidence]
     counts: Counts
     findings: list[Observation] = field(default_factory=list)
+    engine: str = "reference"  # or "compiled"
+    interpreted: tuple[str, ...] = ()  # opcodes that ran without native code
 
     @property
     def exact(self) -> bool:
@@ -168,6 +171,11 @@ class Kernel:
         return {step.name: step_evidence(step, "sm_90") for step in self.program.steps}
 
     @cached_property
+    def native(self) -> Native:
+        """What the compiled engine runs."""
+        return Native(self.program)
+
+    @cached_property
     def order_matters(self) -> bool:
         """Whether the order of blocks can be seen: atomics on floats, or whose old value is used."""
         return any(_is_ordered(step.action, step) for step in self.program.steps)
@@ -204,15 +212,29 @@ class Kernel:
             memory.add(Allocation(address, data, name))
         tally = Tally(np.zeros(len(self.program.steps), np.int64))
         findings: list[Observation] = []
+        native = None if engine == "reference" else self._native(at_once=engine == "compiled")
         for blocks in self._waves(config, seed):
-            wave = Wave(self.program, config, memory, blocks, tally)
+            wave: Wave
+            if native is None:
+                wave = Wave(self.program, config, memory, blocks, tally)
+            else:
+                wave = CompiledWave(self.program, config, memory, blocks, tally, native)
             with np.errstate(all="ignore"):
                 wave.run()
             if "barriers" in checks:
                 known = {one.line for one in findings}
                 seen = wave.barriers.divergent.items()
                 findings += [Observation("barriers", line, text) for line, text in seen if line not in known]
-        return self._summary(tally, memory, config, findings)
+        return self._summary(tally, memory, config, findings, native)
+
+    def _native(self, *, at_once: bool) -> Native:
+        """The kernel's native code: now, or when it has run for long enough without."""
+        if at_once and not self.native.is_ready:
+            self.native.prepare()
+        if at_once and self.native.refusal:
+            msg = f"engine: {self.native.refusal}; engine='reference' runs without"
+            raise InvalidOperand(msg)
+        return self.native
 
     def _config(self, grid: object, block: object, shared: int, arch: str, limit: int) -> Launch:
         blocks, threads = _extent("grid", grid), _extent("block", block)
@@ -263,7 +285,9 @@ class Kernel:
             numbers = [int(number) for number in order[first : first + at_once]]
             yield [(number % x, number // x % y, number // (x * y)) for number in numbers]
 
-    def _summary(self, tally: Tally, memory: Memory, config: Launch, findings: list[Observation]) -> Run:
+    def _summary(
+        self, tally: Tally, memory: Memory, config: Launch, findings: list[Observation], native: Native | None
+    ) -> Run:
         opcodes: Counter[str] = Counter()
         lines: Counter[int] = Counter()
         found: dict[str, Evidence] = {}
@@ -275,7 +299,9 @@ class Kernel:
         for name in sorted(tally.inexact):
             found[name] = Evidence("approximate", "the machine's own value: a GPU has others")
         counts = Counts(dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes))
-        return Run(found, counts, findings)
+        if native is None or not native.segments:
+            return Run(found, counts, findings, "reference", tuple(sorted(opcodes)))
+        return Run(found, counts, findings, "compiled", tuple(sorted(set(opcodes) - native.opcodes)))
 
 
 def step_evidence(step: Step, arch: str) -> Evidence:
