@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import llvmlite
+import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ FOLDER = "ptx"
 
 
 def machine() -> Any:  # noqa: ANN401 (llvmlite has no types)
-    """This processor."""
+    """The processor that runs all this."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()

@@ -7,8 +7,10 @@ operations round to nearest even and keep subnormals, and nothing here lets it r
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from warpfrag.formats import FORMATS
+from warpfrag.ptx.arithmetic.rounding import canonical_nan
 from warpfrag.ptx.spaces import WINDOWS
 
 if TYPE_CHECKING:
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     from warpfrag.ptx.opcodes.rows import Words
     from warpfrag.ptx.types import Type
 
-    Rule = Callable[[Text, Words, list[Value | int]], tuple[Value, ...] | None]
+    Given = list[Any]
+    """Values; the table of lop3 is a number."""
+    Rule = Callable[[Text, Words, Given], tuple[Value, ...] | None]
 
-NAN = {16: 0x7FFF, 32: 0x7FFFFFFF, 64: 0x7FF8000000000000}
+NAN = {bits: canonical_nan(FORMATS[f"f{bits}"]) for bits in (16, 32, 64)}
 LEAST_NORMAL = {16: 0x0400, 32: 0x00800000, 64: 0x0010000000000000}
 INFINITY = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FF0000000000000}
 ONE = {32: 0x3F800000, 64: 0x3FF0000000000000}
@@ -31,7 +35,7 @@ BINARY32 = {"f32", "f64"}
 # --- integers
 
 
-def integer_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def integer_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """add, sub, min, max, abs, neg, and, or, xor, not, cnot."""
     kind = words.types[-1]
     if words.has("sat") or words.has("relu") or words.has("cc") or kind.parts != 1:
@@ -66,7 +70,7 @@ def product(text: Text, words: Words, a: Value, b: Value) -> Value:
     return text.resize(text.binary("lshr", wide, text.constant(kind.bits, 2 * kind.bits)), kind.bits)
 
 
-def multiply_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def multiply_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """mul and mad of integers."""
     if words.has("sat") or words.has("cc") or (words.get("half") == "hi" and words.types[0].bits == 64):
         return None
@@ -74,7 +78,7 @@ def multiply_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, 
     return (text.binary("add", found, given[2]) if words.opcode == "mad" else found,)
 
 
-def divide_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...]:
+def divide_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
     """div and rem of integers: towards zero; by zero both are all ones."""
     a, b = given
     bits, signed = a.bits, words.types[0].kind == "s"
@@ -99,13 +103,13 @@ def shift(text: Text, operation: str, a: Value, count: Value) -> Value:
     return text.select(text.compare("ugt", count, most), text.constant(0, a.bits), found)
 
 
-def shift_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...]:
+def shift_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
     """shl and shr."""
     right = "ashr" if words.types[0].kind == "s" else "lshr"
     return (shift(text, "shl" if words.opcode == "shl" else right, *given),)
 
 
-def funnel_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...]:
+def funnel_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
     """shf: 32 bits out of b:a."""
     a, b, c = given
     count = (
@@ -120,30 +124,27 @@ def funnel_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ..
     return (text.resize(text.binary("lshr", pair, by), 32),)
 
 
-def logic3_rule(text: Text, words: Words, given: list[Value | int]) -> tuple[Value, ...] | None:
+def logic3_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """lop3: any function of three bits."""
     if "combine" in words.options:
         return None
     a, b, c, table = given
     total = text.constant(0, 32)
     for index in range(8):
-        if table >> index & 1:  # type: ignore[operator] # the table is a number
-            terms = [
-                one if index & bit else text.invert(one)  # type: ignore[arg-type] # the three others are not
-                for one, bit in ((a, 4), (b, 2), (c, 1))
-            ]
-            term = text.binary("and", text.binary("and", terms[0], terms[1]), terms[2])  # type: ignore[arg-type]
+        if table >> index & 1:
+            terms = [one if index & bit else text.invert(one) for one, bit in ((a, 4), (b, 2), (c, 1))]
+            term = text.binary("and", text.binary("and", terms[0], terms[1]), terms[2])
             total = text.binary("or", total, term)
     return (total,)
 
 
-def count_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...]:
+def count_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
     """popc and clz."""
     found = text.call("ctpop", given[0]) if words.opcode == "popc" else text.call("ctlz", given[0], flag="false")
     return (text.resize(found, 32),)
 
 
-def reverse_rule(text: Text, _words: Words, given: list[Value]) -> tuple[Value, ...]:
+def reverse_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
     """brev."""
     return (text.call("bitreverse", given[0]),)
 
@@ -159,11 +160,11 @@ def field_of(text: Text, count: Value, bits: int) -> Value:
 
 def ones_below(text: Text, count: Value, bits: int) -> Value:
     """So many ones from the low end; all of them from the width on."""
-    some = text.binary("sub", shift(text, "shl", text.constant(1, bits), count), text.constant(1, bits))
-    return some  # a count beyond the width leaves 0 - 1
+    # a count beyond the width leaves 0 - 1
+    return text.binary("sub", shift(text, "shl", text.constant(1, bits), count), text.constant(1, bits))
 
 
-def extract_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """bfe of unsigned numbers."""
     if words.types[0].kind == "s":
         return None
@@ -173,7 +174,7 @@ def extract_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, .
     return (text.binary("and", low, ones_below(text, count, a.bits)),)
 
 
-def insert_rule(text: Text, _words: Words, given: list[Value]) -> tuple[Value, ...]:
+def insert_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
     """bfi."""
     a, b = given[:2]
     position, count = (field_of(text, one, a.bits) for one in given[2:])
@@ -182,7 +183,7 @@ def insert_rule(text: Text, _words: Words, given: list[Value]) -> tuple[Value, .
     return (text.binary("or", kept, text.binary("and", shift(text, "shl", a, position), mask)),)
 
 
-def permute_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def permute_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """prmt in its default mode."""
     if words.get("mode"):
         return None
@@ -229,7 +230,7 @@ def flushed(text: Text, a: Value) -> Value:
     return text.select(small, sign_of(text, a), a)
 
 
-def settled(text: Text, found: Value, given: list[Value]) -> Value:
+def settled(text: Text, found: Value, given: Given) -> Value:
     """The NaN of an operation: one of its own, or for f64 that of b, else c, else a, made quiet."""
     nan = text.constant(NAN[found.bits], found.bits)
     if found.bits == 64:
@@ -245,7 +246,7 @@ def saturated(text: Text, a: Value) -> Value:
     return text.select(bad, text.constant(0, a.bits), low)
 
 
-def fused(text: Text, given: list[Value], *, ftz: bool) -> Value:
+def fused(text: Text, given: Given, *, ftz: bool) -> Value:
     """a * b + c with one rounding; with ftz a result that is too small before it is rounded is zero."""
     bits = given[0].bits
     found = text.codes(text.float_call("fma", bits, *(text.float(one) for one in given)), bits)
@@ -270,7 +271,7 @@ def fused(text: Text, given: list[Value], *, ftz: bool) -> Value:
     return text.select(tiny, sign_of(text, found), found)
 
 
-def float_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def float_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """add, sub, mul, fma, mad, div, sqrt and rcp to nearest even."""
     kind = words.types[-1]
     if len(words.types) != 1 or kind.name not in BINARY32 or words.get("rounding", "rn") != "rn" or words.has("relu"):
@@ -303,7 +304,7 @@ def float_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...
     return (saturated(text, found) if words.has("sat") else found,)
 
 
-def fused_rule(text: Text, words: Words, given: list[Value], signs: tuple[bool, bool]) -> tuple[Value, ...] | None:
+def fused_rule(text: Text, words: Words, given: Given, signs: tuple[bool, bool]) -> tuple[Value, ...] | None:
     """A sum with the product that an assembler fuses into it; `signs` say which of product and addend are turned."""
     kind = words.types[-1]
     if kind.name not in BINARY32:
@@ -319,7 +320,7 @@ def fused_rule(text: Text, words: Words, given: list[Value], signs: tuple[bool, 
     return (saturated(text, found) if words.has("sat") else found,)
 
 
-def sign_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def sign_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """abs and neg of floats."""
     if words.types[0].name not in BINARY32:
         return None
@@ -335,7 +336,7 @@ def in_order(text: Text, a: Value) -> Value:
     return text.select(text.compare("slt", a, text.constant(0, a.bits)), flip, a)
 
 
-def float_extreme_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def float_extreme_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """min and max of two f32: a number beats a NaN unless .NaN asks for it."""
     if words.types[0].name != "f32" or len(given) != 2 or words.has("xorsign") or words.has("abs"):
         return None
@@ -351,9 +352,9 @@ def float_extreme_rule(text: Text, words: Words, given: list[Value]) -> tuple[Va
 
 # --- comparisons and selections
 
-FLOAT_ORDER = {"num": "ord", "nan": "uno"} | {
-    word + suffix: letter + word for word in ("eq", "ne", "lt", "le", "gt", "ge") for suffix, letter in (("", "o"), ("u", "u"))
-}  # fmt: skip
+ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
+FLOAT_ORDER = {"num": "ord", "nan": "uno"}
+FLOAT_ORDER |= {word: f"o{word}" for word in ORDERS} | {f"{word}u": f"u{word}" for word in ORDERS}
 UNSIGNED_ORDER = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq": "eq", "ne": "ne"}
 
 
@@ -372,7 +373,7 @@ def held(text: Text, words: Words, kind: Type, a: Value, b: Value) -> Value | No
     return text.compare(plain, a, b)
 
 
-def compare_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
+def compare_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
     """setp."""
     kind = words.types[0]
     found = held(text, words, kind, given[0], given[1]) if kind.parts == 1 else None
@@ -385,7 +386,7 @@ def compare_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, .
     return found, other
 
 
-def select_rule(text: Text, _words: Words, given: list[Value]) -> tuple[Value, ...]:
+def select_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
     """selp."""
     return (text.select(given[2], given[0], given[1]),)
 
@@ -393,8 +394,8 @@ def select_rule(text: Text, _words: Words, given: list[Value]) -> tuple[Value, .
 # --- conversions
 
 
-def convert_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
-    """cvt between integers, from integers of up to 32 bits to f32 and f64, from f32 and f64 to integers, f16 and f32."""
+def convert_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+    """cvt between integers, from those of up to 32 bits to f32 and f64, from these to integers, and of f16 and f32."""
     if len(words.types) != 2 or words.get("pack"):
         return None
     target, source = words.types
@@ -448,7 +449,7 @@ def _double(number: int) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', float(number)))[0]:016X}"
 
 
-def generic_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...]:
+def generic_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
     """cvta."""
     window = text.constant(WINDOWS[words.get("space").split("::")[0]], given[0].bits)
     return (text.binary("sub" if words.has("to") else "add", given[0], window),)
@@ -457,7 +458,7 @@ def generic_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, .
 def by_type(floats: Rule, integers: Rule) -> Rule:
     """One rule for floats, another for integers."""
 
-    def rule(text: Text, words: Words, given: list[Value | int]) -> tuple[Value, ...] | None:
+    def rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
         return (floats if words.types[-1].is_float else integers)(text, words, given)
 
     return rule

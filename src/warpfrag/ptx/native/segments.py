@@ -81,7 +81,7 @@ def words_of(step: Step) -> Words | None:
     return None if isinstance(found, str) else found
 
 
-class Unsupported(Exception):  # noqa: N818 (it never leaves this room)
+class Unsupported(Exception):
     """A step that is left to the readable engine."""
 
 
@@ -180,7 +180,7 @@ class Body:
         if action.fused is None:
             found = RULES[words.opcode](self.text, words, given)
         elif action.fused[0] == "mul":
-            found = fused_rule(self.text, words, given, action.fused[1:])  # type: ignore[arg-type] # no immediate here
+            found = fused_rule(self.text, words, given, action.fused[1:])
         else:
             found = None
         if found is None:
@@ -417,8 +417,7 @@ def helper_text(way: str, space: str, bits: int, count: int) -> str:
     counter = READ if way == "load" else WRITTEN
     aligned = min(size, 16) - 1 if size & (size - 1) == 0 else 0
     lines = [
-        f"define internal i32 @{helper_name(way, space, bits, count)}"
-        "(ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items) noinline {",
+        f"define internal i32 @{helper_name(way, space, bits, count)}({HELPER_TAKES}) noinline {{",
         "entry:",
     ]
 
@@ -463,10 +462,10 @@ straight:"""
     )
     if space == "generic":
         lines.append(
-            f"""  %window = lshr i64 %address, 48
+            """  %window = lshr i64 %address, 48
   switch i64 %window, label %in_global [ i64 1, label %in_shared i64 2, label %in_local i64 3, label %in_param ]"""
         )
-        used = ("global", "shared", "local", "param")
+        used: tuple[str, ...] = ("global", "shared", "local", "param")
     else:
         lines.append(f"  br label %in_{space}")
         used = (space,)
@@ -521,6 +520,7 @@ straight:"""
     return "\n".join(lines)
 
 
+HELPER_TAKES = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items"
 IN_TABLE = """  %{name}_same = icmp ne ptr %home, null
   br i1 %{name}_same, label %{name}_known, label %{name}_search
 {name}_known:

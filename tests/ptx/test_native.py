@@ -1,0 +1,152 @@
+"""The compiled engine against the readable one: every instruction that has native code, on random and special codes."""
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from warpfrag.ptx.native.lanes import RULES
+from warpfrag.ptx.opcodes.table import find
+
+LANES = 4096
+INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
+
+
+@pytest.fixture(autouse=True)
+def engine():
+    """Both engines run in every test here: each launch names its own."""
+
+
+def names(*patterns):
+    """All spellings of patterns such as "shl.{b16,b32}"."""
+    for pattern in patterns:
+        head, brace, rest = pattern.partition("{")
+        if not brace:
+            yield pattern
+            continue
+        choices, _, tail = rest.partition("}")
+        for choice in choices.split(","):
+            yield from names(head + choice + tail)
+
+
+GROUPS = {
+    "sums": ["{add,sub}.{u16,s16,u32,s32,u64,s64}", "{min,max}.{u16,s16,u32,s32,u64,s64}", "{abs,neg}.{s16,s32,s64}"],
+    "products": [
+        "mul.lo.{u16,s16,u32,s32,u64,s64}", "{mul,mad}.{hi,wide}.{u16,s16,u32,s32}", "mad.lo.{u16,s16,u32,s32,u64,s64}",
+        "{div,rem}.{u16,s16,u32,s32,u64,s64}",
+    ],
+    "bits": [
+        "{and,or,xor}.{b16,b32,b64,pred}", "not.{b16,b32,b64,pred}", "cnot.{b16,b32,b64}", "shl.{b16,b32,b64}",
+        "shr.{b16,b32,b64,u16,s16,u32,s32,u64,s64}", "shf.{l,r}.{clamp,wrap}.b32", "{popc,clz,brev}.{b32,b64}",
+        "bfe.{u32,u64}", "bfi.{b32,b64}", "prmt.b32", "cvta.{global,shared,local}.u64", "cvta.to.{global,shared}.u64",
+    ],
+    "floats": [
+        "{add,sub,mul}.rn.{f32,f64}", "{add,sub,mul}.rn{.ftz,.sat,.ftz.sat}.f32", "{fma,mad}.rn.{f32,f64}",
+        "fma.rn{.ftz,.sat,.ftz.sat}.f32", "div.rn.{f32,f64}", "{rcp,sqrt}.rn.{f32,f64}", "{abs,neg}.{f32,f64,ftz.f32}",
+        "{min,max}{,.ftz,.NaN}.f32",
+    ],
+    "comparisons": [
+        "setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64}", "setp.{eq,ne}.{b16,b32,b64}",
+        "setp.{lo,ls,hi,hs}.{u32,u64}",
+        "setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{f32,f64}", "setp.{lt,geu}.ftz.f32",
+        "setp.{lt,gt}.{and,or,xor}.{s32,f32}", "selp.{b16,b32,b64,u32,s64,f32,f64}",
+    ],
+    "conversions": [
+        *(f"cvt.{to}.{one}" for to in ("u8", "s8", *INTEGERS) for one in ("u8", "s8", *INTEGERS)),
+        "cvt.rn.{f32,f64}.{u8,s8,u16,s16,u32,s32}", "cvt.{rni,rzi,rmi,rpi}{,.ftz}.{u8,s8,u16,s16,u32,s32,u64,s64}.f32",
+        "cvt.{rni,rzi,rmi,rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.f64", "cvt.f32.f16", "cvt.rn.f16.f32",
+    ],
+}  # fmt: skip
+
+
+def codes(seed):
+    """Random codes, small numbers, and the special floats of both widths among others near them."""
+    rng = np.random.default_rng(seed)
+    found = rng.integers(0, 1 << 64, LANES, dtype=np.uint64)
+    small = rng.integers(0, 70, LANES, dtype=np.uint64)
+    plain = rng.normal(size=LANES) * 2.0 ** rng.integers(-40, 40, LANES)
+    tiny = (rng.normal(size=LANES) * 2.0 ** rng.integers(-75, -50, LANES)).astype(np.float32).view(np.uint32)
+    near = [0, 1, 0x7FFFFF, 0x800000, 0x800001, 0x3EFFFFFF, 0x3F000000, 0x3F800000]
+    far = [0x4EFFFFFF, 0x4F000000, 0x4F800000, 0x5F000000, 0x5F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000]
+    edges32 = np.array(near + far, np.uint64)
+    edges32 = np.concatenate([edges32, edges32 | 0x80000000])
+    edges64 = np.array([0.0, 5e-324, 2.3e-308, 1.0, 0.5, 1.5, 2.0**31, 2.0**32, 2.0**63, 2.0**64, np.inf, np.nan])
+    edges64 = np.concatenate([edges64, -edges64]).view(np.uint64)
+    edges64 = np.concatenate([edges64, np.array([0x7FF0000000000001, 0xFFF4000000000003], np.uint64)])
+    kind = rng.integers(0, 8, LANES)
+    limits = np.array([0, 1, -1, 127, 128, 32767, 32768, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)])
+    choices = [
+        found, small, plain.view(np.uint64), plain.astype(np.float32).view(np.uint32).astype(np.uint64), tiny,
+        rng.choice(edges32, LANES), rng.choice(edges64, LANES),
+        rng.choice(limits, LANES).view(np.uint64),
+    ]  # fmt: skip
+    return np.choose(kind, choices).astype(np.uint64)
+
+
+def kernel_of(listed):
+    """A kernel that runs every instruction on the codes of three arrays; results are 64 bits wide."""
+    body, registers = [], []
+    for number, name in enumerate(listed):
+        action = find(name, 4 if ".and." in name or ".or." in name or ".xor." in name else 3)[1]
+        given = []
+        for position, kind in enumerate(action.sources):
+            wide = f"%{'abc'[position % 3]}{kind.bits}"
+            given.append("%p" + "abc"[position % 3] if kind.bits == 1 else wide)
+        result = action.results[0]
+        bits = max(16, result.bits)
+        if result.bits == 1:
+            body += [f"{name} %pr, {', '.join(given)};", "selp.b64 %rr, 1, 0, %pr;"]
+        elif result.bits == 64:
+            body.append(f"{name} %rr, {', '.join(given)};")
+        else:
+            body += [f"{name} %r{bits}, {', '.join(given)};", f"cvt.u64.u{bits} %rr, %r{bits};"]
+        body.append(f"st.global.u64 [%out+{8 * LANES * number}], %rr;")
+    for letter in "abc":
+        registers += [
+            f"ld.global.u64 %{letter}64, [%{letter}at];", f"ld.global.u32 %{letter}32, [%{letter}at];",
+            f"ld.global.u16 %{letter}16, [%{letter}at];", f"ld.global.u8 %{letter}8, [%{letter}at];",
+            f"and.b32 %t, %{letter}32, 1;", f"setp.ne.u32 %p{letter}, %t, 0;",
+        ]  # fmt: skip
+    addresses = [
+        f"ld.param.u64 %{name}, [{name}];\n add.s64 %{name}, %{name}, %at;" for name in ("aat", "bat", "cat", "out")
+    ]
+    return f"""
+.version 8.7
+.target sm_90
+.address_size 64
+.visible .entry all(.param .u64 aat, .param .u64 bat, .param .u64 cat, .param .u64 out)
+{{
+  .reg .b64 %aat, %bat, %cat, %out, %at, %rr, %a64, %b64, %c64;
+  .reg .b32 %a32, %b32, %c32, %r32, %t, %u, %v;
+  .reg .b16 %a16, %b16, %c16, %a8, %b8, %c8, %r16;
+  .reg .pred %pa, %pb, %pc, %pr;
+  mov.u32 %t, %ctaid.x; mov.u32 %u, %ntid.x; mov.u32 %v, %tid.x;
+  mad.lo.s32 %t, %t, %u, %v;
+  mul.wide.u32 %at, %t, 8;
+  {"  ".join(addresses)}
+  {chr(10).join(registers)}
+  {chr(10).join(body)}
+  ret;
+}}"""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_native_code_gives_the_same_codes(group):
+    listed = list(names(*GROUPS[group]))
+    kernel = wf.ptx.load(kernel_of(listed))["all"]
+    given = [codes(seed) for seed in range(3)]
+    results, runs = {}, {}
+    for engine in ("reference", "compiled"):
+        results[engine] = np.zeros((len(listed), LANES), np.uint64)
+        runs[engine] = kernel.launch(LANES // 128, 128, [*given, results[engine]], engine=engine)
+
+    wrong = (results["reference"] != results["compiled"]).any(axis=1)
+    assert [name for name, is_wrong in zip(listed, wrong, strict=True) if is_wrong] == []
+    assert set(runs["compiled"].interpreted) == {"ret"}
+    assert runs["compiled"].counts == runs["reference"].counts
+    assert (results["compiled"] != 0).any(axis=1).all()
+
+
+def test_every_rule_is_compared():
+    compared = {name.split(".", maxsplit=1)[0] for group in GROUPS.values() for name in names(*group)}
+
+    assert compared | {"lop3"} == set(RULES)
