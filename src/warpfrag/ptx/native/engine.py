@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.errors import WarpfragError
 from warpfrag.ptx.actions import Barrier, Branch, Leave, Matrix, Store
 from warpfrag.ptx.group import Group
+from warpfrag.ptx.matrices import architecture_of, form_of
 from warpfrag.ptx.memory import Fault, Owners
 from warpfrag.ptx.native import segments as at_word
 from warpfrag.ptx.native.segments import File, Segment, cut, module_text
@@ -106,6 +108,7 @@ class CompiledWave(Wave):
         self.everyone = Group(self, None, np.ones((self.warps, 32), np.bool_))
         self.at: int | None = 0 if bool(self.alive.all()) else None  # where all lanes are, if they are at one place
         self.late_turns = 0
+        self._able: dict[int, bool] = {}
 
     def _view(self, offset: int, dtype: np.dtype[Any]) -> Codes:
         return self.buffer[:, offset : offset + 32 * dtype.itemsize].view(dtype)
@@ -232,6 +235,8 @@ class CompiledWave(Wave):
             self.native.prepare()
         while at < end:
             found = self.native.segments.get(at)
+            if found is not None and found[0].is_whole and not (group.is_whole and self.is_able(at)):
+                found = None
             if found is not None and self.tally.total + (found[0].end - at) * group.warps <= self.launch.limit:
                 segment, function = found
                 if rows is None or masks is None:
@@ -251,6 +256,18 @@ class CompiledWave(Wave):
             if sets_place and self.program.steps[at - 1].action.ends_block:
                 return False
         return True
+
+    def is_able(self, at: int) -> bool:
+        """Whether the architecture has the instruction."""
+        if at not in self._able:
+            action = self.program.steps[at].action
+            try:
+                self._able[at] = not isinstance(action, Matrix) or bool(
+                    architecture_of(form_of(action.name), self.launch.arch)
+                )
+            except WarpfragError:  # said by the readable engine
+                self._able[at] = False
+        return self._able[at]
 
     @staticmethod
     def bits_of(group: Group) -> NDArray[np.uint32]:
@@ -297,9 +314,12 @@ class CompiledWave(Wave):
         addresses = self.context[first : first + 32].view(np.uint64)[mask]
         owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask])
         group = Group(self, np.array([warp]), mask[None, :])
-        size = action.type.dtype.itemsize * action.count
+        if isinstance(action, Matrix):
+            space, size = "shared", 16
+        else:
+            space, size = action.space, action.type.dtype.itemsize * action.count
         try:
-            self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, Store))
+            self.memory.reach(space, addresses, size, owners, writes=isinstance(action, Store))
         except Fault as fault:
             return self.fault(step, group, fault)
         return PtxError(step.line, f"{step.name}: native code refused an address that is good: please report it")

@@ -6,13 +6,17 @@ each other's stores as in the readable engine, step by step, a store starts a ru
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from warpfrag.ptx import spaces
-from warpfrag.ptx.actions import Action, Load, Move, Nothing, Pure, Store
+from warpfrag.ptx.actions import Across, Action, Load, Matrix, Move, Nothing, Pure, Store
 from warpfrag.ptx.native.lanes import RULES, fused_rule
 from warpfrag.ptx.native.text import Text, Value
+from warpfrag.ptx.opcodes.cooperating import shuffle
 from warpfrag.ptx.opcodes.rows import Words, match
 from warpfrag.ptx.program import Constant, Operand, Place, Register, Sink, Special, Step, Vector
 from warpfrag.ptx.special import INEXACT
@@ -65,7 +69,8 @@ class Segment:
     start: int
     end: int
     name: str
-    stores: int
+    stores: int = 0
+    is_whole: bool = False  # all lanes of each warp must be there
 
 
 def is_fixed(name: str) -> bool:
@@ -165,6 +170,10 @@ class Body:
             self.move(step, action, active)
         elif isinstance(action, Load | Store):
             self.access(at, step, action, active)
+        elif isinstance(action, Matrix):
+            self.load_matrices(at, step)
+        elif isinstance(action, Across):
+            self.shuffle(step)
         else:
             raise Unsupported
 
@@ -247,20 +256,71 @@ class Body:
         if not is_load:
             for item, place in zip(items, places, strict=True):
                 text.line(f"store {self.read(item, kind)}, ptr {place}, align 32")
-        self.helpers.add(("load" if is_load else "store", space, kind.bits, len(items)))
-        name = helper_name("load" if is_load else "store", space, kind.bits, len(items))
-        fault = text.new(f"call i32 @{name}(ptr %context, i64 %row, i32 {mask}, ptr %addresses, ptr %items)")
-        wrong = text.new(f"icmp ne i32 {fault}, 0")
-        good, bad = f"good{at}", f"bad{at}"
-        text.line(f"br i1 {wrong}, label %{bad}, label %{good}, !prof !0")
-        text.lines.append(f"{bad}:")
-        text.line(f"call void @fault(ptr %context, i64 {at}, i64 %row, i32 {mask}, ptr %addresses)")
-        text.line("br label %next")
-        text.lines.append(f"{good}:")
+        self.move_data(at, ("load" if is_load else "store", space, kind.bits, len(items)), mask)
         if is_load:
             for item, place in zip(items, places, strict=True):
                 value = Value(text.new(f"load <32 x i{kind.bits}>, ptr {place}, align 32"), kind.bits)
                 self.write(item, value, active, kind)
+
+    def move_data(self, at: int, helper: tuple[str, str, int, int], mask: str) -> None:
+        """Call a helper that moves data; after a fault the warp stops."""
+        text = self.text
+        self.helpers.add(helper)
+        fault = text.new(
+            f"call i32 @{helper_name(*helper)}(ptr %context, i64 %row, i32 {mask}, ptr %addresses, ptr %items)"
+        )
+        wrong = text.new(f"icmp ne i32 {fault}, 0")
+        text.line(f"br i1 {wrong}, label %bad{at}, label %good{at}, !prof !0")
+        text.lines.append(f"bad{at}:")
+        text.line(f"call void @fault(ptr %context, i64 {at}, i64 %row, i32 {mask}, ptr %addresses)")
+        text.line("br label %next")
+        text.lines.append(f"good{at}:")
+
+    # --- whole warps
+
+    def load_matrices(self, at: int, step: Step) -> None:
+        """ldmatrix of 16-bit elements: the lines of all lanes, then each word from where its elements lie."""
+        found = LDMATRIX.fullmatch(step.name)
+        if found is None or step.guard is not None:
+            raise Unsupported
+        count, text = int(found["count"]), self.text
+        operand = step.results[0]
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        if len(items) != count:
+            raise Unsupported
+        text.line(f"store {self.addresses(step.sources[0])}, ptr %addresses, align 64")
+        self.move_data(at, ("load", "shared", 64, 2), str((1 << (8 * count)) - 1))
+        bits = 16 if found["trans"] else 32
+        elements = 32 * 64 // bits
+        upper = text.new("getelementptr i8, ptr %items, i64 256")
+        halves = [text.new(f"load <{elements} x i{bits}>, ptr {place}, align 32") for place in ("%items", upper)]
+        for matrix, item in enumerate(items):
+            chosen = ", ".join(f"i32 {index}" for index in matrix_places(matrix, trans=bits == 16))
+            name = text.new(
+                f"shufflevector <{elements} x i{bits}> {halves[0]}, <{elements} x i{bits}> {halves[1]}, "
+                f"<{32 * 32 // bits} x i32> <{chosen}>"
+            )
+            if bits == 16:
+                name = text.new(f"bitcast <64 x i16> {name} to <32 x i32>")
+            self.write(item, Value(name, 32), None)
+
+    def shuffle(self, step: Step) -> None:
+        """shfl by constants, with all lanes there."""
+        words = words_of(step)
+        operands = step.sources[1:3]
+        if words is None or words.opcode != "shfl" or step.guard is not None:
+            raise Unsupported
+        numbers = [one.code(TYPES["u32"]) for one in operands if isinstance(one, Constant)]
+        if len(numbers) != 2:
+            raise Unsupported
+        given = [np.full((1, 32), number, np.uint32) for number in numbers]
+        lanes, inside = shuffle(None, np.arange(32)[None, :], *given, mode=words.get("mode"))
+        value = self.read(step.sources[0], TYPES["b32"])
+        chosen = ", ".join(f"i32 {lane}" for lane in lanes[0])
+        held = ", ".join(f"i1 {'true' if one else 'false'}" for one in inside[0])
+        moved = Value(self.text.new(f"shufflevector {value}, {value}, <32 x i32> <{chosen}>"), 32)
+        for operand, result in zip(step.results, (moved, Value(f"<{held}>", 1)), strict=False):
+            self.write(operand, result, None)
 
     def finish(self) -> None:
         """Write back what changed, in the lanes that are here."""
@@ -273,6 +333,20 @@ class Body:
             text.line(f"store {text.resize(value, max(8, register.bits))}, ptr {place}, align 64")
 
 
+LDMATRIX = re.compile(r"ldmatrix\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?\.shared(::cta)?\.b16")
+
+
+def matrix_places(matrix: int, *, trans: bool) -> list[int]:
+    """Where the elements of a fragment lie among the first halves of all lines, then the second halves."""
+    if not trans:  # words: lane l has word l % 4 of line l / 4
+        return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(32)]
+    places = []
+    for lane in range(32):  # elements: lane l has column l / 4 of lines 2 (l % 4) and the next
+        for line in (8 * matrix + 2 * (lane % 4), 8 * matrix + 2 * (lane % 4) + 1):
+            places.append(128 * (lane // 4 // 4) + 4 * line + lane // 4 % 4)
+    return places
+
+
 def helper_name(way: str, space: str, bits: int, count: int) -> str:
     """The name of the function that moves data."""
     return f"{way}_{space}_{bits}_{count}"
@@ -280,7 +354,7 @@ def helper_name(way: str, space: str, bits: int, count: int) -> str:
 
 def is_supported(file: File, at: int, step: Step) -> bool:
     """Whether a step can be compiled."""
-    if step.action.ends_block or step.action.is_collective:
+    if step.action.ends_block:
         return False
     try:
         Body(file).step(at, step)
@@ -298,10 +372,14 @@ def cut(program: Program, file: File) -> list[Segment]:
     for at, step in enumerate(steps):
         action: Action = step.action
         fits = is_supported(file, at, step)
+        alone = fits and action.is_collective
         breaks = isinstance(action, Store) or (isinstance(action, Load) and stored)
-        if first is not None and (not fits or breaks or ends[at] != ends[first]):
+        if first is not None and (not fits or alone or breaks or ends[at] != ends[first]):
             found.append(Segment(first, at, f"segment{first}", int(stored)))
             first = None
+        if alone:
+            found.append(Segment(at, at + 1, f"segment{at}", is_whole=True))
+            continue
         if fits and first is None:
             first, stored = at, False
         stored = stored or (fits and isinstance(action, Store))
