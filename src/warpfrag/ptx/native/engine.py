@@ -14,10 +14,10 @@ import numpy as np
 from warpfrag.errors import WarpfragError
 from warpfrag.ptx.actions import Barrier, Branch, Leave, Matrix, Store
 from warpfrag.ptx.group import Group
-from warpfrag.ptx.matrices import architecture_of, form_of
+from warpfrag.ptx.matrices import architecture_of, form_of, multiply_many
 from warpfrag.ptx.memory import Fault, Owners
 from warpfrag.ptx.native import segments as at_word
-from warpfrag.ptx.native.segments import File, Segment, cut, module_text
+from warpfrag.ptx.native.segments import File, Segment, cut, module_text, products
 from warpfrag.ptx.program import Constant
 from warpfrag.ptx.special import special
 from warpfrag.ptx.syntax import PtxError
@@ -45,6 +45,7 @@ class Native:
         self.program = program
         self.file = File.of(program)
         self.segments: dict[int, tuple[Segment, Callable[..., None]]] = {}
+        self.products = products(program)
         self.refusal = ""  # why there is no native code
         self.is_ready = False
         self.steps_without = 0
@@ -237,7 +238,7 @@ class CompiledWave(Wave):
             found = self.native.segments.get(at)
             if found is not None and found[0].is_whole and not (group.is_whole and self.is_able(at)):
                 found = None
-            if found is not None and self.tally.total + (found[0].end - at) * group.warps <= self.launch.limit:
+            if found is not None and self.has_room(found[0].end - at, group):
                 segment, function = found
                 if rows is None or masks is None:
                     rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
@@ -249,6 +250,13 @@ class CompiledWave(Wave):
                     raise self.native_fault()
                 at = segment.end
                 continue
+            last = self.native.products.get(at)
+            if last is not None and group.is_whole and self.is_able(at) and self.has_room(last - at, group):
+                self.count(at, last, group.warps)
+                self.line = self.program.steps[at].line
+                multiply_many(self, self.program.steps[at:last], group)
+                at = last
+                continue
             if not self.one(at, group):
                 return False
             at += 1
@@ -256,6 +264,10 @@ class CompiledWave(Wave):
             if sets_place and self.program.steps[at - 1].action.ends_block:
                 return False
         return True
+
+    def has_room(self, steps: int, group: Group) -> bool:
+        """Whether the limit of the launch leaves so many steps: beyond it they run one by one."""
+        return self.tally.total + steps * group.warps <= self.launch.limit
 
     def is_able(self, at: int) -> bool:
         """Whether the architecture has the instruction."""

@@ -18,7 +18,7 @@ from warpfrag.ptx.native.lanes import RULES, fused_rule
 from warpfrag.ptx.native.text import Text, Value
 from warpfrag.ptx.opcodes.cooperating import shuffle
 from warpfrag.ptx.opcodes.rows import Words, match
-from warpfrag.ptx.program import Constant, Operand, Place, Register, Sink, Special, Step, Vector
+from warpfrag.ptx.program import Constant, Operand, Place, Register, Sink, Special, Step, Vector, registers_of
 from warpfrag.ptx.special import INEXACT
 from warpfrag.ptx.types import TYPES, Type, container
 
@@ -340,10 +340,10 @@ def matrix_places(matrix: int, *, trans: bool) -> list[int]:
     """Where the elements of a fragment lie among the first halves of all lines, then the second halves."""
     if not trans:  # words: lane l has word l % 4 of line l / 4
         return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(32)]
-    places = []
+    places: list[int] = []
     for lane in range(32):  # elements: lane l has column l / 4 of lines 2 (l % 4) and the next
-        for line in (8 * matrix + 2 * (lane % 4), 8 * matrix + 2 * (lane % 4) + 1):
-            places.append(128 * (lane // 4 // 4) + 4 * line + lane // 4 % 4)
+        first = 128 * (lane // 16) + 4 * (8 * matrix + 2 * (lane % 4)) + lane // 4 % 4
+        places += [first, first + 4]
     return places
 
 
@@ -385,6 +385,28 @@ def cut(program: Program, file: File) -> list[Segment]:
         stored = stored or (fits and isinstance(action, Store))
     if first is not None:
         found.append(Segment(first, len(steps), f"segment{first}", int(stored)))
+    return found
+
+
+def products(program: Program) -> dict[int, int]:
+    """Runs of mma that need nothing of each other, [start, end): they are one product of more warps."""
+    found: dict[int, int] = {}
+    start: int | None = None
+    written: set[int] = set()
+    for at, step in enumerate(program.steps):
+        plain = isinstance(step.action, Matrix) and step.action.operation == "mma" and len(step.sources) == 3
+        plain = plain and step.guard is None
+        used = {one.index for operand in step.sources for one in registers_of(operand)} if plain else set()
+        if start is not None:
+            same = plain and step.action == program.steps[start].action and program.ends[at] == program.ends[start]
+            if same and not used & written:
+                found[start] = at + 1
+            else:
+                start = None
+        if start is None and plain:
+            start, written = at, set()
+        if plain:
+            written |= {one.index for operand in step.results for one in registers_of(operand)}
     return found
 
 
