@@ -89,6 +89,12 @@ class Tally:
     inexact: set[str] = field(default_factory=set)
     total: int = 0
 
+    def join(self, other: Tally) -> None:
+        """Add what other blocks did."""
+        self.steps += other.steps
+        self.inexact |= other.inexact
+        self.total += other.total
+
 
 class Wave:
     """Blocks that run at once."""
