@@ -1,9 +1,14 @@
 """The compiled engine against the readable one: every instruction that has native code, on random and special codes."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.arithmetic.kernels import jit
+from warpfrag.errors import SlowArithmetic
+from warpfrag.ptx.native import code
 from warpfrag.ptx.native.lanes import RULES
 from warpfrag.ptx.opcodes.table import find
 
@@ -150,3 +155,110 @@ def test_every_rule_is_compared():
     compared = {name.split(".", maxsplit=1)[0] for group in GROUPS.values() for name in names(*group)}
 
     assert compared | {"lop3"} == set(RULES)
+
+
+LOOP = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry spread(.param .u64 out, .param .u32 rounds)
+{
+  .reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p<3>;
+  ld.param.u64 %rd1, [out];
+  ld.param.u32 %r1, [rounds];
+  mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;
+  mad.lo.s32 %r5, %r2, %r3, %r4;
+  mov.u32 %r6, %r5;
+AGAIN:
+  mad.lo.s32 %r6, %r6, 1664525, 1013904223;
+  and.b32 %r7, %r6, 7;
+  setp.eq.u32 %p1, %r7, 3;
+  @%p1 bra NEXT;
+  xor.b32 %r6, %r6, %r5;
+NEXT:
+  sub.s32 %r1, %r1, 1;
+  setp.ne.s32 %p2, %r1, 0;
+  @%p2 bra AGAIN;
+  mul.wide.u32 %rd2, %r5, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r6;
+  ret;
+}"""
+
+
+@pytest.mark.parametrize("threads", [32, 100])
+def test_lanes_that_part_and_meet_again_are_counted_alike(threads):
+    kernel = wf.ptx.load(LOOP)["spread"]
+    assert kernel.is_shared_out
+    results, runs = {}, {}
+    for engine in ("reference", "compiled"):
+        results[engine] = np.zeros(200 * threads, np.uint32)
+        runs[engine] = kernel.launch(200, threads, [results[engine], 20], engine=engine)
+
+    assert results["compiled"].tobytes() == results["reference"].tobytes()
+    assert runs["compiled"].counts == runs["reference"].counts
+
+
+def test_of_several_blocks_that_fail_the_first_one_is_named():
+    kernel = wf.ptx.load(LOOP)["spread"]
+    messages = set()
+    for engine in ("reference", "compiled"):
+        with pytest.raises(wf.WarpfragError, match=r"thread \(8, 0, 0\) of block \(140, 0, 0\)") as caught:
+            kernel.launch(1000, 64, [np.zeros(140 * 64 + 8, np.uint32), 2], engine=engine)
+        messages.add(str(caught.value))
+
+    assert len(messages) == 1
+
+
+def test_a_limit_ends_both_engines_at_one_place():
+    kernel = wf.ptx.load(LOOP)["spread"]
+    messages = set()
+    for engine in ("reference", "compiled"):
+        with pytest.raises(wf.WarpfragError, match="its limit") as caught:
+            kernel.launch(4, 64, [np.zeros(256, np.uint32), 1000], engine=engine, limit=1234)
+        messages.add(str(caught.value))
+
+    assert len(messages) == 1
+
+
+def test_auto_compiles_what_runs_for_long():
+    kernel = wf.ptx.load(LOOP)["spread"]
+    out = np.zeros(32, np.uint32)
+
+    assert kernel.launch(1, 32, [out, 1]).engine == "reference"
+    assert kernel.launch(1, 32, [out, 3000]).engine == "compiled"
+    assert kernel.launch(1, 32, [out, 1], engine="reference").engine == "reference"
+
+
+def test_without_llvmlite_the_readable_engine_runs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "warpfrag.ptx.native.code", None)
+    kernel = wf.ptx.load(LOOP)["spread"]
+    out = np.zeros(32, np.uint32)
+
+    assert kernel.launch(1, 32, [out, 3000]).engine == "reference"
+    with pytest.raises(wf.WarpfragError, match="engine: llvmlite cannot be loaded"):
+        kernel.launch(1, 32, [out, 1], engine="compiled")
+
+
+def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    first = wf.ptx.load(LOOP)["spread"]
+    first.native.prepare()
+    (kept,) = tmp_path.rglob("*.o")
+    monkeypatch.setattr(code, "compile_text", lambda text: pytest.fail(f"compiled again: {text[:20]}"))
+    again = wf.ptx.load(LOOP)["spread"]
+    again.native.prepare()
+
+    assert kept.stat().st_size > 0
+    assert again.native.segments.keys() == first.native.segments.keys()
+
+
+def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("not a folder", encoding="utf-8")
+    monkeypatch.setattr(code, "folders", lambda: [tmp_path / "file" / "ptx"])
+    monkeypatch.setattr(jit, "_SAID", [])
+    kernel = wf.ptx.load(LOOP)["spread"]
+    with pytest.warns(SlowArithmetic, match="no folder can be written"):
+        kernel.native.prepare()
+
+    assert kernel.native.segments
