@@ -262,3 +262,85 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch
         kernel.native.prepare()
 
     assert kernel.native.segments
+
+
+def both(body, out_words, given=()):
+    """Results of a body in both engines, and the kernel: `%in0` and on are a thread's codes, `%out` its results."""
+    loads = "\n".join(
+        f"ld.param.u64 %in{number}, [in{number}]; add.s64 %in{number}, %in{number}, %at;"
+        for number in range(len(given))
+    )
+    parameters = ", ".join([*(f".param .u64 in{number}" for number in range(len(given))), ".param .u64 out"])
+    text = f"""
+.version 8.7
+.target sm_90
+.address_size 64
+.const .align 8 .b32 table[4] = {{11, 22, 33, 44}};
+.visible .entry k({parameters})
+{{
+  .reg .b64 %in<4>, %at, %out, %x<9>; .reg .b32 %t, %u, %v, %r<9>; .reg .b16 %h<9>; .reg .pred %p<5>;
+  .shared .align 16 .b8 tile[2048]; .local .align 16 .b8 own[64];
+  mov.u32 %t, %ctaid.x; mov.u32 %u, %ntid.x; mov.u32 %v, %tid.x;
+  mad.lo.s32 %t, %t, %u, %v; mul.wide.u32 %at, %t, 8;
+  {loads}
+  ld.param.u64 %out, [out]; add.s64 %out, %out, %at;
+  {body}
+  ret;
+}}"""
+    kernel = wf.ptx.load(text)["k"]
+    results, runs = {}, {}
+    for engine in ("reference", "compiled"):
+        results[engine] = np.zeros((out_words, LANES), np.uint64)
+        runs[engine] = kernel.launch(LANES // 128, 128, [*given, results[engine]], engine=engine)
+    assert runs["compiled"].counts == runs["reference"].counts
+    assert set(runs["compiled"].interpreted) <= {"ret", "bar.sync"}
+    assert results["compiled"].tobytes() == results["reference"].tobytes()
+    return results["compiled"], kernel
+
+
+def test_contracted_sums_are_one_fma_in_both():
+    lines = []
+    sums = ("add.{} {}, {p}, {c};", "sub.{} {}, {p}, {c};", "sub.{} {}, {c}, {p};")
+    for number, (kind, bits, letter) in enumerate([("f32", 32, "r"), ("ftz.f32", 32, "r"), ("f64", 64, "x")]):
+        a, b, c, total = (f"%{letter}{at}" for at in range(1, 5))
+        lines += [f"ld.global.b{bits} {name}, [%in{at}];" for at, name in enumerate((a, b, c))]
+        for place, line in enumerate(sums):
+            product = f"%m{number}_{place}"
+            lines.append(f"{{ .reg .b{bits} {product}; mul.{kind} {product}, {a}, {b};")
+            lines.append(line.format(kind, total, p=product, c=c) + "}")
+            lines.append(f"st.global.b{bits} [%out+{8 * LANES * (3 * number + place)}], {total};")
+    found, kernel = both("\n".join(lines), 9, [codes(seed) for seed in range(3)])
+
+    assert sum(getattr(step.action, "fused", None) is not None for step in kernel.program.steps) == 9
+    assert (found != 0).any(axis=1).all()
+
+
+def test_lop3_is_the_same_in_both():
+    lines = [f"ld.global.b32 %r{at + 1}, [%in{at}];" for at in range(3)]
+    for number, table in enumerate((0, 255, *(1 << bit for bit in range(8)), 0x96, 0xE8, 0xCA, 0x35)):
+        lines += [f"lop3.b32 %r4, %r1, %r2, %r3, {table};", f"st.global.b32 [%out+{8 * LANES * number}], %r4;"]
+
+    both("\n".join(lines), 14, [codes(seed) for seed in range(3)])
+
+
+def test_every_space_holds_what_was_stored():
+    body = """
+    mov.u32 %r0, tile; shl.b32 %r1, %v, 4; add.s32 %r0, %r0, %r1;
+    ld.global.v2.u32 {%r1, %r2}, [%in0];
+    st.shared.v4.b32 [%r0], {%r1, %r2, %t, %v};
+    bar.sync 0;
+    xor.b32 %r3, %v, 64; sub.s32 %r3, %r3, %v; shl.b32 %r3, %r3, 4; add.s32 %r3, %r3, %r0;
+    ld.shared.s8 %r4, [%r3+3]; st.global.s32 [%out], %r4;
+    ld.shared.u16 %h1, [%r3+6]; st.global.u16 [%out+32768], %h1;
+    cvt.u64.u32 %x1, %r3; cvta.shared.u64 %x1, %x1;
+    ld.v2.b64 {%x2, %x3}, [%x1]; st.global.b64 [%out+65536], %x2; st.global.b64 [%out+98304], %x3;
+    mov.u64 %x4, own; cvta.local.u64 %x5, %x4;
+    st.local.b64 [%x4+8], %x2; setp.gt.s32 %p1, %r4, 0; @%p1 st.b64 [%x5+8], %x3;
+    ld.local.b64 %x6, [own+8]; st.global.b64 [%out+131072], %x6;
+    mov.u64 %x7, table; and.b32 %r5, %t, 3; mul.wide.u32 %x8, %r5, 4; add.s64 %x7, %x7, %x8;
+    ld.const.u32 %r6, [%x7]; @!%p1 ld.const.s32 %r6, [table+4]; st.global.u32 [%out+163840], %r6;
+    """
+    found, _ = both(body, 6, [codes(0)])
+
+    assert (found != 0).any(axis=1).all()
+    assert set(found[5]) == {11, 22, 33, 44}
