@@ -264,7 +264,7 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch
     assert kernel.native.segments
 
 
-def both(body, out_words, given=()):
+def both(body, out_words, given, interpreted=frozenset()):
     """Results of a body in both engines, and the kernel: `%in0` and on are a thread's codes, `%out` its results."""
     loads = "\n".join(
         f"ld.param.u64 %in{number}, [in{number}]; add.s64 %in{number}, %in{number}, %at;"
@@ -293,7 +293,7 @@ def both(body, out_words, given=()):
         results[engine] = np.zeros((out_words, LANES), np.uint64)
         runs[engine] = kernel.launch(LANES // 128, 128, [*given, results[engine]], engine=engine)
     assert runs["compiled"].counts == runs["reference"].counts
-    assert set(runs["compiled"].interpreted) <= {"ret", "bar.sync"}
+    assert set(runs["compiled"].interpreted) <= {"ret", "bar.sync", *interpreted}
     assert results["compiled"].tobytes() == results["reference"].tobytes()
     return results["compiled"], kernel
 
@@ -344,3 +344,41 @@ def test_every_space_holds_what_was_stored():
 
     assert (found != 0).any(axis=1).all()
     assert set(found[5]) == {11, 22, 33, 44}
+
+
+CROSS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(("pairs", "is_tiling"), [(CROSS, True), ([(0, 0), (1, 1)], False), ([(0, 0), (0, 0)], False)])
+@pytest.mark.parametrize(
+    ("name", "words"), [("m16n8k16.row.col.f32.f16.f16.f32", (4, 2, 4)), ("m16n8k16.row.col.f16.f16.f16.f16", (4, 2, 2)),
+                        ("m16n8k8.row.col.f32.tf32.tf32.f32", (4, 2, 4)), ("m16n8k32.row.col.s32.s8.u8.s32", (4, 2, 4))]
+)  # fmt: skip
+def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, words):
+    def vector(letter, number, count):
+        return "{" + ", ".join(f"%{letter}{number}_{word}" for word in range(count)) + "}"
+
+    a, b, c = words
+    loaded = [
+        f"%{letter}{number}_{word}"
+        for letter, count in (("a", a), ("b", b))
+        for number in range(2)
+        for word in range(count)
+    ]
+    sums = [f"%c{number}_{word}" for number in range(len(pairs)) for word in range(c)]
+    lines = [f".reg .b32 {', '.join(loaded + sums)};"]
+    lines += [f"ld.global.b32 {register}, [%in0+{4 * (at % 2)}];" for at, register in enumerate(loaded)]
+    lines += [f"xor.b32 {register}, {register}, {0x01010101 * at};" for at, register in enumerate(loaded)]
+    lines += [f"mov.b32 {register}, 0;" for register in sums]
+    lines += ["setp.gt.u32 %p1, %v, 63;", "@%p1 bra OUT;"]  # two of four warps go on
+    for number, (first, second) in enumerate(pairs):
+        total = vector("c", number, c)
+        lines.append(f"mma.sync.aligned.{name} {total}, {vector('a', first, a)}, {vector('b', second, b)}, {total};")
+    lines.append("OUT:")
+    lines += [f"st.global.b32 [%out+{8 * LANES * at}], {register};" for at, register in enumerate(sums)]
+    given = np.random.default_rng(1).integers(0, 1 << 64, LANES, dtype=np.uint64)
+    found, kernel = both("\n".join(lines), len(sums), [given], interpreted={"bra", f"mma.sync.aligned.{name}"})
+
+    assert (found != 0).any(axis=1).all()
+    (tiling,) = kernel.native.tilings.values()
+    assert (tiling is not None) == is_tiling

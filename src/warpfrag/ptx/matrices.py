@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag import fragment, movers
-from warpfrag.arithmetic.product import multiply
-from warpfrag.arithmetic.protocol import Operands
 from warpfrag.errors import IllegalInstruction
 from warpfrag.execute import execute
 from warpfrag.isa.legality import able_architectures, arithmetic_arch, resolve
@@ -22,7 +20,6 @@ from warpfrag.ptx.memory import Fault, Owners
 from warpfrag.ptx.program import Constant, Register, Sink, Vector
 from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.types import TYPES
-from warpfrag.runner import Runner, find_runner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,34 +126,13 @@ def _multiply(wave: Wave, step: Step, group: Group, name: str) -> None:
 
 
 def multiply_many(wave: Wave, steps: list[Step], group: Group) -> None:
-    """Some mma of whole warps that need nothing of each other, as few products.
-
-    Where each A meets each B once they are the tiles of one larger product, whose operands are prepared only once;
-    else one product of as many times more warps.
-    """
+    """Some mma of whole warps that need nothing of each other: one product of as many times more warps."""
     name = str(getattr(steps[0].action, "name", ""))
     architecture_of(form_of(name), wave.launch.arch)
-    runner = find_runner(name, wave.launch.arch)
-    all_a, all_b = (list(dict.fromkeys(step.sources[place] for step in steps)) for place in (0, 1))
-    places = {(all_a.index(step.sources[0]), all_b.index(step.sources[1])): step for step in steps}
-    if not isinstance(runner, Runner) or len(places) < len(steps) or len(places) < len(all_a) * len(all_b):
-        given = [np.concatenate([words_of(group, step.sources[place]) for step in steps]) for place in range(3)]
-        result = execute(name, *given, arch=wave.launch.arch)
-        for number, step in enumerate(steps):
-            put_words(group, step.results[0], result[number * group.warps : (number + 1) * group.warps])
-        return
-    batch = (group.warps,)
-    a = np.concatenate([runner.a.read(words_of(group, one), batch) for one in all_a], axis=1)
-    b = np.concatenate([runner.b.read(words_of(group, one), batch) for one in all_b], axis=2)
-    words = np.concatenate([words_of(group, places[at].sources[2]) for at in sorted(places)])
-    c = runner.c.read(words, (len(words),))
-    height, width = c.shape[1:]
-    grid = c.reshape(len(all_a), len(all_b), group.warps, height, width).transpose(2, 0, 3, 1, 4)
-    whole = multiply(runner.choice, Operands(a, b, grid.reshape(group.warps, a.shape[1], b.shape[2])), 1)
-    tiles = whole.reshape(group.warps, len(all_a), height, len(all_b), width).transpose(1, 3, 0, 2, 4)
-    found = runner.d.write(tiles.reshape(-1, height, width), (len(words),))
-    for number, at in enumerate(sorted(places)):
-        put_words(group, places[at].results[0], found[number * group.warps : (number + 1) * group.warps])
+    given = [np.concatenate([words_of(group, step.sources[place]) for step in steps]) for place in range(3)]
+    result = execute(name, *given, arch=wave.launch.arch)
+    for number, step in enumerate(steps):
+        put_words(group, step.results[0], result[number * group.warps : (number + 1) * group.warps])
 
 
 def _multiply_warpgroups(wave: Wave, step: Step, group: Group, form: Form) -> None:

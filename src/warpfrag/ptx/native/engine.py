@@ -17,6 +17,7 @@ from warpfrag.ptx.group import Group
 from warpfrag.ptx.matrices import architecture_of, form_of, multiply_many
 from warpfrag.ptx.memory import Fault, Owners
 from warpfrag.ptx.native import segments as at_word
+from warpfrag.ptx.native.products import Tiling
 from warpfrag.ptx.native.segments import File, Segment, cut, module_text, products
 from warpfrag.ptx.program import Constant
 from warpfrag.ptx.special import special
@@ -46,6 +47,7 @@ class Native:
         self.file = File.of(program)
         self.segments: dict[int, tuple[Segment, Callable[..., None]]] = {}
         self.products = products(program)
+        self.tilings: dict[tuple[int, str], Tiling | None] = {}
         self.refusal = ""  # why there is no native code
         self.is_ready = False
         self.steps_without = 0
@@ -254,7 +256,7 @@ class CompiledWave(Wave):
             if last is not None and group.is_whole and self.is_able(at) and self.has_room(last - at, group):
                 self.count(at, last, group.warps)
                 self.line = self.program.steps[at].line
-                multiply_many(self, self.program.steps[at:last], group)
+                self.multiply(at, last, group)
                 at = last
                 continue
             if not self.one(at, group):
@@ -264,6 +266,17 @@ class CompiledWave(Wave):
             if sets_place and self.program.steps[at - 1].action.ends_block:
                 return False
         return True
+
+    def multiply(self, start: int, end: int, group: Group) -> None:
+        """Several mma of whole warps: as one product where they are its tiles, with codes straight from the buffer."""
+        key = start, self.launch.arch
+        if key not in self.native.tilings:
+            self.native.tilings[key] = Tiling.of(self.program.steps[start:end], self.native.file, self.launch.arch)
+        tiling = self.native.tilings[key]
+        if tiling is None:
+            multiply_many(self, self.program.steps[start:end], group)
+        else:
+            tiling.run(self.buffer, group.rows)
 
     def has_room(self, steps: int, group: Group) -> bool:
         """Whether the limit of the launch leaves so many steps: beyond it they run one by one."""
