@@ -112,6 +112,18 @@ def matmul() -> None:
     say(f"  every code of both equal: {same}")
 
 
+def cores() -> None:
+    """Many blocks on one core and on all."""
+    kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
+    out = np.zeros(512 * 128, np.uint32)
+    usable = os.sched_getaffinity(0)
+    seconds = {}
+    for count in (1, len(usable)):
+        os.sched_setaffinity(0, sorted(usable)[:count])
+        seconds[count] = least(lambda: kernel.launch(512, 128, [out, 500], engine="compiled"))
+    say(f"  512 blocks: {len(usable)} cores are {seconds[1] / seconds[len(usable)]:.2f} times as fast as one")
+
+
 COMPILE = """
 import sys, time
 import warpfrag as wf
@@ -138,5 +150,6 @@ def compiling() -> None:
 
 if __name__ == "__main__":
     plain()
+    cores()
     matmul()
     compiling()
