@@ -14,6 +14,7 @@ from warpfrag.draw import Drawing, draw, draw_figure
 from warpfrag.draw.figures import FigureRow, figure_rows
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"
 
 HEAD = """\
 # Gallery
@@ -70,6 +71,35 @@ def motion() -> dict[str, tuple[str, str, Drawing]]:
     }
 
 
+def warpgroups() -> dict[str, tuple[str, str, Drawing]]:
+    """wgmma: a warp of D, and B in shared memory with each swizzle; by file, as above."""
+    wgmma = get(WGMMA)
+    found = {
+        "wgmma-d.svg": (
+            "m64n64k16: what warp 1 holds of D",
+            f"warpfrag draw {WGMMA} d --warp 1",
+            draw(wgmma, "d", warp=1),
+        )
+    }
+    for swizzle in (0, 32, 64, 128):
+        k = max(swizzle, 32) // 2  # as much as fills its lines
+        tile = wgmma.b.descriptors(k=k, swizzle=swizzle)
+        words = " ".join(f"--descriptor 0x{one.word:x}" for one in tile)
+        what = f"swizzle of {swizzle} bytes" if swizzle else "no swizzle"
+        found[f"wgmma-b-{swizzle}.svg"] = (
+            f"B of m64n64k16 in shared memory, K-major, {what}, {k} of k",
+            f"warpfrag draw {WGMMA} b {words}",
+            draw(wgmma, "b", descriptor=tile),
+        )
+    (turned,) = wgmma.b.descriptors(swizzle=128, trans=True)
+    found["wgmma-b-turned.svg"] = (
+        "B of m64n64k16 in shared memory, MN-major, swizzle of 128 bytes",
+        f"warpfrag draw {WGMMA} b --trans --descriptor 0x{turned.word:x}",
+        draw(wgmma, "b", descriptor=turned, trans=True),
+    )
+    return found
+
+
 def motion_entry(name: str, caption: str, command: str) -> str:
     """Such a figure on the page."""
     return f"### {caption}\n\n![{caption}](figures/{name})\n\n```console\n$ {command} -o {name}\n```\n"
@@ -85,10 +115,11 @@ def main() -> None:
         for row in rows:
             draw_figure(row.key).save(folder / "figures" / name_of(row))
             page.append(entry(row))
-    page.append("## Fragments in motion\n")
-    for name, (caption, command, picture) in motion().items():
-        picture.save(folder / "figures" / name)
-        page.append(motion_entry(name, caption, command))
+    for section, figures in (("Fragments in motion", motion()), ("wgmma", warpgroups())):
+        page.append(f"## {section}\n")
+        for name, (caption, command, picture) in figures.items():
+            picture.save(folder / "figures" / name)
+            page.append(motion_entry(name, caption, command))
     (folder / "gallery.md").write_text("\n".join(page), encoding="utf-8", newline="\n")
 
 

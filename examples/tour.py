@@ -58,6 +58,7 @@ def main() -> None:
     print(f"  evidence on sm_90: {known.level}, {known.detail}\n")
 
     show_motion(mma)
+    show_warpgroup()
 
     OUT.mkdir(exist_ok=True)
     np.savez(OUT / "tour.npz", A=A, B=B, C=C, D=D, **{f"{role}_words": array for role, array in words.items()})
@@ -82,6 +83,19 @@ def show_motion(mma: wf.Instruction) -> None:
     for swizzle in (0, 128):
         way = wf.loads(mma.a, wf.Memory(order="row", pitch=128, swizzle=swizzle))[0]
         print(f"  {f'swizzle of {swizzle} bytes' if swizzle else 'no swizzle'}: {way}")
+    print()
+
+
+def show_warpgroup() -> None:
+    """The instruction of four warps: B lies in shared memory, where a descriptor says."""
+    wgmma = wf.get("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16")
+    random = np.random.default_rng(2)
+    A, B = (random.integers(-9, 10, operand.shape).astype(np.float16) for operand in (wgmma.a, wgmma.b))
+    tile = wgmma.b.store(B, wf.Descriptor(stride=1024, swizzle=128))
+    D = wgmma.d.unpack(wf.execute(wgmma, wgmma.a.pack(A), tile, arch="sm_90"))
+    print(f"{wgmma.name}, B by descriptor 0x{tile.descriptor.word:016x}")
+    print(f"  B[9, 3] is at byte {wgmma.b.addresses(tile.descriptor)[9, 3]} of shared memory")
+    check("D is A times B", np.array_equal(D, A.astype(np.float32) @ B.astype(np.float32)))
     print()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 import warpfrag as wf
 
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
+    pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"

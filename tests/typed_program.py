@@ -148,6 +148,28 @@ def cuda_in_python() -> None:
     print(pointer, kinds, wmma.float_to_tf32(1.1))
 
 
+def whole_products() -> None:
+    name = "mma.m16n8k16.f32.f16.f16.f32"
+    A, B = np.ones((4, 48), np.float16), np.ones((48, 3), np.float16)
+    order: wf.Order = wf.Order(split_k=3, unit=16, promote=None, residue=None)
+    print(order.split_k, order.unit, order.promote, order.residue, order.step, order.segment_k, order.carries_c)
+    print(order.chains(48, 16, 16), order.describe(48), order.seen_in, wf.find_order(A, B, A[:, :3] * 48))
+    epilogue: wf.Epilogue = wf.Epilogue(alpha=1.0, beta=1.0, bias=None, result="bf16")
+    print(epilogue.alpha, epilogue.beta, epilogue.bias, epilogue.result)
+    print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
+    found: wf.Prediction = wf.predict(A, B)
+    print(found.D.shape, found.order, found.instruction, found.row.kernel, found.is_guess, found.text)
+    codes, scales = wf.quantize(A, "e4m3", scale="ue8m0", block=32)
+    stored, kept = wf.compress(wf.prune(A, "2:4"), "2:4")
+    print(codes.shape, scales.shape, stored.shape, kept.shape)
+    report: wf.ErrorReport = wf.error_report(A, B, instruction=name, arch=["sm_80", "sm_90"])
+    print(report.instruction, report.shape, report.result, len(report.svg()), report.to_dict()["instruction"])
+    one: wf.Errors = report.errors[0]
+    print(one.arch, one.order, one.outputs, one.nonfinite, one.summary, one.row, one.col, one.computed, one.exact)
+    print(one.largest_ulps, one.rms_ulps, one.mean_ulps, one.largest_relative, one.rms_relative, one.mean_relative)
+    print(one.growth[0].k, one.edges[0], one.counts[0], one.steps[0].result, one.name)
+
+
 def on_a_gpu() -> None:
     report = wf.verify("mma.m16n8k16.f32.f16.f16.f32", cases=10)
     print(report.device, report.lines[0])
@@ -181,6 +203,7 @@ if __name__ == "__main__":
     memory()
     warpgroups()
     motion()
+    whole_products()
     mistakes()
     cuda_in_python()
     the_rest()

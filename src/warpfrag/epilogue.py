@@ -58,16 +58,17 @@ class Epilogue:
             msg = f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
             raise InvalidOperand(msg)
 
-    @exact_floats
-    def finish(self, sums: Floats, c: Floats | None) -> Floats:
-        """The sums with C and the bias, in float32."""
-        with np.errstate(all="ignore"):
-            alpha = np.float32(self.alpha)
-            if c is not None:
-                sums = fma(alpha, sums, np.float32(self.beta) * c)
-            elif alpha != 1:
-                sums = alpha * sums
-            return sums if self.bias is None else sums + float32_of(self.bias, "bias")
+
+@exact_floats
+def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
+    """The sums with C and the bias, in float32."""
+    with np.errstate(all="ignore"):
+        alpha = np.float32(epilogue.alpha)
+        if c is not None:
+            sums = fma(alpha, sums, np.float32(epilogue.beta) * c)
+        elif alpha != 1:
+            sums = alpha * sums
+        return sums if epilogue.bias is None else sums + float32_of(epilogue.bias, "bias")
 
 
 def float32_of(given: ArrayLike, what: str) -> Floats:

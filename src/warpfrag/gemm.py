@@ -16,7 +16,7 @@ from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
 from warpfrag.codes import codes_of, from_codes
-from warpfrag.epilogue import Epilogue, convert, float32_of
+from warpfrag.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
@@ -107,7 +107,7 @@ def _finished(
         raise InvalidOperand(msg)
     c = None if C is None else _c_of(product, float32_of(C, "C"))
     sums = read_sums(product.rule, multiply(product.rule, product.operands, None, order, threads=threads))
-    codes = convert("f32", write_sums(product.rule, epilogue.finish(sums, c)), epilogue.result).reshape(product.shape)
+    codes = convert("f32", write_sums(product.rule, finish(epilogue, sums, c)), epilogue.result).reshape(product.shape)
     return codes if raw else from_codes(FORMATS[epilogue.result], codes)
 
 

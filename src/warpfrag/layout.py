@@ -216,7 +216,12 @@ class Layout:
         values share a register, 1 unless said. `transposed`: the text counts columns first, as CuTe does for B, which
         it takes as N x K. `dims` names the coordinates where they are not row and col.
         """
-        options = {"shape": shape, "slots": slots, "dims": dims, "transposed": transposed or None}
+        options = {
+            "shape": shape,
+            "slots": slots,
+            "dims": dims,
+            "transposed": check_flag("transposed", transposed) or None,
+        }
         found: Layout = converter(notation, "read")(given, **{name: v for name, v in options.items() if v is not None})
         return found
 

@@ -51,7 +51,9 @@ RIGHT = {  # what a verb seldom gets by chance
     "order": ["a16.npy", "a16.npy", "a32.npy"],
     "predict": ["a16.npy", "a16.npy"],
     "error": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
+    "ptx": ["run", "kernel.ptx"],
 }
+KERNEL = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n"
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
     *["\x1b[31m", "\udcff", "\N{ARABIC-INDIC DIGIT ONE}", "é" * 300, "x" * 100_000, "9" * 5_000, "-" + "9" * 5_000],
@@ -92,6 +94,7 @@ def hostile_files(folder: Path) -> list[str]:
         "magic.npy": whole[:6],
         "large.npy": whole.replace(b"(16, 16)", b"(99, 9**9)"),
         "pickle": b"\x80\x04N.",
+        "kernel.ptx": KERNEL,
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -248,6 +251,13 @@ ANSWERED = {  # a line of every verb that prints an answer
     "explore": ["--serve"],
     "check": [],
     "verify": [NAMES[0]],
+    "name": ["HMMA.16816.F32"],
+    "descriptor": ["0x4000004000000000"],
+    "identify": RIGHT["identify"],
+    "order": RIGHT["order"],
+    "predict": RIGHT["predict"],
+    "error": RIGHT["error"],
+    "ptx": ["info", "kernel.ptx"],
 }
 FULL, BROKEN, CLOSED, WRONG_WAY = "full", "broken", "closed", "wrong way"
 

@@ -30,7 +30,11 @@ WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"
 WGMMA = "wgmma.mma_async.m64n8k16.f32.f16.f16"
 WGMMA_SP = "wgmma.mma_async.sp.m64n8k32.f32.f16.f16"
 
+PTX = ROOT / "tests" / "data" / "ptx" / "c_collatz_sm80.ptx"
+
 COMMANDS = [
+    f"ptx info {PTX}",
+    f"ptx run {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0",
     "list --target sm_90a -a e4m3",
     "list --op ldmatrix",
     *(f"info {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, WGMMA, "ldmatrix.m8n16.x1.s8.s4")),

@@ -242,8 +242,9 @@ def test_the_warp_view_of_a_warpgroup_has_its_threads():
     assert grid.cells[37 * 4].lines == ("(17,2)",)
 
 
-def test_what_lies_in_shared_memory_has_no_figure_of_registers():
+@pytest.mark.parametrize("view", ["matrix", "warp"])
+def test_what_lies_in_shared_memory_has_no_figure_of_registers(view):
     with pytest.raises(wf.InvalidOperand, match="operand b of wgmma.* lies in shared memory"):
-        draw(WGMMA.format(8), "b")
+        draw(WGMMA.format(8), "b", view)
     with pytest.raises(wf.InvalidOperand, match="B of wgmma.* lies in shared memory: use matrix"):
         draw(WGMMA.format(8), view="whole")

@@ -87,5 +87,6 @@ class Machine:
             "mad.wide.s32": lambda a, b, c: signed(a) * b + c,
             "setp.lt.u32": lambda a, b: a < b,
             "setp.gt.u32": lambda a, b: a > b,
+            "setp.ge.u32": lambda a, b: a >= b,
         }
         return actions[operation](*values)

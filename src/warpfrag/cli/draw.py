@@ -14,7 +14,9 @@ from warpfrag.cli.command import (
     file_option,
     target_option,
     verb,
+    warp_option,
 )
+from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.output import say, terminal_width
 from warpfrag.draw import draw, draw_figure
 from warpfrag.draw.palette import Theme
@@ -23,6 +25,7 @@ from warpfrag.errors import shown
 from warpfrag.registry import get
 
 if TYPE_CHECKING:
+    from warpfrag.descriptor import Descriptor
     from warpfrag.draw.cells import Range
     from warpfrag.draw.drawing import Drawing
     from warpfrag.instruction import Instruction
@@ -41,6 +44,9 @@ class Options(TypedDict, total=False):
     thread_id: int
     byte_id: int
     target: str
+    warp: int
+    descriptor: tuple[Descriptor, ...]
+    trans: bool
 
 
 def read_range(_context: click.Context, parameter: click.Parameter, text: str | None) -> Range | None:
@@ -54,11 +60,20 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
     return int(found[1]), int(found[2] or found[1])
 
 
+def read_words(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[Descriptor, ...] | None:
+    """Descriptors, as words in hex."""
+    return tuple(map(read_word, texts)) or None
+
+
 @verb(
     "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 -o mma.svg            # A left, B above, D in the corner",
     "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a                     # in the terminal",
     "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a --view warp -o a.png",
     "warpfrag draw mma.sp.m16n8k32.f32.f16.f16.f32 metadata --selector 1 -o e.svg",
+    "warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 d --warp 1 -o d.svg",
+    "warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 b --descriptor 0x4000004000000000 -o b.svg",
     "warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA",
 )
 @click.argument("name", metavar="[INSTRUCTION]", required=False, shell_complete=complete_instruction)
@@ -70,6 +85,15 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
 @click.option("--cols", metavar="A-B", callback=read_range, help="Only these columns of the matrix.")
 @click.option("--parts", metavar="A-B", callback=read_range, help="Only these products or matrices.")
 @choice_options("selector", "thread_id", "byte_id")
+@warp_option
+@click.option(
+    "--descriptor",
+    metavar="WORD",
+    multiple=True,
+    callback=read_words,
+    help="How A or B of wgmma lies in shared memory; again for each step along k.",
+)
+@click.option("--trans", is_flag=True, default=None, help="It is MN-major there (16-bit types).")
 @click.option("--theme", type=click.Choice(get_args(Theme)), default="auto", show_default=True, help="Colours.")
 @target_option
 def command(

@@ -215,7 +215,7 @@ def _place(role: str, holders: list[Record]) -> list[object]:
     first = holders[0]
     if "lane" not in first:
         return [f"{role.upper()}[{first['row']}, {first['col']}]"]
-    thread = ".".join(str(first[name]) for name in ("warp", "lane") if name in first)
+    thread = f"{first['warp']}.{first['lane']}" if "warp" in first else first["lane"]
     return [thread, first["reg"], bits_text(first), f"{role}{first['element']}"]
 
 

@@ -89,8 +89,13 @@ def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
     kernels = [module[name] for name in ([entry] if entry else module)]
     if as_json:
         say_json(
-            "ptx info",
-            {"version": module.version, "target": module.target, "entries": [_facts(kernel) for kernel in kernels]},
+            "ptx",
+            {
+                "action": "info",
+                "version": module.version,
+                "target": module.target,
+                "entries": [_facts(kernel) for kernel in kernels],
+            },
         )
         return
     say(f"PTX {module.version} for {module.target}")
@@ -183,8 +188,9 @@ def _write(output: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
 def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *, as_json: bool) -> None:
     if as_json:
         say_json(
-            "ptx run",
+            "ptx",
             {
+                "action": "run",
                 "entry": kernel.name,
                 "exact": run.exact,
                 "instructions": run.counts.instructions,

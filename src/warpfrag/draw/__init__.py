@@ -20,9 +20,10 @@
     <BLANKLINE>
 
 How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts, `motion_view`
-from relayouts and `memory_view` from loads and stores; `threads` counts those of a warpgroup through. `panel` writes a
-grid as SVG with the few elements of `svg`, `composition` puts panels, heading and legend together, `terminal` writes
-ASCII. `palette` has the colours, `figures` the figures of the ISA by number, `notebook` the cards of a notebook.
+from relayouts, `memory_view` from loads and stores and `staged_view` from descriptors; `threads` counts those of a
+warpgroup through. `panel` writes a grid as SVG with the few elements of `svg`, `composition` puts panels, heading and
+legend together, `terminal` writes ASCII. `palette` has the colours, `figures` the figures of the ISA by number,
+`notebook` the cards of a notebook.
 """
 
 from __future__ import annotations
@@ -30,20 +31,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, get_args
 
+from warpfrag.coordinates import check_flag, check_index
 from warpfrag.draw.cells import Cut
 from warpfrag.draw.drawing import Drawing
 from warpfrag.draw.figures import figure_row
 from warpfrag.draw.memory_view import way_drawing
 from warpfrag.draw.motion_view import relayout_drawing
 from warpfrag.draw.palette import Theme
-from warpfrag.draw.threads import in_threads
+from warpfrag.draw.threads import WARPS, in_threads
 from warpfrag.draw.views import VIEWS, Request, default_view, notes, scenes
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.motion.relayout import Relayout
 from warpfrag.motion.way import Way
 from warpfrag.registry import get
+from warpfrag.shared import as_descriptor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warpfrag.descriptor import Descriptor
     from warpfrag.draw.cells import Range
     from warpfrag.draw.views import AnyOperand, View
     from warpfrag.instruction import Instruction
@@ -65,17 +71,23 @@ def draw(
     rows: Range | None = None,
     cols: Range | None = None,
     parts: Range | None = None,
+    warp: int | None = None,
+    descriptor: Descriptor | int | Sequence[Descriptor | int] | None = None,
+    trans: bool = False,
     theme: Theme = "auto",
     title: str = "",
 ) -> Drawing:
     """A figure of an instruction, or of one of its operands; of a relayout, or of a way to load or store.
 
     Views: "whole" (A left, B above, D in the corner), "matrix" (which lane holds each element), "warp" (what each
-    register holds), "logical" (a sparse A as the matrix it stands for). Left out, the most telling one is taken.
+    register holds), "logical" (a sparse A as the matrix it stands for), "memory" (A or B of wgmma in shared memory).
+    Left out, the most telling one is taken.
 
     `selector`, `byte_id` and `thread_id` choose what is read of metadata and scale factors. `rows`, `cols` and `parts`
     (products of m8n8k4, matrices of ldmatrix) cut out a part, as (first, last); of metadata, `cols` are columns of A.
-    Of a matrix of a warpgroup the first 32 columns are shown, unless `cols` says others.
+    Of a matrix of a warpgroup the first 32 columns are shown, unless `cols` says others, and all warps, unless `warp`
+    says which. In shared memory an operand lies as a `descriptor` says, or several, one for each step along k; `trans`:
+    MN-major. Without one, a tile without gaps is shown. There `rows` are lines of 128 bytes.
     `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
 
     Of a relayout, the registers of the source and those of the target are shown, coloured by the lane that each element
@@ -85,21 +97,24 @@ def draw(
         msg = f"the title of a figure is a text, got {shown(title)}"
         raise InvalidOperand(msg)
     if isinstance(instruction, Relayout | Way):
-        given = (operand, view, target, selector, byte_id, thread_id, rows, cols, parts)
-        if given != (None, None, None, 0, 0, 0, None, None, None):
+        given = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
+        if any(one is not None for one in given) or byte_id or thread_id:
             msg = "a figure of a relayout, or of a way to load or store, takes a theme and a title, nothing else"
             raise InvalidOperand(msg)
         picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else way_drawing(instruction)
         return replace(picture, title=title or picture.title, theme=_one_of("theme", theme, get_args(Theme)))
     found = get(instruction, target=target)
     chosen = _operand(found, operand)
-    chosen_view = _one_of("view", view, VIEWS) if view is not None else default_view(found, chosen)
-    request = Request(selector, byte_id, thread_id, Cut(rows, cols, parts))
+    descriptors = _descriptors(descriptor)
+    usual = "memory" if descriptors else default_view(found, chosen)
+    chosen_view = _one_of("view", view, VIEWS) if view is not None else usual
+    _check_shared(found, chosen_view, warp, descriptors, rows, trans=trans)
+    request = Request(selector, byte_id, thread_id, Cut(rows, cols, parts), warp, descriptors, trans)
     pictures = scenes(found, chosen, chosen_view, request)  # first, because it refuses what cannot be shown
     return Drawing(
         title=title or _title(found, chosen, chosen_view),
         instruction=found.name,
-        notes=notes(found, chosen, chosen_view),
+        notes=notes(found, chosen, chosen_view, request),
         scenes=pictures,
         theme=_one_of("theme", theme, get_args(Theme)),
     )
@@ -122,6 +137,40 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
     return in_threads(found)
 
 
+def _descriptors(given: Descriptor | int | Sequence[Descriptor | int] | None) -> tuple[Descriptor, ...]:
+    """The descriptors that are given, as objects."""
+    if given is None:
+        return ()
+    return tuple(map(as_descriptor, given if isinstance(given, list | tuple) else [given]))
+
+
+def _check_shared(
+    instruction: Instruction,
+    view: View,
+    warp: int | None,
+    descriptors: tuple[Descriptor, ...],
+    rows: Range | None,
+    *,
+    trans: bool,
+) -> None:
+    """Refuse what would change nothing: warps belong to registers of a warpgroup, descriptors to shared memory."""
+    if check_flag("trans", trans) and view != "memory":
+        msg = "trans turns an operand in shared memory: it is for the memory view"
+        raise InvalidOperand(msg)
+    if descriptors and view != "memory":
+        msg = f"a descriptor says how an operand lies in shared memory: it is for the memory view, not for {view}"
+        raise InvalidOperand(msg)
+    if warp is None:
+        return
+    if not instruction.form.is_warpgroup or view == "memory":
+        msg = f"warp chooses among the registers of a warpgroup; {instruction} has none in the {view} view"
+        raise InvalidOperand(msg)
+    check_index("warp", warp, WARPS)
+    if rows is not None:
+        msg = "a warp is 16 rows of the matrix: give warp or rows, not both"
+        raise InvalidOperand(msg)
+
+
 def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure") -> T:
     """A choice, refused where it is none of those there are."""
     if isinstance(choice, str) and choice in choices:
@@ -132,9 +181,10 @@ def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure"
 
 def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> str:
     shape = str(instruction.shape)
-    what = {"whole": "A, B and D", "matrix": "All operands", "warp": "Registers", "logical": "All operands"}[view]
+    what = {"whole": "A, B and D", "warp": "Registers"}.get(view, "All operands")
     if operand is not None:
         name = operand.role.upper() if len(operand.role) == 1 else operand.role
         group = "warpgroup" if instruction.form.is_warpgroup else "warp"
-        what = f"Operand {name}" + (f" in the registers of the {group}" if view == "warp" else "")
+        where = {"warp": f" in the registers of the {group}", "memory": " in shared memory"}
+        what = f"Operand {name}" + where.get(view, "")
     return f"{what}, {shape}"

@@ -97,11 +97,19 @@ class Level(NamedTuple):
     marks: tuple[Mark, ...]
 
 
+class Key(NamedTuple):
+    """What the colours of a figure stand for, where these are no lanes: a sentence, and a name for each colour."""
+
+    words: str
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Grid:
     """One picture: cells, blocks, and headings from the outside in; strokes in every row mark each `ruled` columns.
 
-    `lanes` is how many lanes the layout has, whether or not a cut leaves something of each.
+    `lanes` is how many lanes the layout has, whether or not a cut leaves something of each; or how many colours
+    there are, where a `key` says what else they stand for.
     """
 
     operand: str
@@ -115,6 +123,7 @@ class Grid:
     blocks: tuple[Block, ...]
     words_on_blocks: bool = False
     ruled: int = 0
+    key: Key | None = None
 
 
 def ticks(name: str, first: int, last: int) -> Level:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.draw import svg
+from warpfrag.draw.cells import Key
 from warpfrag.draw.palette import DARK, GROUP, LIGHT, Palette, Theme
 from warpfrag.draw.panel import FONT, PADDING, SMALL, TITLE, Panel, width_of
 
@@ -31,6 +32,8 @@ NARROWEST = 520  # so that words have room
 LEAST_HEADING = 280  # room for a heading beside B
 CHIP_WIDTH, CHIP_HEIGHT = 28, 18
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
+GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
+WARP = 32  # lanes
 
 FAMILY = "'DejaVu Sans',Verdana,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 
@@ -149,7 +152,7 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
     body += [part for panel, dx, dy in panels for part in panel.svg(MARGIN + dx, y + dy)]
     y = max(y + placed.y + placed.panel.height for placed in panels) + BETWEEN - 6
     lanes = max(grid.lanes for scene in scenes for grid in scene)
-    body += _legend(y, inner, lanes)
+    body += _legend(y, inner, next((grid.key for scene in scenes for grid in scene if grid.key), None) or _lanes(lanes))
     height = y + _legend_height(inner, lanes) + MARGIN
     width = inner + 2 * MARGIN
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
@@ -202,9 +205,15 @@ def _legend_height(room: int, lanes: int) -> int:
     return FONT + 9 + lanes // _lanes_in_line(room, lanes) * (CHIP_HEIGHT + 3)
 
 
-def _legend(y: int, room: int, lanes: int) -> Iterator[str]:
+def _lanes(lanes: int) -> Key:
+    """The key of a figure of registers."""
+    return Key(LEGEND if lanes <= WARP else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
+
+
+def _legend(y: int, room: int, key: Key) -> Iterator[str]:
     """A chip for each lane, in its colour, with its name."""
-    yield svg.text(LEGEND, x=MARGIN, y=y + FONT, classes="note start")
+    lanes = len(key.names)
+    yield svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")
     y += FONT + 9
     each = _lanes_in_line(room, lanes)
     for first in range(0, lanes, each):
@@ -212,7 +221,7 @@ def _legend(y: int, room: int, lanes: int) -> Iterator[str]:
         for lane in range(first, first + each):
             x = (lane - first) * CHIP_WIDTH + (lane - first) // GROUP * PADDING
             line.append(svg.box(x=x, width=CHIP_WIDTH, height=CHIP_HEIGHT, data_lane=lane))
-            line.append(svg.text(f"T{lane}", x=x + CHIP_WIDTH // 2, y=13))
+            line.append(svg.text(key.names[lane], x=x + CHIP_WIDTH // 2, y=13))
         yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
         y += CHIP_HEIGHT + 3
 

@@ -14,17 +14,19 @@ from warpfrag.draw.by_element import (
     scale_grid,
 )
 from warpfrag.draw.by_lane import field_warp_grid, warp_grid
-from warpfrag.draw.threads import in_threads
+from warpfrag.draw.staged_view import Staged, left_out, staged_grids
+from warpfrag.draw.threads import ROWS, in_threads, of_warp, with_warps
 from warpfrag.errors import InvalidOperand
 from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
+    from warpfrag.descriptor import Descriptor
     from warpfrag.draw.cells import Cut, Grid
     from warpfrag.instruction import Instruction
     from warpfrag.isa.patterns import Pattern
     from warpfrag.operand import Registers
 
-View = Literal["matrix", "warp", "logical", "whole"]
+View = Literal["matrix", "warp", "logical", "whole", "memory"]
 VIEWS: tuple[View, ...] = get_args(View)
 
 AnyOperand = Operand | Metadata | Scale
@@ -39,12 +41,17 @@ class Request(NamedTuple):
     byte_id: int
     thread_id: int
     cut: Cut
+    warp: int | None = None
+    descriptors: tuple[Descriptor, ...] = ()
+    trans: bool = False
 
 
 def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
     """Products are shown whole, a sparse A as the matrix it stands for, everything else as a matrix."""
     if operand is None:
         return "whole" if instruction.form.is_product and not instruction.form.is_warpgroup else "matrix"
+    if operand.home == "shared":
+        return "memory"
     return "logical" if isinstance(operand, SparseOperand) else "matrix"
 
 
@@ -52,10 +59,31 @@ def scenes(instruction: Instruction, operand: AnyOperand | None, view: View, req
     """The grids of a figure, in scenes."""
     if view == "whole":
         return _whole(instruction, operand, request)
+    if view == "memory":
+        return tuple((grid,) for grid in staged_grids(staged(instruction, operand, request), request.cut))
     chosen = [operand] if operand else in_registers(instruction)
     if operand is None:
         request.cut.refuse("a figure of all operands")
-    return tuple((grid,) for one in chosen for grid in _grids(instruction, one, view, request))
+    if not instruction.form.is_warpgroup:
+        return tuple((grid,) for one in chosen for grid in _grids(instruction, one, view, request))
+    if request.warp is None:
+        return tuple((with_warps(grid),) for one in chosen for grid in _grids(instruction, one, view, request))
+    if view == "warp":
+        grids = [grid for one in chosen for grid in _grids(instruction, one, view, request)]
+        return tuple((with_warps(of_warp(grid, request.warp)),) for grid in grids)
+    rows = ROWS * request.warp, ROWS * (request.warp + 1) - 1
+    narrow = request._replace(cut=request.cut._replace(rows=rows))
+    return tuple((with_warps(grid),) for one in chosen for grid in _grids(instruction, one, view, narrow))
+
+
+def staged(instruction: Instruction, operand: AnyOperand | None, request: Request) -> Staged:
+    """What the memory view shows: the operand under its descriptors, of a tile without gaps if none are given."""
+    if not (isinstance(operand, Operand) and operand.staged):
+        what = f"operand {operand.role}" if operand else "all operands"
+        msg = f"the memory view shows A or B of wgmma in shared memory, not {what} of {instruction}"
+        raise InvalidOperand(msg)
+    found = request.descriptors or tuple(operand.descriptors(trans=request.trans))
+    return Staged(operand, found, request.trans)
 
 
 def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: Request) -> list[Grid]:
@@ -125,8 +153,10 @@ def _whole(instruction: Instruction, operand: AnyOperand | None, request: Reques
     return tuple((*product, *extras) for product in products)
 
 
-def notes(instruction: Instruction, operand: Registers | None, view: View) -> tuple[str, ...]:
+def notes(instruction: Instruction, operand: AnyOperand | None, view: View, request: Request) -> tuple[str, ...]:
     """What a reader of the picture should know: registers, names, padding, copies, whose fragments."""
+    if view == "memory":
+        return _memory_notes(staged(instruction, operand, request), request)
     every = in_registers(instruction)
     shown: list[Registers] = [operand] if operand else [one for one in every if view != "whole" or one.role != "c"]
     found = [_registers_note(one) for one in shown]
@@ -135,7 +165,7 @@ def notes(instruction: Instruction, operand: Registers | None, view: View) -> tu
     elif view == "whole":
         found.append(f"C has another layout than D, because it is {instruction.c.format}: draw operand c to see it.")
     if instruction.form.is_warpgroup:
-        found += _warpgroup_notes(instruction, shown, view)
+        found += _warpgroup_notes(instruction, shown, view, request)
     if instruction.form.is_quad:
         found.append(
             "Products 0 to 3 are the ISA's computations 1 to 4; lanes 4p..4p+3 and 16+4p..19+4p hold product p."
@@ -155,11 +185,31 @@ def notes(instruction: Instruction, operand: Registers | None, view: View) -> tu
     return tuple(found)
 
 
-def _warpgroup_notes(instruction: Instruction, shown: list[Registers], view: View) -> list[str]:
+def _memory_notes(shown: Staged, request: Request) -> tuple[str, ...]:
+    """The descriptors, in words, what is odd about them, and what is not shown."""
+    first = shown.descriptors[0]
+    starts = ", ".join(str(one.start) for one in shown.descriptors)
+    order = "MN-major" if shown.trans else "K-major"
+    swizzle = f"{first.swizzle}-byte swizzle" if first.swizzle else "no swizzle"
+    base = f", base offset {first.base_offset}" if first.base_offset else ""
+    shape = " x ".join(map(str, shown.operand.shape))
+    stored = " (the stored half)" if isinstance(shown.operand, SparseOperand) else ""
+    found = [
+        f"{shown.operand.role.upper()}: {shape} of {shown.operand.format}{stored}, {order}, {swizzle}.",
+        f"Descriptor 0x{first.word:016x}: start {starts}, leading {first.leading}, stride {first.stride}{base}.",
+    ]
+    problems = [one.text for one in first.problems(shown.operand, trans=shown.trans)]
+    found += [f"Odd: {text}." for text in problems]
+    found.append("A cell names its line and its elements; it has the same colour in both pictures. Grey: not read.")
+    rest = left_out(shown, request.cut)
+    return (*found, rest) if rest else tuple(found)
+
+
+def _warpgroup_notes(instruction: Instruction, shown: list[Registers], view: View, request: Request) -> list[str]:
     """How its threads are named, what is left out, and what no register holds."""
     found = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
     wide = [one for one in shown if isinstance(one, Operand) and one.shape[1] > MOST_COLUMNS]
-    if wide and view == "matrix":
+    if wide and view == "matrix" and request.cut.cols is None:
         names = " and ".join(one.role.upper() for one in wide)
         found.append(
             f"Of the {wide[0].shape[1]} columns of {names}, {MOST_COLUMNS} are shown at once: cols has others."

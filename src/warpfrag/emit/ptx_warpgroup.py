@@ -102,8 +102,10 @@ def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
     operand, code = stage.operand, Body()
     place = code.compute("place", "mov.u32", "%tid.x")
     unit = code.compute("unit", "and.b32", place, THREADS - 1)
-    again = code.new("again", ".pred")
+    outside = code.new("outside", ".pred")
     code.label("UNIT")
+    code.do(f"setp.ge.u32 {outside}, {unit}, {stage.units}")
+    code.do(f"@{outside} bra DONE")
     values = {"unit": unit}
     for name, formula in stage.formulas.items():
         values[name] = code.formula(name, formula, values)
@@ -122,8 +124,8 @@ def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
     to = code.compute("to", "add.s32", "%shared", values["address"])
     code.do(f"st.shared.u{bits} [{to}], {value}")
     code.do(f"add.s32 {unit}, {unit}, {THREADS}")
-    code.do(f"setp.lt.u32 {again}, {unit}, {stage.units}")
-    code.do(f"@{again} bra UNIT")
+    code.do("bra UNIT")
+    code.label("DONE")
     parameters = [".reg .b32 %shared", ".reg .b64 %memory", *(f".reg .b32 %{name}" for name in stride_names(operand))]
     return [
         f"// {described(operand)}, into shared memory, at a multiple of {PATTERN}: {stage.size} bytes.",

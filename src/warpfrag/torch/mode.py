@@ -16,7 +16,7 @@ except ImportError as error:  # pragma: no cover (tests of this room need torch)
     raise ImportError(msg) from error
 
 from warpfrag.coordinates import check_flag
-from warpfrag.epilogue import Epilogue
+from warpfrag.epilogue import Epilogue, finish
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm
@@ -180,7 +180,7 @@ class Emulation(TorchDispatchMode):
         if operation.C is None and operation.alpha == 1:
             return finished
         c = None if operation.C is None else np.broadcast_to(_array(operation.C), finished.shape)
-        return Epilogue(operation.alpha, operation.beta).finish(finished, c)
+        return finish(Epilogue(operation.alpha, operation.beta), finished, c)
 
     def _record(self, operation: Operation, A: NDArray[Any], B: NDArray[Any], found: NDArray[np.float32]) -> None:
         layer, direction = self._layer(operation)

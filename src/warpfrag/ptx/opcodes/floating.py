@@ -23,6 +23,7 @@ ISA = "PTX ISA, Floating Point Instructions; IEEE 754"
 HALF = "PTX ISA, Half Precision Floating Point Instructions; IEEE 754"
 SFU = "the correctly rounded value; sequences as ptxas makes them for sm_90"
 UNIT = "the special function unit of an H200; sequences as ptxas makes them for sm_90"
+BOUND = "an H200 differs from the exact value by at most"
 EVERY = 1 << 32
 POWERS = (1 << 31) + (2 << 23) + 512 * 1024  # every positive input, two binades of negative ones, a sweep of all
 LOGARITHMS = (2 << 23) + 512 * 1024  # two binades, and a sweep of all
@@ -189,8 +190,11 @@ ROWS: list[Row] = [
         row(name, "f32", _unit, UNIT, level="measured", cases=compared, approx="!approx", ftz="ftz")
         for name, compared in (("rcp", EVERY), ("rsqrt", EVERY), ("sqrt", EVERY), ("ex2", POWERS), ("lg2", LOGARITHMS))
     ),
-    *(row(name, "f32", _unit, SFU, level="approximate", approx="!approx", ftz="ftz") for name in ("sin", "cos")),
-    row("tanh", "f32", _unit, SFU, level="approximate", approx="!approx"),
+    *(
+        row(name, "f32", _unit, f"{SFU}; {BOUND} {bound} for |x| < 4", level="approximate", approx="!approx", ftz="ftz")
+        for name, bound in (("sin", "2**-20.5"), ("cos", "2**-21.2"))
+    ),
+    row("tanh", "f32", _unit, f"{SFU}; {BOUND} 2**-16.9", level="approximate", approx="!approx"),
     row("ex2", HALVES, _half_unit, SFU, level="approximate", approx="!approx", ftz="ftz"),
     row("tanh", HALVES, _half_unit, SFU, level="approximate", approx="!approx"),
     row("rcp", "f64", _unit_f64, SFU, level="approximate", approx="!approx", ftz="!ftz"),
