@@ -351,7 +351,8 @@ CROSS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 @pytest.mark.parametrize(("pairs", "is_tiling"), [(CROSS, True), ([(0, 0), (1, 1)], False), ([(0, 0), (0, 0)], False)])
 @pytest.mark.parametrize(
-    ("name", "words"), [("m16n8k16.row.col.f32.f16.f16.f32", (4, 2, 4)), ("m16n8k16.row.col.f16.f16.f16.f16", (4, 2, 2)),
+    ("name", "words"), [("m16n8k16.row.col.f32.f16.f16.f32", (4, 2, 4)),
+                        ("m16n8k16.row.col.f16.f16.f16.f16", (4, 2, 2)),
                         ("m16n8k8.row.col.f32.tf32.tf32.f32", (4, 2, 4)),
                         ("m16n8k32.row.col.s32.s8.u8.s32", (4, 2, 4))]
 )  # fmt: skip

@@ -108,6 +108,7 @@ class CompiledWave(Wave):
         self.context_at = self.context.ctypes.data
         self.every_row = np.arange(self.warps)
         self.every_lane = np.full(self.warps, 0xFFFFFFFF, np.uint32)
+        self.every_row_at, self.every_lane_at = self.every_row.ctypes.data, self.every_lane.ctypes.data
         self.everyone = Group(self, None, np.ones((self.warps, 32), np.bool_))
         self.at: int | None = 0 if bool(self.alive.all()) else None  # where all lanes are, if they are at one place
         self.late_turns = 0
@@ -242,10 +243,13 @@ class CompiledWave(Wave):
                 found = None
             if found is not None and self.has_room(found[0].end - at, group):
                 segment, function = found
-                if rows is None or masks is None:
-                    rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
-                    masks = self.every_lane if group is self.everyone else self.bits_of(group)
-                function(self.context_at, rows.ctypes.data, masks.ctypes.data, len(rows))
+                if group is self.everyone:
+                    function(self.context_at, self.every_row_at, self.every_lane_at, self.warps)
+                else:
+                    if rows is None or masks is None:
+                        rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
+                        masks = self.bits_of(group)
+                    function(self.context_at, rows.ctypes.data, masks.ctypes.data, len(rows))
                 self.count(at, segment.end, group.warps)
                 self.progress += segment.stores
                 if self.context[at_word.FAULT_STEP] != at_word.NO_FAULT:
