@@ -384,3 +384,15 @@ def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, 
     assert (found != 0).any(axis=1).all()
     (tiling,) = kernel.native.tilings.values()
     assert (tiling is not None) == is_tiling
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+def test_an_infinite_addend_wins_over_a_product_too_large_for_f64(mode):
+    body = f"""
+    ld.global.b64 %x1, [%in0]; ld.global.b64 %x2, [%in1];
+    fma.{mode}.f64 %x3, %x1, %x1, %x2; st.global.b64 [%out], %x3;
+    """
+    large, infinite = np.full(LANES, 1e200).view(np.uint64), np.full(LANES, -np.inf).view(np.uint64)
+    found, _ = both(body, 1, [large, infinite], interpreted={f"fma.{mode}.f64"})
+
+    assert set(found[0]) == {infinite[0]}

@@ -230,6 +230,8 @@ def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False)
     """fma of f64 in any mode; sums and products are fmas with a 1 or a zero."""
     x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
     plain = x * y if product_only else x * y + z
+    if not product_only:  # an infinite addend wins over a product that only overflows
+        plain = np.where(np.isinf(z) & np.isfinite(x) & np.isfinite(y), z, plain)
     if mode == "rn" and (product_only or not np.any(b != np.uint64(ONE["f64"]))):
         return plain.view(np.uint64)
     if mode == "rn":
