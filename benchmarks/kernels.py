@@ -113,15 +113,23 @@ def matmul() -> None:
 
 
 def cores() -> None:
-    """Many blocks on one core and on all."""
-    kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
-    out = np.zeros(512 * 128, np.uint32)
+    """Many blocks on one core and on all: a short loop, whose turns are Python's, and a long one."""
     usable = os.sched_getaffinity(0)
-    seconds = {}
-    for count in (1, len(usable)):
-        os.sched_setaffinity(0, sorted(usable)[:count])
-        seconds[count] = least(lambda: kernel.launch(512, 128, [out, 500], engine="compiled"))
-    say(f"  512 blocks: {len(usable)} cores are {seconds[1] / seconds[len(usable)]:.2f} times as fast as one")
+    for repeats in (1, 40):
+        kernel = wf.ptx.load(KERNEL.format(body=BODY * repeats))["plain"]
+        out = np.zeros(512 * 128, np.uint32)
+
+        def launch(kernel: wf.ptx.Kernel = kernel, out: np.ndarray = out, rounds: int = 500 // repeats) -> object:
+            return kernel.launch(512, 128, [out, rounds], engine="compiled")
+
+        seconds = {}
+        for count in (1, len(usable)):
+            os.sched_setaffinity(0, sorted(usable)[:count])
+            seconds[count] = least(launch)
+        gain = seconds[1] / seconds[len(usable)]
+        say(
+            f"  512 blocks, {14 * repeats} instructions in a loop: {len(usable)} cores are {gain:.2f} times as fast as one"
+        )
 
 
 COMPILE = """
