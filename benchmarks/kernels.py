@@ -127,9 +127,7 @@ def cores() -> None:
             os.sched_setaffinity(0, sorted(usable)[:count])
             seconds[count] = least(launch)
         gain = seconds[1] / seconds[len(usable)]
-        say(
-            f"  512 blocks, {14 * repeats} instructions in a loop: {len(usable)} cores are {gain:.2f} times as fast as one"
-        )
+        say(f"  512 blocks, loops of {14 * repeats}: {len(usable)} cores are {gain:.2f} times as fast as one")
 
 
 COMPILE = """
