@@ -77,7 +77,7 @@ def read_only():
         ("limited", {"block": 64, "grid": (1, 2, 3, 4)}, "expected grid as one to three positive integers"),
         ("limited", {"block": 64, "arch": "sm_12"}, "sm_12"),
         ("limited", {"block": 64, "checks": ("races",)}, "expected checks of memory, barriers, got 'races'"),
-        ("limited", {"block": 64, "engine": "jit"}, "expected engine of auto, reference, got 'jit'"),
+        ("limited", {"block": 64, "engine": "jit"}, "expected engine of auto, reference, compiled, got 'jit'"),
         ("recursive", {}, "line 18: call of again: functions that call themselves are not modelled"),
     ],
 )

@@ -33,6 +33,7 @@ class Pure(Action):
     sources: tuple[Type | None, ...]
     function: Callable[..., Any]
     extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
+    fused: tuple[str, bool, bool] | None = None  # the product in it, and whether product and addend turn their signs
 
 
 @dataclass(frozen=True)

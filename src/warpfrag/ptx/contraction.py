@@ -97,8 +97,11 @@ def fused(step: Step, product: Step, result: Register) -> Step:
         return add_up(*factors(*codes[:-1]), codes[-1])
 
     sources = product.action.sources if isinstance(product.action, Pure) else ()
+    parts = (product.row.opcode if product.row else "", minus_product, minus_other)
     return replace(
-        step, action=replace(action, sources=(*sources, kind), function=run), sources=(*product.sources, other)
+        step,
+        action=replace(action, sources=(*sources, kind), function=run, fused=parts),
+        sources=(*product.sources, other),
     )
 
 

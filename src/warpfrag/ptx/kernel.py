@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from warpfrag.arithmetic.schedule import count_threads
 from warpfrag.environment import exact_floats
-from warpfrag.errors import InvalidOperand, UnusableFile, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
 from warpfrag.evidence import Evidence, evidence
 from warpfrag.files import read_bytes
 from warpfrag.isa.legality import resolve
@@ -21,24 +24,28 @@ from warpfrag.ptx import spaces
 from warpfrag.ptx.actions import Action, Atomic, Matrix, Refused
 from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
+from warpfrag.ptx.native.engine import CompiledWave, Native
 from warpfrag.ptx.parser import parse
 from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
+from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.warps import Launch, Tally
 from warpfrag.ptx.wave import Wave
 
 if TYPE_CHECKING:
     from warpfrag.ptx.syntax import Source
 
+Blocks: TypeAlias = list[tuple[int, int, int]]
 Check = Literal["memory", "barriers"]
-Engine = Literal["auto", "reference"]
+Engine = Literal["auto", "reference", "compiled"]
 CHECKS = ("memory", "barriers")
-ENGINES = ("auto", "reference")
+ENGINES = ("auto", "reference", "compiled")
 MOST_WARPS = 128  # that run at once
 MOST_THREADS = 1024
 MOST_SHARED = 227 * 1024
 MOST_TEXT = 1 << 28  # bytes of a module
 MEASURED = "sm_90"  # whose special function unit the tables hold
 LIMIT = 10_000_000_000  # warp instructions
+STOP = 1 << 62  # more than any limit
 
 
 def load(source: str | Path) -> Module:
@@ -130,11 +137,73 @@ class Run:
     evidence: dict[str, Evidence]
     counts: Counts
     findings: list[Observation] = field(default_factory=list)
+    engine: str = "reference"  # or "compiled"
+    interpreted: tuple[str, ...] = ()  # opcodes that ran without native code
 
     @property
     def exact(self) -> bool:
         """Whether every instruction that ran gives exactly what the GPU gives."""
         return all(one.level not in {"approximate", "not modelled"} for one in self.evidence.values())
+
+
+class Work:
+    """The blocks of a launch at work, and what they did."""
+
+    def __init__(self, program: Program, config: Launch, memory: Memory, native: Native | None) -> None:
+        """Nothing is done yet."""
+        self.program, self.config, self.memory, self.native = program, config, memory, native
+        self.tally = Tally(np.zeros(len(program.steps), np.int64))
+        self.divergent: dict[int, str] = {}  # what the barriers saw, by line
+        self.done = 0
+        self.failure: WarpfragError | None = None
+
+    @exact_floats
+    def run(self, waves: Sequence[Blocks]) -> Work:
+        """Run waves of blocks one after the other."""
+        for blocks in waves:
+            wave: Wave
+            if self.native is None:
+                wave = Wave(self.program, self.config, self.memory, blocks, self.tally)
+            else:
+                wave = CompiledWave(self.program, self.config, self.memory, blocks, self.tally, self.native)
+            try:
+                with np.errstate(all="ignore"):
+                    wave.run()
+            except WarpfragError as error:
+                self.failure = error
+                return self
+            self.divergent = wave.barriers.divergent | self.divergent
+            self.done += 1
+        return self
+
+    def run_on_cores(self, waves: Sequence[Blocks]) -> None:
+        """Run waves on all cores; of several that fail the first one's error is kept."""
+        threads = min(len(waves), count_threads(None, STOP))
+        if threads <= 1:
+            self.run(waves)
+            return
+        parts = [Work(self.program, self.config, self.memory.fork(), self.native) for _ in range(threads)]
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                started = [pool.submit(part.run, waves[at::threads]) for at, part in enumerate(parts)]
+                try:
+                    for one in started:
+                        one.result()
+                except BaseException:
+                    for part in parts:  # an interrupt ends the work of the others too, at their next step
+                        part.tally.total += STOP
+                    raise
+        finally:
+            for part in parts:
+                self.tally.join(part.tally)
+                self.memory.join(part.memory)
+                self.divergent = part.divergent | self.divergent
+        failed = [(part.done * threads + at, part.failure) for at, part in enumerate(parts) if part.failure is not None]
+        if failed:
+            self.failure = min(failed, key=itemgetter(0))[1]
+        elif self.tally.total > self.config.limit:
+            msg = f"the launch has run {self.config.limit} warp instructions, its limit: it may never end"
+            self.failure = PtxError(0, msg)
 
 
 class Kernel:
@@ -169,9 +238,19 @@ class Kernel:
         return {step.name: step_evidence(step, "sm_90") for step in self.program.steps}
 
     @cached_property
+    def native(self) -> Native:
+        """What the compiled engine runs."""
+        return Native(self.program)
+
+    @cached_property
     def order_matters(self) -> bool:
         """Whether the order of blocks can be seen: atomics on floats, or whose old value is used."""
         return any(_is_ordered(step.action, step) for step in self.program.steps)
+
+    @cached_property
+    def is_shared_out(self) -> bool:
+        """Whether blocks may run on several cores: none changes global memory in a way that others see half done."""
+        return not any(isinstance(step.action, Atomic) and step.action.space != "shared" for step in self.program.steps)
 
     @exact_floats
     def launch(
@@ -190,7 +269,8 @@ class Kernel:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
         The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
-        permutes them. A launch that executes more than `limit` warp instructions is stopped.
+        permutes them. Compiled ones are shared out over the cores, unless there are atomics on global memory. A launch
+        that executes more than `limit` warp instructions is stopped.
         """
         config = self._config(grid, block, shared, arch, limit)
         _check_choice("checks", checks, CHECKS)
@@ -203,17 +283,30 @@ class Kernel:
             data = np.zeros(size, np.uint8)
             data[: len(initial)] = np.frombuffer(initial, np.uint8)
             memory.add(Allocation(address, data, name))
-        tally = Tally(np.zeros(len(self.program.steps), np.int64))
-        findings: list[Observation] = []
-        for blocks in self._waves(config, seed):
-            wave = Wave(self.program, config, memory, blocks, tally)
-            with np.errstate(all="ignore"):
-                wave.run()
-            if "barriers" in checks:
-                known = {one.line for one in findings}
-                seen = wave.barriers.divergent.items()
-                findings += [Observation("barriers", line, text) for line, text in seen if line not in known]
-        return self._summary(tally, memory, config, findings)
+        native = None if engine == "reference" else self._native(at_once=engine == "compiled")
+        work = Work(self.program, config, memory, native)
+        waves = list(self._waves(config, seed))
+        at = 0
+        # a limit of the caller's is counted wave by wave, so that it ends the launch where it always does
+        while at < len(waves) and work.failure is None:
+            if native is not None and native.segments and self.is_shared_out and limit >= LIMIT:
+                work.run_on_cores(waves[at:])
+                break
+            work.run(waves[at : at + 1])
+            at += 1
+        if work.failure is not None:
+            raise work.failure
+        findings = [Observation("barriers", *one) for one in work.divergent.items()] if "barriers" in checks else []
+        return self._summary(work.tally, memory, config, findings, native)
+
+    def _native(self, *, at_once: bool) -> Native:
+        """The kernel's native code: now, or when it has run for long enough without."""
+        if at_once and not self.native.is_ready:
+            self.native.prepare()
+        if at_once and self.native.refusal:
+            msg = f"engine: {self.native.refusal}; engine='reference' runs without"
+            raise InvalidOperand(msg)
+        return self.native
 
     def _config(self, grid: object, block: object, shared: int, arch: str, limit: int) -> Launch:
         blocks, threads = _extent("grid", grid), _extent("block", block)
@@ -254,7 +347,7 @@ class Kernel:
             data[parameter.offset : parameter.offset + parameter.size] = code
         return bytes(data)
 
-    def _waves(self, config: Launch, seed: int | None) -> Iterator[list[tuple[int, int, int]]]:
+    def _waves(self, config: Launch, seed: int | None) -> Iterator[Blocks]:
         """The blocks that run at once."""
         x, y, z = config.grid
         total = x * y * z
@@ -264,7 +357,9 @@ class Kernel:
             numbers = [int(number) for number in order[first : first + at_once]]
             yield [(number % x, number // x % y, number // (x * y)) for number in numbers]
 
-    def _summary(self, tally: Tally, memory: Memory, config: Launch, findings: list[Observation]) -> Run:
+    def _summary(
+        self, tally: Tally, memory: Memory, config: Launch, findings: list[Observation], native: Native | None
+    ) -> Run:
         opcodes: Counter[str] = Counter()
         lines: Counter[int] = Counter()
         found: dict[str, Evidence] = {}
@@ -276,7 +371,9 @@ class Kernel:
         for name in sorted(tally.inexact):
             found[name] = Evidence("approximate", "the machine's own value: a GPU has others")
         counts = Counts(dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes))
-        return Run(found, counts, findings)
+        if native is None or not native.segments:
+            return Run(found, counts, findings, "reference", tuple(sorted(opcodes)))
+        return Run(found, counts, findings, "compiled", tuple(sorted(set(opcodes) - native.opcodes)))
 
 
 def step_evidence(step: Step, arch: str) -> Evidence:

@@ -125,6 +125,16 @@ def _multiply(wave: Warps, step: Step, group: Group, name: str) -> None:
     put_words(group, step.results[0], execute(name, *given, arch=wave.launch.arch, **options))
 
 
+def multiply_many(wave: Warps, steps: list[Step], group: Group) -> None:
+    """Some mma of whole warps that need nothing of each other: one product of as many times more warps."""
+    name = str(getattr(steps[0].action, "name", ""))
+    architecture_of(form_of(name), wave.launch.arch)
+    given = [np.concatenate([words_of(group, step.sources[place]) for step in steps]) for place in range(3)]
+    result = execute(name, *given, arch=wave.launch.arch)
+    for number, step in enumerate(steps):
+        put_words(group, step.results[0], result[number * group.warps : (number + 1) * group.warps])
+
+
 def _multiply_warpgroups(wave: Warps, step: Step, group: Group, form: Form) -> None:
     """wgmma: done when it is issued, one warpgroup after the other; D is C too."""
     a, b, *rest = step.sources

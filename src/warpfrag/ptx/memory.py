@@ -71,6 +71,18 @@ class Memory:
         self.starts.insert(at, allocation.start)
         self.allocations.insert(at, allocation)
 
+    def fork(self) -> Memory:
+        """The same global memory, for other blocks: shared memory and counts are its own."""
+        other = Memory(b"")
+        other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
+        return other
+
+    def join(self, other: Memory) -> None:
+        """Add what other blocks read and wrote."""
+        for own, more in ((self.read_bytes, other.read_bytes), (self.written_bytes, other.written_bytes)):
+            for space, count in more.items():
+                own[space] += count
+
     def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
         """Fresh shared and local memory for some blocks."""
         self.shared_end = spaces.SHARED_START + shared

@@ -52,6 +52,12 @@ class Tally:
     inexact: set[str] = field(default_factory=set)
     total: int = 0
 
+    def join(self, other: Tally) -> None:
+        """Add what other blocks did."""
+        self.steps += other.steps
+        self.inexact |= other.inexact
+        self.total += other.total
+
 
 class Warps:
     """The warps of blocks that run at once: where each lane is, and what it holds."""

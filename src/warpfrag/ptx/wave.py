@@ -84,24 +84,29 @@ class Wave(Warps):
 
     def run(self) -> None:
         """Until every lane has left."""
-        while True:
-            runnable = self.alive & ~self.waiting
-            if not runnable.any():
-                if not self.alive.any():
-                    return
-                if not self.barriers.wake():
-                    raise PtxError(*self.barriers.deadlock())
-                continue
-            keys = np.where(runnable, (self.turns // QUANTUM) * PLACES + self.place, FAR)
-            nearest = keys.min(axis=1)
-            start = int(nearest.min() % PLACES)
-            chosen = (nearest != FAR) & (nearest % PLACES == start)
-            if chosen.all():
-                rows, mask = None, runnable & (self.place == start)
-            else:
-                rows = np.nonzero(chosen)[0]
-                mask = runnable[rows] & (self.place[rows] == start)
-            self.turn(start, Group(self, rows, mask))
+        while self.advance():
+            pass
+
+    def advance(self) -> bool:
+        """Give the lanes that are furthest behind a turn; False when none is left."""
+        runnable = self.alive & ~self.waiting
+        if not runnable.any():
+            if not self.alive.any():
+                return False
+            if not self.barriers.wake():
+                raise PtxError(*self.barriers.deadlock())
+            return True
+        keys = np.where(runnable, (self.turns // QUANTUM) * PLACES + self.place, FAR)
+        nearest = keys.min(axis=1)
+        start = int(nearest.min() % PLACES)
+        chosen = (nearest != FAR) & (nearest % PLACES == start)
+        if chosen.all():
+            rows, mask = None, runnable & (self.place == start)
+        else:
+            rows = np.nonzero(chosen)[0]
+            mask = runnable[rows] & (self.place[rows] == start)
+        self.turn(start, Group(self, rows, mask))
+        return True
 
     def turn(self, start: int, group: Group) -> None:
         """Run some lanes from one place to the end of its block."""

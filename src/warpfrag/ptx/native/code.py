@@ -1,0 +1,94 @@
+"""Text to native code, kept on disk: the name of a file is a digest of all that the code depends on."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+FOLDER = "ptx"
+
+
+def machine() -> Any:  # noqa: ANN401 (llvmlite has no types)
+    """The processor that runs all this."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+
+
+def digest(text: str) -> str:
+    """What compiled code depends on."""
+    host = (llvmlite.__version__, llvm.llvm_version_info, llvm.get_host_cpu_name())
+    return hashlib.sha256(f"{host} {llvm.get_host_cpu_features().flatten()} {text}".encode()).hexdigest()[:32]
+
+
+def folders() -> Iterator[Path]:
+    """Where compiled code may be kept, as numba keeps its own: a folder that is named, the package's, the user's."""
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    if named:
+        yield Path(named) / FOLDER
+    yield Path(__file__).parent / "__pycache__" / FOLDER
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "warpfrag" / FOLDER
+
+
+def compile_text(text: str) -> bytes:
+    """An object file."""
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    target = machine()
+    builder = llvm.create_pass_builder(target, options)
+    builder.getModulePassManager().run(module, builder)
+    found: bytes = target.emit_object(module)
+    return found
+
+
+def object_of(text: str) -> bytes:
+    """The object file of a text: from disk, or compiled and kept there."""
+    name = f"{digest(text)}.o"
+    for folder in folders():
+        with suppress(OSError):
+            return (folder / name).read_bytes()
+    data = compile_text(text)
+    for folder in folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+                file.write(data)
+            Path(file.name).replace(folder / name)
+        except OSError:
+            continue
+        return data
+    from warpfrag.arithmetic.kernels.jit import say_uncached
+
+    say_uncached("no folder can be written")
+    return data
+
+
+class Code:
+    """The functions of one text."""
+
+    def __init__(self, text: str, names: list[str]) -> None:
+        """Load them."""
+        target = machine()
+        data = object_of(text)
+        empty = llvm.parse_assembly("")
+        self._engine = llvm.create_mcjit_compiler(empty, target)  # which takes both as its own
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._engine.finalize_object()
+        self.functions: dict[str, Callable[..., None]] = {
+            name: ENTRY(self._engine.get_function_address(name)) for name in names
+        }
