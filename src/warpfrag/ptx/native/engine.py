@@ -23,7 +23,6 @@ from warpfrag.ptx.program import Constant
 from warpfrag.ptx.special import special
 from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.types import container
-from warpfrag.ptx.warps import Launch, Tally
 from warpfrag.ptx.wave import HANDLERS, Wave
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.memory import Memory
     from warpfrag.ptx.program import Program
     from warpfrag.ptx.types import Codes
+    from warpfrag.ptx.warps import Launch, Tally
 
 PATIENCE = 5  # how often each step may run without native code before it is compiled, on average
 LANE_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)

@@ -246,29 +246,32 @@ def saturated(text: Text, a: Value) -> Value:
     return text.select(bad, text.constant(0, a.bits), low)
 
 
+def unflushed(text: Text, found: Value, scaled: str) -> Value:
+    """A result of f32 with ftz, zero where it is too small once rounded to 24 bits with an unbounded exponent.
+
+    Only a result that is the smallest normal number can have been rounded up from below that: `scaled` is the same
+    operation 24 powers of two higher, where nothing is subnormal, and tells.
+    """
+    least = LEAST_NORMAL[32]
+    edge = text.compare("eq", magnitude(text, found), text.constant(least, 32))
+    below = text.compare("ult", magnitude(text, text.codes(scaled, 32)), text.constant(least + (24 << 23), 32))
+    return text.select(text.binary("and", edge, below), sign_of(text, found), found)
+
+
+def higher(text: Text, a: Value) -> str:
+    """f32 times 2**24."""
+    return text.new(f"fmul <32 x float> {text.float(a)}, splat (float 0x4170000000000000)")
+
+
 def fused(text: Text, given: Given, *, ftz: bool) -> Value:
-    """a * b + c with one rounding; with ftz a result that is too small before it is rounded is zero."""
+    """a * b + c with one rounding."""
     bits = given[0].bits
     found = text.codes(text.float_call("fma", bits, *(text.float(one) for one in given)), bits)
     found = settled(text, found, given)
     if not ftz:
         return found
-    wide = [text.new(f"fpext <32 x float> {text.float(one)} to <32 x double>") for one in given]
-    exact = text.new(f"fmul <32 x double> {wide[0]}, {wide[1]}")
-    high = text.new(f"fadd <32 x double> {exact}, {wide[2]}")
-    part = text.new(f"fsub <32 x double> {high}, {exact}")
-    back = text.new(f"fsub <32 x double> {high}, {part}")
-    lost = text.new(f"fsub <32 x double> {exact}, {back}")
-    rest = text.new(f"fsub <32 x double> {wide[2]}, {part}")
-    low = text.codes(text.new(f"fadd <32 x double> {lost}, {rest}"), 64)
-    top = text.codes(high, 64)
-    least = text.constant((1023 - 126) << 52, 64)
-    tiny = text.compare("ult", magnitude(text, top), least)
-    edge = text.compare("eq", magnitude(text, top), least)
-    other_side = text.compare("slt", text.binary("xor", top, low), text.constant(0, 64))
-    lacks = text.compare("ne", magnitude(text, low), text.constant(0, 64))
-    tiny = text.binary("or", tiny, text.binary("and", edge, text.binary("and", other_side, lacks)))
-    return text.select(tiny, sign_of(text, found), found)
+    a, b, c = given
+    return unflushed(text, found, text.float_call("fma", 32, higher(text, a), text.float(b), higher(text, c)))
 
 
 def float_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
@@ -293,12 +296,11 @@ def float_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | No
     else:
         floats = [text.float(one) for one in given]
         kinds = f"<32 x {'float' if bits == 32 else 'double'}>"
-        found = settled(text, text.codes(text.new(f"f{opcode} {kinds} {floats[0]}, {floats[1]}"), bits), given)
+        turned = given[::-1] if opcode == "div" else given  # a division takes the NaN of what is divided first
+        found = settled(text, text.codes(text.new(f"f{opcode} {kinds} {floats[0]}, {floats[1]}"), bits), turned)
         if ftz and opcode == "mul":
-            wide = [text.new(f"fpext <32 x float> {one} to <32 x double>") for one in floats]
-            exact = text.codes(text.new(f"fmul <32 x double> {wide[0]}, {wide[1]}"), 64)
-            tiny = text.compare("ult", magnitude(text, exact), text.constant((1023 - 126) << 52, 64))
-            found = text.select(tiny, sign_of(text, found), found)
+            scaled = text.new(f"fmul {kinds} {higher(text, given[0])}, {floats[1]}")
+            found = unflushed(text, found, scaled)
     if ftz:
         found = flushed(text, found)
     return (saturated(text, found) if words.has("sat") else found,)
