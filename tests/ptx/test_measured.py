@@ -7,6 +7,7 @@ import pytest
 
 from warpfrag.ptx.arithmetic.conversions import float_to_float
 from warpfrag.ptx.arithmetic.floats import Style, divide, fma, multiply
+from warpfrag.ptx.arithmetic.rounding import decode
 
 WIDTH = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 FTZ = Style(ftz=True)
@@ -42,3 +43,9 @@ def test_conversions_flush_and_quiet():
     assert float_to_float(np.array([0x7FFFFF], np.uint32), "f32", "bf16", FTZ)[0] == 0
     assert float_to_float(np.array([0x7C01], np.uint16), "f16", "f16", Style())[0] == 0x7FFF
     assert float_to_float(np.array([0xFF81], np.uint16), "bf16", "bf16", Style())[0] == 0x7FFF
+
+
+@pytest.mark.parametrize("name", ["e2m3", "e3m2"])
+def test_bits_above_a_narrow_code_do_not_count(name):
+    codes = np.arange(64, dtype=np.uint8)
+    assert np.array_equal(decode(codes | np.uint8(0xC0), name), decode(codes, name))

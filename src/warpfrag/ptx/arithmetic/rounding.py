@@ -62,7 +62,7 @@ def decode(codes: Codes, name: str) -> Codes:
         return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     if name == "f16":
         return codes.view(np.float16).astype(np.float64)
-    return _small_values(name)[codes]
+    return _small_values(name)[codes & codes.dtype.type(FORMATS[name].codes - 1)]  # a byte may have more bits
 
 
 _SMALL: dict[str, Codes] = {}
