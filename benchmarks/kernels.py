@@ -120,7 +120,7 @@ def cores() -> None:
         out = np.zeros(512 * 128, np.uint32)
 
         def launch(kernel: wf.ptx.Kernel = kernel, out: np.ndarray = out, rounds: int = 500 // repeats) -> object:
-            return kernel.launch(512, 128, [out, rounds], engine="compiled")
+            return kernel.launch(512, 128, [out, rounds], engine="compiled", threads=None)
 
         seconds = {}
         for count in (1, len(usable)):

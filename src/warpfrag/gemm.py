@@ -155,7 +155,9 @@ def prepare(
 
 def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
     """Codes with one batch axis."""
-    return np.broadcast_to(codes, (*batch, *codes.shape[-2:])).reshape(math.prod(batch), *codes.shape[-2:])
+    if codes.shape[:-2] != batch:  # what is broadcast cannot be written, and kernels copy that
+        codes = np.broadcast_to(codes, (*batch, *codes.shape[-2:]))
+    return codes.reshape(math.prod(batch), *codes.shape[-2:])
 
 
 def _broadcasts(axes: tuple[int, ...], batch: tuple[int, ...]) -> bool:

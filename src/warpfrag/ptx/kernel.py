@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.schedule import count_threads
+from warpfrag.arithmetic.schedule import check_threads, count_threads
 from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
 from warpfrag.evidence import Evidence, evidence
@@ -176,9 +176,9 @@ class Work:
             self.done += 1
         return self
 
-    def run_on_cores(self, waves: Sequence[Blocks]) -> None:
-        """Run waves on all cores; of several that fail the first one's error is kept."""
-        threads = min(len(waves), count_threads(None, STOP))
+    def run_on_cores(self, waves: Sequence[Blocks], threads: int | None) -> None:
+        """Run waves on some cores, None for all; of several that fail the first one's error is kept."""
+        threads = min(len(waves), count_threads(threads, STOP))
         if threads <= 1:
             self.run(waves)
             return
@@ -265,16 +265,19 @@ class Kernel:
         engine: Engine = "auto",
         seed: int | None = None,
         limit: int = LIMIT,
+        threads: int | None = 1,
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
         The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
-        permutes them. Compiled ones are shared out over the cores, unless there are atomics on global memory. A launch
-        that executes more than `limit` warp instructions is stopped.
+        permutes them. `threads` shares compiled ones out over so many cores, None for all, unless there are atomics on
+        global memory; control flow is Python, which runs on one core at a time, so this seldom pays. A launch that
+        executes more than `limit` warp instructions is stopped.
         """
         config = self._config(grid, block, shared, arch, limit)
         _check_choice("checks", checks, CHECKS)
         _check_choice("engine", [engine], ENGINES)
+        check_threads(threads)
         allocations: list[Allocation] = []
         memory = Memory(self._arguments(args, allocations))
         for allocation in allocations:
@@ -290,7 +293,7 @@ class Kernel:
         # a limit of the caller's is counted wave by wave, so that it ends the launch where it always does
         while at < len(waves) and work.failure is None:
             if native is not None and native.segments and self.is_shared_out and limit >= LIMIT:
-                work.run_on_cores(waves[at:])
+                work.run_on_cores(waves[at:], threads)
                 break
             work.run(waves[at : at + 1])
             at += 1
