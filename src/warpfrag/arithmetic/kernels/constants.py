@@ -10,20 +10,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from warpfrag.arithmetic.encodings import NAN_SCALE
 from warpfrag.arithmetic.kernels.jit import Array, Int, inlined
 from warpfrag.arithmetic.protocol import Block
-
-# Values of round_to.
-TO_F32_RZ: Final = 0
-TO_F16_RN: Final = 1
-TO_E8M13_RZ: Final = 2
 
 # Values of c_format and d_format.
 IS_F32: Final = 0
 IS_F16: Final = 1
 
-NAN_SCALE: Final = 1 << 20
-"""Exponent that stands for a scale factor that is NaN."""
 ANY_NAN_SCALE: Final = NAN_SCALE // 2
 """The sum of two exponents is at least this if one of them stands for NaN: the other may be negative."""
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import IS_F16, TO_F16_RN, Constants, unflatten, unflatten_block
+from warpfrag.arithmetic.encodings import TO_F16_RN
+from warpfrag.arithmetic.kernels.constants import IS_F16, Constants, unflatten, unflatten_block
 from warpfrag.arithmetic.kernels.control_word import (
     TO_NEAREST,
     TOWARDS_ZERO,

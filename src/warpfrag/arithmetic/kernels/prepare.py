@@ -10,14 +10,17 @@ LLVM prove that the rows it reads are not the line it writes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import NAN_SCALE, Constants, Encoding
+from warpfrag.arithmetic.encodings import NAN_SCALE
 from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.scalar import power_of_two
+
+if TYPE_CHECKING:
+    from warpfrag.arithmetic.kernels.constants import Constants, Encoding
 
 BLOCK = 512
 ZERO = np.int32(-30000)  # exponent of an element, or of a whole group, that is 0

@@ -37,7 +37,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import IS_F16, TO_E8M13_RZ, Constants
+from warpfrag.arithmetic.encodings import TO_E8M13_RZ
+from warpfrag.arithmetic.kernels.constants import IS_F16, Constants
 from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import (
     bits_of_f32,
