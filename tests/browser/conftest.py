@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
@@ -72,6 +74,13 @@ def page_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
     path.write_text(build_page(), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def data(page_file):
+    """What the page knows, read off the page."""
+    page = page_file.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])
 
 
 @dataclass

@@ -6,7 +6,6 @@ import pytest
 
 from browser.conftest import check, open_tab
 from warpfrag.explorer import build
-from warpfrag.explorer.data import page_data
 
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
@@ -66,9 +65,8 @@ def test_every_kind_of_instruction_opens_in_every_view(explorer, view):
         assert tab.locator("#legality .yes").count() > 0
 
 
-def test_a_warpgroup_of_128_threads_has_its_lanes(browser, tmp_path, monkeypatch):
+def test_a_warpgroup_of_128_threads_has_its_lanes(browser, data, tmp_path, monkeypatch):
     """Lanes come from the layouts: here A and D of the first instruction are made four times as tall."""
-    data = page_data()
     shown = next(row for row in data["instructions"] if row["name"] == START)
     for role in "ad":
         operand = data["operands"][shown["operands"][role]]
