@@ -21,7 +21,7 @@ from warpfrag.hardware.motion import relayout_unit, sample_plans, timed_ways, ti
 from warpfrag.layout import Layout
 from warpfrag.motion.conversions import conversions, convert_codes
 from warpfrag.motion.moves import LANE, Moves, Select, find_moves
-from warpfrag.motion.pairs import fragments, tiled_alike
+from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import Relayout, relayout
 from warpfrag.motion.through_memory import find_trip
 from warpfrag.operand import Operand
@@ -168,10 +168,14 @@ def check_counts(plan: Relayout) -> None:
         assert found == {kind: plan.counts[kind] for kind in SPELT}
 
 
-@pytest.mark.parametrize("source", fragments(), ids=lambda operand: f"{operand.role}.{operand.format}.{operand.shape}")
+@pytest.mark.parametrize(
+    "source",
+    [*fragments(), *warpgroup_fragments()],
+    ids=lambda operand: f"{operand.role}.{operand.format}.{operand.shape}",
+)
 def test_every_fragment_reaches_every_other_of_its_extents(source: Operand):
     reached = 0
-    for target in fragments():
+    for target in fragments() if len(source.threads) == 1 else warpgroup_fragments():
         pair = tiled_alike(source, target)
         if pair is not None:
             plan = relayout(*pair)
@@ -375,9 +379,8 @@ def test_what_cannot_be_moved_is_refused(ask: Any, error: type[Exception], messa
 
 def every_plan() -> list[Relayout]:
     """The plans between all fragments, and of four warps."""
-    pairs = [pair for source, target in product(fragments(), repeat=2) if (pair := tiled_alike(source, target))]
-    pairs += [(mma.d, mma.a.tiled(col=64 // mma.shape.k)) for mma in WGMMA.values()]
-    return [relayout(*pair) for pair in pairs]
+    both = [*product(fragments(), repeat=2), *product(warpgroup_fragments(), repeat=2)]
+    return [relayout(*pair) for source, target in both if (pair := tiled_alike(source, target))]
 
 
 def test_every_plan_compiles_and_assembles(tmp_path: Path):
