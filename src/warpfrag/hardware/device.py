@@ -132,10 +132,10 @@ class Gpu:
         return self._launch(module, entry, 1, warps, arguments)
 
     def run_blocks(
-        self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]]
+        self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]], warps: int = 1
     ) -> NDArray[np.uint32]:
-        """The first array after a kernel of so many blocks of one warp, which takes a pointer to each."""
-        return self._launch(module, entry, blocks, 1, [*arrays])
+        """The first array after a kernel of so many blocks of some warps, which takes a pointer to each."""
+        return self._launch(module, entry, blocks, warps, [*arrays])
 
     def run_warpgroups(self, module: Module, entry: str, cases: Staged, words: int) -> NDArray[np.uint32]:
         """D's registers, uint32[cases, 4, 32, words], of a raw kernel of wgmma; what it does not write is poison."""
