@@ -108,12 +108,20 @@ class Module(Mapping[str, "Kernel"]):
 
 @dataclass(frozen=True)
 class Counts:
-    """What a launch executed: warp instructions by opcode and by line, and bytes by state space."""
+    """What a launch executed: warp instructions by opcode and by line, bytes and wavefronts by state space.
+
+    A wavefront of shared memory is a pass over its banks: an access takes as many as its busiest bank has words to give
+    (`warpfrag.memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32 bytes
+    that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of these spaces. What
+    wmma.load, wmma.store and wgmma do in memory is not among them.
+    """
 
     opcodes: dict[str, int]
     lines: dict[int, int]
     read: dict[str, int]
     written: dict[str, int]
+    wavefronts: dict[str, int]
+    wavefronts_by_line: dict[int, int]
 
     @property
     def instructions(self) -> int:
@@ -279,7 +287,7 @@ class Kernel:
         _check_choice("engine", [engine], ENGINES)
         check_threads(threads)
         allocations: list[Allocation] = []
-        memory = Memory(self._arguments(args, allocations))
+        memory = Memory(self._arguments(args, allocations), len(self.program.steps))
         for allocation in allocations:
             memory.add(allocation)
         for name, (address, size, initial) in self.program.variables.items():
@@ -370,10 +378,17 @@ class Kernel:
             if count:
                 opcodes[step.name] += int(count)
                 lines[step.line] += int(count)
-                found.setdefault(step.name, step_evidence(step, config.arch))
+                if step.name not in found:
+                    found[step.name] = step_evidence(step, config.arch)
         for name in sorted(tally.inexact):
             found[name] = Evidence("approximate", "the machine's own value: a GPU has others")
-        counts = Counts(dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes))
+        passes: Counter[int] = Counter()
+        for at in np.nonzero(memory.step_wavefronts)[0]:
+            passes[self.program.steps[at].line] += int(memory.step_wavefronts[at])
+        counts = Counts(
+            dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes),
+            dict(memory.wavefronts), dict(passes),
+        )  # fmt: skip
         if native is None or not native.segments:
             return Run(found, counts, findings, "reference", tuple(sorted(opcodes)))
         return Run(found, counts, findings, "compiled", tuple(sorted(set(opcodes) - native.opcodes)))

@@ -194,7 +194,9 @@ def _places(wave: Warps, step: Step, group: Group, form: Form, *, writes: bool) 
     flat = addresses[mask]
     found = np.zeros(len(flat), np.int64)
     try:
-        reached = wave.memory.reach(space, flat, 16, needed.owners, writes=writes)
+        owners = needed.owners
+        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # a line from each of eight lanes
+        reached = wave.memory.reach(space, flat, 16, matrix, writes=writes)
     except Fault as fault:
         raise Fault(int(np.nonzero(mask.reshape(-1))[0][fault.index]), fault.reason) from None
     for which, buffer, offsets in reached:
@@ -240,8 +242,10 @@ def _space(step: Step) -> str:
 
 
 def _owners(group: Group, count: int) -> Owners:
+    """Of the elements of a fragment, which nobody says how a warp asks for."""
     owners = group.owners
-    return Owners(*(np.repeat(one.reshape(group.warps, 32)[:, 0], count) for one in (owners.blocks, owners.threads)))
+    firsts = [np.repeat(one.reshape(group.warps, 32)[:, 0], count) for one in (owners.blocks, owners.threads)]
+    return Owners(*firsts, None)
 
 
 def _load_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:

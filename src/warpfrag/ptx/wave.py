@@ -67,20 +67,12 @@ class Wave(Warps):
         """Put every lane at the entry."""
         super().__init__(program, launch, memory, blocks, tally)
         self.barriers = BlockBarriers(self)
-        self.weights = self._weights()
-
-    def _weights(self) -> dict[int, int]:
-        """How much a turn of each block counts."""
-        steps, found = self.program.steps, {}
-        for start in self.program.leaders:
-            if start < len(steps):
-                inside = steps[start : self.program.ends[start]]
-                found[start] = (
-                    POLLING if any(polls(step.action) or step.name == "nanosleep.u32" for step in inside) else 1
-                )
-        return found
 
     # --- turns
+
+    def weight(self, start: int) -> int:
+        """How much a turn of a block counts."""
+        return POLLING if start in self.program.polling else 1
 
     def run(self) -> None:
         """Until every lane has left."""
@@ -111,11 +103,11 @@ class Wave(Warps):
     def turn(self, start: int, group: Group) -> None:
         """Run some lanes from one place to the end of its block."""
         steps, end = self.program.steps, self.program.ends[start]
-        group.put(self.turns, group.of(self.turns) + self.weights.get(start, 1))
+        group.put(self.turns, group.of(self.turns) + self.weight(start))
         at = start
         while at < end:
             step = steps[at]
-            self.line = step.line
+            self.line, self.memory.step = step.line, at
             action = step.action
             active = group
             if step.guard is not None:
@@ -459,15 +451,6 @@ class Wave(Warps):
 def items_of(operand: Operand) -> tuple[Operand, ...]:
     """The items of a vector, or the operand alone."""
     return operand.items if isinstance(operand, Vector) else (operand,)
-
-
-def polls(action: Action) -> bool:
-    """Whether a step looks at memory that others may change."""
-    if isinstance(action, Load):
-        return action.polls
-    if isinstance(action, Atomic):
-        return action.name in {"cas", "exch"}
-    return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
 
 
 HANDLERS: dict[type[Action], Callable[..., None]] = {

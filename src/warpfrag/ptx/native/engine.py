@@ -16,17 +16,19 @@ from warpfrag.ptx.actions import Barrier, Branch, Leave, Matrix, Store
 from warpfrag.ptx.group import Group
 from warpfrag.ptx.matrices import architecture_of, form_of, multiply_many
 from warpfrag.ptx.memory import Fault, Owners
-from warpfrag.ptx.native import segments as at_word
+from warpfrag.ptx.native import context as at_word
+from warpfrag.ptx.native.body import File
 from warpfrag.ptx.native.products import Tiling
-from warpfrag.ptx.native.segments import File, Segment, cut, module_text, products
+from warpfrag.ptx.native.segments import Segment, cut, module_text, products
 from warpfrag.ptx.program import Constant
+from warpfrag.ptx.spaces import SPACES
 from warpfrag.ptx.special import special
 from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.types import container
 from warpfrag.ptx.wave import HANDLERS, Wave
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,11 +76,29 @@ class Native:
 
 
 class Registers(list["Codes"]):
-    """The registers of a wave, each a view of one buffer; a new value is copied into it."""
+    """The registers of a wave, each a view of one buffer, made when it is first wanted; a new value is copied there."""
+
+    def __init__(self, buffer: NDArray[np.uint8], offsets: Sequence[int], bits: Sequence[int]) -> None:
+        """Look at nothing yet."""
+        super().__init__()
+        self.buffer, self.offsets, self.bits = buffer, offsets, bits
+        self.views: dict[int, Codes] = {}
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (as a list takes and gives them)
+        """A view."""
+        found = self.views.get(index)
+        if found is None:
+            found = self.views[index] = view_of(self.buffer, self.offsets[index], container(self.bits[index]))
+        return found
 
     def __setitem__(self, index: Any, value: Any) -> None:  # noqa: ANN401 (as a list takes them)
         """Copy a value."""
         self[index][...] = value
+
+
+def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Codes:
+    """32 lanes of every warp."""
+    return buffer[:, offset : offset + 32 * dtype.itemsize].view(dtype)
 
 
 class CompiledWave(Wave):
@@ -100,11 +120,9 @@ class CompiledWave(Wave):
         space = np.zeros(self.warps * max(64, file.bytes) + 64, np.uint8)
         start = -space.ctypes.data % 64
         self.buffer = space[start : start + self.warps * max(64, file.bytes)].reshape(self.warps, -1)
-        self.registers = Registers(
-            self._view(offset, container(bits)) for offset, bits in zip(file.offsets, program.registers, strict=True)
-        )
+        self.registers = Registers(self.buffer, file.offsets, program.registers)
         for name, offset in file.special.items():
-            self._view(offset, np.dtype(np.uint32))[...] = special(self, name, 0)
+            view_of(self.buffer, offset, np.dtype(np.uint32))[...] = special(self, name, 0)
         self.context = self._context()
         self.context_at = self.context.ctypes.data
         self.every_row = np.arange(self.warps)
@@ -114,9 +132,6 @@ class CompiledWave(Wave):
         self.at: int | None = 0 if bool(self.alive.all()) else None  # where all lanes are, if they are at one place
         self.late_turns = 0
         self._able: dict[int, bool] = {}
-
-    def _view(self, offset: int, dtype: np.dtype[Any]) -> Codes:
-        return self.buffer[:, offset : offset + 32 * dtype.itemsize].view(dtype)
 
     def _context(self) -> NDArray[np.int64]:
         """What native code is told."""
@@ -138,6 +153,7 @@ class CompiledWave(Wave):
         words[at_word.ALLOCATIONS] = self.table.ctypes.data if len(self.table) else 0
         words[at_word.ALLOCATION_COUNT] = len(self.table)
         words[at_word.WARP_BLOCK] = self.block_numbers.ctypes.data
+        words[at_word.PASSES_OF_STEPS] = memory.step_wavefronts.ctypes.data
         words[at_word.FAULT_STEP] = at_word.NO_FAULT
         return words
 
@@ -155,16 +171,20 @@ class CompiledWave(Wave):
         self.count_bytes()
 
     def count_bytes(self) -> None:
-        """Add the bytes that native code moved."""
-        for start, counted in ((at_word.READ, self.memory.read_bytes), (at_word.WRITTEN, self.memory.written_bytes)):
-            for index, space in enumerate(at_word.SPACES):
+        """Add the bytes that native code moved, and the wavefronts they took."""
+        memory = self.memory
+        for start, counted in (
+            (at_word.READ, memory.read_bytes), (at_word.WRITTEN, memory.written_bytes),
+            (at_word.PASSES, memory.wavefronts),
+        ):  # fmt: skip
+            for index, space in enumerate(SPACES):
                 if self.context[start + index]:
                     counted[space] += int(self.context[start + index])
 
     def turn_of_all(self, start: int) -> None:
         """A turn in which every lane of every warp takes part."""
         end = self.program.ends[start]
-        self.late_turns += self.weights.get(start, 1)
+        self.late_turns += self.weight(start)
         last = self.program.steps[end - 1]
         ends = last.action.ends_block
         if not self.steps_of(start, end - 1 if ends else end, self.everyone):
@@ -228,7 +248,7 @@ class CompiledWave(Wave):
             self.at = start
             return
         end = self.program.ends[start]
-        group.put(self.turns, group.of(self.turns) + self.weights.get(start, 1))
+        group.put(self.turns, group.of(self.turns) + self.weight(start))
         if self.steps_of(start, end, group, sets_place=True):
             group.put(self.place, end)
 
@@ -315,7 +335,7 @@ class CompiledWave(Wave):
     def one(self, at: int, group: Group) -> bool:
         """One step as the readable engine runs it; False if lanes wait for others of their warp."""
         step = self.program.steps[at]
-        self.line = step.line
+        self.line, self.memory.step = step.line, at
         action = step.action
         active = group
         if step.guard is not None:
@@ -342,7 +362,7 @@ class CompiledWave(Wave):
         action: Any = step.action
         first = at_word.FAULT_ADDRESSES
         addresses = self.context[first : first + 32].view(np.uint64)[mask]
-        owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask])
+        owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = Group(self, np.array([warp]), mask[None, :])
         if isinstance(action, Matrix):
             space, size = "shared", 16

@@ -16,7 +16,7 @@ from warpfrag.runner import Runner, find_runner
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.native.segments import File
+    from warpfrag.ptx.native.body import File
     from warpfrag.ptx.program import Operand, Step
     from warpfrag.runner import Port
 
