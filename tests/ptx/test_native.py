@@ -10,6 +10,7 @@ from warpfrag.arithmetic.kernels import jit
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.native import code
 from warpfrag.ptx.native.lanes import RULES
+from warpfrag.ptx.native.products import crosses
 from warpfrag.ptx.opcodes.table import find
 
 LANES = 4096
@@ -384,7 +385,7 @@ def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, 
     found, kernel = both("\n".join(lines), len(sums), [given], interpreted={"bra", f"mma.sync.aligned.{name}"})
 
     assert (found != 0).any(axis=1).all()
-    (tiling,) = kernel.native.tilings.values()
+    (((tiling, _),),) = kernel.native.tilings.values()
     assert (tiling is not None) == is_tiling
 
 
@@ -398,3 +399,18 @@ def test_an_infinite_addend_wins_over_a_product_too_large_for_f64(mode):
     found, _ = both(body, 1, [large, infinite], interpreted={f"fma.{mode}.f64"})
 
     assert set(found[0]) == {infinite[0]}
+
+
+def test_warps_with_the_same_a_or_b_are_one_product():
+    def groups(pairs):
+        first = [[next(at for at, other in enumerate(pairs) if other[axis] == pair[axis]) for pair in pairs]
+                 for axis in (0, 1)]  # fmt: skip
+        found = crosses(*(np.array(one, np.int64).tobytes() for one in first))
+        return None if found is None else sorted(sorted(group.reshape(-1).tolist()) for group in found)
+
+    grid = [(row, column) for column in range(3) for row in range(4)]
+    assert groups(grid) == [list(range(12))]
+    assert groups(grid[:11]) == [list(range(8)), [8, 9, 10]]
+    assert groups(grid + [(5, column) for column in range(3, 15)]) == [list(range(12)), list(range(12, 24))]
+    assert groups([(at, at) for at in range(8)]) is None
+    assert groups([(0, 0)] * 8) is None

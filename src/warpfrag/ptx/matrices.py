@@ -245,7 +245,7 @@ def _owners(group: Group, count: int) -> Owners:
     """Of the elements of a fragment, which nobody says how a warp asks for."""
     owners = group.owners
     firsts = [np.repeat(one.reshape(group.warps, 32)[:, 0], count) for one in (owners.blocks, owners.threads)]
-    return Owners(*firsts, None)
+    return Owners(firsts[0], firsts[1], None)
 
 
 def _load_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:

@@ -7,6 +7,7 @@ too, on the same registers.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from warpfrag.ptx.matrices import architecture_of, form_of, multiply_many
 from warpfrag.ptx.memory import Fault, Owners
 from warpfrag.ptx.native import context as at_word
 from warpfrag.ptx.native.body import File
-from warpfrag.ptx.native.products import Tiling
+from warpfrag.ptx.native.products import Tiling, tilings_of
 from warpfrag.ptx.native.segments import Segment, cut, module_text, products
 from warpfrag.ptx.program import Constant
 from warpfrag.ptx.spaces import SPACES
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.memory import Memory
-    from warpfrag.ptx.program import Program
+    from warpfrag.ptx.program import Program, Step
     from warpfrag.ptx.types import Codes
     from warpfrag.ptx.warps import Launch, Tally
 
@@ -50,7 +51,7 @@ class Native:
         self.file = File.of(program)
         self.segments: dict[int, tuple[Segment, Callable[..., None]]] = {}
         self.products = products(program)
-        self.tilings: dict[tuple[int, str], Tiling | None] = {}
+        self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[Step]]]] = {}
         self.refusal = ""  # why there is no native code
         self.is_ready = False
         self.steps_without = 0
@@ -277,12 +278,10 @@ class CompiledWave(Wave):
                     raise self.native_fault()
                 at = segment.end
                 continue
-            last = self.native.products.get(at)
-            if last is not None and group.is_whole and self.is_able(at) and self.has_room(last - at, group):
-                self.count(at, last, group.warps)
-                self.line = self.program.steps[at].line
-                self.multiply(at, last, group)
-                at = last
+            ends = self.native.products.get(at)
+            if ends is not None and group.is_whole and self.is_able(at) and self.has_room(ends[-1] - at, group):
+                self.multiply(at, ends, group)
+                at = ends[-1]
                 continue
             if not self.one(at, group):
                 return False
@@ -292,16 +291,21 @@ class CompiledWave(Wave):
                 return False
         return True
 
-    def multiply(self, start: int, end: int, group: Group) -> None:
+    def multiply(self, start: int, ends: tuple[int, ...], group: Group) -> None:
         """Several mma of whole warps: as one product where they are its tiles, with codes straight from the buffer."""
+        steps = self.program.steps
+        self.line = steps[start].line
+        self.count(start, ends[-1], group.warps)
+        parts = [steps[first:last] for first, last in pairwise((start, *ends))]
         key = start, self.launch.arch
         if key not in self.native.tilings:
-            self.native.tilings[key] = Tiling.of(self.program.steps[start:end], self.native.file, self.launch.arch)
-        tiling = self.native.tilings[key]
-        if tiling is None:
-            multiply_many(self, self.program.steps[start:end], group)
-        else:
-            tiling.run(self.buffer, group.rows)
+            self.native.tilings[key] = tilings_of(parts, self.native.file, self.launch.arch)
+        rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
+        for tiling, some in self.native.tilings[key]:
+            if tiling is None:
+                multiply_many(self, some, group)
+            else:
+                tiling.run(self.buffer, rows)
 
     def has_room(self, steps: int, group: Group) -> bool:
         """Whether the limit of the launch leaves so many steps: beyond it they run one by one."""

@@ -66,25 +66,34 @@ def cut(program: Program, file: File) -> list[Segment]:
     return found
 
 
-def products(program: Program) -> dict[int, int]:
-    """Runs of mma that need nothing of each other, [start, end): they are one product of more warps."""
-    found: dict[int, int] = {}
+def products(program: Program) -> dict[int, tuple[int, ...]]:
+    """Runs of mma: start to the ends of its parts. What a part writes its own mma do not read, but the next part's may.
+
+    A part is one product of more warps, and parts may be one product with a longer K.
+    """
+    found: dict[int, tuple[int, ...]] = {}
     start: int | None = None
     written: set[int] = set()
     for at, step in enumerate(program.steps):
         plain = isinstance(step.action, Matrix) and step.action.operation == "mma" and len(step.sources) == 3
         plain = plain and step.guard is None and ".m16n8k" in step.name  # others have several tiles in a warp
-        used = {one.index for operand in step.sources for one in registers_of(operand)} if plain else set()
-        if start is not None:
-            same = plain and step.action == program.steps[start].action and program.ends[at] == program.ends[start]
-            if same and not used & written:
-                found[start] = at + 1
-            else:
-                start = None
-        if start is None and plain:
+        if not plain:
+            start = None
+            continue
+        used = {one.index for operand in step.sources for one in registers_of(operand)}
+        mine = {one.index for operand in step.results for one in registers_of(operand)}
+        same = (
+            start is not None and step.action == program.steps[start].action and program.ends[at] == program.ends[start]
+        )
+        if start is None or not same:
             start, written = at, set()
-        if plain:
-            written |= {one.index for operand in step.results for one in registers_of(operand)}
+            found[start] = (at + 1,)
+        elif used & written or mine & written:
+            written = set()
+            found[start] = (*found[start], at + 1)
+        else:
+            found[start] = (*found[start][:-1], at + 1)
+        written |= mine
     return found
 
 
