@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,13 +35,21 @@ UNIT_BITS = 48  # more than the number of a sector has
 
 
 class Fault(WarpfragError):
-    """An access that goes wrong: `index` says whose of the lanes that took part, `reason` why."""
+    """An access that goes wrong: `index` says whose of the lanes that took part, `reason` why.
 
-    def __init__(self, index: int, reason: str) -> None:
+    One outside every allocation ends the launch; others may be collected.
+    """
+
+    def __init__(self, index: int, reason: str, *, ends_launch: bool = False) -> None:
         """Keep the facts apart; the machine adds line and thread."""
         super().__init__(index, reason)
         self.index = index
         self.reason = reason
+        self.ends_launch = ends_launch
+
+    def of(self, index: int) -> Fault:
+        """The same of a lane that has another number outside."""
+        return Fault(int(index), self.reason, ends_launch=self.ends_launch)
 
 
 @dataclass
@@ -76,6 +85,9 @@ class Memory:
         self.wavefronts: dict[str, int] = defaultdict(int)
         self.step_wavefronts = np.zeros(steps, np.int64)
         self.step = 0  # the one that is running
+        self.lock = Lock()  # of what is read and written at once
+        self.is_checked = False  # bad accesses are collected
+        self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
 
     def add(self, allocation: Allocation) -> None:
         """Make an allocation reachable."""
@@ -87,7 +99,20 @@ class Memory:
         """The same global memory, for other blocks: shared memory and counts are its own."""
         other = Memory(b"", len(self.step_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
+        other.lock = self.lock
         return other
+
+    def note(self, line: int, reason: str) -> None:
+        """Keep a bad access: the first of its line in words, the others by number."""
+        first, count = self.noted.get(line, (reason, 0))
+        self.noted[line] = first, count + 1
+
+    def findings(self) -> list[tuple[int, str]]:
+        """The bad accesses, by line."""
+        return [
+            (line, f"{text}; {count - 1} more on this line" if count > 1 else text)
+            for line, (text, count) in sorted(self.noted.items())
+        ]
 
     def join(self, other: Memory) -> None:
         """Add what other blocks read and wrote."""
@@ -118,22 +143,25 @@ class Memory:
         """
         counted = self.written_bytes if writes else self.read_bytes
         if space != "generic":
+            whole = self._reach_space(space, addresses, size, owners, writes=writes)
             counted[space] += size * len(addresses)
             self._count_wavefronts(space, addresses, size, owners)
-            return self._reach_space(space, addresses, size, owners, writes=writes)
-        found = []
+            return whole
+        found, parts = [], []
         windows = addresses >> np.uint64(48)
         for number in np.unique(windows):
             at = np.nonzero(windows == number)[0]
             name = {1: "shared", 2: "local", 3: "param"}.get(int(number), "global")
-            counted[name] += size * len(at)
             inner = addresses[at] - np.uint64(spaces.WINDOWS[name])
-            self._count_wavefronts(name, inner, size, owners.at(at))
+            parts.append((name, inner, owners.at(at)))
             try:
                 for which, buffer, offsets in self._reach_space(name, inner, size, owners.at(at), writes=writes):
                     found.append((at[which], buffer, offsets))
             except Fault as fault:
-                raise Fault(int(at[fault.index]), fault.reason) from None
+                raise fault.of(at[fault.index]) from None
+        for name, inner, own in parts:
+            counted[name] += size * len(inner)
+            self._count_wavefronts(name, inner, size, own)
         return found
 
     def _count_wavefronts(self, space: str, addresses: Addresses, size: int, owners: Owners) -> None:
@@ -175,7 +203,7 @@ class Memory:
             at = bisect_right(self.starts, first) - 1
             home = self.allocations[at] if at >= 0 else None
             if home is None or first + size > home.end:
-                raise Fault(int(left[0]), self._nearest(first, size))
+                raise Fault(int(left[0]), self._nearest(first, size), ends_launch=True)
             if writes and not home.writable:
                 raise Fault(int(left[0]), f"a store to {home.name} at {first:#x}, which is read-only")
             chosen = addresses[left]

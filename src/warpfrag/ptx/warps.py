@@ -51,6 +51,7 @@ class Tally:
     steps: NDArray[np.int64]
     inexact: set[str] = field(default_factory=set)
     total: int = 0
+    is_stopped: bool = False  # by an interrupt, from another thread
 
     def join(self, other: Tally) -> None:
         """Add what other blocks did."""

@@ -31,7 +31,7 @@ from warpfrag.ptx.types import container
 from warpfrag.ptx.wave import HANDLERS, POLLING, Wave
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -246,6 +246,7 @@ class CompiledWave(Wave):
             self.tally.total = int(state[turns.TOTAL])
             self.progress += int(state[turns.PROGRESS])
             state[turns.PROGRESS] = 0
+            self.check_stop()
             status = state[turns.STATUS]
             if status == turns.FAULT:
                 raise self.native_fault()
@@ -347,10 +348,7 @@ class CompiledWave(Wave):
         if action.ends_block:
             HANDLERS[type(action)](self, at, step, group, active)
         elif active.is_whole or active.mask.any():
-            try:
-                HANDLERS[type(action)](self, step, active)
-            except Fault as fault:
-                raise self.fault(step, active, fault) from None
+            self.act(step, active)
         return True
 
     def native_fault(self) -> PtxError:

@@ -75,12 +75,12 @@ def call(_typing_context: Any, _function: Any, _context: Any, _rows: Any, _masks
 
 
 @inner
-def next_of(row: Int, alive: Array, waiting: Array, place: Array, turns: Array) -> Int:
+def next_of(row: Int, flags: Array, numbers: Array) -> Int:
     """Where a warp goes on, before it how long its lanes have been going round; FAR if none can."""
     best = FAR
     for lane in range(32):
-        if alive[row, lane] and not waiting[row, lane]:
-            best = min(best, (turns[row, lane] // QUANTUM) * PLACES + place[row, lane])
+        if flags[0, row, lane] and not flags[1, row, lane]:
+            best = min(best, (numbers[1, row, lane] // QUANTUM) * PLACES + numbers[0, row, lane])
     return best
 
 
@@ -102,9 +102,10 @@ def put(row: Int, mask: Int, value: Int, place: Array) -> None:
 
 
 @inner
-def choose(code: Array, state: Array, alive: Array, waiting: Array, place: Array, turns: Array, lists: Array) -> Flag:
-    """Find the lanes that are furthest behind; False if there are none. `lists` are next places, rows and masks."""
+def choose(code: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> Flag:
+    """Find the lanes that are furthest behind; False if there are none."""
     nearest, rows, masks = lists[0], lists[1], lists[2].view(np.uint32)
+    alive, waiting, place, turns = flags[0], flags[1], numbers[0], numbers[1]
     best = FAR
     for row in range(nearest.size):
         best = min(best, nearest[row])
@@ -137,22 +138,21 @@ def choose(code: Array, state: Array, alive: Array, waiting: Array, place: Array
 
 
 @inner
-def end_turn(state: Array, alive: Array, waiting: Array, place: Array, turns: Array, lists: Array) -> None:
+def end_turn(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """The lanes that ran have their places: where their warps go on."""
     if state[TOGETHER]:
-        for row in range(place.shape[0]):
+        for row in range(lists.shape[1]):
             for lane in range(32):
-                turns[row, lane] += state[LATE]
-        state[LATE] = 0
-        state[TOGETHER] = 0
+                numbers[1, row, lane] += state[LATE]
+        state[LATE] = state[TOGETHER] = 0
     for i in range(state[COUNT]):
         row = lists[1, i]
-        lists[0, row] = next_of(row, alive, waiting, place, turns)
+        lists[0, row] = next_of(row, flags, numbers)
     state[IN_TURN] = 0
 
 
 @inner
-def go_on(target: Int, code: Array, state: Array, alive: Array, waiting: Array, numbers: Array, lists: Array) -> None:
+def go_on(target: Int, code: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """All lanes of this turn go to one place: where everybody is with them, at once."""
     if state[TOGETHER]:
         state[AT] = target
@@ -162,38 +162,38 @@ def go_on(target: Int, code: Array, state: Array, alive: Array, waiting: Array, 
     masks = lists[2].view(np.uint32)
     for i in range(state[COUNT]):
         put(lists[1, i], masks[i], target, numbers[0])
-    end_turn(state, alive, waiting, numbers[0], numbers[1], lists)
+    end_turn(state, flags, numbers, lists)
 
 
 @inner
-def leave(after: Int, state: Array, alive: Array, place: Array, lists: Array) -> None:
+def leave(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """These lanes are done."""
     masks = lists[2].view(np.uint32)
     for i in range(state[COUNT]):
         row = lists[1, i]
-        put(row, masks[i], after, place)
+        put(row, masks[i], state[AT], numbers[0])
         for lane in range(32):
             if masks[i] >> np.uint32(lane) & np.uint32(1):
-                alive[row, lane] = False
+                flags[0, row, lane] = False
+    end_turn(state, flags, numbers, lists)
 
 
 @inner
 def any_waits(state: Array, waiting: Array, lists: Array) -> Flag:
     """Whether lanes of these warps wait for others."""
+    found = np.uint32(0)
     for i in range(state[COUNT]):
-        if lanes_of(waiting, lists[1, i]) != np.uint32(0):
-            return True
-    return False
+        found |= lanes_of(waiting, lists[1, i])
+    return found != np.uint32(0)
 
 
 @inner
 def is_whole(state: Array, lists: Array) -> Flag:
     """Whether all lanes of the warps are here."""
-    masks = lists[2].view(np.uint32)
+    masks, found = lists[2].view(np.uint32), ALL
     for i in range(state[COUNT]):
-        if masks[i] != ALL:
-            return False
-    return True
+        found &= masks[i]
+    return found == ALL
 
 
 @inner
@@ -226,6 +226,46 @@ def taken(registers: Array, row: Int, mask: Int, offset: Int, negated: Int) -> I
     return (~found if negated else found) & mask
 
 
+@inner
+def branch(at: Int, code: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """Lanes whose guard holds go to the target, the others on."""
+    rows, masks, after = lists[1], lists[2].view(np.uint32), at + 1
+    some, every = False, True
+    for i in range(state[COUNT]):
+        mask = taken(registers, rows[i], masks[i], code[at, GUARD], code[at, NEGATED])
+        some, every = some or mask != np.uint32(0), every and mask == masks[i]
+    if every or not some:
+        go_on(code[at, TARGET] if some else after, code, state, flags, numbers, lists)
+        return
+    for i in range(state[COUNT]):
+        put(rows[i], masks[i], after, numbers[0])
+        mask = taken(registers, rows[i], masks[i], code[at, GUARD], code[at, NEGATED])
+        put(rows[i], mask, code[at, TARGET], numbers[0])
+    end_turn(state, flags, numbers, lists)
+
+
+@inner
+def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) -> Flag:
+    """Whether a step needs no Python, for the lanes whose turn it is."""
+    if kind in (SEGMENT, BRANCH):
+        return True
+    if kind in (WHOLE_SEGMENT, WARP_WAIT):
+        return is_whole(state, lists)
+    if kind == BARRIER:
+        return state[MEETINGS] == 0 and blocks_are_whole(state, flags[0], blocks, lists)
+    return kind == LEAVE and state[MEETINGS] == 0 and not any_waits(state, flags[1], lists)
+
+
+@inner
+def take_over(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """Python has changed places: where every warp goes on."""
+    for row in range(lists.shape[1]):
+        for lane in range(32):
+            numbers[1, row, lane] += state[LATE]
+        lists[0, row] = next_of(row, flags, numbers)
+    state[LATE] = state[TOGETHER] = state[CHANGED] = state[IN_TURN] = 0
+
+
 @entry
 def drive(
     code: Array,
@@ -238,61 +278,39 @@ def drive(
     blocks: Array,
     runs: Array,
 ) -> None:
-    """Run until Python is needed. `flags` are who lives and who waits, `numbers` places and turns of every lane."""
-    alive, waiting, place, turns = flags[0], flags[1], numbers[0], numbers[1]
-    rows, masks = lists[1], lists[2].view(np.uint32)
-    context_at, rows_at, masks_at = context.ctypes.data, rows.ctypes.data, lists[2].ctypes.data
+    """Run until Python is needed: `state[STATUS]` says for what.
+
+    `flags` are who lives and who waits, `numbers` places and turns of every lane; `lists` where every warp goes on, and
+    the warps and masks of this turn. `runs` counts how many warps ran the steps from each place on.
+    """
     budget = state[TOTAL] + state[BUDGET]
-    if state[CHANGED]:  # by Python
-        for row in range(place.shape[0]):
-            if state[TOGETHER]:
-                for lane in range(32):
-                    turns[row, lane] += state[LATE]
-            lists[0, row] = next_of(row, alive, waiting, place, turns)
-        state[LATE] = state[TOGETHER] = state[CHANGED] = state[IN_TURN] = 0
+    if state[CHANGED]:
+        take_over(state, flags, numbers, lists)
     while True:
         if state[TOTAL] > budget:
             state[STATUS] = PAUSE
             return
-        if not state[IN_TURN]:
-            if not choose(code, state, alive, waiting, place, turns, lists):
-                state[STATUS] = IDLE
-                return
+        if not state[IN_TURN] and not choose(code, state, flags, numbers, lists):
+            state[STATUS] = IDLE
+            return
         at, count = state[AT], state[COUNT]
         if at == state[TURN_END]:
-            go_on(at, code, state, alive, waiting, numbers, lists)
+            go_on(at, code, state, flags, numbers, lists)
             continue
-        kind, after = code[at, KIND], code[at, END]
-        state[STATUS] = STEP
-        if state[TOTAL] + (after - at) * count > state[LIMIT]:
+        kind, steps = code[at, KIND], code[at, END] - at
+        if state[TOTAL] + steps * count > state[LIMIT] or not can_run(kind, state, flags, lists, blocks):
+            state[STATUS] = STEP
             return
-        if kind == SEGMENT or (kind == WHOLE_SEGMENT and is_whole(state, lists)):
-            call(code[at, FUNCTION], context_at, rows_at, masks_at, count)
-            state[PROGRESS] += code[at, STORES]
+        runs[at] += count
+        state[TOTAL] += steps * count
+        state[AT] = code[at, END]
+        state[PROGRESS] += code[at, STORES]
+        if kind in (SEGMENT, WHOLE_SEGMENT):
+            call(code[at, FUNCTION], context.ctypes.data, lists[1].ctypes.data, lists[2].ctypes.data, count)
             if context[FAULT_STEP] != NO_FAULT:
                 state[STATUS] = FAULT
                 return
-        elif kind == BARRIER and state[MEETINGS] == 0 and blocks_are_whole(state, alive, blocks, lists):
-            state[PROGRESS] += 1
-        elif kind == LEAVE and state[MEETINGS] == 0 and not any_waits(state, waiting, lists):
-            leave(after, state, alive, place, lists)
-        elif kind != BRANCH and not (kind == WARP_WAIT and is_whole(state, lists)):
-            return
-        runs[at] += count
-        state[TOTAL] += (after - at) * count
-        state[AT] = after
-        if kind == LEAVE:
-            end_turn(state, alive, waiting, place, turns, lists)
         elif kind == BRANCH:
-            some, every = False, True
-            for i in range(count):
-                mask = taken(registers, rows[i], masks[i], code[at, GUARD], code[at, NEGATED])
-                some, every = some or mask != np.uint32(0), every and mask == masks[i]
-            if every or not some:
-                go_on(code[at, TARGET] if some else after, code, state, alive, waiting, numbers, lists)
-                continue
-            for i in range(count):
-                put(rows[i], masks[i], after, place)
-                mask = taken(registers, rows[i], masks[i], code[at, GUARD], code[at, NEGATED])
-                put(rows[i], mask, code[at, TARGET], place)
-            end_turn(state, alive, waiting, place, turns, lists)
+            branch(at, code, state, registers, flags, numbers, lists)
+        elif kind == LEAVE:
+            leave(state, flags, numbers, lists)
