@@ -352,14 +352,20 @@ def test_every_space_holds_what_was_stored():
 CROSS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize(("pairs", "is_tiling"), [(CROSS, True), ([(0, 0), (1, 1)], False), ([(0, 0), (0, 0)], False)])
+@pytest.mark.parametrize(
+    ("pairs", "tilings"),
+    [
+        (CROSS, [True]), (CROSS + [(a + 2, b + 2) for a, b in CROSS], [True]),  # the second four along K
+        (CROSS + CROSS[:2], [True, True]), ([(0, 0), (1, 1)], [False]), ([(0, 0), (0, 0)], [False]),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("name", "words"), [("m16n8k16.row.col.f32.f16.f16.f32", (4, 2, 4)),
                         ("m16n8k16.row.col.f16.f16.f16.f16", (4, 2, 2)),
                         ("m16n8k8.row.col.f32.tf32.tf32.f32", (4, 2, 4)),
                         ("m16n8k32.row.col.s32.s8.u8.s32", (4, 2, 4))]
 )  # fmt: skip
-def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, words):
+def test_mma_joined_to_products_give_the_same_registers(pairs, tilings, name, words):
     def vector(letter, number, count):
         return "{" + ", ".join(f"%{letter}{number}_{word}" for word in range(count)) + "}"
 
@@ -367,17 +373,17 @@ def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, 
     loaded = [
         f"%{letter}{number}_{word}"
         for letter, count in (("a", a), ("b", b))
-        for number in range(2)
+        for number in range(4)
         for word in range(count)
     ]
-    sums = [f"%c{number}_{word}" for number in range(len(pairs)) for word in range(c)]
+    sums = [f"%c{number}_{word}" for number in range(min(len(pairs), 4)) for word in range(c)]
     lines = [f".reg .b32 {', '.join(loaded + sums)};"]
     lines += [f"ld.global.b32 {register}, [%in0+{4 * (at % 2)}];" for at, register in enumerate(loaded)]
     lines += [f"xor.b32 {register}, {register}, {0x01010101 * at};" for at, register in enumerate(loaded)]
     lines += [f"mov.b32 {register}, 0;" for register in sums]
     lines += ["setp.gt.u32 %p1, %v, 63;", "@%p1 bra OUT;"]  # two of four warps go on
     for number, (first, second) in enumerate(pairs):
-        total = vector("c", number, c)
+        total = vector("c", number % 4, c)
         lines.append(f"mma.sync.aligned.{name} {total}, {vector('a', first, a)}, {vector('b', second, b)}, {total};")
     lines.append("OUT:")
     lines += [f"st.global.b32 [%out+{8 * LANES * at}], {register};" for at, register in enumerate(sums)]
@@ -385,8 +391,8 @@ def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, 
     found, kernel = both("\n".join(lines), len(sums), [given], interpreted={"bra", f"mma.sync.aligned.{name}"})
 
     assert (found != 0).any(axis=1).all()
-    (((tiling, _),),) = kernel.native.tilings.values()
-    assert (tiling is not None) == is_tiling
+    (found,) = kernel.native.tilings.values()
+    assert [tiling is not None for tiling, _ in found] == tilings
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
