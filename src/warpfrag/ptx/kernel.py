@@ -139,6 +139,7 @@ class Run:
     findings: list[Observation] = field(default_factory=list)
     engine: str = "reference"  # or "compiled"
     interpreted: tuple[str, ...] = ()  # opcodes that ran without native code
+    printed: str = ""  # what printf gave, block after block
 
     @property
     def exact(self) -> bool:
@@ -375,8 +376,9 @@ class Kernel:
             found[name] = Evidence("approximate", "the machine's own value: a GPU has others")
         counts = Counts(dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes))
         if native is None or not native.segments:
-            return Run(found, counts, findings, "reference", tuple(sorted(opcodes)))
-        return Run(found, counts, findings, "compiled", tuple(sorted(set(opcodes) - native.opcodes)))
+            return Run(found, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed))
+        interpreted = tuple(sorted(set(opcodes) - native.opcodes))
+        return Run(found, counts, findings, "compiled", interpreted, "".join(tally.printed))
 
 
 def step_evidence(step: Step, arch: str) -> Evidence:
