@@ -175,6 +175,21 @@ def test_a_lane_that_has_left_gives_zero_to_a_shuffle():
     assert out.tolist() == [0 if lane in {8, 9} else 100 + (lane ^ 1) for lane in range(32)]
 
 
+def test_vectors_are_moved_whole_and_128_bits_too():
+    """Both sides of a move may share registers; an exchange of 128 bits is one."""
+    out, _ = run(
+        ".reg .v2 .b32 pair; .reg .b128 %q<4>; .reg .b64 %w<4>; .shared .align 16 .b8 cell[16];\n"
+        "add.u32 %r5, %r1, 100;\nmov.v2.b32 pair, {%r1, %r5};\nmov.v2.u32 {%r5, %r1}, {%r1, %r5};\n"
+        "mov.b64 %rd4, pair;\nmov.b64 %rd5, {%r5, %r1};\nmov.b128 %q1, {%rd4, %rd5};\nst.b128 [cell], %q1;\n"
+        "mov.b128 %q3, %q1;\natom.shared.cas.b128 %q2, [cell], %q1, %q3;\natom.shared.exch.b128 %q2, [cell], %q2;\n"
+        "ld.shared.b128 %q2, [cell];\nmov.b128 {%w1, %w2}, %q2;\nshr.u64 %w1, %w1, 32;\nadd.u64 %w1, %w1, %w2;\n"
+        "cvt.u32.u64 %r6, %w1;\nst.global.u32 [%rd3], %r6 + 1;",
+        block=2, grid=3,
+    )  # fmt: skip
+    last = 1  # of the two threads of a block the second wrote the cell
+    assert out.tolist() == [last + 100 + last + 1] * 6
+
+
 def test_indexed_branches_local_memory_and_initialised_variables():
     data = ".global .align 4 .u32 table[4] = {10, 20, 30, 40};\n.const .align 4 .f32 half = 0f3F000000;\n"
     out, _ = run(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.ptx.memory import Fault
-from warpfrag.ptx.program import Place, Sink
+from warpfrag.ptx.program import Place, Sink, Vector
 from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.types import TYPES
 
@@ -107,6 +107,9 @@ def bytes_of(group: Group, source: Operand, size: int) -> NDArray[np.uint8]:
     if isinstance(source, Place):
         memory = group.wave.memory
         return memory.local[_local_bytes(group, source, size)]
+    if isinstance(source, Vector):
+        part = size // len(source.items)
+        return np.concatenate([bytes_of(group, item, part) for item in source.items], axis=1)
     codes = group.read(source, KINDS[size])[group.mask]
     return np.ascontiguousarray(codes).view(np.uint8).reshape(len(codes), size)
 
@@ -115,6 +118,9 @@ def put_bytes(group: Group, target: Operand, data: NDArray[np.uint8]) -> None:
     """Give some lanes an argument or a result."""
     if isinstance(target, Place):
         group.wave.memory.local[_local_bytes(group, target, data.shape[1])] = data
+    elif isinstance(target, Vector):
+        for item, piece in zip(target.items, np.split(data, len(target.items), axis=1), strict=True):
+            put_bytes(group, item, piece)
     elif not isinstance(target, Sink):
         codes: Any = np.ascontiguousarray(data).view(KINDS[data.shape[1]].dtype)[:, 0]
         group.write(target, group.scatter(codes))

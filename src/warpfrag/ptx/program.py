@@ -8,10 +8,10 @@ entered at its top and left at its end; lanes meet again at the starts of blocks
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.ptx import syntax
+    from warpfrag.ptx.actions import Space
     from warpfrag.ptx.opcodes.rows import Row
     from warpfrag.ptx.types import Type
 
@@ -411,7 +412,11 @@ class Decoder:
             kind = TYPES.get(variable.type)
             if kind is None:
                 raise PtxError(variable.line, f"expected the type of a register, got .{shown(variable.type)[1:-1]}")
-            if variable.vector > 1:
+            if kind.bits == 128:  # two registers, the low half first
+                names.known[variable.name] = Vector(
+                    tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
+                )
+            elif variable.vector > 1:
                 parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
                 names.known[variable.name] = Vector(parts)
                 for part in parts:
@@ -555,6 +560,12 @@ class Decoder:
                 step.results = (*step.results, self.carry)
         if isinstance(action, Pure | Across):
             self.check(step, statement)
+        if isinstance(action, Move):
+            self.move_vector(step, statement)
+        if isinstance(action, Load | Store | Atomic) and action.space == "generic":
+            place = step.sources[0]
+            if isinstance(place, Place) and place.space in spaces.WINDOWS:  # a variable says where it is
+                step.action = replace(action, space=cast("Space", place.space))
         if isinstance(action, Load | Store) and action.space == "param":
             place = next(one for one in (*step.results, *step.sources) if isinstance(one, Place))
             if place.space == "local" or (place.base is not None and self.current != self.entry.name):
@@ -563,6 +574,23 @@ class Decoder:
                     if isinstance(action, Load)
                     else Store("local", action.type, action.count)
                 )
+
+    def move_vector(self, step: Step, statement: Statement) -> None:
+        """A move from vector to vector: one move for each register, by way of others, since both may share some."""
+        target, source = step.results[0], step.sources[0] if step.sources else None
+        if not (isinstance(target, Vector) and isinstance(source, Vector)):
+            return
+        bits = {one.bits for one in target.items if isinstance(one, Register)}
+        if len(target.items) != len(source.items) or len(bits) != 1:
+            raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
+        name = f"mov.b{bits.pop()}"
+        kept = [self.register("", int(name[5:])) for _ in source.items]
+        pairs = [*zip(kept, source.items, strict=True), *zip(target.items, kept, strict=True)]
+        row, action = find(name, 2)
+        moves = [Step(step.line, name, row, action, step.guard, (to,), (one,), text=step.text) for to, one in pairs]
+        self.steps += moves[:-1]
+        step.name, step.row, step.action = name, row, action
+        step.results, step.sources = moves[-1].results, moves[-1].sources
 
     def check(self, step: Step, statement: Statement) -> None:
         """Refuse too many operands, or too few."""
@@ -706,7 +734,7 @@ class Decoder:
             return Sink()
         found = names.find(given.text)
         if isinstance(found, Register) and given.offset:
-            raise PtxError(statement.line, f"expected a register or a number, got {given}")
+            return self.sum_of(found, given.offset, statement)
         if isinstance(found, Place):
             return Place(found.base, found.offset + given.offset, found.space, given.text)
         if found is not None:
@@ -717,6 +745,15 @@ class Decoder:
         if address is not None:
             return Constant(address + given.offset)
         raise PtxError(statement.line, f"expected a name that is declared, got {shown(given.text)}")
+
+    def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
+        """A register plus a constant where an operand is wanted: an addition of its own, as ptxas makes it."""
+        if register.bits not in {16, 32, 64}:
+            raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
+        name, result = f"add.s{register.bits}", self.register(f"{register.name}{offset:+d}", register.bits)
+        given = (register, Constant(offset))
+        self.steps.append(Step(statement.line, name, *find(name, 3), None, (result,), given, text=str(statement)))
+        return result
 
     def place(self, given: Address, names: Names, statement: Statement) -> Operand:
         """An address."""
