@@ -69,8 +69,9 @@ class Group:
             return self.wave.constant(operand.code(kind), kind.dtype, self.warps)
         if type(operand) is Special:
             return self.of(self.wave.special(operand.name)).astype(kind.dtype)
-        if type(operand) is Place and operand.base is None:
-            return self.wave.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
+        if type(operand) is Place:  # the address of a variable
+            address = self.wave.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
+            return address if operand.base is None else self.read(operand.base, kind) + address
         msg = f"expected a register or a number, got {operand}"
         raise PtxError(self.wave.line, msg)
 

@@ -19,7 +19,7 @@ from warpfrag.files import read_bytes
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.ptx import spaces
-from warpfrag.ptx.actions import Action, Atomic, Load, Matrix, Refused
+from warpfrag.ptx.actions import Action, Atomic, Load, Matrix, Refused, SystemCall
 from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
 from warpfrag.ptx.native.engine import Native
@@ -142,6 +142,7 @@ class Run:
     findings: list[Observation] = field(default_factory=list)
     engine: str = "reference"  # or "compiled"
     interpreted: tuple[str, ...] = ()  # opcodes that ran without native code
+    printed: str = ""  # what printf gave, block after block
 
     @property
     def exact(self) -> bool:
@@ -193,11 +194,12 @@ class Kernel:
     @cached_property
     def is_shared_out(self) -> bool:
         """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
-        waits = any(
-            isinstance(step.action, Load) and step.action.polls and step.action.space in {"global", "generic"}
-            for step in self.program.steps
+        alone = any(
+            isinstance(action, SystemCall)  # prints, block after block
+            or (isinstance(action, Load) and action.polls and action.space in {"global", "generic"})
+            for action in (step.action for step in self.program.steps)
         )
-        return not self.order_matters and not waits
+        return not self.order_matters and not alone
 
     @exact_floats
     def launch(
@@ -364,8 +366,9 @@ class Kernel:
             dict(memory.wavefronts), dict(passes),
         )  # fmt: skip
         if native is None or not native.segments:
-            return Run(found, counts, findings, "reference", tuple(sorted(opcodes)))
-        return Run(found, counts, findings, "compiled", tuple(sorted(set(opcodes) - native.opcodes)))
+            return Run(found, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed))
+        interpreted = tuple(sorted(set(opcodes) - native.opcodes))
+        return Run(found, counts, findings, "compiled", interpreted, "".join(tally.printed))
 
 
 def step_evidence(step: Step, arch: str) -> Evidence:
