@@ -177,7 +177,7 @@ def cos(codes: Codes) -> Codes:
 
 def tanh(codes: Codes) -> Codes:
     """The hyperbolic tangent: x itself below 2**-8, 1 from 8 on; nothing is flushed."""
-    size = codes & NAN
+    size = codes.astype(np.int64) & NAN
     taken = np.array([*TANH_DIGITS.values()], np.int64)
     before = np.cumsum(1 << taken) - (1 << taken)
     place = np.clip((size >> 23) - min(TANH_DIGITS), 0, len(TANH_DIGITS) - 1)
