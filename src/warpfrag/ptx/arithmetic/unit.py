@@ -76,13 +76,12 @@ def coefficients() -> dict[str, NDArray[np.int64]]:
 @cache
 def squares() -> NDArray[np.int64]:
     """What the squarer makes of each x, in units of its last column."""
-    found = np.zeros(1, np.int64)
-    for place in range(DIGITS):  # one more digit: its own square, and its products with those below it
-        low = np.arange(1 << place, dtype=np.int64)
-        gone = max(COLUMN - 1 - place, 0)
-        own = 1 << 2 * place if 2 * place >= COLUMN else 0
-        found = np.concatenate([found, found + own + ((low >> gone << gone) << (place + 1))])
-    return found >> COLUMN
+    x = np.arange(1 << DIGITS, dtype=np.int64)
+    found = np.zeros(1 << DIGITS, np.int64)
+    for place in range(COLUMN // 2 + 1, DIGITS):  # a digit's own square, and its products with those below it
+        low = (x & ((1 << place) - 1)) >> (COLUMN - 1 - place)
+        found += (x >> place & 1) * (low + (1 << 2 * place - COLUMN))
+    return found
 
 
 def parabola(function: str, digits: Codes) -> Codes:
