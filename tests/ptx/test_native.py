@@ -50,6 +50,9 @@ GROUPS = {
         "fma.rn{.ftz,.sat,.ftz.sat}.f32", "div.rn.{f32,f64}", "{rcp,sqrt}.rn.{f32,f64}", "{abs,neg}.{f32,f64,ftz.f32}",
         "{min,max}{,.ftz,.NaN}.f32",
     ],
+    "the special function unit": [
+        "{rcp,rsqrt,sqrt,ex2,lg2,sin,cos}.approx{,.ftz}.f32", "tanh.approx.f32", "div.{full,approx}{,.ftz}.f32",
+    ],
     "comparisons": [
         "setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64}", "setp.{eq,ne}.{b16,b32,b64}",
         "setp.{lo,ls,hi,hs}.{u32,u64}",

@@ -1,8 +1,7 @@
 """The compiled engine: the readable one's turns, with native code for the runs of steps that have some.
 
 Which lanes run next, who waits for whom and what is counted are the readable engine's own, so both say the same. What
-has no native code (matrix instructions, atomics, shuffles, the functions of the special unit) is the readable engine's
-too, on the same registers.
+has no native code (matrix instructions, atomics, shuffles) is the readable engine's too, on the same registers.
 """
 
 from __future__ import annotations
