@@ -177,7 +177,8 @@ ROWS: list[Row] = [
         for name in names.split()
     ),
     row("tanh", "f32", _unit, UNIT, level="measured", cases=EVERY, approx="!approx"),
-    row("ex2", HALVES, _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx", ftz="ftz"),
+    row("ex2", "f16 f16x2", _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx"),
+    row("ex2", "bf16 bf16x2", _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx", ftz="!ftz"),
     row("tanh", HALVES, _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx"),
     row("rcp", "f64", _unit_f64, UNIT, level="measured", cases=1 << 21, approx="!approx", ftz="!ftz"),
     row("rsqrt", "f64", _unit_f64, UNIT, level="measured", cases=1 << 21, approx="!approx", ftz="!ftz"),
