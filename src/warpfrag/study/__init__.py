@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
+from warpfrag.study.extra import MissingExtra, UnusableScheduler
 from warpfrag.study.plan import Case, Study
-from warpfrag.study.sweep import Outcome, sweep
+from warpfrag.study.run import Outcome, sweep
 
-__all__ = ["Case", "Outcome", "Study", "sweep"]
+__all__ = ["Case", "MissingExtra", "Outcome", "Study", "UnusableScheduler", "sweep"]

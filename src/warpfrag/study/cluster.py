@@ -37,7 +37,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     try:
         client = distributed.Client(scheduler, timeout=SECONDS)
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        msg = f"no scheduler answers at {shown(scheduler)} ({str(error).splitlines()[0] if str(error) else error!r})"
+        msg = f"no scheduler answers at {shown(scheduler)} ({type(error).__name__}: {error})"
         raise UnusableScheduler(msg) from None
     with client:
         yield client
@@ -66,8 +66,11 @@ def run_all(client: Any, function: Callable[[Task], Answer], tasks: Iterator[Tas
             yield task, answer
     except WarpfragError:
         raise
-    except (OSError, distributed.CancelledError, RuntimeError) as error:
-        msg = f"the scheduler has gone, or lost its workers ({type(error).__name__}: {error})"
+    except distributed.CancelledError:
+        msg = "the scheduler has gone"
+        raise UnusableScheduler(msg) from None
+    except Exception as error:  # noqa: BLE001 (whatever a worker raises, or a connection that breaks)
+        msg = f"a worker failed ({type(error).__name__}: {error})"
         raise UnusableScheduler(msg) from None
     finally:
         client.cancel(list(pending))

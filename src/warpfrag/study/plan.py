@@ -66,7 +66,7 @@ class Case:
     seed: int
     backend: str
 
-    @property
+    @cached_property
     def form(self) -> Form:
         """What the instruction's name says."""
         return form_of(self.instruction)
@@ -105,11 +105,18 @@ class Case:
         """As a store and JSON have it."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
+    def words(self, *names: str) -> list[str]:
+        """Some of its facts, each in a word or two."""
+        said = {
+            "instruction": self.instruction.replace(".sync.aligned", ""),
+            "shape": "x".join(map(str, self.shape)),
+            "order": ",".join(f"{name}={value}" for name, value in _plain(self.order).items()) or "ascending",
+        }
+        return [said.get(name, str(getattr(self, name))) for name in names]
+
     def __str__(self) -> str:
         """In one line."""
-        words = [self.instruction, self.arch, "x".join(map(str, self.shape)), self.data]
-        words += [str(self.order)] if self.order != Order() else []
-        return ", ".join([*words, f"seed {self.seed}", *([self.backend] if self.backend != "cpu" else [])])
+        return " ".join(self.words(*(field.name for field in fields(self))))
 
 
 @cache

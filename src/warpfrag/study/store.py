@@ -55,6 +55,7 @@ class Store:
         """Make a new store, or go on with one that is there; refused if it holds anything else."""
         self.path, self.study = Path(path), study
         self._zarr = extra("zarr")
+        self._arrays: dict[int, Any] = {}
         self._prepare()
         self._lock = _lock(self.path)
         try:
@@ -84,8 +85,9 @@ class Store:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(PART)]
-        except OSError as error:
-            msg = f"cannot write {shown(str(self.path))}: {error.strerror}"
+        except (OSError, ValueError) as error:  # a ValueError: a NUL in the path
+            reason = error.strerror if isinstance(error, OSError) else error
+            msg = f"cannot write {shown(str(self.path))}: {reason}"
             raise UnusableFile(msg) from None
         if others and self._about() is None:
             msg = f"{shown(str(self.path))} is there and is no study: give another name with -o"
@@ -129,8 +131,13 @@ class Store:
         """The figures of a case; None if it is not done."""
         if not (self.path / self.name(number) / "zarr.json").is_file():
             return None
-        found: dict[str, Any] | None = dict(self._group[self.name(number)].attrs).get("figures")
+        found: dict[str, Any] | None = dict(self._array(number).attrs).get("figures")
         return found
+
+    def _array(self, number: int) -> Any:  # noqa: ANN401 (an array of zarr)
+        if number not in self._arrays:
+            self._arrays[number] = self._group[self.name(number)]
+        return self._arrays[number]
 
     def tallies(self, number: int) -> dict[tuple[int, int], Tally]:
         """The blocks of a case that are done, while the case is not."""
@@ -160,18 +167,18 @@ class Store:
     def write(self, number: int, place: tuple[int, int], D: NDArray[Any], tally: Tally) -> None:
         """Keep a block: the chunk first, then that it is there."""
         rows, columns = (index * size for index, size in zip(place, self.study.block, strict=True))
-        array = self._group[self.name(number)]
-        array[rows : rows + D.shape[0], columns : columns + D.shape[1]] = D
+        self._array(number)[rows : rows + D.shape[0], columns : columns + D.shape[1]] = D
         path = self.path / BLOCKS / self.name(number) / f"{place[0]}.{place[1]}.json"
         write_atomically(path, json.dumps(tally.to_dict()))
 
     def finish(self, number: int, figures: dict[str, Any]) -> None:
         """Keep the figures of a case; then its tallies are not needed any more."""
-        self._group[self.name(number)].update_attributes({"figures": figures})
+        self._array(number).update_attributes({"figures": figures})
         self.forget(number)
 
     def forget(self, number: int) -> None:
         """Remove the tallies of a case that is done, and their folder when it was the last."""
+        self._arrays.pop(number, None)
         shutil.rmtree(self.path / BLOCKS / self.name(number), ignore_errors=True)
         with suppress(OSError):  # there are others
             (self.path / BLOCKS).rmdir()
