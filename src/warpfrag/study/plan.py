@@ -220,9 +220,10 @@ class Reader(NamedTuple):
         found = tuple(
             self._read_one(name if len(listed) == 1 else f"{name}[{place}]", one) for place, one in enumerate(listed)
         )
+        firsts: dict[Any, int] = {}
         for place, one in enumerate(found):
-            if one in found[:place]:
-                msg = f"{name}[{place}] is {name}[{found.index(one)}] once more: {shown(_plain(one))}"
+            if firsts.setdefault(one, place) != place:
+                msg = f"{name}[{place}] is {name}[{firsts[one]}] once more: {shown(_plain(one))}"
                 raise UnusableFile(msg)
         return found
 
