@@ -15,6 +15,7 @@ import numpy as np
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
+from warpfrag.blockwise import blockwise
 from warpfrag.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
@@ -57,6 +58,7 @@ class Product:
         return self.shape[:-2]
 
 
+@blockwise
 def gemm(
     A: ArrayLike,
     B: ArrayLike,
