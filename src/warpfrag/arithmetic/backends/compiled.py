@@ -23,7 +23,7 @@ from warpfrag.arithmetic.kernels.fma64 import fma_block
 from warpfrag.arithmetic.kernels.grouped import grouped_block
 from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.popcount import popcount_block
-from warpfrag.arithmetic.kernels.prepare import BLOCK, PreparedA, PreparedB, Source
+from warpfrag.arithmetic.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, Source
 from warpfrag.arithmetic.kernels.strip import STRIP
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
@@ -43,11 +43,11 @@ CACHE_LINE = 64
 MOST_BITS = 25
 """Fraction bits for which `kernels.strip` is proved."""
 MOST_PRODUCTS = 32
-"""Products of a step: one bit of a word for each element of B that may be met."""
+"""Products of a step for which it is: what they add up to stays in range."""
 MOST_PREPARED = 1 << 27
 """Bytes of prepared operands, about: a longer K is run in parts, one after the other."""
-PREPARED_BYTES = 9
-"""Of each element: a float64 and an int8."""
+PREPARED_BYTES = 12
+"""Of each element: a float64, and at most 32 bits for its exponent."""
 LEAST_DEPTH = 1 << 10
 """But never in smaller parts than this."""
 _NONE = np.empty((0, 0, 0), np.int32)
@@ -251,7 +251,7 @@ class FusedKernel:
 
     def most_depth(self, height: int, width: int) -> int:
         """As much K as fits the room for prepared operands."""
-        padded = -(-height // STRIP) * STRIP + -(-width // BLOCK) * BLOCK
+        padded = height + -(-width // BLOCK) * BLOCK
         depth = max(LEAST_DEPTH, MOST_PREPARED // (padded * PREPARED_BYTES))
         return max(1, depth // self.rule.k) * self.rule.k
 
@@ -302,18 +302,19 @@ class FusedJob:
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         source = Source(a[tile], b[tile], order_a, order_b, places, rows, *scales)
         height, width = out.shape[1:]
-        strips, blocks = -(-height // STRIP), -(-width // BLOCK)
-        steps = order_a.size // int(numbers[PRODUCTS])
-        kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32]  # of the fields of what is prepared
-        shapes_a = [(strips * STRIP, order_a.size), (strips * STRIP, order_a.size), (height, steps, 3)]
-        shapes_b = [(blocks * order_b.size * BLOCK,), (blocks * order_b.size * BLOCK,), (blocks * steps * 2 * BLOCK,)]
-        *fields, accumulators = _carve(
-            *zip(shapes_a, kinds, strict=True),
-            *zip(shapes_b, kinds, strict=True),
-            ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
+        blocks, steps = -(-width // BLOCK), order_a.size // int(numbers[PRODUCTS])
+        words = -(-(order_b.size // steps) // WORD)
+        elements_a, elements_b = (height, order_a.size), (blocks * order_b.size * BLOCK,)
+        fields = _carve(
+            (elements_a, np.float64),
+            (elements_a, np.int32),
+            ((height, steps, 1 + 2 * words), np.int32),
+            (elements_b, np.float64),
+            (elements_b, np.int8),
+            ((blocks * steps * (1 + words) * BLOCK,), np.int32),
         )
         ready_a, ready_b = PreparedA(*fields[:3]), PreparedB(*fields[3:])
-        self.tile = (ready_a, ready_b, source, numbers, c[tile], accumulators, out[tile])
+        self.tile = (ready_a, ready_b, source, numbers, c[tile], out[tile])
         by_column = [
             partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in split(blocks, pieces)
         ]
@@ -339,7 +340,7 @@ def fused_constants(rule: Fused) -> at.Constants:
     if not Compiled.holds(rule):
         msg = (
             f"the kernels of the fused rule keep at most {MOST_BITS} fraction bits, and add products by fours, at most "
-            f"{MOST_PRODUCTS} (sparse: half of it); got {how.fraction_bits} bits, {products} products"
+            f"{MOST_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
         raise ValueError(msg)
     return at.Constants(
@@ -354,6 +355,7 @@ def fused_constants(rule: Fused) -> at.Constants:
         d_format=_is_f16(rule.d),
         steps=len(rule.steps),
         adds_c_last=int(rule.adds_c_last),
+        is_sparse=int(rule.is_sparse),
     )
 
 
@@ -405,9 +407,7 @@ class Compiled:
         if not isinstance(rule, Fused):
             return True
         lengths = {len(step) for step in rule.steps}
-        most = MOST_PRODUCTS // 2 if rule.is_sparse else MOST_PRODUCTS
-        bits = rule.sum.fraction_bits
-        return bits <= MOST_BITS and len(lengths) == 1 and max(lengths) <= most and not max(lengths) % 4
+        return rule.sum.fraction_bits <= MOST_BITS and len(lengths) == 1 and max(lengths) <= MOST_PRODUCTS
 
     @staticmethod
     def is_cached(kernel: BlockKernel | FusedKernel, *, split: bool) -> bool:
