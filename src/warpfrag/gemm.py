@@ -215,7 +215,7 @@ def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, roundi
 
 def _codes_on_gpu(
     number_format: Format,
-    array: Any,
+    array: Any,  # noqa: ANN401 (a tensor of PyTorch, or CuPy's)
     kind: Kind,
     *,
     raw: bool,
