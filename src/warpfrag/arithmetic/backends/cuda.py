@@ -22,7 +22,7 @@ from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import part_of_k
 from warpfrag.codes import code_dtype
-from warpfrag.errors import NoGpu, OutOfMemory
+from warpfrag.errors import NoGpu
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -520,17 +520,8 @@ def kernel_of(rule: Rule) -> DeviceKernel:
 
 def on_device(kernel: DeviceKernel, operands: Operands) -> Device:
     """Run a kernel on arrays of the host or the GPU."""
-    cp = cupy()
-    try:
-        arrays: list[Any] = [None if array is None else cp.asarray(array) for array in operands]
-        return kernel.matmul(Operands(*arrays))
-    except cp.cuda.memory.OutOfMemoryError as error:
-        free, total = cp.cuda.Device().mem_info
-        msg = (
-            f"out of GPU memory ({error}): {free >> 20} of {total >> 20} MiB are free; the product needs its operands, "
-            f"its result and about {ROOM >> 19} MiB"
-        )
-        raise OutOfMemory(msg) from None
+    arrays: list[Any] = [None if array is None else cupy().asarray(array) for array in operands]
+    return kernel.matmul(Operands(*arrays))
 
 
 def as_given(found: Device, operands: Operands) -> Codes:

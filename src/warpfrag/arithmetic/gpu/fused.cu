@@ -236,6 +236,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         int row = first_row + row_of(down, i), column = first_column + column_of(across, j);
         bool is_there = row < height && column < width;
         double value = is_there ? read_c(c[(s64)row * width + column]) : 0.0;
+#if !ADDS_C_LAST
+        value += 0.0;  // a step makes +0 of -0, and -0 would count as below zero
+#endif
 #if ADDS_C_LAST
         held[i][j] = f32_of_f64(value);
         value = 0.0;
