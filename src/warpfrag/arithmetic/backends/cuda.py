@@ -215,7 +215,8 @@ class FusedDevice(DeviceKernel):
 
     source = "fused"
     bytes_per_element = 11.0
-    height, width, threads = 64, 64, 128
+    rows_per_thread, columns_per_thread = 8, 4
+    threads_down, threads_across = 8, 16
     most_bits, most_products = 25, 64
     """For which the float64 argument holds; whatever else is computed by the scalar rule."""
 
@@ -226,6 +227,8 @@ class FusedDevice(DeviceKernel):
         self.stored = len(rule.steps[0])
         self.products = 2 * self.stored if rule.is_sparse else self.stored
         self.depth = max(16, self.products * len(rule.steps))
+        self.height = self.rows_per_thread * self.threads_down
+        self.width = self.columns_per_thread * self.threads_across
         self.encodings = [struct(ENCODING, *encoding_of(FORMATS[name])) for name in rule.multiplicands]
         lengths = {len(step) for step in rule.steps}
         self.is_quick = (
@@ -255,6 +258,8 @@ class FusedDevice(DeviceKernel):
             "WATCHES_EXPONENTS": int(
                 isinstance(rule, Scaled) or any(FORMATS[name].exponent > 5 for name in rule.multiplicands)
             ),
+            "ROWS_PER_THREAD": self.rows_per_thread,
+            "COLUMNS_PER_THREAD": self.columns_per_thread,
             "STAGES": self.stages,
             "BLOCKS_PER_SM": 2 if 2 * (self.stages * stage + 1024) <= per_sm else 1,
         }
@@ -331,7 +336,7 @@ class FusedDevice(DeviceKernel):
             self.launch(
                 "fused",
                 (int(ready_b[-1]) // self.width, int(ready_a[-1]) // self.height, tiles),
-                self.threads,
+                self.threads_down * self.threads_across,
                 *ready_a, *ready_b, c, out, odd, NULL if special is None else special,
                 INT(height), INT(width), INT(len(rows) // self.products),
                 shared=self.stages * self.stage_bytes,
