@@ -233,7 +233,6 @@ fits:
 
 def mover_text(way: str, bits: int, count: int) -> str:
     """Between `items` and the places of the lanes of `part`: all at once where they lie one after the other."""
-    unit = bits // 8
     lines = [
         f"define internal void @{way}_{bits}_{count}(i32 %part, ptr %places, ptr %items) alwaysinline {{",
         "entry:",
@@ -243,22 +242,25 @@ def mover_text(way: str, bits: int, count: int) -> str:
         lines.append(f"""  %all = load <32 x i64>, ptr %places, align 256
   %begin = load i64, ptr %places
 {spread("begins", "%begin")}
-  %distances = mul <32 x i64> {LANES}, splat (i64 {unit})
+  %distances = mul <32 x i64> {LANES}, splat (i64 {bits // 8})
   %in_line = add <32 x i64> %begins, %distances
   %follows = icmp eq <32 x i64> %all, %in_line
   %follow_bits = bitcast <32 x i1> %follows to i32
   %both = and i32 %follow_bits, %part
   %is_line = icmp eq i32 %both, -1
-  br i1 %is_line, label %at_once, label %loop
+  br i1 %is_line, label %at_once, label %look
 at_once:
   %line_at = inttoptr i64 %begin to ptr
   %line = load <32 x i{bits}>, ptr {source}, align 1
   store <32 x i{bits}> %line, ptr {target}, align 1
-  br label %done""")
-    else:
-        lines.append("  br label %loop")
-    lines.append("""loop:
-  %left = phi i32 [%part, %entry], [%left_after, %one]
+  ret void
+look:""")
+    lines += ["  %is_whole = icmp eq i32 %part, -1", "  br i1 %is_whole, label %whole, label %loop", "whole:"]
+    for lane in range(32):
+        lines.append(lane_text(way, bits, count, str(lane), f"a{lane}"))
+    lines.append(f"""  ret void
+loop:
+  %left = phi i32 [%part, %{"look" if count == 1 else "entry"}], [%left_after, %one]
   %more = icmp ne i32 %left, 0
   br i1 %more, label %one, label %done
 done:
@@ -267,18 +269,29 @@ one:
   %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %less = sub i32 %left, 1
   %left_after = and i32 %left, %less
-  %place_at = getelementptr i64, ptr %places, i32 %lane
-  %place = load ptr, ptr %place_at""")
+{lane_text(way, bits, count, "%lane", "b")}
+  br label %loop
+}}""")
+    return "\n".join(lines)
+
+
+def lane_text(way: str, bits: int, count: int, lane: str, name: str) -> str:
+    """Lines that move the elements of one lane; `name` tells theirs from others."""
+    unit = bits // 8
+    lines = [
+        f"  %{name}_place_at = getelementptr i64, ptr %places, i32 {lane}",
+        f"  %{name}_place = load ptr, ptr %{name}_place_at",
+    ]
     for index in range(count):
-        source, target = ("memory", "lane_item") if way == "load" else ("lane_item", "memory")
+        source, target = ("memory", "own") if way == "load" else ("own", "memory")
         lines += [
-            f"  %memory{index} = getelementptr i8, ptr %place, i64 {unit * index}",
-            f"  %item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
-            f"  %lane_item{index} = getelementptr i{bits}, ptr %item{index}, i32 %lane",
-            f"  %code{index} = load i{bits}, ptr %{source}{index}, align 1",
-            f"  store i{bits} %code{index}, ptr %{target}{index}, align 1",
+            f"  %{name}_memory{index} = getelementptr i8, ptr %{name}_place, i64 {unit * index}",
+            f"  %{name}_item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
+            f"  %{name}_own{index} = getelementptr i{bits}, ptr %{name}_item{index}, i32 {lane}",
+            f"  %{name}_code{index} = load i{bits}, ptr %{name}_{source}{index}, align 1",
+            f"  store i{bits} %{name}_code{index}, ptr %{name}_{target}{index}, align 1",
         ]
-    return "\n".join([*lines, "  br label %loop", "}"])
+    return "\n".join(lines)
 
 
 DECLARED = """declare i32 @llvm.cttz.i32(i32, i1)

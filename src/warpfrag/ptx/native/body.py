@@ -11,6 +11,7 @@ import numpy as np
 from warpfrag.ptx.actions import Across, Load, Matrix, Move, Nothing, Pure, Store
 from warpfrag.ptx.native.access import Helper, helper_name
 from warpfrag.ptx.native.lanes import RULES, fused_rule
+from warpfrag.ptx.native.liveness import live_after
 from warpfrag.ptx.native.text import Text, Value
 from warpfrag.ptx.opcodes.cooperating import shuffle
 from warpfrag.ptx.opcodes.rows import Words, match
@@ -35,11 +36,15 @@ class File:
 
     @staticmethod
     def of(program: Program) -> File:
-        """Lay out the registers of a program."""
-        at, offsets = 0, []
-        for bits in program.registers:
-            offsets.append(at)
-            at += max(64, 32 * container(bits).itemsize)
+        """Lay out the registers of a program: first those that outlive a block of steps, so that they lie together."""
+        outlive = 0
+        live = live_after(program)
+        for end in set(program.ends):
+            outlive |= live[end - 1]
+        at, offsets = 0, [0] * len(program.registers)
+        for index in sorted(range(len(offsets)), key=lambda index: not outlive >> index & 1):
+            offsets[index] = at
+            at += max(64, 32 * container(program.registers[index]).itemsize)
         special: dict[str, int] = {}
         for step in program.steps:
             for operand in step.sources:
