@@ -165,14 +165,23 @@ def ones_below(text: Text, count: Value, bits: int) -> Value:
     return text.binary("sub", shift(text, "shl", text.constant(1, bits), count), text.constant(1, bits))
 
 
-def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """bfe of unsigned numbers."""
-    if words.types[0].kind == "s":
-        return None
+def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
+    """bfe: beyond the field, or beyond the word, are zeros or the sign of the field."""
     a = given[0]
-    position, count = (field_of(text, one, a.bits) for one in given[1:])
+    bits = a.bits
+    position, count = (field_of(text, one, bits) for one in given[1:])
     low = shift(text, "lshr", a, position)
-    return (text.binary("and", low, ones_below(text, count, a.bits)),)
+    if words.types[0].kind != "s":
+        return (text.binary("and", low, ones_below(text, count, bits)),)
+    width, zero = text.constant(bits, 32), text.constant(0, 32)
+    room = text.binary("sub", width, text.call("umin", position, width))
+    kept = ones_below(text, text.call("umin", count, room), bits)
+    end = text.binary("add", position, count)
+    last = text.call("umin", text.binary("sub", end, text.constant(1, 32)), text.constant(bits - 1, 32))
+    sign = text.resize(shift(text, "lshr", a, last), 1)
+    sign = text.binary("and", sign, text.compare("ne", count, zero))
+    rest = text.select(sign, text.invert(kept), text.constant(0, bits))
+    return (text.binary("or", text.binary("and", low, kept), rest),)
 
 
 def insert_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
