@@ -21,7 +21,7 @@ from warpfrag.files import read_bytes
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.ptx import spaces
-from warpfrag.ptx.actions import Action, Atomic, Matrix, Refused
+from warpfrag.ptx.actions import Action, Atomic, Matrix, Refused, SystemCall
 from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
 from warpfrag.ptx.native.engine import CompiledWave, Native
@@ -86,7 +86,8 @@ class Module(Mapping[str, "Kernel"]):
     def __getitem__(self, name: str) -> Kernel:
         """A kernel; PtxError names the entries if there is none of this name."""
         if name not in self._kernels:
-            self._kernels[name] = Kernel(contract(decode(self.source, name)))
+            program = decode(self.source, name)
+            self._kernels[name] = Kernel(program if self.source.is_debug else contract(program))
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -249,9 +250,17 @@ class Kernel:
         return any(_is_ordered(step.action, step) for step in self.program.steps)
 
     @cached_property
+    def uses_heap(self) -> bool:
+        """Whether the kernel may call malloc."""
+        return any(isinstance(step.action, SystemCall) and step.action.name == "malloc" for step in self.program.steps)
+
+    @cached_property
     def is_shared_out(self) -> bool:
         """Whether blocks may run on several cores: none changes global memory in a way that others see half done."""
-        return not any(isinstance(step.action, Atomic) and step.action.space != "shared" for step in self.program.steps)
+        return not any(
+            isinstance(step.action, SystemCall) or (isinstance(step.action, Atomic) and step.action.space != "shared")
+            for step in self.program.steps
+        )
 
     @exact_floats
     def launch(
@@ -287,6 +296,8 @@ class Kernel:
             data = np.zeros(size, np.uint8)
             data[: len(initial)] = np.frombuffer(initial, np.uint8)
             memory.add(Allocation(address, data, name))
+        if self.uses_heap:
+            memory.add(Allocation(spaces.HEAP, np.zeros(spaces.HEAP_BYTES, np.uint8), "the heap"))
         native = None if engine == "reference" else self._native(at_once=engine == "compiled")
         work = Work(self.program, config, memory, native)
         waves = list(self._waves(config, seed))

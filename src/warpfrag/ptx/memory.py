@@ -64,6 +64,7 @@ class Memory:
         self.local_stride = 0
         self.read_bytes: dict[str, int] = defaultdict(int)
         self.written_bytes: dict[str, int] = defaultdict(int)
+        self.heap_taken = 0
 
     def add(self, allocation: Allocation) -> None:
         """Make an allocation reachable."""
