@@ -26,8 +26,8 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("name", "role", "trans", "descriptor"), WORDS)
-def test_addresses_and_problems_are_those_of_python(links, name, role, trans, descriptor):
-    tab = links.show(i=name, view="memory", staged=role, trans=trans, word=f"0x{descriptor.word:x}")
+def test_addresses_and_problems_are_those_of_python(explorer, name, role, trans, descriptor):
+    tab = explorer.show(i=name, view="memory", staged=role, trans=trans, word=f"0x{descriptor.word:x}")
     operand = wf.get(name).operands[role]
     addresses = operand.addresses(descriptor, bool(trans))
     per = 128 // operand.format.bits
@@ -48,9 +48,9 @@ def test_addresses_and_problems_are_those_of_python(links, name, role, trans, de
 
 
 @pytest.mark.parametrize("name", [NAME.format(64), NAME.format(24), SPARSE.format(8), BYTES.format(256)])
-def test_without_a_word_a_tile_without_gaps_is_shown(links, name):
+def test_without_a_word_a_tile_without_gaps_is_shown(explorer, name):
     for role in "ab":
-        tab = links.show(i=name, view="memory", staged=role)
+        tab = explorer.show(i=name, view="memory", staged=role)
         (good,) = wf.get(name).operands[role].descriptors()
         assert tab.locator("input.long").input_value() == f"0x{good.word:016x}"
         assert tab.evaluate(ODD) == []
@@ -71,9 +71,9 @@ def test_a_word_is_built_from_fields_and_fields_from_a_word(explorer):
 
 
 @pytest.mark.parametrize(("width", "warp"), [(8, 3), (24, 2), (256, 0)])
-def test_each_warp_shows_its_rows(links, width, warp):
+def test_each_warp_shows_its_rows(explorer, width, warp):
     name = NAME.format(width)
-    tab = links.show(i=name, warp=warp)
+    tab = explorer.show(i=name, warp=warp)
     cells = tab.evaluate("""() => [...document.querySelectorAll('[data-grid="d.0"] [data-operand]')].map(
       ({ dataset: { row, col, lane, reg } }) => [+row, +col, +lane, +reg])""")
     layout = wf.get(name).d.layout

@@ -23,12 +23,12 @@ import warpfrag as wf
 from warpfrag.captured import capture
 from warpfrag.captured.write_index import write
 from warpfrag.cli import VERBS, main
+from warpfrag.errors import NoGpu
 from warpfrag.explorer.serve import Server
 from warpfrag.hardware import verify
-from warpfrag.hardware.device import NoGpu
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
-COSTLY = {"run", "vectors", "explore"}  # a command that computes or builds the page takes as long as a hundred look-ups
+COSTLY = {"run", "vectors", "explore", "check"}  # what computes or builds the page takes as long as a hundred look-ups
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
