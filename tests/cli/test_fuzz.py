@@ -30,13 +30,7 @@ from warpfrag.study import UnusableScheduler
 from warpfrag.study import run as study_run
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
-COSTLY = {
-    "run",
-    "vectors",
-    "explore",
-    "check",
-    "sweep",
-}  # what computes or builds the page takes as long as a hundred look-ups
+COSTLY = {"run", "vectors", "explore", "check"}  # what computes or builds the page takes as long as a hundred look-ups
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
