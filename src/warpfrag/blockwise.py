@@ -225,13 +225,13 @@ def _bias(options: dict[str, Any]) -> NDArray[np.float32] | None:
 def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, Any]) -> NDArray[Any]:
     """The product of no rows and no columns: it refuses what every task would refuse, and has D's dtype."""
     kept = {"A": (0, None), "B": (None, 0), "C": (0, 0), "scale_a": (0, None), "scale_b": (None, 0)}
-    given = {}
+    given: dict[str, Any] = {}
     for role, array in arrays.items():
         shape = tuple(size if cut is None else cut for size, cut in zip(array.shape[-2:], kept[role], strict=True))
-        given[role] = np.empty(shape, array.dtype)
+        given[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # of the library that its chunks are
     if _bias(options) is not None:
         options = options | {"epilogue": replace(options["epilogue"], bias=np.empty(0, np.float32))}
-    if options.get("backend") in OF_WORKERS:
+    if options.get("backend") in OF_WORKERS and all(isinstance(one, np.ndarray) for one in given.values()):
         options = options | {"backend": "cpu"}
     found: NDArray[Any] = gemm(**given, **options)
     return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import logging
+import signal
+import threading
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,22 +28,45 @@ AHEAD = 2
 def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     """A client of a scheduler, or of as many workers of our own; a worker of ours that dies is started again."""
     distributed = extra("distributed")
-    if scheduler is None:
-        with (
-            distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            yield client
-        return
+    with ExitStack() as stack:
+        stack.enter_context(_without_logs())
+        if scheduler is None:
+            with _unheard_interrupts():
+                cluster = distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+                )
+            scheduler = stack.enter_context(cluster)
+        try:
+            client = distributed.Client(scheduler, timeout=SECONDS)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            msg = f"no scheduler answers at {shown(scheduler)} ({type(error).__name__}: {error})"
+            raise UnusableScheduler(msg) from None
+        yield stack.enter_context(client)
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """What distributed would log about a scheduler or worker that has gone: we say it in a sentence."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
-        client = distributed.Client(scheduler, timeout=SECONDS)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        msg = f"no scheduler answers at {shown(scheduler)} ({type(error).__name__}: {error})"
-        raise UnusableScheduler(msg) from None
-    with client:
-        yield client
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _unheard_interrupts() -> Iterator[None]:
+    """Processes that are started now do not hear Ctrl-C: it is for the sweep, which ends them."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may say what a signal does
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def run_all(client: Any, function: Callable[[Task], Answer], tasks: Iterator[Task]) -> Iterator[tuple[Task, Answer]]:  # noqa: ANN401 (a Client)

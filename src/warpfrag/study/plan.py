@@ -31,6 +31,7 @@ from warpfrag.files import read_bytes
 from warpfrag.gemm import gemm
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.targets import read_target
+from warpfrag.machines import BACKENDS
 from warpfrag.order import Order
 from warpfrag.registry import get
 from warpfrag.study.data import DISTRIBUTIONS, draw, refusal
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from warpfrag.isa.words import Form
 
-BACKENDS = ("cpu", "cuda", "native", "auto")
 MOST_BYTES = 1 << 20
 MOST_CASES = 100_000
 MOST_EXTENT = 1 << 24

@@ -83,7 +83,8 @@ def _values(
         codes = given[role]
         if row.unused:
             codes = codes & ~codes.dtype.type((1 << row.unused) - 1)
-        values = from_codes(row, codes).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            values = from_codes(row, codes).astype(np.float64)
         if form.block_scale:
             scale = operands(form, "")[f"scale_{role.lower()}"]
             each = form.shape.k // scale.layout.outs["scale"]

@@ -204,6 +204,10 @@ def _whole_files(path: Path) -> Any:  # noqa: ANN401 (a store of zarr)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, value.to_bytes())
 
+        async def set_if_not_exists(self, key: str, value: Any) -> None:  # noqa: ANN401 (as above)
+            if not (self.root / key).exists():
+                await self.set(key, value)
+
     return WholeFiles(path)
 
 
