@@ -1,7 +1,7 @@
 """The GPU's kernels without a GPU: nvcc compiles them, and the PTX machine runs them on arrays of numpy.
 
-So every rule's kernel, its preparation and its launch are held to the reference in CI too. What only a GPU can show, how
-fast they are and that the hardware agrees, `python -m warpfrag.hardware.products` shows.
+So every rule's kernel, its preparation and its launch are held to the reference in CI too. What only a GPU can show,
+how fast they are and that the hardware agrees, `python -m warpfrag.hardware.products` shows.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from oracle.toolkit import find_nvcc
 
 import warpfrag as wf
+from oracle.toolkit import find_nvcc
 from warpfrag import native
 from warpfrag.arithmetic import plan, reference
 from warpfrag.arithmetic.backends import cuda
@@ -61,7 +61,13 @@ class Cupy:
     def asnumpy(self, array):
         return array
 
-    def RawModule(self, *, code, options, backend):
+    def RawModule(
+        self,  # noqa: N802 (CuPy's name)
+        *,
+        code,
+        options,
+        backend,
+    ):
         assert backend == "nvrtc"
         source = self.folder / f"{abs(hash((code, options)))}.cu"
         source.write_text(code, encoding="utf-8")
@@ -119,7 +125,12 @@ def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine
     monkeypatch.setattr(cuda.DeviceKernel, "most_lines", 8)
     launched = []
     launch = kernel.launch
-    monkeypatch.setattr(kernel, "launch", lambda name, *rest, **more: (launched.append(name), launch(name, *rest, **more)))
+
+    def counted(name, *rest, **more):
+        launched.append(name)
+        launch(name, *rest, **more)
+
+    monkeypatch.setattr(kernel, "launch", counted)
     assert np.array_equal(kernel.matmul(given), reference.matmul(rule, given))
     assert launched.count("fused") == 3 * 3 * 2 * 3  # tiles, rows, columns, parts of K
 
