@@ -39,7 +39,7 @@ types: $(INSTALLED)  ## mypy --strict over src
 
 bench: $(INSTALLED)  ## run the benchmarks
 	@$(BIN)/python benchmarks/run.py
-	@$(BIN)/python benchmarks/kernels.py
+	@$(BIN)/python benchmarks/ptx.py
 
 docs: $(INSTALLED)  ## build the documentation
 	@$(BIN)/python docs/build.py

@@ -134,9 +134,11 @@ def test_registers_warps_signs_and_what_is_added(name):
     assert wf.diagnose(one.mma, right, one.values["a"], one.tiles["b"], one.values["c"], **one.more).correct
 
 
-@pytest.mark.parametrize(
-    "name", [f"{SP}m64n32k32.f32.f16.f16", f"{SP}m64n32k64.s32.s8.s8", f"{SP}m64n8k16.f32.tf32.tf32"]
-)
+SPARSE = ["n32k32.f32.f16.f16", "n8k32.f16.f16.f16", "n16k32.f32.bf16.bf16", "n8k16.f32.tf32.tf32"]  # two selectors
+SPARSE += ["n32k64.s32.s8.s8", "n8k64.f32.e4m3.e5m2"]
+
+
+@pytest.mark.parametrize("name", [f"{SP}m64{name}" for name in SPARSE])
 def test_metadata_and_selectors(name):
     one = product(name)
     e = one.more["metadata"]

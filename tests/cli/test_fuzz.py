@@ -23,9 +23,9 @@ import warpfrag as wf
 from warpfrag.captured import capture
 from warpfrag.captured.write_index import write
 from warpfrag.cli import VERBS, main
+from warpfrag.errors import NoGpu
 from warpfrag.explorer.serve import Server
 from warpfrag.hardware import verify
-from warpfrag.hardware.device import NoGpu
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
 COSTLY = {"run", "vectors", "explore", "check"}  # what computes or builds the page takes as long as a hundred look-ups

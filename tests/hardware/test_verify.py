@@ -18,9 +18,9 @@ from warpfrag.cli import main
 from warpfrag.codes import from_codes
 from warpfrag.emit import emit
 from warpfrag.emit.statement import choices, raw_name
+from warpfrag.errors import NoGpu
 from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware import worker as worker_module
-from warpfrag.hardware.device import NoGpu
 from warpfrag.hardware.tiles import tiles
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
