@@ -24,7 +24,7 @@ run: $(INSTALLED)  ## a tour: what warpfrag can do, shown on one instruction
 	@$(BIN)/python examples/tour.py
 
 test: lint types $(INSTALLED)  ## lint, check types, run the tests against the installed wheel
-	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
+	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 format: $(INSTALLED)  ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format

@@ -81,7 +81,8 @@ class Module(Mapping[str, "Kernel"]):
     def __getitem__(self, name: str) -> Kernel:
         """A kernel; PtxError names the entries if there is none of this name."""
         if name not in self._kernels:
-            self._kernels[name] = Kernel(contract(decode(self.source, name)))
+            program = decode(self.source, name)
+            self._kernels[name] = Kernel(program if self.source.is_debug else contract(program))
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -192,6 +193,11 @@ class Kernel:
         return any(_is_ordered(step.action, step) for step in self.program.steps)
 
     @cached_property
+    def uses_heap(self) -> bool:
+        """Whether the kernel may call malloc."""
+        return any(isinstance(step.action, SystemCall) and step.action.name == "malloc" for step in self.program.steps)
+
+    @cached_property
     def is_shared_out(self) -> bool:
         """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
         alone = any(
@@ -284,6 +290,8 @@ class Kernel:
             data = np.zeros(size, np.uint8)
             data[: len(initial)] = np.frombuffer(initial, np.uint8)
             memory.add(Allocation(address, data, name))
+        if self.uses_heap:
+            memory.add(Allocation(spaces.HEAP, np.zeros(spaces.HEAP_BYTES, np.uint8), "the heap"))
         return memory
 
     def _native(self, *, at_once: bool) -> Native:

@@ -88,6 +88,7 @@ class Memory:
         self.lock = Lock()  # of what is read and written at once
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
+        self.heap_taken = 0
 
     def add(self, allocation: Allocation) -> None:
         """Make an allocation reachable."""
