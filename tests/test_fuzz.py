@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.errors import NoGpu
 from warpfrag.hardware import verify
-from warpfrag.hardware.device import NoGpu
 from warpfrag.memory import bank_conflicts, wavefronts
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -196,7 +196,7 @@ def test_a_kernel_remembers_the_order_of_a_few_k():
 
 
 def test_a_long_and_narrow_product_takes_little_memory():
-    """B is prepared 512 columns wide, whatever N: 1 x 1 x 400,000 took 2 GB once."""
+    """B is prepared a whole block of columns wide, whatever N: 1 x 1 x 400,000 took 2 GB once."""
     program = f"""
 import numpy as np, resource, warpfrag as wf
 A, B = np.ones((1, 400_000), np.float16), np.ones((400_000, 1), np.float16)

@@ -78,7 +78,7 @@ def read_only():
         ("limited", {"block": 64, "arch": "sm_12"}, "sm_12"),
         ("limited", {"block": 64, "checks": ("races",)}, "expected checks of memory, barriers, got 'races'"),
         ("limited", {"block": 64, "engine": "jit"}, "expected engine of auto, reference, compiled, got 'jit'"),
-        ("recursive", {}, "line 18: call of again: functions that call themselves are not modelled"),
+        ("recursive", {}, "line 17: expected at most 1024 calls inside each other"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(entry, options, message):

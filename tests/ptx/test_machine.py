@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from small_kernel import run
 
 NEVER = """.shared .align 8 .b64 bar;
 mov.u32 %r5, bar;
@@ -11,25 +12,6 @@ mbarrier.init.shared.b64 [%r5], 7;
 W:
 mbarrier.try_wait.parity.shared.b64 %p1, [%r5], 0;
 @!%p1 bra W;"""
-HEAD = ".version 8.7\n.target sm_90\n.address_size 64\n"
-
-
-def kernel(body, parameters=".param .u64 out", before="", registers=""):
-    return (
-        f"{HEAD}{before}\n.visible .entry k({parameters})\n{{\n"
-        ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<40>; .reg .b64 %rd<16>; .reg .f32 %f<8>;\n"
-        f"{registers}\nld.param.u64 %rd1, [out];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\n"
-        "mov.u32 %r3, %ntid.x;\nmad.lo.s32 %r4, %r2, %r3, %r1;\nmul.wide.u32 %rd2, %r4, 4;\nadd.u64 %rd3, %rd1, %rd2;\n"
-        f"{body}\nret;\n}}\n"
-    )
-
-
-def run(body, *, block=64, grid=1, out=None, args=(), shared=0, checks=(), limit=200_000, **text):
-    array = np.zeros(block * grid, np.uint32) if out is None else out
-    launched = wf.ptx.load(kernel(body, **text))["k"].launch(
-        grid, block, [array, *args], shared=shared, checks=checks, limit=limit
-    )
-    return array, launched
 
 
 def test_loops_of_different_lengths_and_early_returns():
@@ -169,6 +151,43 @@ def test_calls_of_functions_in_part_of_a_warp():
     )  # fmt: skip
 
     assert out.tolist() == [0 if lane == 5 else 7 if lane > 20 else 2 * lane for lane in range(32)]
+
+
+def test_lanes_of_one_warp_that_name_different_members():
+    """Two sets of lanes execute one instruction together: each sees its own."""
+    out, _ = run(
+        "and.b32 %r5, %r1, 1;\nsetp.eq.u32 %p1, %r5, 1;\nselp.b32 %r6, 0xAAAAAAAA, 0x55555555, %p1;\n"
+        "redux.sync.add.u32 %r7, %r1, %r6;\nvote.sync.ballot.b32 %r8, %p1, %r6;\n"
+        "match.all.sync.b32 %r9|%p2, %r5, %r6;\n"
+        "xor.b32 %r10, %r8, %r9;\nadd.u32 %r10, %r10, %r7;\nst.global.u32 [%rd3], %r10;",
+        block=32,
+    )
+
+    assert out.tolist() == [256 if lane % 2 else (240 + 0x55555555) for lane in range(32)]
+
+
+def test_a_lane_that_has_left_gives_zero_to_a_shuffle():
+    out, _ = run(
+        "setp.eq.u32 %p1, %r1, 9;\n@%p1 ret;\nadd.u32 %r5, %r1, 100;\n"
+        "shfl.sync.bfly.b32 %r6, %r5, 1, 31, 0xffffffff;\nst.global.u32 [%rd3], %r6;",
+        block=32,
+    )
+    assert out.tolist() == [0 if lane in {8, 9} else 100 + (lane ^ 1) for lane in range(32)]
+
+
+def test_vectors_are_moved_whole_and_128_bits_too():
+    """Both sides of a move may share registers; an exchange of 128 bits is one."""
+    out, _ = run(
+        ".reg .v2 .b32 pair; .reg .b128 %q<4>; .reg .b64 %w<4>; .shared .align 16 .b8 cell[16];\n"
+        "add.u32 %r5, %r1, 100;\nmov.v2.b32 pair, {%r1, %r5};\nmov.v2.u32 {%r5, %r1}, {%r1, %r5};\n"
+        "mov.b64 %rd4, pair;\nmov.b64 %rd5, {%r5, %r1};\nmov.b128 %q1, {%rd4, %rd5};\nst.b128 [cell], %q1;\n"
+        "mov.b128 %q3, %q1;\natom.shared.cas.b128 %q2, [cell], %q1, %q3;\natom.shared.exch.b128 %q2, [cell], %q2;\n"
+        "ld.shared.b128 %q2, [cell];\nmov.b128 {%w1, %w2}, %q2;\nshr.u64 %w1, %w1, 32;\nadd.u64 %w1, %w1, %w2;\n"
+        "cvt.u32.u64 %r6, %w1;\nst.global.u32 [%rd3], %r6 + 1;",
+        block=2, grid=3,
+    )  # fmt: skip
+    last = 1  # of the two threads of a block the second wrote the cell
+    assert out.tolist() == [last + 100 + last + 1] * 6
 
 
 def test_indexed_branches_local_memory_and_initialised_variables():

@@ -16,7 +16,7 @@ import numpy as np
 from warpfrag.emit.ptx_warpgroup import RAW_PARAMETERS
 from warpfrag.emit.statement import ROLES
 from warpfrag.emit.warpgroup import PATTERN
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import NoGpu
 from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
@@ -69,10 +69,6 @@ class Module(Protocol):
 
     def get_kernel(self, name: str) -> object:
         """A kernel of it."""
-
-
-class NoGpu(WarpfragError):
-    """There is no GPU to compare with, or nothing to reach it with."""
 
 
 @dataclass

@@ -104,6 +104,22 @@ class Call(Action):
 
 
 @dataclass(frozen=True)
+class IndirectCall(Action):
+    """call by an address: of which functions, and the call of each, which stands elsewhere in the program."""
+
+    ends_block: ClassVar[bool] = True
+    addresses: tuple[int, ...]
+    calls: tuple[Any, ...]  # steps
+
+
+@dataclass(frozen=True)
+class SystemCall(Action):
+    """call of a function that the driver brings."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Leave(Action):
     """ret and exit."""
 
@@ -137,7 +153,8 @@ class WarpWait(Action):
 class Across(Action):
     """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
 
-    `mask` is bool[warps, 32]: who takes part. With `synced` the last source names the lanes to wait for.
+    `mask` is bool[warps, 32]: who takes part. With `synced` the last source names the lanes to wait for; those that
+    name the same lanes take part together, unless it is all the same to the result (`by_members`).
     """
 
     is_collective: ClassVar[bool] = True
@@ -145,6 +162,7 @@ class Across(Action):
     sources: tuple[Type, ...]
     function: Callable[..., Any]
     synced: bool = True
+    by_members: bool = True
 
 
 @dataclass(frozen=True)

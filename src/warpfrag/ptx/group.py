@@ -69,8 +69,9 @@ class Group:
             return self.wave.constant(operand.code(kind), kind.dtype, self.warps)
         if type(operand) is Special:
             return self.of(self.wave.special(operand.name)).astype(kind.dtype)
-        if type(operand) is Place and operand.base is None:
-            return self.wave.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
+        if type(operand) is Place:  # the address of a variable
+            address = self.wave.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
+            return address if operand.base is None else self.read(operand.base, kind) + address
         msg = f"expected a register or a number, got {operand}"
         raise PtxError(self.wave.line, msg)
 
@@ -109,7 +110,8 @@ class Group:
     def owners(self) -> Owners:
         """Whose shared and local memory these lanes use."""
         wave = self.wave
-        return Owners(self.of(wave.lane_block)[self.mask], self.of(wave.lane_number)[self.mask])
+        threads = self.of(wave.lane_number)[self.mask]
+        return Owners(self.of(wave.lane_block)[self.mask], threads, threads // 32)
 
     def scatter(self, values: Codes) -> Codes:
         """Values of these lanes in an array over all lanes of the warps; zero elsewhere."""

@@ -156,7 +156,7 @@ class Parser:
 
     def module(self) -> Source:
         """The whole file."""
-        version, target, size = self.version(), "", 64
+        version, target, size, is_debug = self.version(), "", 64, False
         variables: list[Variable] = []
         functions: list[Function] = []
         while self.next.kind != "end":
@@ -164,7 +164,7 @@ class Parser:
             if self.takes(".target"):
                 target = self.expect_kind("word", "a target").text
                 while self.takes(","):
-                    self.take()
+                    is_debug = self.take().text == "debug" or is_debug
             elif self.takes(".address_size"):
                 size = self.integer()
             elif self.takes(*IGNORED_LINES):
@@ -183,7 +183,7 @@ class Parser:
             raise PtxError(self.next.line, "expected a .target, got none")
         if size != 64:
             raise PtxError(0, f"expected .address_size 64, got {size}: addresses of 32 bits are not modelled")
-        return Source(version, target, size, tuple(variables), tuple(functions))
+        return Source(version, target, size, tuple(variables), tuple(functions), is_debug)
 
     def version(self) -> tuple[int, int]:
         """The directive that every module starts with."""

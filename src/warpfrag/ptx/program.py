@@ -8,10 +8,10 @@ entered at its top and left at its end; lanes meet again at the starts of blocks
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from warpfrag.ptx.actions import (
     Atomic,
     Branch,
     Call,
+    IndirectCall,
     Leave,
     Load,
     Matrix,
@@ -31,7 +32,9 @@ from warpfrag.ptx.actions import (
     Pure,
     Refused,
     Store,
+    SystemCall,
 )
+from warpfrag.ptx.callgraph import CallGraph
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.special import is_special
 from warpfrag.ptx.syntax import (
@@ -57,10 +60,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.ptx import syntax
+    from warpfrag.ptx.actions import Space
     from warpfrag.ptx.opcodes.rows import Row
     from warpfrag.ptx.types import Type
 
 MOST_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
+MOST_FRAMES = 512  # of functions that call themselves
+FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger
+FUNCTION_BYTES = 16  # between the addresses of two functions
+STACK_BYTES = 16 * 1024  # for alloca
+SYSTEM = {"vprintf", "__assertfail", "malloc", "free"}  # functions that every GPU's driver brings
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +162,8 @@ class Step:
     targets: tuple[int, ...] = ()  # places in the list of steps: of a branch, or of the function that is called
     copies: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
+    saves: tuple[Register, ...] = ()  # what a call keeps, to be given back when it returns
+    deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
     text: str = ""
 
     @property
@@ -190,6 +201,8 @@ class Program:
     dynamic_start: int
     has_dynamic: bool
     local_bytes: int
+    frame: Register  # where the local memory of a function begins that calls itself
+    frame_bytes: int
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)  # address, bytes, initial values
     leaders: set[int] = field(default_factory=set)
@@ -203,6 +216,25 @@ class Program:
                 end = at + 1
             ends[at] = end
         return ends
+
+    @cached_property
+    def polling(self) -> frozenset[int]:
+        """The starts of blocks that look at memory which others may change, or pause."""
+        return frozenset(
+            start
+            for start in self.leaders
+            if start < len(self.steps)
+            and any(polls(step.action) or step.name == "nanosleep.u32" for step in self.steps[start : self.ends[start]])
+        )
+
+
+def polls(action: Action) -> bool:
+    """Whether a step looks at memory that others may change."""
+    if isinstance(action, Load):
+        return action.polls
+    if isinstance(action, Atomic):
+        return action.name in {"cas", "exch"}
+    return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
 
 
 def size_of(variable: Variable) -> int:
@@ -222,7 +254,8 @@ def alignment_of(variable: Variable) -> int:
 
 def decode(source: Source, entry: str) -> Program:
     """Decode an entry and all that it calls."""
-    functions = {function.name: function for function in source.functions if function.body or not function.is_entry}
+    functions = {function.name: function for function in source.functions if not function.is_entry}
+    functions |= {function.name: function for function in source.functions if function.body}
     found = functions.get(entry)
     if found is None or not found.is_entry:
         names = ", ".join(function.name for function in source.functions if function.is_entry) or "none"
@@ -285,13 +318,19 @@ class Decoder:
         self.waiting: list[tuple[Variable, int]] = []
         self.pending: list[tuple[int, list[list[int]], int]] = []
         self.module = Names()
+        self.current = entry.name
+        self.owned: dict[str, list[Register]] = {}  # the registers of each function
         self.carry = self.register("%cc", 1)
+        self.frame = self.register("%frame", 64)
+        self.stack = self.register("%stack", 64)
+        self.allocates: set[str] = set()  # functions with an alloca
+        self.graph = CallGraph(source)
+        self.by_address: list[int] = []  # the calls of functions by their address
+        self.waiting_frames: list[tuple[Step, str]] = []  # calls that may come back, and their callers
         self.dynamic: list[tuple[Names, Variable]] = []
         for variable in source.variables:
             self.declare(variable, self.module)
         self.called: dict[str, tuple[int, Function, Names]] = {}
-        self.calls: dict[str, set[str]] = {}  # who calls whom
-        self.current = entry.name
 
     def run(self) -> Program:
         """The program."""
@@ -299,21 +338,23 @@ class Decoder:
         outer = Names(self.module)
         for parameter in parameters:
             outer.known[parameter.name] = Place(None, parameter.offset, "param", parameter.name)
-        queue = [(self.entry, outer)]
         self.function(self.entry, outer)
-        while queue:
-            queue.pop()
-            for name, (start, function, names) in list(self.called.items()):
-                if start < 0:
-                    self.called[name] = (len(self.steps), function, names)
-                    self.function(function, names)
-                    queue.append((function, names))
+        while waiting := [name for name, (start, _, _) in self.called.items() if start < 0]:
+            for name in waiting:
+                _, function, names = self.called[name]
+                self.called[name] = (len(self.steps), function, names)
+                self.function(function, names)
+        for step, caller in self.waiting_frames:  # all registers of the callers are known now
+            step.saves, step.deepens = tuple(self.owned[caller]), True
         leaders = self.link()
         start = -(-self.shared // self.shared_align) * self.shared_align
         for names, variable in self.dynamic:
             names.known[variable.name] = Place(None, start, "shared", variable.name)
         self._fill_dynamic(start)
         self._initialise()
+        local = self.local * self.frames()
+        if self.allocates:
+            local = self._place_stack(local)
         if self.local > MOST_LOCAL:
             raise PtxError(self.entry.line, f"expected at most {MOST_LOCAL} bytes of local memory, got {self.local}")
         return Program(
@@ -326,38 +367,57 @@ class Decoder:
             self.shared - spaces.SHARED_START,
             start,
             self.has_dynamic,
+            local,
+            self.frame,
             self.local,
             self.entry.directives,
             self.values,
             leaders,
         )
 
+    def frames(self) -> int:
+        """How many frames local memory holds: one, unless functions call themselves."""
+        if not any(step.deepens for step in self.steps):
+            return 1
+        self.local = max(16, -(-self.local // 16) * 16)
+        return max(16, min(MOST_FRAMES, FRAMES_BYTES // self.local))
+
     def link(self) -> set[int]:
         """Fill in the targets of branches and calls; the starts of blocks."""
         leaders = {0}
         for at, targets, _line in self.pending:
             self.steps[at].targets = tuple(target[0] for target in targets)
+        for at in self.by_address:
+            self.link_by_address(at)
         for at, step in enumerate(self.steps):
-            if isinstance(step.action, Call) and step.text in self.called:
+            if isinstance(step.action, Call):
                 step.targets = (self.called[step.text][0],)
-                if self.calls_itself(step.text):
-                    step.action = Refused(f"call of {step.text}: functions that call themselves are not modelled")
-            if isinstance(step.action, Branch | Call):
+            if isinstance(step.action, Branch | Call | IndirectCall):
                 leaders.update(step.targets)
             if step.action.ends_block:
                 leaders.add(at + 1)
         return leaders
 
-    def calls_itself(self, name: str) -> bool:
-        """Whether a function is among those that it calls, directly or not: its registers are there only once."""
-        reached: set[str] = set()
-        queue = [name]
-        while queue:
-            for other in self.calls.get(queue.pop(), ()):
-                if other not in reached:
-                    reached.add(other)
-                    queue.append(other)
-        return name in reached
+    def _place_stack(self, start: int) -> int:
+        """Put what alloca gives behind all else; the end of local memory. A function's part ends with it."""
+        start = -(-start // 16) * 16
+        for step in self.steps:
+            if step.name.startswith("alloca."):
+                step.sources = (*step.sources[:-1], Constant(start))
+            elif isinstance(step.action, Call) and step.text in self.allocates:
+                step.saves = (*step.saves, self.stack)
+        return start + STACK_BYTES
+
+    def link_by_address(self, at: int) -> None:
+        """Give a call by address a call of each function that it may reach, with a branch back behind it."""
+        step = self.steps[at]
+        action = step.action
+        if not isinstance(action, IndirectCall):
+            return
+        for call in action.calls:
+            step.targets = (*step.targets, len(self.steps))
+            back = Step(step.line, "bra", *find("bra", 1), None, targets=(at + 1,), text=step.text)
+            self.steps += [call, back]
 
     # --- declarations
 
@@ -378,7 +438,9 @@ class Decoder:
     def register(self, name: str, bits: int) -> Register:
         """A new register."""
         self.bits.append(bits)
-        return Register(len(self.bits) - 1, bits, name)
+        found = Register(len(self.bits) - 1, bits, name)
+        self.owned.setdefault(self.current, []).append(found)
+        return found
 
     def declare(self, variable: Variable, names: Names) -> None:
         """Give a variable its place."""
@@ -386,7 +448,11 @@ class Decoder:
             kind = TYPES.get(variable.type)
             if kind is None:
                 raise PtxError(variable.line, f"expected the type of a register, got .{shown(variable.type)[1:-1]}")
-            if variable.vector > 1:
+            if kind.bits == 128:  # two registers, the low half first
+                names.known[variable.name] = Vector(
+                    tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
+                )
+            elif variable.vector > 1:
                 parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
                 names.known[variable.name] = Vector(parts)
                 for part in parts:
@@ -409,7 +475,8 @@ class Decoder:
             self.shared += size
         elif variable.space in {"local", "param"}:
             self.local = -(-self.local // align) * align
-            names.known[variable.name] = Place(None, self.local, "local", variable.name)
+            base = self.frame if self.graph.is_recursive(self.current) else None
+            names.known[variable.name] = Place(base, self.local, "local", variable.name)
             self.local += size
         else:
             self.globals = -(-self.globals // max(align, spaces.ALIGNMENT)) * max(align, spaces.ALIGNMENT)
@@ -425,13 +492,8 @@ class Decoder:
             data = bytearray()
             for value in variable.initial:
                 if isinstance(value, Name):
-                    place = self.module.find(value.text)
-                    if not isinstance(place, Place):
-                        raise PtxError(variable.line, f"expected a variable as a value, got {value}")
-                    window = spaces.WINDOWS.get(place.space, 0)
-                    data += ((window + place.offset + value.offset) & ((1 << kind.bits) - 1)).to_bytes(
-                        kind.bits // 8, "little"
-                    )
+                    address = self.address_of(value, variable.line)
+                    data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
                 elif isinstance(value, Integer | Float):
                     number = Constant(_as_written(value, kind))
                     data += number.code(kind).to_bytes(max(1, kind.bits // 8), "little")
@@ -441,6 +503,22 @@ class Decoder:
                 raise PtxError(variable.line, f"expected at most {size} bytes for {variable.name}, got {len(data)}")
             address = self.values[variable.name][0]
             self.values[variable.name] = address, size, bytes(data)
+
+    def address_of(self, name: Name, line: int) -> int:
+        """The generic address of a variable of the module, or the address of a function."""
+        place = self.module.find(name.text)
+        if isinstance(place, Place):
+            return spaces.WINDOWS.get(place.space, 0) + place.offset + name.offset
+        function = self.function_address(name.text)
+        if function is None:
+            raise PtxError(line, f"expected a variable or a function as a value, got {name}")
+        return function + name.offset
+
+    def function_address(self, name: str) -> int | None:
+        """Where a function lies: a number of our own, which no other function has."""
+        if name not in self.functions:
+            return None
+        return spaces.CODE + FUNCTION_BYTES * (1 + list(self.functions).index(name))
 
     # --- functions
 
@@ -477,14 +555,17 @@ class Decoder:
 
     def step(self, statement: Statement, names: Names) -> Step:
         """Decode an instruction."""
-        row, action = find(statement.opcode, len(statement.operands))
+        opcode = statement.opcode
+        if opcode.startswith("cvta.param") and self.current != self.entry.name:
+            opcode = opcode.replace(".param", ".local")  # where the parameters of functions lie
+        row, action = find(opcode, len(statement.operands))
         guard = None
         if statement.guard is not None:
             found = names.find(statement.guard.text)
             if not isinstance(found, Register) or found.bits != 1:
                 raise PtxError(statement.line, f"expected a predicate after @, got {statement.guard}")
             guard = Register(found.index, 1, found.name, statement.negated)
-        step = Step(statement.line, statement.opcode, row, action, guard, text=str(statement))
+        step = Step(statement.line, opcode, row, action, guard, text=str(statement))
         if isinstance(action, Refused):
             return step
         if isinstance(action, Branch):
@@ -513,16 +594,53 @@ class Decoder:
                 step.sources = (*step.sources, self.carry)
             if ".cc" in step.name:
                 step.results = (*step.results, self.carry)
+        if step.row is not None and step.row.opcode in {"alloca", "stacksave", "stackrestore"}:
+            self.use_stack(step)
         if isinstance(action, Pure | Across):
             self.check(step, statement)
+        if isinstance(action, Move):
+            self.move_vector(step, statement)
+        if isinstance(action, Load | Store | Atomic) and action.space == "generic":
+            place = step.sources[0]
+            if isinstance(place, Place) and place.space in spaces.WINDOWS:  # a variable says where it is
+                step.action = replace(action, space=cast("Space", place.space))
         if isinstance(action, Load | Store) and action.space == "param":
             place = next(one for one in (*step.results, *step.sources) if isinstance(one, Place))
-            if place.space == "local":
+            if place.space == "local" or (place.base is not None and self.current != self.entry.name):
                 step.action = (
                     Load("local", action.type, action.count)
                     if isinstance(action, Load)
                     else Store("local", action.type, action.count)
                 )
+
+    def use_stack(self, step: Step) -> None:
+        """alloca, stacksave and stackrestore read or write how much of the stack is taken."""
+        if step.name.startswith("alloca."):
+            self.allocates.add(self.current)
+            align = step.sources[1] if len(step.sources) > 1 else Constant(8)
+            step.results = (*step.results, self.stack)
+            step.sources = (*step.sources[:1], align, self.stack, Constant(0))
+        elif step.name.startswith("stacksave."):
+            step.sources = (self.stack,)
+        else:
+            step.results, step.sources = (self.stack,), step.results
+
+    def move_vector(self, step: Step, statement: Statement) -> None:
+        """A move from vector to vector: one move for each register, by way of others, since both may share some."""
+        target, source = step.results[0], step.sources[0] if step.sources else None
+        if not (isinstance(target, Vector) and isinstance(source, Vector)):
+            return
+        bits = {one.bits for one in target.items if isinstance(one, Register)}
+        if len(target.items) != len(source.items) or len(bits) != 1:
+            raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
+        name = f"mov.b{bits.pop()}"
+        kept = [self.register("", int(name[5:])) for _ in source.items]
+        pairs = [*zip(kept, source.items, strict=True), *zip(target.items, kept, strict=True)]
+        row, action = find(name, 2)
+        moves = [Step(step.line, name, row, action, step.guard, (to,), (one,), text=step.text) for to, one in pairs]
+        self.steps += moves[:-1]
+        step.name, step.row, step.action = name, row, action
+        step.results, step.sources = moves[-1].results, moves[-1].sources
 
     def check(self, step: Step, statement: Statement) -> None:
         """Refuse too many operands, or too few."""
@@ -575,33 +693,69 @@ class Decoder:
         results = _take_group(given)
         name = given.pop(0) if given else None
         arguments = _take_group(given)
+        holder = names.find(name.text) if isinstance(name, Name) else None
+        if isinstance(holder, Register):
+            self.call_by_address(step, statement, names, holder)
+            return
         function = self.functions.get(name.text) if isinstance(name, Name) else None
+        if function is not None and function.body is None and function.name in SYSTEM and not given:
+            step.action = SystemCall(function.name)
+            step.results = tuple(self.operand(one, names, statement) for one in results)
+            step.sources = tuple(self.operand(one, names, statement) for one in arguments)
+            return
         if function is None or function.body is None or given:
             what = str(name) if name is not None else "nothing"
             step.action = Refused(f"call of {what}: only functions with a body in this module are modelled")
             return
-        self.calls.setdefault(self.current, set()).add(function.name)
-        if function.name not in self.called:
-            inner = Names(self.module)
-            for variable in (*function.results, *function.parameters):
-                self.declare(variable, inner)
-            self.called[function.name] = (-1, function, inner)
-        inner = self.called[function.name][2]
         if len(results) != len(function.results) or len(arguments) != len(function.parameters):
             raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
+        self.call_function(step, function, [self.operand(one, names, statement) for one in (*arguments, *results)])
+
+    def call_function(self, step: Step, function: Function, given: list[Operand]) -> None:
+        """Copy operands of a caller, arguments and then results, to and from the parameters of a function."""
+        if function.name not in self.called:
+            inner, caller = Names(self.module), self.current
+            self.current = function.name
+            for variable in (*function.results, *function.parameters):
+                self.declare(variable, inner)
+            self.current = caller
+            self.called[function.name] = (-1, function, inner)
+        inner = self.called[function.name][2]
         step.text = function.name
+        formals = [(one, inner.known[one.name]) for one in (*function.parameters, *function.results)]
+        copies = [(outer, own, size_of(formal)) for outer, (formal, own) in zip(given, formals, strict=True)]
+        count = len(function.parameters)
+        step.copies = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
+        step.returns = tuple(Copy(own, outer, size) for outer, own, size in copies[count:])
+        if self.graph.comes_back(self.current, function.name):
+            self.waiting_frames.append((step, self.current))
 
-        def ends(outer: syntax.Operand, formal: Variable) -> tuple[Operand, Operand]:
-            own = inner.find(formal.name)
-            return self.operand(outer, names, statement), own if own is not None else Sink()
-
-        step.copies = tuple(
-            Copy(*ends(outer, formal), size_of(formal))
-            for outer, formal in zip(arguments, function.parameters, strict=True)
-        )
-        for outer, formal in zip(results, function.results, strict=True):
-            wanted, given_back = ends(outer, formal)
-            step.returns = (*step.returns, Copy(given_back, wanted, size_of(formal)))
+    def call_by_address(self, step: Step, statement: Statement, names: Names, holder: Register) -> None:
+        """Every function that a register may hold the address of: those of a table, or all that fit."""
+        given = list(statement.operands)
+        results = _take_group(given)
+        given.pop(0)
+        arguments = _take_group(given)
+        listed = given[0].text if len(given) == 1 and isinstance(given[0], Name) else ""
+        table = names.table(listed)
+        wanted = self.graph.addressed if table is None else table
+        fitting = [
+            function
+            for function in (self.functions.get(name) for name in wanted)
+            if function is not None
+            and function.body is not None
+            and (len(function.results), len(function.parameters)) == (len(results), len(arguments))
+        ]
+        operands = [self.operand(one, names, statement) for one in (*arguments, *results)]
+        calls = []
+        for function in fitting:
+            call = Step(statement.line, step.name, step.row, Call(), None)
+            self.call_function(call, function, operands)
+            calls.append(call)
+        addresses = tuple(self.function_address(function.name) or 0 for function in fitting)
+        step.action = IndirectCall(addresses, tuple(calls))
+        step.sources = (holder,)
+        self.by_address.append(len(self.steps))
 
     # --- operands
 
@@ -630,14 +784,26 @@ class Decoder:
             return Sink()
         found = names.find(given.text)
         if isinstance(found, Register) and given.offset:
-            raise PtxError(statement.line, f"expected a register or a number, got {given}")
+            return self.sum_of(found, given.offset, statement)
         if isinstance(found, Place):
-            return Place(None, found.offset + given.offset, found.space, given.text)
+            return Place(found.base, found.offset + given.offset, found.space, given.text)
         if found is not None:
             return found
         if is_special(given.text):
             return Special(given.text)
+        address = self.function_address(given.text)
+        if address is not None:
+            return Constant(address + given.offset)
         raise PtxError(statement.line, f"expected a name that is declared, got {shown(given.text)}")
+
+    def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
+        """A register plus a constant where an operand is wanted: an addition of its own, as ptxas makes it."""
+        if register.bits not in {16, 32, 64}:
+            raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
+        name, result = f"add.s{register.bits}", self.register(f"{register.name}{offset:+d}", register.bits)
+        given = (register, Constant(offset))
+        self.steps.append(Step(statement.line, name, *find(name, 3), None, (result,), given, text=str(statement)))
+        return result
 
     def place(self, given: Address, names: Names, statement: Statement) -> Operand:
         """An address."""
@@ -647,7 +813,7 @@ class Decoder:
         if isinstance(found, Register):
             return Place(found, given.base.offset)
         if isinstance(found, Place):
-            return Place(None, found.offset + given.base.offset, found.space, given.base.text)
+            return Place(found.base, found.offset + given.base.offset, found.space, given.base.text)
         raise PtxError(statement.line, f"expected a register or a variable in brackets, got {given}")
 
     def _fill_dynamic(self, start: int) -> None:

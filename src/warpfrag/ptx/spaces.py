@@ -5,6 +5,7 @@ The places of the windows are ours: a real GPU chooses its own, and no program m
 
 from __future__ import annotations
 
+SPACES = ("global", "shared", "local", "param", "const")
 WINDOW_SIZE = 1 << 32
 WINDOWS = {
     "global": 0,
@@ -14,6 +15,9 @@ WINDOWS = {
     "param": 0x0003_0000_0000_0000,
 }
 CODE = 0x0004_0000_0000_0000
+HEAP = 0x7D00_0000_0000
+HEAP_BYTES = 8 << 20
+"""What malloc in a kernel may give in all, as CUDA has it when nobody asks for more."""
 VARIABLES = 0x7E00_0000_0000
 ARRAYS = 0x7F00_0000_0000
 SHARED_START = 1024

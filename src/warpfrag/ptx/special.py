@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from warpfrag.ptx.spaces import SHARED_START
 from warpfrag.ptx.syntax import PtxError
 
 if TYPE_CHECKING:
@@ -63,14 +64,22 @@ TIMERS = {
     "%globaltimer_lo": 32,
     "%globaltimer_hi": 32,
 }
-INEXACT = frozenset((*TIMERS, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
+RESERVED = {
+    "%reserved_smem_offset_begin": 0,
+    "%reserved_smem_offset_end": SHARED_START,
+    "%reserved_smem_offset_cap": SHARED_START,
+    "%reserved_smem_offset_0": 0,
+    "%reserved_smem_offset_1": 0,
+}
+INEXACT = frozenset((*TIMERS, *RESERVED, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
 """Registers whose value a real GPU chooses otherwise; a result that depends on them is not exact."""
 
 
 NAMES = re.compile(
     r"%((tid|ntid|ctaid|nctaid|clusterid|nclusterid|cluster_ctaid|cluster_nctaid)\.[xyz]|lanemask_(eq|lt|le|gt|ge)|laneid|warpid"
     r"|nwarpid|nsmid|smid|gridid|dynamic_smem_size|total_smem_size|aggr_smem_size|envreg\d+|clock|clock_hi|clock64"
-    r"|globaltimer|globaltimer_lo|globaltimer_hi|cluster_ctarank|cluster_nctarank|is_explicit_cluster|current_graph_exec)"
+    r"|globaltimer|globaltimer_lo|globaltimer_hi|cluster_ctarank|cluster_nctarank|is_explicit_cluster|current_graph_exec"
+    r"|reserved_smem_offset_(begin|end|cap|[01]))"
 )
 
 
@@ -110,7 +119,7 @@ def special(wave: Warps, name: str, line: int) -> NDArray[Any]:
         "%nwarpid": 64, "%nsmid": 132, "%dynamic_smem_size": launch.shared,
         "%total_smem_size": launch.shared + wave.shared_bytes,
         "%aggr_smem_size": launch.shared + wave.shared_bytes,
-        **dict.fromkeys(ZEROS, 0), **dict.fromkeys(ONES, 1),
+        **dict.fromkeys(ZEROS, 0), **dict.fromkeys(ONES, 1), **RESERVED,
     }  # fmt: skip
     if name in numbers or name.startswith("%envreg"):
         return wave.full(numbers.get(name, 0))

@@ -187,3 +187,4 @@ class Source:
     address_size: int
     variables: tuple[Variable, ...]
     functions: tuple[Function, ...]
+    is_debug: bool = False  # an assembler leaves its instructions as they are

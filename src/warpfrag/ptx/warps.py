@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.memory import Memory
-    from warpfrag.ptx.program import Program, Step
+    from warpfrag.ptx.program import Program
     from warpfrag.ptx.types import Codes
 
 
@@ -51,12 +51,15 @@ class Tally:
     steps: NDArray[np.int64]
     inexact: set[str] = field(default_factory=set)
     total: int = 0
+    is_stopped: bool = False  # by an interrupt, from another thread
+    printed: list[str] = field(default_factory=list)
 
     def join(self, other: Tally) -> None:
         """Add what other blocks did."""
         self.steps += other.steps
         self.inexact |= other.inexact
         self.total += other.total
+        self.printed += other.printed
 
 
 class Warps:
@@ -89,9 +92,6 @@ class Warps:
         self.parked = np.zeros((self.warps, 32), np.bool_)  # of those that wait: for other lanes of their warp
         self.place = np.zeros((self.warps, 32), np.int64)
         self.turns = np.zeros((self.warps, 32), np.int64)
-        self.depth = np.zeros((self.warps, 32), np.int64)
-        self.back = np.zeros((self.warps, 32, 0), np.int64)
-        self.calls: list[Step] = []
         zeros = {bits: np.zeros((self.warps, 32), container(bits)) for bits in set(program.registers)}
         self.registers: list[Codes] = [zeros[bits] for bits in program.registers]
         self.line = 0

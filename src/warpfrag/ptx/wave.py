@@ -21,6 +21,7 @@ from warpfrag.ptx.actions import (
     Barrier,
     Branch,
     Call,
+    IndirectCall,
     Leave,
     Load,
     Matrix,
@@ -30,16 +31,19 @@ from warpfrag.ptx.actions import (
     Pure,
     Refused,
     Store,
+    SystemCall,
     Trap,
     WarpWait,
 )
 from warpfrag.ptx.barriers import BlockBarriers, run_memory_barrier
+from warpfrag.ptx.calls import Calls
 from warpfrag.ptx.group import Group
 from warpfrag.ptx.matrices import run_matrix
-from warpfrag.ptx.memory import Fault, Memory
-from warpfrag.ptx.program import Constant, Operand, Place, Program, Register, Step, Vector
+from warpfrag.ptx.memory import Fault, Memory, Owners
+from warpfrag.ptx.program import Constant, Operand, Program, Register, Step, Vector
 from warpfrag.ptx.syntax import PtxError
-from warpfrag.ptx.types import TYPES, Type, split
+from warpfrag.ptx.system import run_system
+from warpfrag.ptx.types import TYPES, Type, container, split
 from warpfrag.ptx.warps import Launch, Tally, Warps
 
 if TYPE_CHECKING:
@@ -54,8 +58,7 @@ FAR = np.int64(1) << np.int64(62)
 PLACES = np.int64(1) << np.int64(32)
 QUANTUM = 4096  # turns after which lanes that go round and round let others by
 POLLING = 64  # how many turns a block counts that looks at memory others may change
-DEEPEST_CALLS = 64
-U32, B32, PRED = TYPES["u32"], TYPES["b32"], TYPES["pred"]
+U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
 
 class Wave(Warps):
@@ -67,20 +70,13 @@ class Wave(Warps):
         """Put every lane at the entry."""
         super().__init__(program, launch, memory, blocks, tally)
         self.barriers = BlockBarriers(self)
-        self.weights = self._weights()
-
-    def _weights(self) -> dict[int, int]:
-        """How much a turn of each block counts."""
-        steps, found = self.program.steps, {}
-        for start in self.program.leaders:
-            if start < len(steps):
-                inside = steps[start : self.program.ends[start]]
-                found[start] = (
-                    POLLING if any(polls(step.action) or step.name == "nanosleep.u32" for step in inside) else 1
-                )
-        return found
+        self.calls = Calls(self)
 
     # --- turns
+
+    def weight(self, start: int) -> int:
+        """How much a turn of a block counts."""
+        return POLLING if start in self.program.polling else 1
 
     def run(self) -> None:
         """Until every lane has left."""
@@ -111,11 +107,12 @@ class Wave(Warps):
     def turn(self, start: int, group: Group) -> None:
         """Run some lanes from one place to the end of its block."""
         steps, end = self.program.steps, self.program.ends[start]
-        group.put(self.turns, group.of(self.turns) + self.weights.get(start, 1))
+        self.check_stop()
+        group.put(self.turns, group.of(self.turns) + self.weight(start))
         at = start
         while at < end:
             step = steps[at]
-            self.line = step.line
+            self.line, self.memory.step = step.line, at
             action = step.action
             active = group
             if step.guard is not None:
@@ -132,12 +129,33 @@ class Wave(Warps):
                 HANDLERS[type(action)](self, at, step, group, active)
                 return
             if active.is_whole or active.mask.any():
-                try:
-                    HANDLERS[type(action)](self, step, active)
-                except Fault as fault:
-                    raise self.fault(step, active, fault) from None
+                self.act(step, active)
             at += 1
         group.put(self.place, end)
+
+    def check_stop(self) -> None:
+        """End this thread's work if the launch was interrupted."""
+        if self.tally.is_stopped:
+            raise PtxError(self.line, "the launch was interrupted")
+
+    def act(self, step: Step, group: Group) -> None:
+        """Run a step that goes on to the next; of bad accesses that are collected those lanes take no part."""
+        try:
+            HANDLERS[type(step.action)](self, step, group)
+        except Fault as fault:
+            error = self.fault(step, group, fault)
+            is_lane_by_lane = isinstance(step.action, Load | Store | Atomic | AsyncCopy)
+            if fault.ends_launch or not self.memory.is_checked or not is_lane_by_lane:
+                raise error from None
+            self.memory.note(step.line, error.reason)
+            warps, lanes = np.nonzero(group.mask)
+            alone = np.zeros_like(group.mask)
+            alone[warps[fault.index], lanes[fault.index]] = True
+            for item in (one for result in step.results for one in items_of(result)):
+                group.part(alone).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
+            rest = group.part(group.mask & ~alone)
+            if rest.mask.any():
+                self.act(step, rest)
 
     def fault(self, step: Step, group: Group, fault: Fault) -> PtxError:
         """An access that went wrong, with its line and thread."""
@@ -270,6 +288,16 @@ class Wave(Warps):
             np.stack([group.read(item, kind)[group.mask] for item in items_of(operand)], axis=1)
             for operand in step.sources[1 : 3 if action.name == "cas" else 2]
         ]
+        with self.memory.lock:
+            old = self.exchange(action, addresses, owners, operands)
+        self.progress += 1
+        if action.returns:
+            for number, item in enumerate(items_of(step.results[0])):
+                group.write(item, group.scatter(old[:, number]), kind)
+
+    def exchange(self, action: Atomic, addresses: Codes, owners: Owners, operands: list[Codes]) -> Codes:
+        """The old values, and the new ones in their place."""
+        kind = action.type
         old = np.empty((len(addresses), action.count), kind.dtype)
         size = kind.dtype.itemsize
         for which, buffer, offsets in self.memory.reach(
@@ -286,10 +314,7 @@ class Wave(Warps):
                 own = slice(first, first + action.count)
                 old[lane] = cells[own]
                 cells[own] = action.function(old[lane], *(operand[lane] for operand in operands))
-        self.progress += 1
-        if action.returns:
-            for number, item in enumerate(items_of(step.results[0])):
-                group.write(item, group.scatter(old[:, number]), kind)
+        return old
 
     def async_copy(self, step: Step, group: Group) -> None:
         """cp.async: copied when it is issued."""
@@ -314,7 +339,7 @@ class Wave(Warps):
                         "global", addresses[which], np.dtype(np.uint8), int(count), owners.at(which)
                     )
                 except Fault as fault:
-                    raise Fault(int(which[fault.index]), fault.reason) from None
+                    raise fault.of(which[fault.index]) from None
         words = codes.view(np.uint32)
         self.memory.store("shared", group.addresses(target), words, owners)
         self.progress += 1
@@ -325,12 +350,17 @@ class Wave(Warps):
         """Shuffles, votes and their kin."""
         action: Any = step.action
         given = [group.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
-        mask = group.mask
-        if action.synced:
-            members = given[-1]
-            first = np.take_along_axis(members, mask.argmax(axis=1)[:, None], axis=1)
-            mask = mask & (((first >> np.arange(32, dtype=np.uint32)) & np.uint32(1)) != 0)
-        self.give(step, group, action.function(mask, *given), action)
+        if not (action.synced and action.by_members):
+            self.give(step, group, action.function(group.mask, *given), action)
+            return
+        members = given[-1]
+        named = ((members >> np.arange(32, dtype=np.uint32)) & np.uint32(1)) != 0
+        left = group.mask
+        while left.any():  # lanes that name the same members are one set; there may be several in a warp
+            first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
+            chosen = left & (members == first)
+            self.give(step, group.part(chosen), action.function(chosen & named, *given), action)
+            left = left & ~chosen
 
     def matrix(self, step: Step, group: Group) -> None:
         """Matrix instructions."""
@@ -364,76 +394,52 @@ class Wave(Warps):
         active.put(self.place, np.array(step.targets, np.int64)[np.where(active.mask, index, 0)])
 
     def call(self, at: int, step: Step, group: Group, active: Group) -> None:
-        """Copy the parameters, remember the way back."""
+        """Into a function."""
         group.put(self.place, at + 1)
         if not active.mask.any():
             return
-        for source, target, size in step.copies:
-            self.copy(active, source, target, size)
-        depth = active.of(self.depth)
-        if int(depth[active.mask].max()) + 1 >= self.back.shape[2]:
-            if self.back.shape[2] >= DEEPEST_CALLS:
-                raise PtxError(step.line, f"expected at most {DEEPEST_CALLS} calls inside each other")
-            more = np.zeros((self.warps, 32, 8), np.int64)
-            self.back = np.concatenate([self.back, more], axis=2)
-        rows = active.rows if active.rows is not None else np.arange(self.warps)
-        where = np.nonzero(active.mask)
-        warps, lanes = rows[where[0]], where[1]
-        self.back[warps, lanes, self.depth[warps, lanes]] = at
-        self.depth[warps, lanes] += 1
+        try:
+            self.calls.call(at, step, active)
+        except Fault as fault:
+            raise self.fault(step, active, fault) from None
         active.put(self.place, step.targets[0])
 
-    def copy(self, group: Group, source: Any, target: Any, size: int) -> None:  # noqa: ANN401 (operands)
-        """An argument from caller to function, or a result back."""
-        kind = TYPES[{1: "b8", 2: "b16", 4: "b32", 8: "b64"}.get(size, "b8")]
-        if isinstance(source, Place) and isinstance(target, Place):
-            owners = group.owners
-            count = int(group.mask.sum())
-            dtype, unit = np.dtype(np.uint8), 1
-            offsets = [np.full(count, place.offset, np.uint64) for place in (source, target)]
-            codes = self.memory.load("local", offsets[0], dtype, size // unit, owners)
-            self.memory.store("local", offsets[1], codes, owners)
-        elif isinstance(target, Place):
-            codes = group.read(source, kind)[group.mask][:, None]
-            self.memory.store("local", np.full(len(codes), target.offset, np.uint64), codes, group.owners)
-        elif isinstance(source, Place):
-            count = int(group.mask.sum())
-            codes = self.memory.load("local", np.full(count, source.offset, np.uint64), kind.dtype, 1, group.owners)
-            group.write(target, group.scatter(codes[:, 0]))
-        else:
-            group.write(target, group.read(source, kind))
+    def call_by_address(self, at: int, step: Step, group: Group, active: Group) -> None:
+        """To the call of the function that each lane has the address of."""
+        group.put(self.place, at + 1)
+        action: Any = step.action
+        given = active.read(step.sources[0], B64)
+        left = active.mask
+        for address, target in zip(action.addresses, step.targets, strict=True):
+            chosen = left & (given == np.uint64(address))
+            active.part(chosen).put(self.place, target)
+            left = left & ~chosen
+        if left.any():
+            wrong = Fault(
+                int(left[active.mask].argmax()), f"{int(given[left][0]):#x} is no function that fits this call"
+            )
+            raise self.fault(step, active, wrong)
+
+    def system_call(self, step: Step, group: Group) -> None:
+        """Into the driver."""
+        action: Any = step.action
+        run_system(self, step, group, action.name)
 
     def leave(self, at: int, step: Step, group: Group, active: Group) -> None:
         """ret goes back to the caller, or ends the thread; exit ends it."""
         group.put(self.place, at + 1)
         action: Any = step.action
-        depth = active.of(self.depth)
+        depth = active.of(self.calls.depth)
         ends = active.mask & ((depth == 0) | action.whole_thread)
         returns = active.mask & ~ends
         if returns.any():
-            self.return_from(active.part(returns))
+            self.calls.leave(active.part(returns))
         if ends.any():
             part = active.part(ends)
             part.put(self.alive, False)  # noqa: FBT003 (a value)
             rows = group.rows if group.rows is not None else np.arange(self.warps)
             self.unpark(rows)
             self.barriers.check_all()
-
-    def return_from(self, group: Group) -> None:
-        """Back to where each lane was called from."""
-        rows = group.rows if group.rows is not None else np.arange(self.warps)
-        where = np.nonzero(group.mask)
-        warps, lanes = rows[where[0]], where[1]
-        self.depth[warps, lanes] -= 1
-        callers = self.back[warps, lanes, self.depth[warps, lanes]]
-        for caller in np.unique(callers):
-            mask = np.zeros(group.mask.shape, np.bool_)
-            chosen = callers == caller
-            mask[where[0][chosen], where[1][chosen]] = True
-            part = group.part(mask)
-            for source, target, size in self.program.steps[int(caller)].returns:
-                self.copy(part, source, target, size)
-            part.put(self.place, int(caller) + 1)
 
     def barrier(self, at: int, step: Step, group: Group, active: Group) -> None:
         """bar and barrier."""
@@ -461,15 +467,6 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-def polls(action: Action) -> bool:
-    """Whether a step looks at memory that others may change."""
-    if isinstance(action, Load):
-        return action.polls
-    if isinstance(action, Atomic):
-        return action.name in {"cas", "exch"}
-    return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
-
-
 HANDLERS: dict[type[Action], Callable[..., None]] = {
     Pure: Wave.pure,
     Move: Wave.move,
@@ -484,6 +481,8 @@ HANDLERS: dict[type[Action], Callable[..., None]] = {
     MemoryBarrier: Wave.memory_barrier,
     Branch: Wave.branch,
     Call: Wave.call,
+    IndirectCall: Wave.call_by_address,
+    SystemCall: Wave.system_call,
     Leave: Wave.leave,
     Barrier: Wave.barrier,
     Trap: Wave.trap,

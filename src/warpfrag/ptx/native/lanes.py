@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.formats import FORMATS
 from warpfrag.ptx.arithmetic.rounding import canonical_nan
+from warpfrag.ptx.native.unit import quotient_factors, unit_rule
 from warpfrag.ptx.spaces import WINDOWS
 
 if TYPE_CHECKING:
@@ -164,14 +165,23 @@ def ones_below(text: Text, count: Value, bits: int) -> Value:
     return text.binary("sub", shift(text, "shl", text.constant(1, bits), count), text.constant(1, bits))
 
 
-def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """bfe of unsigned numbers."""
-    if words.types[0].kind == "s":
-        return None
+def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
+    """bfe: beyond the field, or beyond the word, are zeros or the sign of the field."""
     a = given[0]
-    position, count = (field_of(text, one, a.bits) for one in given[1:])
+    bits = a.bits
+    position, count = (field_of(text, one, bits) for one in given[1:])
     low = shift(text, "lshr", a, position)
-    return (text.binary("and", low, ones_below(text, count, a.bits)),)
+    if words.types[0].kind != "s":
+        return (text.binary("and", low, ones_below(text, count, bits)),)
+    width, zero = text.constant(bits, 32), text.constant(0, 32)
+    room = text.binary("sub", width, text.call("umin", position, width))
+    kept = ones_below(text, text.call("umin", count, room), bits)
+    end = text.binary("add", position, count)
+    last = text.call("umin", text.binary("sub", end, text.constant(1, 32)), text.constant(bits - 1, 32))
+    sign = text.resize(shift(text, "lshr", a, last), 1)
+    sign = text.binary("and", sign, text.compare("ne", count, zero))
+    rest = text.select(sign, text.invert(kept), text.constant(0, bits))
+    return (text.binary("or", text.binary("and", low, kept), rest),)
 
 
 def insert_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
@@ -280,7 +290,11 @@ def float_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | No
     if len(words.types) != 1 or kind.name not in BINARY32 or words.get("rounding", "rn") != "rn" or words.has("relu"):
         return None
     ftz, opcode = words.has("ftz"), words.opcode
-    if (ftz and opcode in {"div", "rcp", "sqrt"}) or words.get("approx") or words.get("way"):
+    if words.get("approx"):
+        return unit_rule(text, words, given)
+    if words.get("way"):
+        given, opcode = quotient_factors(text, words, *given), "mul"
+    if ftz and opcode in {"div", "rcp", "sqrt"}:
         return None
     bits = kind.bits
     given = [flushed(text, one) for one in given] if ftz else list(given)
@@ -472,7 +486,8 @@ RULES: dict[str, Rule] = {
     "abs": by_type(sign_rule, integer_rule), "neg": by_type(sign_rule, integer_rule),
     "mul": by_type(float_rule, multiply_rule), "mad": by_type(float_rule, multiply_rule),
     "div": by_type(float_rule, divide_rule), "rem": divide_rule,
-    "fma": float_rule, "sqrt": float_rule, "rcp": float_rule,
+    "fma": float_rule, "sqrt": float_rule, "rcp": float_rule, "rsqrt": unit_rule, "ex2": unit_rule, "lg2": unit_rule,
+    "sin": unit_rule, "cos": unit_rule, "tanh": unit_rule,
     "and": integer_rule, "or": integer_rule, "xor": integer_rule, "not": integer_rule, "cnot": integer_rule,
     "shl": shift_rule, "shr": shift_rule, "shf": funnel_rule, "lop3": logic3_rule,
     "popc": count_rule, "clz": count_rule, "brev": reverse_rule,

@@ -166,5 +166,6 @@ ROWS: list[Row] = [
     ),
     row("cvta", "u64 u32", _to_generic, MOVES, to="to", space=SPACE),
     row("isspacep", "", lambda w: _is_in_space(Words(w.opcode, (B64,), w.options, w.operands)), MOVES, space=SPACE),
-    row("mov", f"pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64 {FLOATS}", lambda w: Move(w.types[0]), MOVES),
+    row("mov", f"pred b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64 {FLOATS}", lambda w: Move(w.types[0]), MOVES),
+    row("mov", "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64", lambda w: Move(w.types[0]), MOVES, vector="!v2 v4"),
 ]  # fmt: skip

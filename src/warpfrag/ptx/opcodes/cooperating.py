@@ -42,9 +42,8 @@ def ballot(mask: Mask) -> Codes:
     return np.repeat(bits[:, None], 32, axis=1)
 
 
-def shuffle(mask: Mask, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: str) -> tuple[Codes, Codes]:
-    """shfl: the value of another lane, and whether that lane is in range."""
-    del mask
+def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: str) -> tuple[Codes, Codes]:
+    """shfl: the value of another lane, and whether that lane is in range. As on sm_90 a lane that has left gives 0."""
     offset, bound, segment = (v.astype(np.int64) for v in (b & 31, c & 31, (c >> np.uint32(8)) & 31))
     lane = LANES.astype(np.int64)
     top, bottom = (lane & segment) | (bound & ~segment), lane & segment
@@ -53,7 +52,8 @@ def shuffle(mask: Mask, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: st
     ]
     inside = source >= top if mode == "up" else source <= top
     source = np.where(inside, source, lane)
-    return np.take_along_axis(a, source, axis=1), inside
+    given = a if mask is None else np.where(mask, a, a.dtype.type(0))
+    return np.take_along_axis(given, source, axis=1), inside
 
 
 def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
@@ -113,7 +113,7 @@ def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
 def _shuffle(words: Words) -> Across:
     synced = words.has("sync")
     sources = (B32, U32, U32, B32) if synced else (B32, U32, U32)
-    return Across((B32, PRED), sources, partial(shuffle, mode=words.get("mode")), synced)
+    return Across((B32, PRED), sources, partial(shuffle, mode=words.get("mode")), synced, by_members=False)
 
 
 def _vote(words: Words) -> Across:

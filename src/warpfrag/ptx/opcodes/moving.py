@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.types import Type
 
-MOVED = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 bf16 f16x2 bf16x2"
+MOVED = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 bf16 f16x2 bf16x2 b128"
 SPACES = "global shared shared::cta shared::cluster local param param::entry param::func const"
 SHARED = "shared shared::cta shared::cluster"
 ORDERING = "weak relaxed acquire release acq_rel volatile mmio"
@@ -47,13 +47,19 @@ def vector_of(words: Words) -> int:
     return int(words.get("vector", "v1")[1:])
 
 
+def _wide(words: Words) -> tuple[Type, int]:
+    """The type and number of what is moved: 128 bits are two halves."""
+    kind, count = words.types[0], vector_of(words)
+    return (TYPES["b64"], 2 * count) if kind.bits == 128 else (kind, count)
+
+
 def _load(words: Words) -> Load:
     polls = words.get("order") in {"relaxed", "acquire", "volatile", "mmio"}
-    return Load(space_of(words), words.types[0], vector_of(words), polls)
+    return Load(space_of(words), *_wide(words), polls)
 
 
 def _store(words: Words) -> Store:
-    return Store(space_of(words), words.types[0], vector_of(words))
+    return Store(space_of(words), *_wide(words))
 
 
 def _float_sum(kind: Type, words: Words) -> Callable[..., Any]:
@@ -88,15 +94,15 @@ def _update(words: Words) -> Callable[..., Any]:
         "exch": lambda _, b: b,
         "inc": _increment,
         "dec": _decrement,
-        "cas": lambda a, b, c: np.where(a == b, c, a),
+        "cas": lambda a, b, c: np.where((a == b).all(axis=-1, keepdims=True), c, a),  # all of 128 bits at once
     }
     return plain[name]
 
 
 def _atomic(words: Words) -> Atomic:
-    kind = words.types[0]
+    kind, count = _wide(words)
     returns = words.opcode == "atom"
-    return Atomic(space_of(words), kind, vector_of(words), words.get("update"), _update(words), returns, kind.is_float)
+    return Atomic(space_of(words), kind, count, words.get("update"), _update(words), returns, kind.is_float)
 
 
 def _atomics(opcode: str) -> list[Row]:
@@ -111,7 +117,7 @@ def _atomics(opcode: str) -> list[Row]:
         ("inc dec", "u32"),
     ]
     if opcode == "atom":
-        kinds += [("cas", "b16 b32 b64"), ("exch", "b32 b64")]
+        kinds += [("cas", "b16 b32 b64 b128"), ("exch", "b32 b64 b128")]
     return [row(opcode, types, _atomic, ATOMS, update=f"!{names}", like=options) for names, types in kinds]
 
 
@@ -121,6 +127,22 @@ def _copy(words: Words) -> AsyncCopy:
 
 def _nothing(_words: Words) -> Action:
     return Nothing()
+
+
+def _allocate(_words: Words) -> Action:
+    """alloca: a part of the stack, from its size, its alignment, what is taken and where the stack starts."""
+    kind = TYPES["b64"]
+
+    def run(size: Any, align: Any, taken: Any, start: Any) -> Any:  # noqa: ANN401 (arrays)
+        place = (taken + align - np.uint64(1)) // align * align
+        return start + place, place + size
+
+    return Pure((kind, kind), (kind,) * 4, run)
+
+
+def _copy_word(_words: Words) -> Action:
+    kind = TYPES["b64"]
+    return Pure((kind,), (kind,), lambda a: a)
 
 
 def _policy(_words: Words) -> Action:
@@ -165,6 +187,9 @@ ROWS: list[Row] = [
     row("mbarrier", "", _barrier, BARRIERS, name="!arrive arrive_drop", extra="expect_tx noComplete", like=ARRIVAL),
     row("mbarrier", "", _barrier, BARRIERS, name="!test_wait try_wait", parity="parity", like=ARRIVAL),
     row("mbarrier", "", _barrier, BARRIERS, name="!pending_count", type="!b64"),
+    row("alloca", "u64", _allocate, f"{ISA}: the places of the stack are our own"),
+    row("stacksave", "u64", _copy_word, ISA),
+    row("stackrestore", "u64", _copy_word, ISA),
     row("prefetch", "", _nothing, ISA, any_words=True),
     row("prefetchu", "", _nothing, ISA, any_words=True),
     row("applypriority", "", _nothing, ISA, any_words=True),

@@ -6,11 +6,11 @@ from collections import defaultdict
 from functools import lru_cache
 
 from warpfrag.ptx.actions import Action, Refused
-from warpfrag.ptx.opcodes import comparing, converting, cooperating, floating, integer, moving
+from warpfrag.ptx.opcodes import comparing, converting, cooperating, floating, integer, moving, video
 from warpfrag.ptx.opcodes.rows import Row, match
 
 ROWS: dict[str, list[Row]] = defaultdict(list)
-for _room in (integer, floating, comparing, converting, moving, cooperating):
+for _room in (integer, floating, comparing, converting, moving, cooperating, video):
     for _row in _room.ROWS:
         ROWS[_row.opcode].append(_row)
 
