@@ -51,7 +51,7 @@ def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result
 
 
 def _package(given: object) -> str:
-    return type(given).__module__.partition(".")[0]
+    return str(type(given).__module__).partition(".")[0]
 
 
 class _Extents(NamedTuple):
