@@ -322,13 +322,20 @@ def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
 
 
 def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
-    """What came before is kept; the same study goes on with workers that are processes, one of which is killed."""
+    """Or a worker that fails: what came before is kept.
+
+    The same study goes on with workers that are processes, one of which is killed.
+    """
     monkeypatch.chdir(tmp_path)
     toml(tmp_path)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None
     ) as there:
         words = ["sweep", "study.toml", "--scheduler", there.scheduler_address]
+        with monkeypatch.context() as patched:
+            patched.setattr(run, "run_task", lambda task: 1 // 0)
+            assert main(words) == 2
+        assert "warpfrag: a worker failed (ZeroDivisionError: " in capsys.readouterr().err
         with monkeypatch.context() as patched:
             stopping(patched, 5, there.close)
             assert main(words) == 2

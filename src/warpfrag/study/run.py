@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -123,8 +124,11 @@ def sweep(
                 for task in run.tasks(threads=None):
                     run.keep(task, run_task(task))
             else:
-                with connected(scheduler, workers) as client:
-                    for task, answer in run_all(client, run_task, run.tasks(threads=1)):
+                with (
+                    connected(scheduler, workers) as client,
+                    closing(run_all(client, run_task, run.tasks(threads=1))) as answers,
+                ):
+                    for task, answer in answers:
                         run.keep(task, answer)
         return run.outcomes()
 
