@@ -51,6 +51,8 @@ PREPARED_BYTES = 12
 """Of each element: a float64, and at most 32 bits for its exponent."""
 LEAST_DEPTH = 1 << 10
 """But never in smaller parts than this."""
+LINE = 512
+"""Columns that the other loops like to have together."""
 _NONE = np.empty((0, 0, 0), np.int32)
 
 
@@ -76,7 +78,7 @@ class BlockKernel(ABC):
     """What the rules share whose loops take any block: all but the fused one."""
 
     entry: Entry
-    grain = Grain(columns=BLOCK)
+    grain = Grain(columns=LINE)
 
     @property
     def entry_of_parts(self) -> Entry:
