@@ -121,14 +121,14 @@ class ChosenPort:
         layout, row = operand.layout, operand.row
         chosen = tuple(check_chosen(layout, choice.of(operand.role)).values())
         places = fragment.first_places(layout).reshape(layout.shape)[chosen]
-        self.axes = len(operand.threads)
+        self.threads = operand.threads
         self.lanes = places // layout.slots
         self.shifts = (places % layout.slots * row.container + row.low).astype(WORD)
         self.mask = WORD.type(operand.format.codes - 1)
 
     def read(self, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Codes [..., rows, cols]."""
-        flat = words.reshape(*words.shape[: words.ndim - self.axes], -1)
+        flat = words.reshape(*words.shape[: words.ndim - len(self.threads)], prod(self.threads))
         codes: NDArray[np.uint32] = (flat.take(self.lanes, axis=-1) >> self.shifts) & self.mask
         return codes
 
@@ -231,7 +231,7 @@ class Runner:
         columns = self._columns.take(fields + np.arange(0, chunks * CODES, CODES), axis=0)
         if columns.size and columns.min() < 0:
             logical_columns(self.operands.a.pattern, fields)  # type: ignore[arg-type] # which says what is wrong
-        return columns.reshape(*fields.shape[:-1], -1)
+        return columns.reshape(*fields.shape[:-1], chunks * columns.shape[-1])
 
 
 @lru_cache(MOST_SPELLINGS)
