@@ -90,7 +90,8 @@ def one_thread() -> None:
     numpy_seconds, *ours = best(list(zip(sides, jobs, strict=True)), 25)
     for label, seconds in zip(labels, ours, strict=True):
         say(
-            f"  {label:<11} {512**3 / seconds / 1e9:7.2f} G/s   {seconds / numpy_seconds:6.1f} x numpy   {seconds / ours[0]:.2f} x f16"
+            f"  {label:<11} {512**3 / seconds / 1e9:7.2f} G/s   {seconds / numpy_seconds:6.1f} x numpy   "
+            f"{seconds / ours[0]:.2f} x f16"
         )
     for side in sides:
         side.close()

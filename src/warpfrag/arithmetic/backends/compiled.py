@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.kernels.jit import Entry
     from warpfrag.arithmetic.protocol import Codes, Job, Operands, Task
+    from warpfrag.formats import Format
 
 CACHE_LINE = 64
 """Bytes: arrays start at a line of the cache."""
