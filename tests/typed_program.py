@@ -202,7 +202,15 @@ def the_rest() -> None:
         wf.get("mma.m16n8k99")
     except wf.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
-    except (wf.InvalidOperand, wf.InvalidSparsity, wf.NotModelled, wf.UnusableFile, wf.WarpfragError) as error:
+    except (
+        wf.InvalidOperand,
+        wf.InvalidSparsity,
+        wf.NoGpu,
+        wf.NotModelled,
+        wf.OutOfMemory,
+        wf.UnusableFile,
+        wf.WarpfragError,
+    ) as error:
         print(error)
 
 
