@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from llvmlite import ir  # type: ignore[import-untyped]
 from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _call(builder: Any, name: str, vectors: Any) -> Any:  # noqa: ANN401
     llvm = vectors[0].type
     element = {"double": "f64", "float": "f32"}.get(str(llvm.element), str(llvm.element))
     signature = ir.FunctionType(llvm, [llvm] * len(vectors))
-    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+    function = get_or_insert_function(  # type: ignore[no-untyped-call]
         builder.module, signature, f"llvm.{name}.v{llvm.count}{element}"
     )
     return builder.call(function, vectors)
