@@ -7,6 +7,8 @@ lanes that live are at one place, which is most of the time, nobody's place is w
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from numba import types
 
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
+from warpfrag.ptx.native import context as context_words
+from warpfrag.ptx.native import turn_words
 from warpfrag.ptx.native.context import FAULT_STEP, NO_FAULT
 from warpfrag.ptx.native.turn_words import (
     ALL,
@@ -266,7 +270,15 @@ def take_over(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     state[LATE] = state[TOGETHER] = state[CHANGED] = state[IN_TURN] = 0
 
 
+def with_words(function: Callable[..., None]) -> Callable[..., None]:
+    """Put a digest of the words into a function's name: numba keeps code by that name, and the words are part of it."""
+    words = b"".join(Path(str(module.__file__)).read_bytes() for module in (context_words, turn_words))
+    function.__name__ += f"_{hashlib.sha256(words).hexdigest()[:8]}"
+    return function
+
+
 @entry
+@with_words
 def drive(
     code: Array,
     state: Array,
