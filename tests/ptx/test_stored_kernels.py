@@ -67,7 +67,8 @@ def test_what_a_kernel_prints_is_kept():
     """Triton's device_print, as the GPU gave it."""
     case = CASES["t_checked_80"]
     args = [argument(given) for given in case["args"]]
-    run = module(case["file"])[case["entry"]].launch(case["grid"], case["block"], args)
+    kernel = module(case["file"])[case["entry"]]
+    run = kernel.launch(case["grid"], case["block"], args, shared=case["shared"])
 
     lines = [f"pid ({block}, 0, 0) idx () seen: {total}" for block, total in ((0, 132925), (1, 70464))]
     assert run.printed.splitlines() == [line for line in lines for _ in range(128)]
