@@ -25,21 +25,15 @@ DEVICE = SimpleNamespace(
     attributes={"MaxSharedMemoryPerBlockOptin": 232448, "MaxSharedMemoryPerMultiprocessor": 233472},
 )
 RULES = {
-    "fused, C first": ("mma.m16n8k16.f32.f16.f16.f32", "sm_90"),
-    "fused in two steps": ("mma.m16n8k16.f32.f16.f16.f32", "sm_80"),
     "exponents watched": ("mma.m16n8k8.f32.bf16.bf16.f32", "sm_90"),
-    "short steps": ("mma.m16n8k8.f32.tf32.tf32.f32", "sm_80"),
     "f16 accumulators": ("mma.m16n8k16.f16.f16.f16.f16", "sm_90"),
     "13 bits kept": ("mma.m16n8k32.f32.e4m3.e5m2.f32", "sm_89"),
     "C added last": ("mma.m16n8k32.f32.e4m3.e4m3.f32", "sm_100"),
-    "C added last, f16": ("mma.m16n8k32.f16.e5m2.e5m2.f16", "sm_90"),
     "C of f16, D of f32": ("mma.m8n8k4.row.col.f32.f16.f16.f16", "sm_70"),
     "sparse": ("mma.sp.m16n8k32.f32.f16.f16.f32", "sm_90"),
     "scaled": ("mma.m16n8k32.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e2m1.f32.ue8m0", "sm_120"),
     "grouped": ("mma.m16n8k64.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", "sm_120"),
-    "integers": ("mma.m16n8k32.s32.s8.u8.s32", "sm_90"),
     "clamped": ("mma.m16n8k32.satfinite.s32.u4.s4.s32", "sm_90"),
-    "sparse integers": ("mma.sp.m16n8k64.s32.s8.s8.s32", "sm_90"),
     "bits": ("mma.m16n8k256.xor.popc.s32.b1.b1.s32", "sm_90"),
     "f64 towards zero": ("mma.m16n8k4.rz.f64.f64.f64.f64", "sm_90"),
     "chain": ("mma.m8n8k4.row.col.f16.f16.f16.f16", "sm_90"),
@@ -61,13 +55,7 @@ class Cupy:
     def asnumpy(self, array):
         return array
 
-    def RawModule(
-        self,  # noqa: N802 (CuPy's name)
-        *,
-        code,
-        options,
-        backend,
-    ):
+    def RawModule(self, *, code, options, backend):  # noqa: N802 (CuPy's name)
         assert backend == "nvrtc"
         source = self.folder / f"{abs(hash((code, options)))}.cu"
         source.write_text(code, encoding="utf-8")

@@ -64,7 +64,8 @@ GROUPS = {
     "conversions": [
         *(f"cvt.{to}.{one}" for to in ("u8", "s8", *INTEGERS) for one in ("u8", "s8", *INTEGERS)),
         "cvt.rn.{f32,f64}.{u8,s8,u16,s16,u32,s32}", "cvt.{rni,rzi,rmi,rpi}{,.ftz}.{u8,s8,u16,s16,u32,s32,u64,s64}.f32",
-        "cvt.{rni,rzi,rmi,rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.f64", "cvt.f32.f16", "cvt.rn.f16.f32",
+        "cvt.{rni,rzi,rmi,rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.f64", "cvt.f32.{f16,bf16}",
+        "cvt.rn.{f16,bf16,f16x2,bf16x2}.f32", "cvt.rn.f32.f64", "cvt.rna.tf32.f32",
     ],
 }  # fmt: skip
 

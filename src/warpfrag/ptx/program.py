@@ -48,6 +48,7 @@ from warpfrag.ptx.syntax import (
     Label,
     Name,
     Negation,
+    Piece,
     PtxError,
     Scope,
     Source,
@@ -256,6 +257,7 @@ def decode(source: Source, entry: str) -> Program:
     """Decode an entry and all that it calls."""
     functions = {function.name: function for function in source.functions if not function.is_entry}
     functions |= {function.name: function for function in source.functions if function.body}
+    functions |= {other: functions[name] for other, name in source.aliases.items() if name in functions}
     found = functions.get(entry)
     if found is None or not found.is_entry:
         names = ", ".join(function.name for function in source.functions if function.is_entry) or "none"
@@ -491,8 +493,10 @@ class Decoder:
             kind = TYPES[variable.type]
             data = bytearray()
             for value in variable.initial:
-                if isinstance(value, Name):
-                    address = self.address_of(value, variable.line)
+                if isinstance(value, Name | Piece):
+                    name = value.name if isinstance(value, Piece) else value
+                    address = self.address_of(name, variable.line)
+                    address = value.of(address) if isinstance(value, Piece) else address
                     data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
                 elif isinstance(value, Integer | Float):
                     number = Constant(_as_written(value, kind))

@@ -84,9 +84,9 @@ def _source(name: str) -> str:
     return "".join(folder.joinpath(f"{part}.cu").read_text(encoding="utf-8") for part in ("common", name))
 
 
-def _compiled(name: str, macros: dict[str, int | str]) -> Any:  # noqa: ANN401 (a module of CuPy)
+def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> Any:  # noqa: ANN401 (a module of CuPy)
     options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in macros.items()))
-    return cupy().RawModule(code=_source(name), options=options, backend="nvrtc")
+    return cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
 
 
 @cache
@@ -122,6 +122,11 @@ class DeviceKernel(ABC):
     def macros(self) -> dict[str, int | str]:
         """The numbers of the rule."""
 
+    @property
+    def prologue(self) -> str:
+        """What stands before the source."""
+        return ""
+
     @abstractmethod
     def run(self, operands: Operands) -> Device:
         """D's codes of a part: arrays of the GPU, contiguous; C may be written to."""
@@ -129,7 +134,7 @@ class DeviceKernel(ABC):
     @cached_property
     def module(self) -> Any:  # noqa: ANN401
         """The compiled kernels."""
-        return _compiled(self.source, self.macros())
+        return _compiled(self.source, self.macros(), self.prologue)
 
     def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
         """Run a kernel."""
