@@ -122,7 +122,7 @@ def test_results_have_the_dtype_of_the_operation(dtype: torch.dtype):
 def test_an_order_is_used():
     A, B = torch.randn(3, 200), torch.randn(200, 4)
     order = wf.Order(split_k=2, unit=64)
-    with wf.torch.emulate(instruction=TF32, order=order):
+    with wf.torch.emulate(instruction=TF32, order=order, backend="auto"):
         found = A @ B
     expected = wf.gemm(A.numpy(), B.numpy(), instruction=TF32, order=order, rounding="rne")
     assert np.array_equal(found.numpy(), expected)
@@ -251,7 +251,7 @@ def test_threads_have_a_mode_of_their_own():
         assert [record.layer for record in run] == ["0", "1"] * 5
 
 
-@pytest.mark.parametrize("name", ["instruction", "arch", "order", "compare", "model", "keep"])
+@pytest.mark.parametrize("name", ["instruction", "arch", "order", "compare", "model", "keep", "backend"])
 def test_nonsense_is_refused(name: str):
     before = state_of_torch()
     for wrong in (
@@ -260,7 +260,7 @@ def test_nonsense_is_refused(name: str):
         "",
         "x" * 5000,
         "mma",
-        "sm_90\n",
+        "sm_9",
         b"sm_90",
         [],
         {},

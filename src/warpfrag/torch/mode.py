@@ -23,6 +23,7 @@ from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
+from warpfrag.machines import check_backend
 from warpfrag.order import Order
 
 if TYPE_CHECKING:
@@ -187,10 +188,12 @@ class Emulation(TorchDispatchMode):
         model: torch.nn.Module | None,
         *,
         keep: bool,
+        backend: str,
     ) -> None:
         """Remember what is asked for; `emulate` has checked it."""
         super().__init__()
         self.instruction, self.arch, self.order, self.compare = instruction, arch, order, compare
+        self.backend = backend
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
         """What each product gave, if `keep` was asked for."""
@@ -262,7 +265,9 @@ class Emulation(TorchDispatchMode):
 
     def _product(self, A: NDArray[Any], B: NDArray[Any], operation: Operation, arch: str) -> NDArray[np.float32]:
         """The product in float32, before it is rounded to the dtype of the operation."""
-        sums = gemm(A, B, instruction=self.instruction, arch=arch, order=self.order, rounding="rne")
+        sums = gemm(
+            A, B, instruction=self.instruction, arch=arch, order=self.order, rounding="rne", backend=self.backend
+        )
         finished = sums.astype(np.float32)
         if operation.C is None and operation.alpha == 1:
             return finished
@@ -363,11 +368,13 @@ def emulate(
     compare: str | None = None,
     model: Any = None,  # noqa: ANN401 (a Module, of whichever version of torch)
     keep: bool = False,
+    backend: str = "cpu",
 ) -> Emulation:
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
     Forward and backward products alike, on tensors of the CPU or of a GPU. `compare` names another architecture, with
-    which every product is compared; `model` gives layers their names; `keep` keeps what every product gave.
+    which every product is compared; `model` gives layers their names; `keep` keeps what every product gave; `backend`
+    says what computes the products, as for `wf.gemm`.
     It is the object to ask afterwards: `records`, `results`.
     """
     form = form_of(instruction)
@@ -383,4 +390,5 @@ def emulate(
         msg = f"model: expected a torch.nn.Module, got {shown(model)}"
         raise InvalidOperand(msg)
     order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
-    return Emulation(spell(form), arch, order, compare, model, keep=check_flag("keep", keep))
+    check_backend(backend)
+    return Emulation(spell(form), arch, order, compare, model, keep=check_flag("keep", keep), backend=backend)
