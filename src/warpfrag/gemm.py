@@ -23,7 +23,7 @@ from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.kinds import common_kind, device_bits, dtype_of, given_back, kind_of, on_gpu, to_host
-from warpfrag.machines import check_backend, machine_of
+from warpfrag.machines import check_backend, machine_of, memory_of_gpu
 from warpfrag.operand import operands_of
 from warpfrag.order import Order
 from warpfrag.summation import Multiplicands, multiply, read_sums, write_sums
@@ -96,22 +96,24 @@ def gemm(
     if kind.on_gpu and backend == "cpu":
         msg = f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
         raise InvalidOperand(msg)
-    product = prepare(A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding)
-    form, work = product.form, math.prod(product.shape) * product.operands.depth
-    if epilogue is not None:
-        _check_epilogue(epilogue, product)
-    machine = machine_of(backend, form, arch, work=work, threads=threads, on_gpu=kind.on_gpu)
-    if epilogue is not None:
-        c = None if C is None else _c_of(product, float32_of(to_host(C, kind), "C"))
-        finished: Array = given_back(_finished(product, c, order, epilogue, machine, raw=raw), kind)
-        return finished
-    operands = operands_of(form, arithmetic_arch(form, arch))
-    c = None
-    if C is not None:
-        c = _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
-    codes = multiply(product.rule, product.operands, c, order, machine).reshape(product.shape)
-    found: Array = given_back(codes if raw else from_codes(operands["d"].format, codes), kind)
-    return found
+    with memory_of_gpu():
+        product = prepare(
+            A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding
+        )
+        form, work = product.form, math.prod(product.shape) * product.operands.depth
+        if epilogue is not None:
+            _check_epilogue(epilogue, product)
+        machine = machine_of(backend, form, arch, work=work, threads=threads, on_gpu=kind.on_gpu)
+        if epilogue is not None:
+            c = None if C is None else _c_of(product, float32_of(to_host(C, kind), "C"))
+            found = _finished(product, c, order, epilogue, machine, raw=raw)
+        else:
+            operands = operands_of(form, arithmetic_arch(form, arch))
+            c = None if C is None else _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
+            codes = multiply(product.rule, product.operands, c, order, machine).reshape(product.shape)
+            found = codes if raw else from_codes(operands["d"].format, codes)
+        given: Array = given_back(found, kind)
+        return given
 
 
 def _check_epilogue(epilogue: object, product: Product) -> None:

@@ -11,13 +11,16 @@ Those that need a GPU live in rooms above; they are found here by name, and impo
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, shown
+from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.protocol import Operands
@@ -56,6 +59,18 @@ class Cpu:
 
         a, b, c, columns, scale_a, scale_b = operands
         return matmul(rule, a, b, c, columns=columns, scale_a=scale_a, scale_b=scale_b, threads=self.threads)
+
+
+@contextmanager
+def memory_of_gpu() -> Iterator[None]:
+    """Say in words of this package that a GPU's memory does not suffice, whoever found out."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "OutOfMemoryError":  # CuPy's, or PyTorch's: neither need be there
+            raise
+        msg = f"the GPU's memory does not suffice: {str(error).strip()}; the operands are as they were"
+        raise OutOfMemory(msg) from None
 
 
 def check_backend(backend: object) -> None:

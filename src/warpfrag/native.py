@@ -42,7 +42,7 @@ WARPS = 4
 DOWN, ACROSS = 2, 4
 """Tiles of outputs of one warp."""
 CONSTRAINTS = {"f32": "f", "f64": "d"}
-"""What inline PTX calls a register of an accumulator or of f64; every other is a word."""
+"""What inline PTX calls a register; those of every other format are words."""
 
 
 FRAGMENT = aligned(height=INT, width=INT, slots=INT, bits=INT, low=INT, words=INT)
@@ -66,28 +66,40 @@ class NativeKernel(DeviceKernel):
         super().__init__(rule)
         self.form, self.rows = form, rows
 
+    @cached_property
+    def registers(self) -> dict[str, tuple[str, int]]:
+        """What inline PTX calls the registers of each operand, and how many there are."""
+        kinds = {role: CONSTRAINTS.get(row.format.name, "r") for role, row in self.rows.items()}
+        return {role: (kind, self.rows[role].words // (2 if kind == "d" else 1)) for role, kind in kinds.items()}
+
     def macros(self) -> dict[str, int | str]:
-        """Registers, and the instruction itself."""
-        kinds = {role: CONSTRAINTS.get(self.rows[role].format.name, "r") for role in "abcd"}
-        kinds |= {role: "r" for role in "ab" if kinds[role] != "d"}
+        """Registers of a fragment, and tiles of a warp."""
         types = {"f": "float", "d": "double", "r": "u32"}
-        counts = {role: self.rows[role].words // (2 if kinds[role] == "d" else 1) for role in "abcd"}
-        numbers = iter(range(sum(counts.values())))
-        lists = {role: ",".join(f"%{next(numbers)}" for _ in range(counts[role])) for role in "dab"}
-        braced = [f"{{{lists[role]}}}" for role in "dabd"]
-        outputs = ",".join(f'"+{kinds["d"]}"((D)[{i}])' for i in range(counts["d"]))
-        inputs = ",".join(f'"{kinds[role]}"(({role.upper()})[{i}])' for role in "ab" for i in range(counts[role]))
         return {
             "REGISTERS_A": self.rows["a"].words,
             "REGISTERS_B": self.rows["b"].words,
             "REGISTERS_C": self.rows["d"].words,
-            "REGISTER_A": types[kinds["a"]],
-            "REGISTER_C": types[kinds["d"]],
+            "REGISTER_A": types[self.registers["a"][0]],
+            "REGISTER_C": types[self.registers["d"][0]],
             "DOWN": DOWN,
             "ACROSS": ACROSS,
             "WARPS": WARPS,
-            "ISSUE(D,A,B)": f'asm volatile("{spell(self.form)} {", ".join(braced)};" : {outputs} : {inputs})',
         }
+
+    @property
+    def prologue(self) -> str:
+        """The instruction itself."""
+        numbers = iter(range(sum(count for _, count in self.registers.values())))
+        lists = {role: ", ".join(f"%{next(numbers)}" for _ in range(self.registers[role][1])) for role in "dab"}
+        braced = ", ".join(f"{{{lists[role]}}}" for role in "dabd")
+        outputs, *inputs = (
+            [f'"{sign}{kind}"(({role.upper()})[{i}])' for i in range(count)]
+            for role, sign in (("d", "+"), ("a", ""), ("b", ""))
+            for kind, count in [self.registers[role]]
+        )
+        taken = ", ".join(one for side in inputs for one in side)
+        issue = f'asm volatile("{spell(self.form)} {braced};" : {", ".join(outputs)} : {taken})'
+        return f"#define ISSUE(D, A, B) {issue}\n"
 
     @cached_property
     def fragments(self) -> dict[str, tuple[np.ndarray[Any, Any], Device, Device]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
-from warpfrag.arithmetic.rules import Integer
+from warpfrag.arithmetic.rules import Fused, Integer
 from warpfrag.codes import code_dtype
 from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand
@@ -108,13 +108,35 @@ def sum_chain(rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None
 
 
 def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain], machine: Machine = CPU) -> Codes:
-    """What each of several chains of the same lengths gives, from zero on: [chains, T, M, N]."""
+    """What each of several chains gives, from zero on: [chains, T, M, N].
+
+    They run at once if they have as many instructions, and where `may_be_filled_up`, shorter ones with zeros.
+    """
     if rule.scales or operands.pattern is not None or len(chains) == 1:
         return np.stack([sum_chain(rule, operands, chain, None, machine) for chain in chains])
-    a = np.concatenate([_gather(operands.a, chain, rule.k, axis=2) for chain in chains])
-    b = np.concatenate([_gather(operands.b, chain, rule.k, axis=1) for chain in chains])
-    c = _zeros(a, (a.shape[0], a.shape[1], b.shape[2]), rule.c)
-    return machine.matmul(rule, Operands(a, b, c)).reshape(len(chains), -1, *c.shape[1:])
+    length = max(instructions(chain, rule.k) for chain in chains) * rule.k
+    which = np.full((len(chains), length), operands.depth)  # a zero stands behind the last
+    for place, chain in enumerate(chains):
+        taken, (filled, _) = _places(chain, rule.k)
+        which[place, filled] = taken
+    which = np.asarray(which, like=operands.a)
+    tiles, height, _ = operands.a.shape
+    width = operands.b.shape[2]
+    zeros = [((0, 0), (0, 0), (0, 1)), ((0, 0), (0, 1), (0, 0))]
+    a = np.pad(operands.a, zeros[0]).take(which, axis=2).transpose(2, 0, 1, 3).reshape(-1, height, length)
+    b = np.pad(operands.b, zeros[1]).take(which, axis=1).swapaxes(0, 1).reshape(-1, length, width)
+    c = _zeros(a, (len(chains) * tiles, height, width), rule.c)
+    return machine.matmul(rule, Operands(a, b, c)).reshape(len(chains), tiles, height, width)
+
+
+def may_be_filled_up(rule: Rule) -> bool:
+    """Whether instructions of zeros at the end of a chain change nothing: not where a sum can be -0."""
+    return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
+
+
+def instructions(chain: Chain, k: int) -> int:
+    """How many instructions a chain has; an empty one has one, of zeros."""
+    return sum(max(1, -(-(last - first) // k)) for first, last in chain)
 
 
 def _zeros(like: Codes, shape: tuple[int, ...], name: str) -> Codes:

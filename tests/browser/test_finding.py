@@ -152,3 +152,20 @@ def test_evidence_and_sources_are_those_of_the_instruction(explorer):
     assert all(source in known for source in wf.get(name).sources)
     assert evidence.level in known
     assert evidence.detail in known
+
+
+def test_the_list_follows_a_link(explorer):
+    """Also back, and to the other side of a relayout: what is shown can be seen in the list."""
+    first, last = of_a_warp()[0].name, of_a_warp()[-1].name
+    explorer.show(i=first)
+    assert names(explorer)
+    tab = explorer.show(i=last)
+    edges = "(one) => [one.getBoundingClientRect().top, one.getBoundingClientRect().bottom]"
+    top, bottom = tab.locator("#results [aria-current]").evaluate(edges)
+    above, below = tab.locator("#results").evaluate(edges)
+
+    assert tab.locator("#results [aria-current]").get_attribute("data-name") == last
+    assert above <= top < bottom <= below
+    tab.locator("#results").evaluate("(list) => { list.scrollTop = 0; }")  # whoever looks around is not brought back
+    tab.locator('[data-set="view"][data-value="warp"]').click()
+    assert tab.locator("#results").evaluate("(list) => list.scrollTop") == 0

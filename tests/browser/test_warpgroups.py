@@ -85,11 +85,22 @@ def test_each_warp_shows_its_rows(explorer, width, warp):
         assert layout.where(row=row, col=col) == [(warp, lane, reg, 0)]
 
 
+def test_a_way_leads_to_every_operand(explorer):
+    """To those in registers, and to B, which lies in shared memory."""
+    tab = explorer.show(i=SPARSE.format(32), warp=1)
+    ways = tab.locator("#view .figure-bar button")
+    assert ways.all_inner_texts() == ["A", "E", "D", "B"]
+    ways.last.click()
+    assert explorer.state()["view"] == "memory"
+    assert tab.locator("#view h3").first.inner_text() == "B in shared memory"
+
+
 def test_n_is_a_choice(explorer):
     tab = explorer.show(i=NAME.format(64), warp=1)
     tab.select_option("[data-width]", "24")
     assert explorer.state()["i"] == NAME.format(24)
     assert explorer.state()["warp"] == "1"
+    assert tab.locator("#results [aria-current]").get_attribute("data-name") == NAME.format(64)  # one line for all n
     tab.fill("#query", "wgmma m64n40k16 f32 bf16")
     assert tab.locator("#results a").first.get_attribute("data-name") == NAME.format(40).replace("f16.f16", "bf16.bf16")
     tab.fill("#query", "wgmma.mma_async f32.f16.f16")

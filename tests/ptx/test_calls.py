@@ -170,3 +170,49 @@ def test_a_failed_assertion_says_where():
         wf.WarpfragError, match=r"a.cu:12: k: thread \(40, 0, 0\) of block .*: assertion `x > 0` failed"
     ):
         run(body, before=before)
+
+
+TAKE = """
+.func (.param .b32 r) take(.param .b32 x)
+{
+.reg .b32 %a<4>; .reg .b64 %b<4>;
+ld.param.b32 %a1, [x];
+alloca.u64 %b1, 400, 16;
+stacksave.u64 %b2;
+alloca.u64 %b3, 10;
+stackrestore.u64 %b2;
+alloca.u64 %b3, 8;
+st.local.u32 [%b1+396], %a1;
+st.local.u64 [%b3], 7;
+ld.local.u32 %a2, [%b1+396];
+st.param.b32 [r], %a2;
+ret;
+}
+"""
+
+
+def test_a_function_gives_its_stack_back():
+    """A thousand calls of 408 bytes are more than the stack has."""
+    out, _ = run(
+        "mov.u32 %r6, 0; mov.u32 %r7, 0;\nLOOP:\n{ .param .b32 p; .param .b32 r; st.param.b32 [p], %r6;\n"
+        "call.uni (r), take, (p); ld.param.b32 %r5, [r]; }\nadd.u32 %r7, %r7, %r5;\nadd.u32 %r6, %r6, 1;\n"
+        "setp.lt.u32 %p1, %r6, 1000;\n@%p1 bra LOOP;\nst.global.u32 [%rd3], %r7;",
+        before=TAKE, block=32,
+    )  # fmt: skip
+    assert out.tolist() == [999 * 1000 // 2] * 32
+
+
+def test_malloc_gives_every_thread_its_own():
+    before = ".extern .func (.param .b64 r) malloc(.param .b64 n);\n.extern .func free(.param .b64 p);\n"
+    body = (
+        "{ .param .b64 n; .param .b64 r; st.param.b64 [n], %rd4; call.uni (r), malloc, (n); ld.param.b64 %rd5, [r]; }\n"
+    )
+    use = (
+        "st.u32 [%rd5], %r1;\nbar.sync 0;\nld.u32 %r5, [%rd5];\n"
+        "{ .param .b64 q; st.param.b64 [q], %rd5; call.uni free, (q); }\nst.global.u32 [%rd3], %r5;"
+    )
+    out, _ = run(f"mov.u64 %rd4, 4;\n{body}{use}", before=before, grid=2)
+    assert out.tolist() == [*range(64)] * 2
+
+    none, _ = run(f"mov.u64 %rd4, 0x1000000;\n{body}cvt.u32.u64 %r5, %rd5;\nst.global.u32 [%rd3], %r5;", before=before)
+    assert not none.any()

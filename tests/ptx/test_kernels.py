@@ -57,6 +57,28 @@ def test_evidence_names_what_an_assembler_may_contract():
     assert matrix.cases > 0
 
 
+@pytest.mark.parametrize(("target", "expected"), [("sm_80", 2.0**-44), ("sm_80, debug", 0)])
+def test_a_debug_module_is_not_contracted(target, expected):
+    """-G turns the assembler's optimizations off: an H200 then rounds product and sum."""
+    text = f""".version 8.0
+.target {target}
+.address_size 64
+.visible .entry k(.param .u64 out)
+{{
+.reg .f32 %f<4>; .reg .b64 %rd1;
+ld.param.u64 %rd1, [out];
+ld.global.f32 %f1, [%rd1];
+mul.f32 %f2, %f1, %f1;
+sub.f32 %f3, %f2, 0f3F800004;
+st.global.f32 [%rd1], %f3;
+ret;
+}}"""
+    out = np.array([1 + 2.0**-22], np.float32)
+    wf.ptx.load(text)["k"].launch(1, 1, [out])
+
+    assert out[0] == expected
+
+
 def test_a_kernel_for_an_architecture_that_lacks_an_instruction_is_refused():
     with pytest.raises(wf.WarpfragError, match=r"line \d+: .*sm_75"):
         launch("t_matmul_f16_sm80", arch="sm_75")

@@ -50,6 +50,21 @@ def test_two_arguments_may_be_one_array_and_memory_changes_in_place():
     assert out.tolist() == [9, 0, 3]
 
 
+def test_a_struct_is_its_fields():
+    text = TEXT.replace(".param .u64 out, .param .align 8 .b8 blob[12]", ".param .align 8 .b8 s[24]").replace(
+        "ld.param.u64 %rd1, [out];", "ld.param.u64 %rd1, [s+8];"
+    ).replace("[blob+8]", "[s+16]")  # fmt: skip
+    kernel = wf.ptx.load(text)["k"]
+    out = np.zeros(3, np.uint32)
+    kernel.launch(1, 1, [(np.int32(1), out, np.uint16(77)), 0.0, 3])
+    assert out.tolist() == [77, 0, 3]
+
+    with pytest.raises(wf.InvalidOperand, match="expected at most 24 bytes, got 32"):
+        kernel.launch(1, 1, [[out, out, None, np.float64(1)], 0.0, 3])
+    with pytest.raises(wf.InvalidOperand, match="field 1.: expected an array, a numpy scalar, bytes or None, got 5"):
+        kernel.launch(1, 1, [[out, 5], 0.0, 3])
+
+
 def read_only():
     array = np.zeros(3, np.uint32)
     array.flags.writeable = False

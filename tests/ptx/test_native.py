@@ -43,7 +43,8 @@ GROUPS = {
     "bits": [
         "{and,or,xor}.{b16,b32,b64,pred}", "not.{b16,b32,b64,pred}", "cnot.{b16,b32,b64}", "shl.{b16,b32,b64}",
         "shr.{b16,b32,b64,u16,s16,u32,s32,u64,s64}", "shf.{l,r}.{clamp,wrap}.b32", "{popc,clz,brev}.{b32,b64}",
-        "bfe.{u32,u64}", "bfi.{b32,b64}", "prmt.b32", "cvta.{global,shared,local}.u64", "cvta.to.{global,shared}.u64",
+        "bfe.{u32,s32,u64,s64}", "bfi.{b32,b64}", "prmt.b32", "cvta.{global,shared,local}.u64",
+        "cvta.to.{global,shared}.u64",
     ],
     "floats": [
         "{add,sub,mul}.rn.{f32,f64}", "{add,sub,mul}.rn{.ftz,.sat,.ftz.sat}.f32", "{fma,mad}.rn.{f32,f64}",
@@ -51,7 +52,8 @@ GROUPS = {
         "{min,max}{,.ftz,.NaN}.f32",
     ],
     "the special function unit": [
-        "{rcp,rsqrt,sqrt,ex2,lg2,sin,cos}.approx{,.ftz}.f32", "tanh.approx.f32", "div.{full,approx}{,.ftz}.f32",
+        "{rcp,rsqrt,sqrt,ex2,lg2,sin,cos}.approx{,.ftz}.f32", "tanh.approx.{f32,f16,f16x2,bf16,bf16x2}",
+        "ex2.approx.{f16,f16x2,ftz.bf16,ftz.bf16x2}", "{rcp,rsqrt}.approx.ftz.f64", "div.{full,approx}{,.ftz}.f32",
     ],
     "comparisons": [
         "setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64}", "setp.{eq,ne}.{b16,b32,b64}",
@@ -62,7 +64,8 @@ GROUPS = {
     "conversions": [
         *(f"cvt.{to}.{one}" for to in ("u8", "s8", *INTEGERS) for one in ("u8", "s8", *INTEGERS)),
         "cvt.rn.{f32,f64}.{u8,s8,u16,s16,u32,s32}", "cvt.{rni,rzi,rmi,rpi}{,.ftz}.{u8,s8,u16,s16,u32,s32,u64,s64}.f32",
-        "cvt.{rni,rzi,rmi,rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.f64", "cvt.f32.f16", "cvt.rn.f16.f32",
+        "cvt.{rni,rzi,rmi,rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.f64", "cvt.f32.{f16,bf16}",
+        "cvt.rn.{f16,bf16,f16x2,bf16x2}.f32", "cvt.rn.f32.f64", "cvt.rna.tf32.f32",
     ],
 }  # fmt: skip
 
@@ -270,7 +273,7 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch
     assert kernel.native.segments
 
 
-def both(body, out_words, given, interpreted=frozenset()):
+def both(body, out_words, given, interpreted=frozenset(), engines=("reference", "compiled")):
     """Results of a body in both engines, and the kernel: `%in0` and on are a thread's codes, `%out` its results."""
     loads = "\n".join(
         f"ld.param.u64 %in{number}, [in{number}]; add.s64 %in{number}, %in{number}, %at;"
@@ -295,7 +298,7 @@ def both(body, out_words, given, interpreted=frozenset()):
 }}"""
     kernel = wf.ptx.load(text)["k"]
     results, runs = {}, {}
-    for engine in ("reference", "compiled"):
+    for engine in engines:
         results[engine] = np.zeros((out_words, LANES), np.uint64)
         runs[engine] = kernel.launch(LANES // 128, 128, [*given, results[engine]], engine=engine)
     assert runs["compiled"].counts == runs["reference"].counts
@@ -350,6 +353,40 @@ def test_every_space_holds_what_was_stored():
 
     assert (found != 0).any(axis=1).all()
     assert set(found[5]) == {11, 22, 33, 44}
+
+
+def copies(address, given):
+    """A body that copies 4, 8 and 16 bytes of each lane to shared memory, with operands `given`, and reads them."""
+    lines = [f"ld.global.u32 %r2, [%in1]; and.b32 %r2, %r2, 31; setp.lt.u32 %p1, %r2, 9; mov.u64 %x1, {address};"]
+    for number, size in enumerate((4, 8, 16)):
+        lines.append(f"mov.u32 %r0, tile; mul.lo.u32 %r1, %v, {size}; add.s32 %r0, %r0, %r1; bar.sync 0;")
+        lines.append(f"mul.wide.u32 %x2, %t, {size}; add.s64 %x2, %x1, %x2; st.shared.u32 [%r0], 77;")
+        lines.append(f"cp.async.c{'g' if size == 16 else 'a'}.shared.global [%r0], [%x2], {size}{given};")
+        lines.append(f"cp.async.wait_all; ld.shared.u32 %r3, [%r0+{size - 4}]; ld.shared.u32 %r4, [%r0];")
+        lines.append(f"st.global.u32 [%out+{65536 * number}], %r3; st.global.u32 [%out+{65536 * number + 32768}], %r4;")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("given", ["", ", %r2", ", %p1", ", 3"])
+def test_asynchronous_copies_are_the_same_in_both(given):
+    base = "%in2; mul.wide.u32 %x3, %t, 8; sub.s64 %x1, %x1, %x3"
+    found, _ = both(copies(base, given), 6, [codes(0), codes(1), codes(2).repeat(2)])
+
+    assert (found[1::2] != 0).any(axis=1).all()
+    assert (found[[2, 4]] != 0).any() == (given != ", 3")  # zeros follow the bytes that are taken
+
+
+@pytest.mark.parametrize(
+    ("address", "message"), [("8", "outside every allocation"), ("%in2; add.s64 %x1, %x1, 2", "is not a multiple of 4")]
+)
+def test_a_copy_that_goes_wrong_is_the_same_in_both(address, message):
+    messages = set()
+    for engine in ("reference", "compiled"):
+        with pytest.raises(wf.WarpfragError, match=f"cp.async.ca.shared.global by thread .*{message}") as caught:
+            both(copies(address, ""), 6, [codes(0)] * 3, engines=(engine,))
+        messages.add(str(caught.value))
+
+    assert len(messages) == 1
 
 
 CROSS = [(0, 0), (0, 1), (1, 0), (1, 1)]

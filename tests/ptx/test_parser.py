@@ -98,6 +98,56 @@ def test_a_module_with_everything():
     assert bulk.line == EVERYTHING[: EVERYTHING.index("cp.async.bulk")].count("\n") + 1
 
 
+FEATURES = (
+    HEAD
+    + """
+.common .global .align 4 .b32 common;
+.visible .global .align 8 .b64 counted[] = {1, 2, 3};
+.global .align 8 .u8 pieces[3] = {0xFF(counted), 0xFF00(generic(counted)+256), 7};
+.global .texref texture;
+.global .samplerref sampler = {addr_mode_0 = clamp_to_edge, filter_mode = linear};
+.extern .const .align 4 .b32 elsewhere;
+.func (.param .b32 r) base(.param .b32 x) { .reg .b32 a; ld.param.b32 a, [x]; st.param.b32 [r], a; ret; }
+.alias other, base;
+.func dead(.param .b64 p) .noreturn;
+.visible .func (.param .align 16 .b8 r[16]) big(.param .align 8 .b8 x[24]) { st.param.v2.b64 [r], {1, 2}; ret; }
+.weak .entry k(.param .u64 out)
+.reqnctapercluster 2, 1, 1
+.explicitcluster
+.blocksareclusters
+.maxnreg 64
+{
+    .reg .b32 %r<8>; .reg .pred %p<3>; .reg .b64 %rd<4>; .reg .b128 %q; .reg .f32 %f<9>;
+    ld.param.u64 %rd1, [out];
+    { LBL: mov.u32 %r1, 0; setp.eq.u32 %p1|_, %r1, 1; @%p1 bra LBL; }
+    { LBL: mov.u32 %r2, 0; setp.eq.u32 _|%p1, %r2, 1; @!%p1 bra NEXT; NEXT: }
+    mov.u32 %r3, 1;
+    TS: .branchtargets A, B;
+    brx.idx.uni %r3, TS;
+A: mov.b32 %r4, 100;
+B: ld.global.v8.f32 {%f0, _, %f2, %f3, _, _, %f6, %f7}, [%rd1];
+    { .param .b32 p; .param .b32 r; st.param.b32 [p], 5; call.uni (r), other, (p); ld.param.b32 %r5, [r]; }
+    mov.b32 %r6, pieces; add.u32 %r5, %r5, %r4;
+    st.global.f32 [%rd1], %f7; st.global.u32 [%rd1+4], %r5;
+    ret;
+}
+"""
+)
+
+
+def test_rare_directives_are_read_and_the_kernel_runs():
+    program = decode(parse(FEATURES), "k")
+    address = program.variables["counted"][0]
+    out = np.arange(8, dtype=np.float32)
+    wf.ptx.load(FEATURES)["k"].launch(1, 1, [out])
+
+    assert program.variables["counted"][1:] == (24, np.arange(1, 4).tobytes())
+    assert [*program.variables["pieces"][2]] == [address & 255, (address + 256 >> 8) & 255, 7]
+    assert program.directives["explicitcluster"] == ()
+    assert program.directives["reqnctapercluster"] == (2, 1, 1)
+    assert (out[0], out.view(np.uint32)[1]) == (7, 5)
+
+
 def test_variables_start_with_their_values():
     program = decode(parse(EVERYTHING), "kernel")
     address, _, data = program.variables["pointers"]

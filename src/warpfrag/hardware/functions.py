@@ -3,7 +3,7 @@
     python -m warpfrag.hardware.functions [REPORT.md] [--only PREFIX]
 
 A function of f16, bf16, f32 or the upper word of an f64 has 2**16 or 2**32 inputs: the GPU runs the instruction on
-each, and all cores of the host run the machine's own row on the same. About half a minute for each of the 2**32 on 16 cores.
+each, and all cores of the host run the machine's own row on the same: half a minute for 2**32 of them on 16 cores.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.syntax import Group, Name, Scope, Statement
+from warpfrag.ptx.syntax import Group, Name, Piece, Scope, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,9 @@ class CallGraph:
     @cached_property
     def addressed(self) -> tuple[str, ...]:
         """The functions whose address is taken, in the order of the module."""
-        named = {one.text for variable in self.source.variables for one in variable.initial if isinstance(one, Name)}
+        values = [one for variable in self.source.variables for one in variable.initial]
+        values = [one.name if isinstance(one, Piece) else one for one in values]
+        named = {one.text for one in values if isinstance(one, Name)}
         for function in self.bodies.values():
             for statement in statements(function.body) if function.body else ():
                 is_call = statement.opcode.split(".", maxsplit=1)[0] == "call"
@@ -60,8 +62,9 @@ class CallGraph:
                     continue
                 callee = callee_of(statement)
                 if callee is not None:
-                    is_known = any(one.name == callee.text for one in self.source.functions)
-                    found[function.name] |= {callee.text} if is_known else set(self.addressed)
+                    name = self.source.aliases.get(callee.text, callee.text)
+                    is_known = any(one.name == name for one in self.source.functions)
+                    found[function.name] |= {name} if is_known else set(self.addressed)
         return found
 
     def comes_back(self, caller: str, callee: str) -> bool:

@@ -51,6 +51,7 @@ class Calls:
         if step.saves:
             for level in np.unique(depth[group.mask]):
                 self._keep(step, group.part(group.mask & (depth == level)), int(level))
+        if step.deepens:
             self._move_frame(group, self.wave.program.frame_bytes)
         for copy, data in zip(step.copies, given, strict=True):
             put_bytes(group, copy.target, data)
@@ -72,8 +73,9 @@ class Calls:
             part = group.part(mask)
             step = wave.program.steps[int(caller)]
             given = [bytes_of(part, copy.source, copy.size) for copy in step.returns]
-            if step.saves:
+            if step.deepens:
                 self._move_frame(part, -wave.program.frame_bytes)
+            if step.saves:
                 depth = part.of(self.depth)
                 for level in np.unique(depth[mask]):
                     self._give_back(step, part.part(mask & (depth == level)), int(level))

@@ -81,7 +81,8 @@ class Module(Mapping[str, "Kernel"]):
     def __getitem__(self, name: str) -> Kernel:
         """A kernel; PtxError names the entries if there is none of this name."""
         if name not in self._kernels:
-            self._kernels[name] = Kernel(contract(decode(self.source, name)))
+            program = decode(self.source, name)
+            self._kernels[name] = Kernel(program if self.source.is_debug else contract(program))
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -192,6 +193,11 @@ class Kernel:
         return any(_is_ordered(step.action, step) for step in self.program.steps)
 
     @cached_property
+    def uses_heap(self) -> bool:
+        """Whether the kernel may call malloc."""
+        return any(isinstance(step.action, SystemCall) and step.action.name == "malloc" for step in self.program.steps)
+
+    @cached_property
     def is_shared_out(self) -> bool:
         """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
         alone = any(
@@ -218,6 +224,8 @@ class Kernel:
         progress: Progress | None = None,
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
+
+        A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes.
 
         The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
         permutes them. Those of a compiled kernel are shared out over the cores, or `threads` of them, unless their
@@ -284,6 +292,8 @@ class Kernel:
             data = np.zeros(size, np.uint8)
             data[: len(initial)] = np.frombuffer(initial, np.uint8)
             memory.add(Allocation(address, data, name))
+        if self.uses_heap:
+            memory.add(Allocation(spaces.HEAP, np.zeros(spaces.HEAP_BYTES, np.uint8), "the heap"))
         return memory
 
     def _native(self, *, at_once: bool) -> Native:
@@ -327,7 +337,9 @@ class Kernel:
         address = spaces.ARRAYS
         known: dict[int, int] = {}
         for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
-            if isinstance(value, np.ndarray) and not parameter.is_array:
+            if isinstance(value, list | tuple):
+                code, address = _struct(value, number, parameter, address, allocations, known)
+            elif isinstance(value, np.ndarray) and _is_pointer(value, parameter):
                 code, address = _allocate(value, number, parameter, address, allocations, known)
             else:
                 code = _scalar(value, number, parameter)
@@ -439,6 +451,41 @@ def _allocate(
         size = max(array.nbytes, 1) + spaces.ALIGNMENT  # a gap, so that an access beyond one is not in the next
         address += -(-size // spaces.ALIGNMENT) * spaces.ALIGNMENT
     return known[place].to_bytes(8, "little"), address
+
+
+def _is_pointer(array: np.ndarray[Any, Any], parameter: Parameter) -> bool:
+    """Whether an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
+    holds_one = parameter.size == parameter.align == 8
+    return not parameter.is_array or (holds_one and array.nbytes != parameter.size)
+
+
+def _struct(
+    fields: Sequence[Any],
+    number: int,
+    parameter: Parameter,
+    address: int,
+    allocations: list[Allocation],
+    known: dict[int, int],
+) -> tuple[bytes, int]:
+    """The bytes of a struct: arrays are pointers, each field at a multiple of its size."""
+    data = b""
+    for field_number, value in enumerate(fields):
+        name = f"{parameter.name}, field {field_number}"
+        size = value.nbytes if isinstance(value, np.generic) else len(value) if isinstance(value, bytes) else 8
+        field = Parameter(name, parameter.type, size, size, 0, is_pointer=False, is_array=False)
+        if isinstance(value, np.ndarray):
+            code, address = _allocate(value, number, field, address, allocations, known)
+        elif isinstance(value, np.generic | bytes) or value is None:
+            code = _scalar(value, number, field)
+        else:
+            msg = f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {shown(value)}"
+            raise InvalidOperand(msg)
+        aligned = 1 if isinstance(value, bytes) else size
+        data += bytes(-len(data) % aligned) + code
+    if len(data) > parameter.size:
+        msg = f"argument {number} ({parameter.name}): expected at most {parameter.size} bytes, got {len(data)}"
+        raise InvalidOperand(msg)
+    return data.ljust(parameter.size, b"\0"), address
 
 
 def _scalar(value: Any, number: int, parameter: Parameter) -> bytes:  # noqa: ANN401 (whatever a user passes)

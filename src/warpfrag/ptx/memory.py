@@ -88,6 +88,7 @@ class Memory:
         self.lock = Lock()  # of what is read and written at once
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
+        self.heap_taken = 0
 
     def add(self, allocation: Allocation) -> None:
         """Make an allocation reachable."""
@@ -270,14 +271,16 @@ def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64
         spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
         requests = np.concatenate([requests[one <= last] for one in spans])
         first = np.concatenate([one[one <= last] for one in spans])
-    pairs = np.unique(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one number: quick to sort
+    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one number: quick to sort
+    pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
     if slots == 1:
         return len(pairs)
-    groups = (pairs >> np.uint64(UNIT_BITS)).astype(np.int64) * slots + (pairs % np.uint64(slots)).astype(np.int64)
-    kept, counts = np.unique(groups, return_counts=True)
-    most = np.zeros(int(requests.max()) + 1, np.int64)
-    np.maximum.at(most, kept // slots, counts)
-    return int(most.sum())
+    groups = (pairs >> np.uint64(UNIT_BITS)).astype(np.int64)
+    groups -= groups[0]
+    counts = np.bincount(
+        groups * slots + (pairs % np.uint64(slots)).astype(np.int64), minlength=(groups[-1] + 1) * slots
+    )
+    return int(counts.reshape(-1, slots).max(axis=1).sum())
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from math import prod
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import shown
@@ -24,6 +25,7 @@ from warpfrag.ptx.syntax import (
     Name,
     Negation,
     Operand,
+    Piece,
     PtxError,
     Scope,
     Source,
@@ -38,7 +40,7 @@ OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
 SPACES = {".reg", ".param", ".shared", ".global", ".const", ".local", ".sreg", ".tex"}
 IGNORED_LINES = {".loc", ".file"}  # they end with their line
-IGNORED_STATEMENTS = {".pragma", ".alias", ".callprototype"}  # they end with a semicolon
+IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # they end with a semicolon
 MOST_REGISTERS = 1 << 20
 DEEPEST = 64
 RANGE = re.compile(r"(.+)<(\d+)>")
@@ -141,6 +143,16 @@ class Parser:
                 raise self.error(msg)
             self.at += 1
 
+    def skips(self) -> bool:
+        """Step over what says something about the source, if it comes next."""
+        if self.takes(*IGNORED_LINES):
+            self.skip_line()
+        elif self.takes(*IGNORED_STATEMENTS):
+            self.skip_statement()
+        else:
+            return False
+        return True
+
     def skip_braces(self) -> None:
         """Step over a section in braces."""
         self.expect("{")
@@ -156,21 +168,24 @@ class Parser:
 
     def module(self) -> Source:
         """The whole file."""
-        version, target, size = self.version(), "", 64
+        version, target, size, is_debug = self.version(), "", 64, False
         variables: list[Variable] = []
         functions: list[Function] = []
+        aliases: dict[str, str] = {}
         while self.next.kind != "end":
             token = self.next
             if self.takes(".target"):
                 target = self.expect_kind("word", "a target").text
                 while self.takes(","):
-                    self.take()
+                    is_debug = self.take().text == "debug" or is_debug
             elif self.takes(".address_size"):
                 size = self.integer()
-            elif self.takes(*IGNORED_LINES):
-                self.skip_line()
-            elif self.takes(*IGNORED_STATEMENTS):
-                self.skip_statement()
+            elif self.skips():
+                pass
+            elif self.takes(".alias"):
+                other = self.expect_kind("word", "a name of a function").text
+                self.expect(",")
+                aliases[other] = self.expect_kind("word", "a name of a function").text
             elif self.takes(".section"):
                 self.take()
                 self.skip_braces()
@@ -183,7 +198,7 @@ class Parser:
             raise PtxError(self.next.line, "expected a .target, got none")
         if size != 64:
             raise PtxError(0, f"expected .address_size 64, got {size}: addresses of 32 bits are not modelled")
-        return Source(version, target, size, tuple(variables), tuple(functions))
+        return Source(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
 
     def version(self) -> tuple[int, int]:
         """The directive that every module starts with."""
@@ -308,9 +323,11 @@ class Parser:
                 raise PtxError(token.line, f"expected the size of an array, got {shown(size)}")
             dims = (*(dims or ()), size)
             self.expect("]")
-        initial: tuple[Operand, ...] = ()
+        initial: tuple[Operand | Piece, ...] = ()
         if self.takes("="):
             initial = tuple(self.initial())
+            if dims and not dims[0]:  # as many as there are values
+                dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
         return [
             Variable(
                 token.line,
@@ -327,11 +344,14 @@ class Parser:
             for name in names
         ]
 
-    def initial(self) -> list[Operand]:
-        """The values of a variable, nested braces in a row."""
+    def initial(self) -> list[Operand | Piece]:
+        """The values of a variable, nested braces in a row; what a sampler is set to is left out."""
         if not self.takes("{"):
+            if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
+                self.at += 3
+                return []
             return [self.initial_value()]
-        found: list[Operand] = []
+        found: list[Operand | Piece] = []
         self.deeper()
         while not self.takes("}"):
             found += self.initial()
@@ -341,8 +361,17 @@ class Parser:
         self.depth -= 1
         return found
 
-    def initial_value(self) -> Operand:
-        """A number, or the address of a variable, as generic(x)+4."""
+    def initial_value(self) -> Operand | Piece:
+        """A number, the address of a variable, as generic(x)+4, or some bits of one, as 0xFF00(x)."""
+        if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
+            mask = self.unary_integer()
+            self.expect("(")
+            inner = self.initial_value()
+            self.expect(")")
+            if not isinstance(inner, Name):
+                msg = "a variable in a mask"
+                raise self.error(msg)
+            return Piece(inner, mask)
         if self.takes("generic"):
             self.expect("(")
             name = self.operand()
@@ -384,11 +413,7 @@ class Parser:
 
     def body_directive(self) -> list[Variable]:
         """A declaration, or what says something about the source."""
-        if self.takes(*IGNORED_LINES):
-            self.skip_line()
-            return []
-        if self.takes(*IGNORED_STATEMENTS):
-            self.skip_statement()
+        if self.skips():
             return []
         if self.next.text in LINKAGE:
             linkage = self.take().text[1:]

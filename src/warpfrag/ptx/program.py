@@ -48,6 +48,7 @@ from warpfrag.ptx.syntax import (
     Label,
     Name,
     Negation,
+    Piece,
     PtxError,
     Scope,
     Source,
@@ -68,7 +69,8 @@ MOST_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
 MOST_FRAMES = 512  # of functions that call themselves
 FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger
 FUNCTION_BYTES = 16  # between the addresses of two functions
-SYSTEM = {"vprintf", "__assertfail"}  # functions that every GPU's driver brings
+STACK_BYTES = 16 * 1024  # for alloca
+SYSTEM = {"vprintf", "__assertfail", "malloc", "free"}  # functions that every GPU's driver brings
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,8 @@ class Step:
     targets: tuple[int, ...] = ()  # places in the list of steps: of a branch, or of the function that is called
     copies: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
-    saves: tuple[Register, ...] = ()  # what a call that may come back to its caller keeps
+    saves: tuple[Register, ...] = ()  # what a call keeps, to be given back when it returns
+    deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
     text: str = ""
 
     @property
@@ -254,6 +257,7 @@ def decode(source: Source, entry: str) -> Program:
     """Decode an entry and all that it calls."""
     functions = {function.name: function for function in source.functions if not function.is_entry}
     functions |= {function.name: function for function in source.functions if function.body}
+    functions |= {other: functions[name] for other, name in source.aliases.items() if name in functions}
     found = functions.get(entry)
     if found is None or not found.is_entry:
         names = ", ".join(function.name for function in source.functions if function.is_entry) or "none"
@@ -320,6 +324,8 @@ class Decoder:
         self.owned: dict[str, list[Register]] = {}  # the registers of each function
         self.carry = self.register("%cc", 1)
         self.frame = self.register("%frame", 64)
+        self.stack = self.register("%stack", 64)
+        self.allocates: set[str] = set()  # functions with an alloca
         self.graph = CallGraph(source)
         self.by_address: list[int] = []  # the calls of functions by their address
         self.waiting_frames: list[tuple[Step, str]] = []  # calls that may come back, and their callers
@@ -341,13 +347,16 @@ class Decoder:
                 self.called[name] = (len(self.steps), function, names)
                 self.function(function, names)
         for step, caller in self.waiting_frames:  # all registers of the callers are known now
-            step.saves = tuple(self.owned[caller])
+            step.saves, step.deepens = tuple(self.owned[caller]), True
         leaders = self.link()
         start = -(-self.shared // self.shared_align) * self.shared_align
         for names, variable in self.dynamic:
             names.known[variable.name] = Place(None, start, "shared", variable.name)
         self._fill_dynamic(start)
         self._initialise()
+        local = self.local * self.frames()
+        if self.allocates:
+            local = self._place_stack(local)
         if self.local > MOST_LOCAL:
             raise PtxError(self.entry.line, f"expected at most {MOST_LOCAL} bytes of local memory, got {self.local}")
         return Program(
@@ -360,7 +369,7 @@ class Decoder:
             self.shared - spaces.SHARED_START,
             start,
             self.has_dynamic,
-            self.local * self.frames(),
+            local,
             self.frame,
             self.local,
             self.entry.directives,
@@ -370,7 +379,7 @@ class Decoder:
 
     def frames(self) -> int:
         """How many frames local memory holds: one, unless functions call themselves."""
-        if not any(step.saves for step in self.steps):
+        if not any(step.deepens for step in self.steps):
             return 1
         self.local = max(16, -(-self.local // 16) * 16)
         return max(16, min(MOST_FRAMES, FRAMES_BYTES // self.local))
@@ -390,6 +399,16 @@ class Decoder:
             if step.action.ends_block:
                 leaders.add(at + 1)
         return leaders
+
+    def _place_stack(self, start: int) -> int:
+        """Put what alloca gives behind all else; the end of local memory. A function's part ends with it."""
+        start = -(-start // 16) * 16
+        for step in self.steps:
+            if step.name.startswith("alloca."):
+                step.sources = (*step.sources[:-1], Constant(start))
+            elif isinstance(step.action, Call) and step.text in self.allocates:
+                step.saves = (*step.saves, self.stack)
+        return start + STACK_BYTES
 
     def link_by_address(self, at: int) -> None:
         """Give a call by address a call of each function that it may reach, with a branch back behind it."""
@@ -474,8 +493,10 @@ class Decoder:
             kind = TYPES[variable.type]
             data = bytearray()
             for value in variable.initial:
-                if isinstance(value, Name):
-                    address = self.address_of(value, variable.line)
+                if isinstance(value, Name | Piece):
+                    name = value.name if isinstance(value, Piece) else value
+                    address = self.address_of(name, variable.line)
+                    address = value.of(address) if isinstance(value, Piece) else address
                     data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
                 elif isinstance(value, Integer | Float):
                     number = Constant(_as_written(value, kind))
@@ -577,6 +598,8 @@ class Decoder:
                 step.sources = (*step.sources, self.carry)
             if ".cc" in step.name:
                 step.results = (*step.results, self.carry)
+        if step.row is not None and step.row.opcode in {"alloca", "stacksave", "stackrestore"}:
+            self.use_stack(step)
         if isinstance(action, Pure | Across):
             self.check(step, statement)
         if isinstance(action, Move):
@@ -593,6 +616,18 @@ class Decoder:
                     if isinstance(action, Load)
                     else Store("local", action.type, action.count)
                 )
+
+    def use_stack(self, step: Step) -> None:
+        """alloca, stacksave and stackrestore read or write how much of the stack is taken."""
+        if step.name.startswith("alloca."):
+            self.allocates.add(self.current)
+            align = step.sources[1] if len(step.sources) > 1 else Constant(8)
+            step.results = (*step.results, self.stack)
+            step.sources = (*step.sources[:1], align, self.stack, Constant(0))
+        elif step.name.startswith("stacksave."):
+            step.sources = (self.stack,)
+        else:
+            step.results, step.sources = (self.stack,), step.results
 
     def move_vector(self, step: Step, statement: Statement) -> None:
         """A move from vector to vector: one move for each register, by way of others, since both may share some."""

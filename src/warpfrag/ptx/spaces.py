@@ -15,6 +15,9 @@ WINDOWS = {
     "param": 0x0003_0000_0000_0000,
 }
 CODE = 0x0004_0000_0000_0000
+HEAP = 0x7D00_0000_0000
+HEAP_BYTES = 8 << 20
+"""What malloc in a kernel may give in all, as CUDA has it when nobody asks for more."""
 VARIABLES = 0x7E00_0000_0000
 ARRAYS = 0x7F00_0000_0000
 SHARED_START = 1024

@@ -34,6 +34,22 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Some bits of an address, as a value of a variable: 0xFF00(x)."""
+
+    name: Name
+    mask: int
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"{self.mask:#x}({self.name})"
+
+    def of(self, address: int) -> int:
+        """These bits, moved down."""
+        return (address & self.mask) // (self.mask & -self.mask) if self.mask else 0
+
+
+@dataclass(frozen=True, slots=True)
 class Integer:
     """An integer constant."""
 
@@ -154,7 +170,7 @@ class Variable:
     align: int = 0
     pointer: bool = False
     linkage: str = ""
-    initial: tuple[Operand, ...] = ()
+    initial: tuple[Operand | Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +203,5 @@ class Source:
     address_size: int
     variables: tuple[Variable, ...]
     functions: tuple[Function, ...]
+    aliases: dict[str, str] = field(default_factory=dict)  # other names of functions
+    is_debug: bool = False  # an assembler leaves its instructions as they are

@@ -1,4 +1,7 @@
-"""Functions that the driver brings: vprintf, which printf becomes, and __assertfail."""
+"""Functions that the driver brings: vprintf, which printf becomes, __assertfail, malloc and free.
+
+The heap is one allocation, of which malloc takes the next piece; free takes nothing back.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.errors import WarpfragError
+from warpfrag.ptx import spaces
 from warpfrag.ptx.calls import bytes_of, put_bytes
 from warpfrag.ptx.syntax import PtxError
 
@@ -28,6 +32,10 @@ def run_system(wave: Warps, step: Step, group: Group, name: str) -> None:
     """Call a function of the driver, lane after lane."""
     words = [bytes_of(group, source, size) for source, size in zip(step.sources, SIZES[name], strict=False)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]
+    if name == "malloc":
+        taken = [_allocate(wave, given) for given in numbers[0]]
+        put_bytes(group, step.results[0], np.array(taken, np.uint64).view(np.uint8).reshape(-1, 8))
+        return
     warps, lanes = np.nonzero(group.mask)
     rows = group.rows if group.rows is not None else np.arange(wave.warps)
     for index, given in enumerate(zip(*numbers, strict=True)):
@@ -37,12 +45,23 @@ def run_system(wave: Warps, step: Step, group: Group, name: str) -> None:
             who = wave.thread_name(int(rows[warps[index]]), int(lanes[index]))
             where = f"{one.text(file)}:{line}: {one.text(function)}"
             raise PtxError(step.line, f"{where}: {who}: assertion `{one.text(message)}` failed")
-        wave.tally.printed.append(one.formatted(*given[:2]))
+        if name == "vprintf":
+            wave.tally.printed.append(one.formatted(*given[:2]))
     if step.results:
         put_bytes(group, step.results[0], np.zeros((len(warps), 4), np.uint8))
 
 
-SIZES = {"vprintf": (8, 8), "__assertfail": (8, 8, 4, 8, 8)}
+SIZES = {"vprintf": (8, 8), "__assertfail": (8, 8, 4, 8, 8), "malloc": (8,), "free": (8,)}
+
+
+def _allocate(wave: Warps, size: int) -> int:
+    """The address of a piece of the heap, or 0 where there is no room."""
+    memory = wave.memory
+    piece = -(-max(size, 1) // 16) * 16
+    if memory.heap_taken + piece > spaces.HEAP_BYTES:
+        return 0
+    memory.heap_taken += piece
+    return spaces.HEAP + memory.heap_taken - piece
 
 
 class Reader:

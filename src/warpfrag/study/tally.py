@@ -105,26 +105,26 @@ def tally(
     if a is None or b is None:
         return Tally(outputs=D.size, nonfinite=nonfinite)
     rows, columns = np.flatnonzero(np.isfinite(a).all(axis=1)), np.flatnonzero(np.isfinite(b).all(axis=0))
-    found = Figures(computed[np.ix_(rows, columns)], exact_product(a[rows], b[:, columns]), result)
+    found = Figures(result)
+    found.take(computed[np.ix_(rows, columns)], exact_product(a[rows], b[:, columns]))
     if not found.count:
         return Tally(outputs=D.size, nonfinite=nonfinite)
-    unit = 1 << found.scale
-    row, column = found.worst
+    relative = np.concatenate(found.relative)
     return Tally(
         outputs=D.size,
         nonfinite=nonfinite,
         compared=found.count,
-        ulps=Fraction(sum(found.ulps), unit),
-        squared_ulps=Fraction(sum(value * value for value in found.ulps), unit * unit),
-        relatives=len(found.relative),
-        relative=_exact_sum(found.relative),
-        squared_relative=_exact_sum([value * value for value in found.relative]),
-        largest_relative=max(map(abs, found.relative), default=0.0),
-        largest_ulps=Fraction(max(map(abs, found.ulps)), unit),
-        worst=(start[0] + int(rows[row]), start[1] + int(columns[column])),
+        ulps=found.sum,
+        squared_ulps=found.squares,
+        relatives=len(relative),
+        relative=_exact_sum(relative),
+        squared_relative=_exact_sum(relative * relative),
+        largest_relative=float(np.abs(relative).max(initial=0.0)),
+        largest_ulps=found.worst.ulps,
+        worst=(start[0] + int(rows[found.worst.row]), start[1] + int(columns[found.worst.col])),
     )
 
 
-def _exact_sum(values: list[float]) -> Fraction:
-    found = exact_numbers(np.array(values))
+def _exact_sum(values: NDArray[np.float64]) -> Fraction:
+    found = exact_numbers(values)
     return Fraction(sum(found.units.tolist())) * Fraction(2) ** found.exponent

@@ -22,7 +22,7 @@ from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import part_of_k
 from warpfrag.codes import code_dtype
-from warpfrag.errors import NoGpu, OutOfMemory
+from warpfrag.errors import NoGpu
 from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def _source(name: str) -> str:
     return "".join(folder.joinpath(f"{part}.cu").read_text(encoding="utf-8") for part in ("common", name))
 
 
-def _compiled(name: str, macros: dict[str, int | str]) -> Any:  # noqa: ANN401 (a module of CuPy)
+def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> Any:  # noqa: ANN401 (a module of CuPy)
     options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in macros.items()))
-    return cupy().RawModule(code=_source(name), options=options, backend="nvrtc")
+    return cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
 
 
 @cache
@@ -122,6 +122,11 @@ class DeviceKernel(ABC):
     def macros(self) -> dict[str, int | str]:
         """The numbers of the rule."""
 
+    @property
+    def prologue(self) -> str:
+        """What stands before the source."""
+        return ""
+
     @abstractmethod
     def run(self, operands: Operands) -> Device:
         """D's codes of a part: arrays of the GPU, contiguous; C may be written to."""
@@ -129,7 +134,7 @@ class DeviceKernel(ABC):
     @cached_property
     def module(self) -> Any:  # noqa: ANN401
         """The compiled kernels."""
-        return _compiled(self.source, self.macros())
+        return _compiled(self.source, self.macros(), self.prologue)
 
     def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
         """Run a kernel."""
@@ -215,7 +220,8 @@ class FusedDevice(DeviceKernel):
 
     source = "fused"
     bytes_per_element = 11.0
-    height, width, threads = 64, 64, 128
+    rows_per_thread, columns_per_thread = 8, 4
+    threads_down, threads_across = 8, 16
     most_bits, most_products = 25, 64
     """For which the float64 argument holds; whatever else is computed by the scalar rule."""
 
@@ -226,6 +232,8 @@ class FusedDevice(DeviceKernel):
         self.stored = len(rule.steps[0])
         self.products = 2 * self.stored if rule.is_sparse else self.stored
         self.depth = max(16, self.products * len(rule.steps))
+        self.height = self.rows_per_thread * self.threads_down
+        self.width = self.columns_per_thread * self.threads_across
         self.encodings = [struct(ENCODING, *encoding_of(FORMATS[name])) for name in rule.multiplicands]
         lengths = {len(step) for step in rule.steps}
         self.is_quick = (
@@ -255,6 +263,8 @@ class FusedDevice(DeviceKernel):
             "WATCHES_EXPONENTS": int(
                 isinstance(rule, Scaled) or any(FORMATS[name].exponent > 5 for name in rule.multiplicands)
             ),
+            "ROWS_PER_THREAD": self.rows_per_thread,
+            "COLUMNS_PER_THREAD": self.columns_per_thread,
             "STAGES": self.stages,
             "BLOCKS_PER_SM": 2 if 2 * (self.stages * stage + 1024) <= per_sm else 1,
         }
@@ -331,7 +341,7 @@ class FusedDevice(DeviceKernel):
             self.launch(
                 "fused",
                 (int(ready_b[-1]) // self.width, int(ready_a[-1]) // self.height, tiles),
-                self.threads,
+                self.threads_down * self.threads_across,
                 *ready_a, *ready_b, c, out, odd, NULL if special is None else special,
                 INT(height), INT(width), INT(len(rows) // self.products),
                 shared=self.stages * self.stage_bytes,
@@ -520,17 +530,8 @@ def kernel_of(rule: Rule) -> DeviceKernel:
 
 def on_device(kernel: DeviceKernel, operands: Operands) -> Device:
     """Run a kernel on arrays of the host or the GPU."""
-    cp = cupy()
-    try:
-        arrays: list[Any] = [None if array is None else cp.asarray(array) for array in operands]
-        return kernel.matmul(Operands(*arrays))
-    except cp.cuda.memory.OutOfMemoryError as error:
-        free, total = cp.cuda.Device().mem_info
-        msg = (
-            f"out of GPU memory ({error}): {free >> 20} of {total >> 20} MiB are free; the product needs its operands, "
-            f"its result and about {ROOM >> 19} MiB"
-        )
-        raise OutOfMemory(msg) from None
+    arrays: list[Any] = [None if array is None else cupy().asarray(array) for array in operands]
+    return kernel.matmul(Operands(*arrays))
 
 
 def as_given(found: Device, operands: Operands) -> Codes:

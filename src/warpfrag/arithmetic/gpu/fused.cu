@@ -13,14 +13,13 @@
 // come near the ends of f32's range, and columns of B with an infinity or a NaN that a sparse A may not meet.
 //
 // Macros: FRACTION_BITS, PRODUCTS (of a step; of a sparse A with its zeros), STEPS, ZERO_EXPONENT, ROUND_TO,
-// ADDS_C_LAST, C_EMIN, C_IS_F16, D_IS_F16, WATCHES_EXPONENTS, STAGES, BLOCKS_PER_SM.
+// ADDS_C_LAST, C_EMIN, C_IS_F16, D_IS_F16, WATCHES_EXPONENTS, STAGES, BLOCKS_PER_SM, and ROWS_PER_THREAD and
+// COLUMNS_PER_THREAD, both even.
 
 #define TO_F32_RZ 0
 #define TO_F16_RN 1
 #define TO_E8M13_RZ 2
 
-#define ROWS_PER_THREAD 8
-#define COLUMNS_PER_THREAD 4
 #define THREADS_DOWN 8
 #define THREADS_ACROSS 16
 #define THREADS (THREADS_DOWN * THREADS_ACROSS)
@@ -236,6 +235,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         int row = first_row + row_of(down, i), column = first_column + column_of(across, j);
         bool is_there = row < height && column < width;
         double value = is_there ? read_c(c[(s64)row * width + column]) : 0.0;
+#if !ADDS_C_LAST
+        value += 0.0;  // a step makes +0 of -0, and -0 would count as below zero
+#endif
 #if ADDS_C_LAST
         held[i][j] = f32_of_f64(value);
         value = 0.0;

@@ -18,8 +18,9 @@ from warpfrag.ptx.spaces import SPACES
 Helper = tuple[str, str, int, int]
 """load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.
 
-The space "matrices" is shared memory, where each eight lanes ask for the lines of a matrix.
+A "copy" is cp.async's. The space "matrices" is shared memory, where each eight lanes ask for the lines of a matrix.
 """
+COPY_TAKES = "ptr %context, i32 %mask, ptr %addresses, ptr %items, ptr %taken, i64 %step"
 TAKES = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, i64 %step"
 LANES = "<" + ", ".join(f"i64 {lane}" for lane in range(32)) + ">"
 
@@ -31,13 +32,16 @@ def helper_name(way: str, space: str, bits: int, count: int) -> str:
 
 def helpers_text(helpers: set[Helper]) -> str:
     """All functions, and those that they call."""
+    copies = {one for one in helpers if one[0] == "copy"}
+    helpers = helpers - copies
     generic = {one for one in helpers if one[1] == "generic"}
     own = {(way, space, bits, count) for way, _, bits, count in generic for space in WINDOWS.values()}
     plain = sorted((helpers | own) - generic)
     movers = sorted({(way, bits, count) for way, _, bits, count in plain})
     parts = [DECLARED, FAULT, FIND, COUNT, DIFFERENT, SECTORS, PASSES, *(mover_text(*one) for one in movers)]
     parts += [plain_text(*one) for one in plain]
-    return "\n".join([*parts, *(generic_text(*one) for one in sorted(generic))])
+    parts += [generic_text(*one) for one in sorted(generic)]
+    return "\n".join([*parts, *(copy_text(words) for _, _, _, words in sorted(copies))])
 
 
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
@@ -128,6 +132,136 @@ straight:
         ]
     lines.append(in_table(way, size, mover) if space in {"global", "const"} else in_buffer(space, size, mover))
     return "\n".join([*lines, "}"])
+
+
+def copy_text(words: int) -> str:
+    """cp.async: so many words of each lane from global memory to `items`, but only the bytes that are `taken` of it.
+
+    Lanes that take the same number of bytes are one request, as in the readable engine; zeros follow them.
+    """
+    size = 4 * words
+    counter, passes = context.READ + SPACES.index("global"), context.PASSES + SPACES.index("global")
+    zeros = "\n".join(
+        f"""  %zero{word} = getelementptr i8, ptr %items, i64 {128 * word}
+  store <32 x i32> zeroinitializer, ptr %zero{word}, align 64"""
+        for word in range(words)
+    )
+    moves = "\n".join(
+        f"""  %from{word} = getelementptr i32, ptr %place, i64 {word}
+  %code{word} = load i32, ptr %from{word}, align 1
+  %to{word} = getelementptr i32, ptr %items, i64 {32 * word}
+  %own{word} = getelementptr i32, ptr %to{word}, i32 %lane
+  store i32 %code{word}, ptr %own{word}, align 4"""
+        for word in range(words)
+    )
+    return f"""
+define internal i32 @copy_{words}({COPY_TAKES}) noinline {{
+entry:
+  %all = load <32 x i64>, ptr %addresses, align 8
+  %counts = load <32 x i32>, ptr %taken, align 64
+  %live = bitcast i32 %mask to <32 x i1>
+  %rests = and <32 x i64> %all, splat (i64 {size - 1})
+  %own_rests = select <32 x i1> %live, <32 x i64> %rests, <32 x i64> zeroinitializer
+  %rest = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_rests)
+  %crooked = icmp ne i64 %rest, 0
+  br i1 %crooked, label %fault, label %straight
+fault:
+  ret i32 1
+done:
+  ret i32 0
+straight:
+{zeros}
+  br label %groups
+groups:
+  %left = phi i32 [%mask, %straight], [%left_after, %group], [%left_after, %lanes]
+  %more = icmp ne i32 %left, 0
+  br i1 %more, label %group, label %done
+group:
+  %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %count_at = getelementptr i32, ptr %taken, i32 %first
+  %count = load i32, ptr %count_at
+  %count_one = insertelement <32 x i32> poison, i32 %count, i64 0
+  %count_all = shufflevector <32 x i32> %count_one, <32 x i32> poison, <32 x i32> zeroinitializer
+  %same = icmp eq <32 x i32> %counts, %count_all
+  %same_bits = bitcast <32 x i1> %same to i32
+  %part = and i32 %left, %same_bits
+  %left_after = xor i32 %left, %part
+  %nothing = icmp eq i32 %count, 0
+  br i1 %nothing, label %groups, label %request
+request:
+  %count_wide = zext i32 %count to i64
+  %part_lanes = call i32 @llvm.ctpop.i32(i32 %part)
+  %part_wide = zext i32 %part_lanes to i64
+  %bytes = mul i64 %part_wide, %count_wide
+  call void @count(ptr %context, i64 {counter}, i64 %bytes)
+  %fronts = call i64 @sectors(i32 %part, ptr %addresses)
+  call void @count(ptr %context, i64 {passes}, i64 %fronts)
+  %steps_at = getelementptr i64, ptr %context, i64 {context.PASSES_OF_STEPS}
+  %steps = load ptr, ptr %steps_at
+  call void @count(ptr %steps, i64 %step, i64 %fronts)
+  %is_all = icmp eq i32 %count, {size}
+  br label %lanes
+lanes:
+  %lanes_left = phi i32 [%part, %request], [%lanes_after, %whole], [%lanes_after, %bytes_loop]
+  %home = phi ptr [null, %request], [%home_now, %whole], [%home_now, %bytes_loop]
+  %any = icmp ne i32 %lanes_left, 0
+  br i1 %any, label %one, label %groups
+one:
+  %lane = call i32 @llvm.cttz.i32(i32 %lanes_left, i1 true)
+  %less = sub i32 %lanes_left, 1
+  %lanes_after = and i32 %lanes_left, %less
+  %address_at = getelementptr i64, ptr %addresses, i32 %lane
+  %address = load i64, ptr %address_at
+  %known = icmp ne ptr %home, null
+  br i1 %known, label %look, label %search
+look:
+  %old_start = load i64, ptr %home
+  %old_end_at = getelementptr i64, ptr %home, i64 1
+  %old_end = load i64, ptr %old_end_at
+  %old_offset = sub i64 %address, %old_start
+  %old_bytes = sub i64 %old_end, %old_start
+  %inside = icmp ult i64 %old_offset, %old_bytes
+  br i1 %inside, label %found, label %search
+search:
+  %new = call ptr @find(ptr %context, i64 %address)
+  %none = icmp eq ptr %new, null
+  br i1 %none, label %fault, label %found
+found:
+  %home_now = phi ptr [%home, %look], [%new, %search]
+  %start = load i64, ptr %home_now
+  %end_at = getelementptr i64, ptr %home_now, i64 1
+  %end = load i64, ptr %end_at
+  %room = sub i64 %end, %address
+  %tight = icmp ult i64 %room, %count_wide
+  br i1 %tight, label %fault, label %fits
+fits:
+  %data_at = getelementptr i64, ptr %home_now, i64 2
+  %data = load ptr, ptr %data_at
+  %offset = sub i64 %address, %start
+  %place = getelementptr i8, ptr %data, i64 %offset
+  br i1 %is_all, label %whole, label %bytes_loop
+whole:
+{moves}
+  br label %lanes
+bytes_loop:
+  %index = phi i64 [0, %fits], [%index_after, %byte]
+  %bytes_left = icmp ult i64 %index, %count_wide
+  br i1 %bytes_left, label %byte, label %lanes
+byte:
+  %byte_at = getelementptr i8, ptr %place, i64 %index
+  %code = load i8, ptr %byte_at
+  %word = lshr i64 %index, 2
+  %word_start = mul i64 %word, 128
+  %in_word = and i64 %index, 3
+  %lane_wide = zext i32 %lane to i64
+  %lane_start = mul i64 %lane_wide, 4
+  %before = add i64 %word_start, %lane_start
+  %target = add i64 %before, %in_word
+  %target_at = getelementptr i8, ptr %items, i64 %target
+  store i8 %code, ptr %target_at
+  %index_after = add i64 %index, 1
+  br label %bytes_loop
+}}"""
 
 
 def spread(name: str, number: str) -> str:
@@ -233,7 +367,6 @@ fits:
 
 def mover_text(way: str, bits: int, count: int) -> str:
     """Between `items` and the places of the lanes of `part`: all at once where they lie one after the other."""
-    unit = bits // 8
     lines = [
         f"define internal void @{way}_{bits}_{count}(i32 %part, ptr %places, ptr %items) alwaysinline {{",
         "entry:",
@@ -243,22 +376,25 @@ def mover_text(way: str, bits: int, count: int) -> str:
         lines.append(f"""  %all = load <32 x i64>, ptr %places, align 256
   %begin = load i64, ptr %places
 {spread("begins", "%begin")}
-  %distances = mul <32 x i64> {LANES}, splat (i64 {unit})
+  %distances = mul <32 x i64> {LANES}, splat (i64 {bits // 8})
   %in_line = add <32 x i64> %begins, %distances
   %follows = icmp eq <32 x i64> %all, %in_line
   %follow_bits = bitcast <32 x i1> %follows to i32
   %both = and i32 %follow_bits, %part
   %is_line = icmp eq i32 %both, -1
-  br i1 %is_line, label %at_once, label %loop
+  br i1 %is_line, label %at_once, label %look
 at_once:
   %line_at = inttoptr i64 %begin to ptr
   %line = load <32 x i{bits}>, ptr {source}, align 1
   store <32 x i{bits}> %line, ptr {target}, align 1
-  br label %done""")
-    else:
-        lines.append("  br label %loop")
-    lines.append("""loop:
-  %left = phi i32 [%part, %entry], [%left_after, %one]
+  ret void
+look:""")
+    lines += ["  %is_whole = icmp eq i32 %part, -1", "  br i1 %is_whole, label %whole, label %loop", "whole:"]
+    for lane in range(32):
+        lines.append(lane_text(way, bits, count, str(lane), f"a{lane}"))
+    lines.append(f"""  ret void
+loop:
+  %left = phi i32 [%part, %{"look" if count == 1 else "entry"}], [%left_after, %one]
   %more = icmp ne i32 %left, 0
   br i1 %more, label %one, label %done
 done:
@@ -267,18 +403,29 @@ one:
   %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %less = sub i32 %left, 1
   %left_after = and i32 %left, %less
-  %place_at = getelementptr i64, ptr %places, i32 %lane
-  %place = load ptr, ptr %place_at""")
+{lane_text(way, bits, count, "%lane", "b")}
+  br label %loop
+}}""")
+    return "\n".join(lines)
+
+
+def lane_text(way: str, bits: int, count: int, lane: str, name: str) -> str:
+    """Lines that move the elements of one lane; `name` tells theirs from others."""
+    unit = bits // 8
+    lines = [
+        f"  %{name}_place_at = getelementptr i64, ptr %places, i32 {lane}",
+        f"  %{name}_place = load ptr, ptr %{name}_place_at",
+    ]
     for index in range(count):
-        source, target = ("memory", "lane_item") if way == "load" else ("lane_item", "memory")
+        source, target = ("memory", "own") if way == "load" else ("own", "memory")
         lines += [
-            f"  %memory{index} = getelementptr i8, ptr %place, i64 {unit * index}",
-            f"  %item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
-            f"  %lane_item{index} = getelementptr i{bits}, ptr %item{index}, i32 %lane",
-            f"  %code{index} = load i{bits}, ptr %{source}{index}, align 1",
-            f"  store i{bits} %code{index}, ptr %{target}{index}, align 1",
+            f"  %{name}_memory{index} = getelementptr i8, ptr %{name}_place, i64 {unit * index}",
+            f"  %{name}_item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
+            f"  %{name}_own{index} = getelementptr i{bits}, ptr %{name}_item{index}, i32 {lane}",
+            f"  %{name}_code{index} = load i{bits}, ptr %{name}_{source}{index}, align 1",
+            f"  store i{bits} %{name}_code{index}, ptr %{name}_{target}{index}, align 1",
         ]
-    return "\n".join([*lines, "  br label %loop", "}"])
+    return "\n".join(lines)
 
 
 DECLARED = """declare i32 @llvm.cttz.i32(i32, i1)

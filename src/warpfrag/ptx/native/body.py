@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.ptx.actions import Across, Load, Matrix, Move, Nothing, Pure, Store
+from warpfrag.ptx.actions import Across, AsyncCopy, Load, Matrix, Move, Nothing, Pure, Store
 from warpfrag.ptx.native.access import Helper, helper_name
 from warpfrag.ptx.native.lanes import RULES, fused_rule
+from warpfrag.ptx.native.liveness import live_after
 from warpfrag.ptx.native.text import Text, Value
 from warpfrag.ptx.opcodes.cooperating import shuffle
 from warpfrag.ptx.opcodes.rows import Words, match
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 WIDTHS = {1, 8, 16, 32, 64}
 WIDEST_ACCESS = 128  # bits of a lane
+COPIED = {4, 8, 16}  # bytes of cp.async
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,15 @@ class File:
 
     @staticmethod
     def of(program: Program) -> File:
-        """Lay out the registers of a program."""
-        at, offsets = 0, []
-        for bits in program.registers:
-            offsets.append(at)
-            at += max(64, 32 * container(bits).itemsize)
+        """Lay out the registers of a program: first those that outlive a block of steps, so that they lie together."""
+        outlive = 0
+        live = live_after(program)
+        for end in set(program.ends):
+            outlive |= live[end - 1]
+        at, offsets = 0, [0] * len(program.registers)
+        for index in sorted(range(len(offsets)), key=lambda index: not outlive >> index & 1):
+            offsets[index] = at
+            at += max(64, 32 * container(program.registers[index]).itemsize)
         special: dict[str, int] = {}
         for step in program.steps:
             for operand in step.sources:
@@ -146,6 +152,8 @@ class Body:
             self.move(step, action, active)
         elif isinstance(action, Load | Store):
             self.access(at, step, action, active)
+        elif isinstance(action, AsyncCopy):
+            self.copy(at, step, active)
         elif isinstance(action, Matrix):
             self.load_matrices(at, step)
         elif isinstance(action, Across):
@@ -222,10 +230,7 @@ class Body:
         items = operand.items if isinstance(operand, Vector) else (operand,)
         if len(items) != action.count:
             raise Unsupported
-        mask = "%mask"
-        if active is not None:
-            bits = text.new(f"bitcast {active} to i32")
-            mask = text.new(f"and i32 %mask, {bits}")
+        mask = self.mask_of(active)
         text.line(f"store {addresses}, ptr %addresses, align 64")
         places = [text.new(f"getelementptr i8, ptr %items, i64 {32 * kind.bits // 8 * i}") for i in range(len(items))]
         if not is_load:
@@ -237,20 +242,54 @@ class Body:
                 value = Value(text.new(f"load <32 x i{kind.bits}>, ptr {place}, align 32"), kind.bits)
                 self.write(item, value, active, kind)
 
-    def move_data(self, at: int, helper: Helper, mask: str) -> None:
-        """Call a helper that moves data; after a fault the warp stops."""
+    def mask_of(self, active: Value | None) -> str:
+        """The lanes that are here and whose guard holds."""
+        if active is None:
+            return "%mask"
+        return self.text.new(f"and i32 %mask, {self.text.new(f'bitcast {active} to i32')}")
+
+    def copy(self, at: int, step: Step, active: Value | None) -> None:
+        """cp.async: what is taken of the source, then zeros."""
         text = self.text
-        self.helpers.add(helper)
+        target, source, given, *rest = step.sources
+        size = given.code(None) if isinstance(given, Constant) else 0
+        if size not in COPIED:
+            raise Unsupported
+        taken = text.constant(size, 32)
+        if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
+            taken = text.select(self.read(rest[0], TYPES["pred"]), text.constant(0, 32), taken)
+        elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a policy
+            taken = text.call("umin", self.read(rest[0], TYPES["u32"]), taken)
+        mask = self.mask_of(active)
+        places, sources = self.addresses(target), self.addresses(source)
+        text.line(f"store {sources}, ptr %addresses, align 64")
+        text.line(f"store {taken}, ptr %taken, align 64")
+        self.helpers.add(("copy", "global", 32, size // 4))
         fault = text.new(
+            f"call i32 @copy_{size // 4}(ptr %context, i32 {mask}, ptr %addresses, ptr %items, ptr %taken, i64 {at})"
+        )
+        self.stop_at(f"{at}_read", at, mask, fault)
+        text.line(f"store {places}, ptr %addresses, align 64")
+        self.move_data(at, ("store", "shared", 32, size // 4), mask)
+
+    def move_data(self, at: int, helper: Helper, mask: str) -> None:
+        """Call a helper that moves data."""
+        self.helpers.add(helper)
+        fault = self.text.new(
             f"call i32 @{helper_name(*helper)}"
             f"(ptr %context, i64 %row, i32 {mask}, ptr %addresses, ptr %items, i64 {at})"
         )
+        self.stop_at(str(at), at, mask, fault)
+
+    def stop_at(self, name: str, at: int, mask: str, fault: str) -> None:
+        """After a fault the warp stops."""
+        text = self.text
         wrong = text.new(f"icmp ne i32 {fault}, 0")
-        text.line(f"br i1 {wrong}, label %bad{at}, label %good{at}, !prof !0")
-        text.lines.append(f"bad{at}:")
+        text.line(f"br i1 {wrong}, label %bad{name}, label %good{name}, !prof !0")
+        text.lines.append(f"bad{name}:")
         text.line(f"call void @fault(ptr %context, i64 {at}, i64 %row, i32 {mask}, ptr %addresses)")
         text.line("br label %next")
-        text.lines.append(f"good{at}:")
+        text.lines.append(f"good{name}:")
 
     # --- whole warps
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.errors import WarpfragError
-from warpfrag.ptx.actions import Action, Barrier, Branch, Call, Leave, Matrix, Store, WarpWait
+from warpfrag.ptx.actions import Action, AsyncCopy, Barrier, Branch, Call, Leave, Matrix, Store, WarpWait
 from warpfrag.ptx.barriers import MOST_BARRIERS
 from warpfrag.ptx.group import Group
 from warpfrag.ptx.matrices import architecture_of, form_of, multiply_many
@@ -360,6 +360,11 @@ class CompiledWave(Wave):
         addresses = self.context[first : first + 32].view(np.uint64)[mask]
         owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = Group(self, np.array([warp]), mask[None, :])
+        if isinstance(action, AsyncCopy):  # the first of its run: the registers are as they were
+            try:
+                self.async_copy(step, group)
+            except Fault as fault:
+                return self.fault(step, group, fault)
         if isinstance(action, Matrix):
             space, size = "shared", 16
         else:

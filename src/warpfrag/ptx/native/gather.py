@@ -6,6 +6,7 @@ import numpy as np
 
 from warpfrag.arithmetic.kernels.jit import Array, entry
 
+WORDS = 16  # of 64 bits: a register of 32 bits in 32 lanes
 PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -45,23 +46,24 @@ def put_tiles(codes: Array, rows: Array, index: Array, given: Array) -> None:
 @entry
 def find_equal(words: Array, rows: Array, places: Array, hashes: Array, found: Array) -> None:
     """For every warp the first one with the same registers: those whose 16 words of 64 bits start at `places`."""
+    sums = np.empty(WORDS, np.uint64)
     for i in range(rows.size):
-        first = second = np.uint64(0)
+        sums[:] = np.uint64(0)
         for place in places:
-            for j in range(place, place + 16, 2):  # two sums, so that one multiplication need not wait for the other
-                first = (first ^ words[rows[i], j]) * PRIME
-                second = (second ^ words[rows[i], j + 1]) * PRIME
-                first ^= first >> np.uint64(29)
-                second ^= second >> np.uint64(31)
-        total = first ^ (second * PRIME)
+            for j in range(WORDS):
+                sums[j] = (sums[j] ^ words[rows[i], np.uintp(place) + np.uintp(j)]) * PRIME
+        total = np.uint64(0)
+        for j in range(WORDS):
+            total = (total ^ sums[j] ^ (sums[j] >> np.uint64(29))) * PRIME
         hashes[i] = total
         found[i] = i
         for other in range(i):
             if hashes[other] == total and found[other] == other:
-                same = True
+                differs = np.uint64(0)
                 for place in places:
-                    for j in range(place, place + 16):
-                        same = same and words[rows[i], j] == words[rows[other], j]
-                if same:
+                    for j in range(WORDS):
+                        at = np.uintp(place) + np.uintp(j)
+                        differs |= words[rows[i], at] ^ words[rows[other], at]
+                if differs == np.uint64(0):
                     found[i] = other
                     break

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.actions import Action, Load, Matrix, Store
+from warpfrag.ptx.actions import Action, AsyncCopy, Load, Matrix, Store
 from warpfrag.ptx.native.access import DECLARED, Helper, helpers_text
 from warpfrag.ptx.native.body import Body, File, Unsupported
 from warpfrag.ptx.native.liveness import live_after
@@ -51,7 +51,8 @@ def cut(program: Program, file: File) -> list[Segment]:
         action: Action = step.action
         fits = is_supported(file, at, step)
         alone = fits and action.is_collective
-        breaks = isinstance(action, Store) or (isinstance(action, Load) and stored)
+        stores = isinstance(action, Store | AsyncCopy)
+        breaks = stores or (isinstance(action, Load) and stored)
         if first is not None and (not fits or alone or breaks or ends[at] != ends[first]):
             found.append(Segment(first, at, f"segment{first}", int(stored)))
             first = None
@@ -60,7 +61,7 @@ def cut(program: Program, file: File) -> list[Segment]:
             continue
         if fits and first is None:
             first, stored = at, False
-        stored = stored or (fits and isinstance(action, Store))
+        stored = stored or (fits and stores)
     if first is not None:
         found.append(Segment(first, len(steps), f"segment{first}", int(stored)))
     return found
@@ -120,6 +121,7 @@ define void @{name}(ptr noalias %context, ptr noalias %rows, ptr noalias %masks,
 entry:
   %addresses = alloca <32 x i64>, align 256
   %items = alloca [8 x <32 x i64>], align 256
+  %taken = alloca <32 x i32>, align 256
   %registers = load ptr, ptr %context
   %stride_at = getelementptr i64, ptr %context, i64 1
   %stride = load i64, ptr %stride_at

@@ -11,7 +11,17 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.arithmetic.unit import COLUMN, DIGITS, DROPPED, PLACES, TANH_DIGITS, coefficients
+from warpfrag.ptx.arithmetic.unit import (
+    COLUMN,
+    DIGITS,
+    DROPPED,
+    PLACES,
+    SINGLE,
+    TANH_DIGITS,
+    UPPER,
+    Word,
+    coefficients,
+)
 from warpfrag.ptx.native.text import Text, Value
 
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
 Unit = Callable[[Text, Value], Value]
 SIGN, NAN, INFINITY, ONE = 0x80000000, 0x7FFFFFFF, 0x7F800000, 0x3F800000
 FRACTION, LEAST_NORMAL, TWO_TO_126 = 0x007FFFFF, 0x00800000, 0x7E800000
+TWO_TO_16 = 0x47800000
 BELOW_256, TWO_TO_28 = 0x437FFFFF, 0x4D800000  # beyond them nothing changes: ex2 is infinite or zero, turns are whole
 TURNS = 0.15915493667125702  # 1 / (2 pi) as float32 has it
 DOUBLES = "<32 x double>"
@@ -92,18 +103,19 @@ def parabola(text: Text, function: str, digits: Value) -> str:
     return real(text, "fadd", total, real(text, "fmul", c2, text.new(f"uitofp {square} to {DOUBLES}")))
 
 
-def cut(text: Text, units: str) -> Value:
-    """Codes of float32: the first 24 bits."""
-    codes = text.resize(at(text, "lshr", text.codes(units, 64), 52 - 23), 32)
-    codes = at(text, "sub", codes, 1023 - 127 + PLACES << 23)
+def cut(text: Text, units: str, word: Word = SINGLE) -> Value:
+    """Codes of what a parabola gives: its first bits."""
+    codes = text.resize(at(text, "lshr", text.codes(units, 64), 52 - word.fraction), 32)
+    codes = at(text, "sub", codes, 1023 - word.bias + PLACES << word.fraction)
     zero = Value(text.new(f"fcmp oeq {DOUBLES} {units}, {number(0.0)}"), 1)
     return text.select(zero, text.constant(0, 32), codes)
 
 
-def parts(text: Text, a: Value) -> tuple[Value, Value, Value, Value]:
+def parts(text: Text, a: Value, word: Word = SINGLE) -> tuple[Value, Value, Value, Value]:
     """Sign, magnitude, exponent field and fraction."""
     size = at(text, "and", a, NAN)
-    return at(text, "and", a, SIGN), size, at(text, "lshr", size, 23), at(text, "and", size, FRACTION)
+    fraction = at(text, "and", size, (1 << word.fraction) - 1)
+    return at(text, "and", a, SIGN), size, at(text, "lshr", size, word.fraction), fraction
 
 
 def widened(text: Text, a: Value, most: int) -> str:
@@ -120,31 +132,34 @@ def floor(text: Text, a: str) -> str:
 # --- the functions of the unit
 
 
-def rcp(text: Text, a: Value) -> Value:
+def rcp(text: Text, a: Value, word: Word = SINGLE) -> Value:
     """1 / x."""
-    sign, size, exponent, fraction = parts(text, a)
-    turned = at(text, "shl", at(text, "sub", exponent, 127), 23)
-    found = text.binary("sub", cut(text, parabola(text, "rcp", at(text, "shl", fraction, 1))), turned)
-    found = pick(text, "slt", found, LEAST_NORMAL, 0, found)
-    found = pick(text, "eq", size, INFINITY, 0, pick(text, "eq", exponent, 0, INFINITY, found))
-    return pick(text, "ugt", size, INFINITY, NAN, text.binary("or", found, sign))
+    sign, size, exponent, fraction = parts(text, a, word)
+    turned = at(text, "shl", at(text, "sub", exponent, word.bias), word.fraction)
+    found = cut(text, parabola(text, "rcp", at(text, "shl", fraction, 24 - word.fraction)), word)
+    found = text.binary("sub", found, turned)
+    found = pick(text, "slt", found, 1 << word.fraction, 0, found)
+    found = pick(text, "eq", size, word.infinity, 0, pick(text, "eq", exponent, 0, word.infinity, found))
+    return pick(text, "ugt", size, word.infinity, NAN, text.binary("or", found, sign))
 
 
-def _root(text: Text, function: str, a: Value, way: str) -> Value:
-    _, _, exponent, fraction = parts(text, a)
-    odd = at(text, "and", at(text, "add", exponent, 1), 1)
-    half = at(text, "ashr", text.binary("sub", at(text, "sub", exponent, 127), odd), 1)
-    digits = text.binary("or", fraction, at(text, "shl", odd, 23))
-    found = pick(text, "eq", digits, 0, ONE, cut(text, parabola(text, function, digits)))
-    return text.binary(way, found, at(text, "shl", half, 23))
+def _root(text: Text, function: str, a: Value, way: str, word: Word = SINGLE) -> Value:
+    _, _, exponent, fraction = parts(text, a, word)
+    odd = at(text, "and", at(text, "add", exponent, 1), 1)  # the bias is odd
+    half = at(text, "ashr", text.binary("sub", at(text, "sub", exponent, word.bias), odd), 1)
+    digits = text.binary("or", fraction, at(text, "shl", odd, word.fraction))
+    digits = at(text, "shl", digits, 23 - word.fraction)
+    found = cut(text, parabola(text, function, digits), word)
+    found = pick(text, "eq", digits, 0, word.bias << word.fraction, found)
+    return text.binary(way, found, at(text, "shl", half, word.fraction))
 
 
-def rsqrt(text: Text, a: Value) -> Value:
+def rsqrt(text: Text, a: Value, word: Word = SINGLE) -> Value:
     """1 / sqrt(x); NaN for what is negative or none."""
-    found = pick(text, "eq", a, INFINITY, 0, _root(text, "rsqrt", a, "sub"))
-    found = pick(text, "ugt", a, INFINITY, NAN, found)
-    sign, size, _, _ = parts(text, a)
-    return pick(text, "ult", size, LEAST_NORMAL, at(text, "or", sign, INFINITY), found)
+    found = pick(text, "eq", a, word.infinity, 0, _root(text, "rsqrt", a, "sub", word))
+    found = pick(text, "ugt", a, word.infinity, NAN, found)
+    sign, size, _, _ = parts(text, a, word)
+    return pick(text, "ult", size, 1 << word.fraction, at(text, "or", sign, word.infinity), found)
 
 
 def sqrt(text: Text, a: Value) -> Value:
@@ -290,12 +305,53 @@ def called(text: Text, name: str, function: Unit, a: Value) -> Value:
     return Value(text.new(f"call {found.type} @{name}({a})"), 32)
 
 
+def narrow(function: Unit) -> Unit:
+    """The unit on f16: its result for the same number in f32, cut; what is too large is infinite."""
+
+    def build(text: Text, a: Value) -> Value:
+        halves = text.float(text.resize(a, 16))
+        given = text.codes(text.new(f"fpext <32 x half> {halves} to <32 x float>"), 32)
+        found = function(text, given)
+        rounded = text.new(f"fptrunc <32 x float> {text.float(found)} to <32 x half>")
+        back = text.codes(text.new(f"fpext <32 x half> {rounded} to <32 x float>"), 32)
+        codes, size = text.codes(rounded, 16), at(text, "and", found, NAN)
+        more = text.compare("ugt", at(text, "and", back, NAN), size)
+        codes = text.resize(text.select(more, at(text, "sub", codes, 1), codes), 32)
+        codes = pick(text, "uge", size, TWO_TO_16, 0x7C00, codes)  # of ex2, which has no sign
+        return pick(text, "ugt", size, INFINITY, 0x7FFF, codes)
+
+    return build
+
+
+def narrower(function: Unit) -> Unit:
+    """The unit on bf16, which is half an f32."""
+    return lambda text, a: at(text, "lshr", function(text, at(text, "shl", a, 16)), 16)
+
+
+def upper(function: Callable[[Text, Value, Word], Value]) -> Unit:
+    """The unit on upper words of f64."""
+    return lambda text, a: function(text, a, UPPER)
+
+
 def unit_rule(text: Text, words: Words, given: list[Value]) -> tuple[Value, ...] | None:
-    """The .approx functions of f32."""
-    if words.types[0].name != "f32":
-        return None
-    kinds, ending = (FLUSHED, "") if words.has("ftz") else (PLAIN, ".plain")
-    return (called(text, f"unit.{words.opcode}{ending}", kinds[words.opcode], given[0]),)
+    """The .approx functions, but for the sequence of rsqrt on f64."""
+    kind, name, a = words.types[0], f"unit.{words.opcode}", given[0]
+    if kind.name == "f32":
+        kinds, ending = (FLUSHED, "") if words.has("ftz") else (PLAIN, ".plain")
+        return (called(text, name + ending, kinds[words.opcode], a),)
+    if kind.name == "f64":
+        if not words.has("ftz"):
+            return None
+        high = text.resize(at(text, "lshr", a, 32), 32)
+        found = called(text, f"{name}.upper", upper({"rcp": rcp, "rsqrt": rsqrt}[words.opcode]), high)
+        return (at(text, "shl", text.resize(found, 64), 32),)
+    build = (narrow if kind.element == "f16" else narrower)(FLUSHED[words.opcode])
+    total = text.constant(0, 32)
+    for shift in range(0, kind.bits, 16):
+        part = at(text, "and", at(text, "lshr", text.resize(a, 32), shift), 0xFFFF)
+        found = called(text, f"{name}.{kind.element}", build, part)
+        total = text.binary("or", total, at(text, "shl", found, shift))
+    return (text.resize(total, kind.bits),)
 
 
 def quotient_factors(text: Text, words: Words, a: Value, b: Value) -> list[Value]:

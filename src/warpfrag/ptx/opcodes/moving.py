@@ -129,6 +129,22 @@ def _nothing(_words: Words) -> Action:
     return Nothing()
 
 
+def _allocate(_words: Words) -> Action:
+    """alloca: a part of the stack, from its size, its alignment, what is taken and where the stack starts."""
+    kind = TYPES["b64"]
+
+    def run(size: Any, align: Any, taken: Any, start: Any) -> Any:  # noqa: ANN401 (arrays)
+        place = (taken + align - np.uint64(1)) // align * align
+        return start + place, place + size
+
+    return Pure((kind, kind), (kind,) * 4, run)
+
+
+def _copy_word(_words: Words) -> Action:
+    kind = TYPES["b64"]
+    return Pure((kind,), (kind,), lambda a: a)
+
+
 def _policy(_words: Words) -> Action:
     return Pure((TYPES["b64"],), (), lambda: np.zeros((1, 1), np.uint64))
 
@@ -171,6 +187,9 @@ ROWS: list[Row] = [
     row("mbarrier", "", _barrier, BARRIERS, name="!arrive arrive_drop", extra="expect_tx noComplete", like=ARRIVAL),
     row("mbarrier", "", _barrier, BARRIERS, name="!test_wait try_wait", parity="parity", like=ARRIVAL),
     row("mbarrier", "", _barrier, BARRIERS, name="!pending_count", type="!b64"),
+    row("alloca", "u64", _allocate, f"{ISA}: the places of the stack are our own"),
+    row("stacksave", "u64", _copy_word, ISA),
+    row("stackrestore", "u64", _copy_word, ISA),
     row("prefetch", "", _nothing, ISA, any_words=True),
     row("prefetchu", "", _nothing, ISA, any_words=True),
     row("applypriority", "", _nothing, ISA, any_words=True),
