@@ -46,7 +46,8 @@ def test_info_lists_parameters_and_opcodes(run):
     assert "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32" in answer.out
     facts = json.loads(run("ptx", "info", ADD, "--json").out)["entries"]
     assert [one["name"] for one in facts] == ["t_add"]
-    assert facts[0]["opcodes"]["add.f32"]["level"] == "specified"
+    assert facts[0]["opcodes"]["add.f32"]["level"] == "hardware"
+    assert facts[0]["opcodes"]["ret"]["level"] == "specified"
 
 
 def test_run_leaves_arrays_in_a_file(run, files):

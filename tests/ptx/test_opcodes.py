@@ -1,5 +1,7 @@
 """Opcode rows against plain statements of what they mean; the approximate ones against an H200."""
 
+import gzip
+import json
 import random
 from hashlib import sha256
 from pathlib import Path
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 
 from oracle.rounded import rounded
+from warpfrag.hardware import opcodes
 from warpfrag.hardware.opcodes import THREADS, cases, emulate, kernel, operands, pairs, shape
 from warpfrag.ptx.actions import Refused
+from warpfrag.ptx.opcodes.compared import compared
 from warpfrag.ptx.opcodes.table import ROWS, find
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
@@ -69,7 +73,26 @@ def permuted(a, b, c):
     return found
 
 
+def parts(a, b, count, operation, is_signed=False):
+    """An operation on each of so many parts of 32 bits."""
+    bits = 32 // count
+    pairs_of = [[value >> bits * at & (1 << bits) - 1 for value in (a, b)] for at in range(count)]
+    return [operation(*(signed(value, bits) if is_signed else value for value in pair)) for pair in pairs_of]
+
+
+def joined(values):
+    bits = 32 // len(values)
+    return sum((value & (1 << bits) - 1) << bits * at for at, value in enumerate(values))
+
+
 MEANING = {
+    "vabsdiff4.u32.u32.u32": lambda a, b, c: joined(parts(a, b, 4, lambda x, y: abs(x - y))),
+    "vabsdiff2.s32.s32.s32.add": lambda a, b, c: c + sum(parts(a, b, 2, lambda x, y: abs(x - y), is_signed=True)),
+    "vadd4.u32.u32.u32.sat": lambda a, b, c: joined(parts(a, b, 4, lambda x, y: min(255, x + y))),
+    "vsub2.s32.s32.s32": lambda a, b, c: joined(parts(a, b, 2, lambda x, y: x - y)),
+    "vmax4.s32.s32.s32": lambda a, b, c: joined(parts(a, b, 4, max, is_signed=True)),
+    "vset4.u32.u32.lt.add": lambda a, b, c: c + sum(parts(a, b, 4, lambda x, y: x < y)),
+    "vavrg2.u32.u32.u32": lambda a, b, c: joined(parts(a, b, 2, lambda x, y: (x + y + 1) >> 1)),
     "add.s32": lambda a, b: a + b,
     "sub.u32": lambda a, b: a - b,
     "mul.lo.s32": lambda a, b: a * b,
@@ -221,3 +244,29 @@ def test_every_row_has_a_source_and_a_kernel_that_can_be_compared():
         assert f"{case.name} %d0" in text
         assert len(operands(case, np.random.default_rng(1))) == shape(case)[0]
         assert pairs(case) == 1
+
+
+def test_what_was_compared_with_a_gpu_is_in_the_table():
+    known = compared()
+    refused = [name for name in sorted(known.spellings)[::7] if isinstance(find(name, 3)[1], Refused)]
+    told = (Path(__file__).parents[2] / "docs" / "evidence" / "h200_opcodes.md").read_text(encoding="utf-8")
+
+    assert not refused
+    assert f"{len(known.spellings):,} different names" in told
+    assert f"{known.gpu}, driver {known.driver}" in told
+    assert f"{known.threads:,} threads each" in told
+    assert not known.spellings & {"add.f32x2", "cvt.rna.tf32.f32", "tanh.approx.f32"}
+
+
+def test_a_report_becomes_the_table(tmp_path, monkeypatch):
+    rows = [("add.s32", 9, 0), ("add.s64", 9, 1), ("sin.approx.f32", 9, 0), ("add.f32x2", 0, 0)]
+    outcomes = [
+        {"name": name, "level": "approximate" if "approx" in name else "specified", "cases": cases, "different": wrong}
+        for name, cases, wrong in rows
+    ]
+    head = {"gpu": "GPU", "driver": "1.2", "arch": "sm_90"}
+    (tmp_path / "report.json").write_text(json.dumps(head | {"outcomes": outcomes}))
+    monkeypatch.setattr(opcodes, "TABLE", tmp_path / "table.gz")
+    assert opcodes.main(["--keep", str(tmp_path / "report.json")]) == 0
+
+    assert gzip.decompress((tmp_path / "table.gz").read_bytes()).split() == [b"GPU,1.2,sm_90,3072", b"add.s32"]

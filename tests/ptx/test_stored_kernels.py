@@ -7,7 +7,7 @@ come from seeds (`seeded`), those that changed have the hash and the first bytes
 import hashlib
 import json
 import zipfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ CASES = json.loads((DATA / "kernels.json").read_text(encoding="utf-8"))
 BOTH = {  # the others are compiled in seconds, and are left to the readable engine here
     "lookback_scan", "last_block_sum", "histogram", "divergence", "named_barriers", "votes", "groups", "by_value",
     "mma_formats", "mma_sparse", "wgmma_f16_registers", "wgmma_narrow", "fp8", "t_softmax_90", "t_layernorm_90",
+    "caches", "stack", "atomic_refs", "t_rms_rope_90", "t_swiglu_quant_90", "warp_sort",
 }  # fmt: skip
 RUNS = [(name, "reference") for name in CASES] + [(name, "compiled") for name in CASES if name in BOTH]
 
@@ -30,7 +31,7 @@ def engine():
     """Both engines are named here, one by one."""
 
 
-@lru_cache(4)
+@cache
 def module(file):
     with zipfile.ZipFile(DATA / "kernels.zip") as kernels:
         return wf.ptx.load(kernels.read(f"{file}.ptx").decode())
@@ -62,9 +63,20 @@ def test_the_memory_is_what_the_gpu_left(name, engine_name):
             assert array.tobytes() == unchanged
 
 
+def test_what_a_kernel_prints_is_kept():
+    """Triton's device_print, as the GPU gave it."""
+    case = CASES["t_checked_80"]
+    args = [argument(given) for given in case["args"]]
+    kernel = module(case["file"])[case["entry"]]
+    run = kernel.launch(case["grid"], case["block"], args, shared=case["shared"])
+
+    lines = [f"pid ({block}, 0, 0) idx () seen: {total}" for block, total in ((0, 132925), (1, 70464))]
+    assert run.printed.splitlines() == [line for line in lines for _ in range(128)]
+
+
 def test_there_are_kernels_of_every_kind():
     with zipfile.ZipFile(DATA / "kernels.zip") as kernels:
         files = {name for name in kernels.namelist() if name.endswith(".ptx")}
     assert files == {f"{case['file']}.ptx" for case in CASES.values()}
-    assert len(CASES) > 40
+    assert len(CASES) > 60
     assert set(CASES) >= BOTH

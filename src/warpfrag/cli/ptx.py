@@ -207,10 +207,13 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
                 "evidence": {name: {"level": one.level, "detail": one.detail} for name, one in run.evidence.items()},
                 "counts": asdict(run.counts),
                 "findings": [{"check": one.check, "line": one.line, "text": one.text} for one in run.findings],
+                "printed": run.printed,
                 "arrays": {name: {"dtype": str(a.dtype), "shape": a.shape} for name, a in arrays.items()},
             },
         )
         return
+    if run.printed:
+        say(run.printed.removesuffix("\n"))
     say(f"{kernel.name}: {run.counts.instructions} warp instructions, {'exact' if run.exact else 'not exact'}")
     say_table(
         ["opcode", "times", "known"],

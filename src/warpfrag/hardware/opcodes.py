@@ -1,9 +1,11 @@
 """Every opcode row of the PTX machine against a real GPU: one generated kernel for each spelling.
 
     python -m warpfrag.hardware.opcodes [REPORT.md] [--only PREFIX]
+    python -m warpfrag.hardware.opcodes --keep REPORT.json
 
 A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
-machine run the same text on the same random and special operands; every code is compared.
+machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
+was equal in such a report the one that evidence is taken from (`warpfrag.ptx.opcodes.compared`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.ptx.actions import Across, Pure
 from warpfrag.ptx.kernel import load
+from warpfrag.ptx.opcodes.compared import TABLE, Compared, packed
 from warpfrag.ptx.opcodes.rows import Row, match
 from warpfrag.ptx.opcodes.table import ROWS
 from warpfrag.ptx.types import TYPES, Type
@@ -37,6 +40,7 @@ THREADS = WARPS * 32
 TABLES = (0xE8, 0x96, 0x1B, 0x80)  # of lop3: majority, parity, and two without a name
 CARRIES = {"addc", "subc", "madc"}
 LEFT_OUT = {"createpolicy", "isspacep", "cvta", "activemask"}  # places of our own, or of the whole warp
+LEFT_OUT |= {"alloca", "stacksave", "stackrestore"}
 BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 
 
@@ -282,8 +286,21 @@ def emulate(text: str, given: NDArray[np.uint64], results: int) -> NDArray[np.ui
     return out
 
 
+def keep(report: Path) -> None:
+    """Take over the spellings that a report found equal."""
+    found = json.loads(report.read_text(encoding="utf-8"))
+    outcomes = [Outcome(**one) for one in found["outcomes"]]
+    equal = {one.name for one in outcomes if one.cases and not one.different and one.level != "approximate"}
+    unequal = {one.name for one in outcomes if one.different}  # with another immediate
+    known = Compared(found["gpu"], found["driver"], found["arch"], THREADS, frozenset(equal - unequal))
+    write_atomically(TABLE, packed(known))
+
+
 def main(arguments: list[str]) -> int:
     """Compare all, print and write a report; the exit status says whether something differs."""
+    if "--keep" in arguments:
+        keep(Path(arguments[arguments.index("--keep") + 1]))
+        return 0
     prefix = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
     gpu = open_gpu()
     outcomes: list[Outcome] = []
@@ -300,7 +317,8 @@ def main(arguments: list[str]) -> int:
     paths = [Path(one) for one in arguments if one.endswith(".md")]
     if paths:
         write_atomically(paths[0], report.encode())
-        write_atomically(paths[0].with_suffix(".json"), json.dumps([vars(one) for one in outcomes], indent=1).encode())
+        found = {"gpu": gpu.name, "driver": gpu.driver, "arch": gpu.arch, "outcomes": [vars(one) for one in outcomes]}
+        write_atomically(paths[0].with_suffix(".json"), json.dumps(found, indent=1).encode())
     return int(any(one.different and one.level != "approximate" for one in outcomes))
 
 

@@ -23,6 +23,7 @@ from warpfrag.ptx.actions import Action, Atomic, Load, Matrix, Refused, SystemCa
 from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
 from warpfrag.ptx.native.engine import Native
+from warpfrag.ptx.opcodes.compared import compared
 from warpfrag.ptx.parser import parse
 from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
 from warpfrag.ptx.warps import Launch, Tally
@@ -398,7 +399,13 @@ def step_evidence(step: Step, arch: str) -> Evidence:
         if read_target(arch, "", "arch").arch != MEASURED:
             return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
         return Evidence("hardware", detail, step.row.cases, authority="measured", gpus=("NVIDIA H200",))
-    return Evidence(step.row.level, detail, authority="specified" if step.row.level == "specified" else "not modelled")
+    if step.row.level == "approximate":
+        return Evidence("approximate", detail)
+    known = compared()
+    if step.name not in known.spellings or read_target(arch, "", "arch").arch != known.arch:
+        return Evidence("specified", detail, authority="specified")
+    detail += f"; {known.gpu}, driver {known.driver}, {known.threads} threads"
+    return Evidence("hardware", detail, known.threads, authority="specified", gpus=(known.gpu,))
 
 
 def _is_ordered(action: Action, step: Step) -> bool:
