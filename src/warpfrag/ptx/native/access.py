@@ -23,6 +23,7 @@ Helper = tuple[str, str, int, int]
 A "copy" is cp.async's. The space "matrices" is shared memory, where each eight lanes ask for the lines of a matrix.
 """
 TAKES = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, i64 %step"
+MOVER_TAKES = "i32 %part, ptr %places, i64 %delta, ptr %items"
 LANES = "<" + ", ".join(f"i64 {lane}" for lane in range(32)) + ">"
 
 
@@ -95,11 +96,10 @@ def plain_text(way: str, space: str, bits: int, count: int) -> str:
     size = bits // 8 * count
     aligned = size - 1 if size & (size - 1) == 0 else 0
     counter = (context.READ if way == "load" else context.WRITTEN) + SPACES.index(space)
-    mover = f"call void @{way}_{bits}_{count}(i32 %part, ptr %real_at, ptr %items)"
+    mover = f"call void @{way}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
     lines = [
         head,
         f"""entry:
-  %real_at = alloca <32 x i64>, align 256
   %all = load <32 x i64>, ptr %addresses, align 8
   %live = bitcast i32 %mask to <32 x i1>
   %rests = and <32 x i64> %all, splat (i64 {aligned})
@@ -175,10 +175,7 @@ open:
   %data_at = getelementptr i64, ptr %home, i64 2
   %data = load i64, ptr %data_at
   %delta = sub i64 %data, %start
-{spread("deltas", "%delta")}
-  %real = add <32 x i64> %all, %deltas
-  store <32 x i64> %real, ptr %real_at, align 256
-  {mover}
+  {mover.replace("%places", "%addresses")}
   br label %loop"""
 
 
@@ -195,12 +192,14 @@ def in_buffer(space: str, size: int, mover: str) -> str:
   %stride_at = getelementptr i64, ptr %context, i64 {context.SHARED_STRIDE}
   %stride = load i64, ptr %stride_at
   %first = mul i64 %block, %stride
-  %there = add <32 x i64> %all, zeroinitializer""",
+  %places = getelementptr i8, ptr %addresses, i64 0""",
         "local": f"""  %thread = shl i64 %row, 5
   %first = mul i64 %thread, %end
   %own_starts = mul <32 x i64> {LANES}, %ends
-  %there = add <32 x i64> %all, %own_starts""",
-        "param": "  %first = add i64 0, 0\n  %there = add <32 x i64> %all, zeroinitializer",
+  %there = add <32 x i64> %all, %own_starts
+  %places = alloca <32 x i64>, align 256
+  store <32 x i64> %there, ptr %places, align 256""",
+        "param": "  %first = add i64 0, 0\n  %places = getelementptr i8, ptr %addresses, i64 0",
     }[space]
     return f"""  %end_at = getelementptr i64, ptr %context, i64 {end}
   %end = load i64, ptr %end_at
@@ -220,23 +219,20 @@ fits:
   %base = load i64, ptr %base_at
 {own}
   %delta = add i64 %base, %first
-{spread("deltas", "%delta")}
-  %real = add <32 x i64> %there, %deltas
-  store <32 x i64> %real, ptr %real_at, align 256
   %part = add i32 %mask, 0
   {mover}
   br label %done"""
 
 
 def mover_text(way: str, bits: int, count: int) -> str:
-    """Between `items` and the places of the lanes of `part`: all at once where they lie one after the other."""
+    """Between `items` and the places of the lanes of `part`, each `delta` further: at once where they are in line."""
     lines = [
-        f"define internal void @{way}_{bits}_{count}(i32 %part, ptr %places, ptr %items) alwaysinline {{",
+        f"define internal void @{way}_{bits}_{count}({MOVER_TAKES}) alwaysinline {{",
         "entry:",
     ]
     if count == 1:
         source, target = ("%line_at", "%items") if way == "load" else ("%items", "%line_at")
-        lines.append(f"""  %all = load <32 x i64>, ptr %places, align 256
+        lines.append(f"""  %all = load <32 x i64>, ptr %places, align 8
   %begin = load i64, ptr %places
 {spread("begins", "%begin")}
   %distances = mul <32 x i64> {LANES}, splat (i64 {bits // 8})
@@ -247,7 +243,8 @@ def mover_text(way: str, bits: int, count: int) -> str:
   %is_line = icmp eq i32 %both, -1
   br i1 %is_line, label %at_once, label %look
 at_once:
-  %line_at = inttoptr i64 %begin to ptr
+  %line_start = add i64 %begin, %delta
+  %line_at = inttoptr i64 %line_start to ptr
   %line = load <32 x i{bits}>, ptr {source}, align 1
   store <32 x i{bits}> %line, ptr {target}, align 1
   ret void
@@ -277,7 +274,9 @@ def lane_text(way: str, bits: int, count: int, lane: str, name: str) -> str:
     unit = bits // 8
     lines = [
         f"  %{name}_place_at = getelementptr i64, ptr %places, i32 {lane}",
-        f"  %{name}_place = load ptr, ptr %{name}_place_at",
+        f"  %{name}_address = load i64, ptr %{name}_place_at",
+        f"  %{name}_start = add i64 %{name}_address, %delta",
+        f"  %{name}_place = inttoptr i64 %{name}_start to ptr",
     ]
     for index in range(count):
         source, target = ("memory", "own") if way == "load" else ("own", "memory")
