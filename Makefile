@@ -24,7 +24,7 @@ run: $(INSTALLED)  ## a tour: what warpfrag can do, shown on one instruction
 	@$(BIN)/python examples/tour.py
 
 test: lint types $(INSTALLED)  ## lint, check types, run the tests against the installed wheel
-	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
+	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 format: $(INSTALLED)  ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format
@@ -39,7 +39,7 @@ types: $(INSTALLED)  ## mypy --strict over src
 
 bench: $(INSTALLED)  ## run the benchmarks
 	@$(BIN)/python benchmarks/run.py
-	@$(BIN)/python benchmarks/kernels.py
+	@$(BIN)/python benchmarks/ptx.py
 
 docs: $(INSTALLED)  ## build the documentation
 	@$(BIN)/python docs/build.py

@@ -27,9 +27,15 @@ from warpfrag.cli import main as warpfrag
 BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(warpfrag [a-z]+ [a-z]\S*\.[^`\n]*)`")
 DOTS = "..."
-# what a command inside a sentence may read: registers of four words, and matrices
+# what a command inside a sentence may read: registers of four words, matrices, a study
 FILES = {"dump.txt": "0 0 0 0\n" * 32, "A.txt": "0 " * 15 + "0\n", "B.txt": "0 " * 7 + "0\n"}
 FILES |= {name: FILES[name] * 16 for name in ("A.txt", "B.txt")}
+FILES["study.toml"] = """
+instruction = "mma.m16n8k16.f32.f16.f16.f32"
+arch = "sm_90"
+shape = [16, 8, 16]
+data = "normal"
+"""
 
 # Commands that are shown and not run here, each with its reason.
 NOT_RUN = {

@@ -132,6 +132,6 @@ def write_pages(folder: Path) -> list[Path]:
     rows = [[f"{{doc}}`{title} <{title}>`", len(members)] for title, members in groups().items()]
     table = markdown_table(["family", "instructions"], rows)
     names = "\n".join(groups())
-    index = f"# Instruction families\n\n{HEAD}\n{table}\n\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
+    index = f"# Instruction families\n\n{HEAD}\n{table}\n\n```{{toctree}}\n:hidden:\n:titlesonly:\n\n{names}\n```\n"
     (folder / "index.md").write_text(index, encoding="utf-8", newline="\n")
     return written

@@ -22,7 +22,7 @@ from warpfrag.formats import FORMATS, Format
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
 from warpfrag.layout import Layout
-from warpfrag.motion.pairs import fragments, tiled_alike
+from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import relayout
 from warpfrag.notations import NOTATIONS
 from warpfrag.registry import find
@@ -191,7 +191,7 @@ def motion_table() -> str:
     """What it takes from each fragment to each other one of the same extents, counted by their formats."""
     counted: dict[tuple[str, str], Counter[str]] = {}
     most: dict[tuple[str, str], int] = {}
-    for source, target in product(fragments(), repeat=2):
+    for source, target in (*product(fragments(), repeat=2), *product(warpgroup_fragments(), repeat=2)):
         pair = tiled_alike(source, target)
         if pair is None:
             continue

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
 import warpfrag as wf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 WIDTHS = (8, 24, 64, 256)  # one tile, no power of two, a usual one, the largest
 
@@ -25,3 +33,30 @@ def listed() -> list[wf.Instruction]:
 def of_a_warp() -> list[wf.Instruction]:
     """Every instruction of one warp."""
     return [one for one in wf.find() if not one.form.is_warpgroup]
+
+
+def each_of(things: Iterable[Any]) -> Callable[[Callable[[Any], None]], Callable[[str], None]]:
+    """Run a test on each of many instructions, or of what is named like one: one test for an operation and a shape.
+
+    A test for each would take longer to collect and to report than to run. A failure names the thing.
+    """
+    groups: dict[str, list[Any]] = {}
+    for thing in things:
+        name = thing if isinstance(thing, str) else thing.name
+        shape = re.search(r"m\d+n\d+(k\d+)?", name)
+        groups.setdefault(f"{name.partition('.sync')[0]} {shape[0] if shape else ''}".strip(), []).append(thing)
+
+    def decorate(test: Callable[[Any], None]) -> Callable[[str], None]:
+        @pytest.mark.parametrize("group", groups)
+        def run(group: str) -> None:
+            for thing in groups[group]:
+                try:
+                    test(thing)
+                except BaseException as error:
+                    error.add_note(f"in {thing if isinstance(thing, str) else thing.name}")
+                    raise
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return decorate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from instructions import every
+from instructions import each_of, every
 from warpfrag import captured
 from warpfrag.captured import Case, StagedCase, captures, load_cases
 from warpfrag.captured.addresses import MEMORY, address_maps
@@ -31,7 +31,7 @@ def test_there_are_captures_to_compare_with():
     assert sum(len(case.d) for cases in CASES.values() for _, case in cases) == 6720 + 404
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_of(CASES)
 def test_every_code_equals_the_hardware(name: str):
     for arch, case in CASES[name]:
         if isinstance(case, StagedCase):

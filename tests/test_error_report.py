@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from fractions import Fraction
 
 import ml_dtypes
@@ -111,6 +112,31 @@ def test_c_and_orders():
     assert report.errors[1].steps == ()
 
 
+def test_rows_are_compared_some_at_a_time(monkeypatch):
+    A, B = operands(F16)
+    A[3] = 60000  # infinite in f16
+    C = np.random.default_rng(1).standard_normal((5, 6)).astype(np.float16)
+    names = {"instruction": "mma.m16n8k16.f16.f16.f16.f16", "arch": ["sm_80", "sm_90"]}
+    whole = wf.error_report(A, B, C, **names)
+    monkeypatch.setattr(sys.modules["warpfrag.error_report"], "MOST_OUTPUTS", 12)
+    told = []
+    parts = wf.error_report(A, B, C, **names, report=lambda *step: told.append(step))
+
+    assert parts == whole
+    assert whole.errors[0].nonfinite == 6
+    texts = [f"{arch}, rows {rows}" for rows in ("0 to 1", "2 to 3", "4 to 4") for arch in names["arch"]]
+    assert told == [
+        (done, 8, text) for done, text in enumerate([*texts, *(f"{arch}, growth with k" for arch in names["arch"])])
+    ]
+
+    def interrupt(done: int, *_: object) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wf.error_report(A, B, C, **names, report=interrupt)
+
+
 def test_overflow_is_counted_and_left_out():
     A, B = np.full((1, 16), 256.0), np.full((16, 2), 256.0)
     B[:, 1] = 1
@@ -160,6 +186,8 @@ def test_exact_products_of_any_width(powers: tuple[int, int]):
         ({"A": np.full((2, 4), np.inf)}, r"A: element \(0, 0\) is inf: there is no exact result"),
         ({"A": np.ones((0, 4))}, "expected matrices with at least one output"),
         ({"A": np.ones((2, 2, 4))}, "expected matrices with at least one output"),
+        ({"order": wf.Order(promote=3)}, "promote is a multiple of the instruction's k, 16; got 3"),
+        ({"C": np.full((2, 3), 0.1)}, "C: element"),
         ({"C": np.ones((3, 3))}, "C: expected 2 x 3 numbers, got float64 of shape"),
         ({"instruction": "mma.m16n8k256.s32.b1.b1.s32.xor.popc"}, "counts bits: it has no errors"),
     ],

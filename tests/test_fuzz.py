@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.errors import NoGpu
 from warpfrag.hardware import verify
-from warpfrag.hardware.device import NoGpu
 from warpfrag.memory import bank_conflicts, wavefronts
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -123,7 +123,8 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90"},
         ),
         "quantize": (
-            wf.quantize, {"A": A, "number_format": "e2m1", "scale": "ue4m3", "block": 16, "axis": -1, "raw": False},
+            wf.quantize, {"A": A, "number_format": "e2m1", "scale": "ue8m0", "block": 16, "axis": -1, "raw": False,
+                          "scale_rounding": "even", "nonfinite": "nan"},
         ),
         "prune": (wf.prune, {"A": A, "pattern": "2:4"}),
         "compress whole": (wf.compress, {"A": full, "pattern": "2:4"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from warpfrag.operand import Operand
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
 S8 = wf.get("mma.m16n8k32.s32.s8.s8.s32")
+STATIC = "static __device__ __forceinline__ void"
 TWO = np.zeros((2, 32, 4), np.uint32)
 
 
@@ -208,19 +210,12 @@ def test_movers_of_bytes_compile_and_assemble(target: str, tmp_path: Path):
     assert compile_cuda(find_nvcc(), target, tmp_path / "ways.cu") == ""
 
 
-def evaluated(way: Way, access: Any, lane: int) -> int:
-    """A C expression, run as Python."""
+def evaluated(way: Way, access: Any) -> Callable[[int, int], int]:
+    """A C expression, run as Python, for any lane."""
     text = re.sub(r"/\*.*\*/", "", way.expression(access))
     kept = {0: 0, 32: 1, 64: 3, 128: 7}[way.memory.swizzle]
-    return eval(  # noqa: S307 (our own text)
-        text,
-        {
-            "base": 0,
-            "lane": lane,
-            "thread": lane,
-            "swizzle": lambda a: a ^ ((a // 128 - way.memory.base_offset & kept) * 16),
-        },
-    )
+    names = {"base": 0, "swizzle": lambda a: a ^ ((a // 128 - way.memory.base_offset & kept) * 16)}
+    return eval(f"lambda lane, thread: {text}", names)  # noqa: S307 (our own text)
 
 
 @pytest.mark.parametrize("operand", [F16.a, F16.b, F16.b.tiled(col=2), F16.d, S8.a, *warpgroups()[1:3]])
@@ -229,8 +224,9 @@ def test_expressions_give_the_addresses(operand: Operand):
     for memory in memories(operand):
         for way in [*loads(operand, memory), *stores(operand, memory)]:
             for access in way.accesses:
+                expression = evaluated(way, access)
                 for lane, address in enumerate(access.addresses):
-                    assert address is None or evaluated(way, access, lane) == address
+                    assert address is None or expression(lane, lane) == address
                     seen += 1
     assert seen > 1000
 
@@ -298,30 +294,37 @@ def test_what_cannot_be_loaded_is_refused(ask: Any, message: str):
 # ---- code
 
 
-def test_emitted_ways_compile_and_assemble(tmp_path: Path):
+@cache
+def every_way() -> list[Way]:
+    """All ways of all operands, without what is the same code."""
+    found = {}
+    for operand in (*matrices(), *warpgroups()):
+        for memory in memories(operand):
+            for way in (*loads(operand, memory), *stores(operand, memory)):
+                found.setdefault(way.emit("ptx").split("\n", 2)[2], way)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_every_way_compiles_and_assembles(target: str, tmp_path: Path):
+    nvcc, (ptxas, _) = find_nvcc(), find_ptxas(target)
+    ways = [way for way in every_way() if target in way.targets and (target == "sm_90a" or "b8" in way.name)]
+    assert len(ways) >= {"sm_90a": 800, "sm_100a": 10}[target]
+    cuda = [way.emit("cuda", name=f"way{at}").replace(STATIC, "__device__ void") for at, way in enumerate(ways)]
+    (tmp_path / "ways.cu").write_text("\n".join(["#include <cstdint>", *cuda]), encoding="utf-8")
+    assert compile_cuda(nvcc, target, tmp_path / "ways.cu") == ""
+    ptx = [f".version {'8.0' if target == 'sm_90a' else '8.6'}", f".target {target}", ".address_size 64"]
+    ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
+    (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
+    assert assemble(ptxas, target, tmp_path / "ways.ptx") == []
+
+
+def test_kernels_that_run_ways_compile(tmp_path: Path):
     ways = sample_ways()
     assert {way.transposes for way in ways} == {True, False}
     assert {access.slot is None for way in ways for access in way.accesses} == {True, False}
     (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "ways.cu") == ""
-    ptx = [".version 8.0", ".target sm_90", ".address_size 64"]
-    ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
-    (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
-    assert assemble(find_ptxas("sm_90")[0], "sm_90", tmp_path / "ways.ptx") == []
-
-
-def test_ways_of_four_warps_compile_and_assemble(tmp_path: Path):
-    ways = []
-    for operand in warpgroups():
-        memory = Memory("row", max(128, operand.shape[1] * operand.row.container // 8), 128)
-        ways += [*loads(operand, memory)[:2], *stores(operand, memory)[:2]]
-    assert {"ldmatrix", "stmatrix", "st", "ld"} <= {way.name.split(".")[0] for way in ways}
-    (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
-    assert compile_cuda(find_nvcc(), "sm_90a", tmp_path / "ways.cu") == ""
-    ptx = [".version 8.0", ".target sm_90a", ".address_size 64"]
-    ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
-    (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
-    assert assemble(find_ptxas("sm_90a")[0], "sm_90a", tmp_path / "ways.ptx") == []
 
 
 def run_ptx(text: str, lane: int) -> list[int]:

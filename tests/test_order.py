@@ -11,8 +11,10 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.arithmetic import plan
+from warpfrag.codes import code_dtype
 from warpfrag.epilogue import convert
 from warpfrag.find_order import candidates
+from warpfrag.summation import Multiplicands, may_be_filled_up, sum_chain, sum_chains
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 CAPTURED = np.load(Path(__file__).parent / "data" / "cublas_sm90.npz")
@@ -110,6 +112,33 @@ def test_units_may_be_shorter_than_an_instruction():
 def test_a_promoted_residue_counts_as_a_whole_tile():
     spans = wf.Order(promote=64, residue=32).chains(140, 16, 16)
     assert spans == [[((0, 12), (12, 44)), ((44, 108),), ((108, 140),)]]
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        (F16, "sm_90"),
+        ("mma.m8n8k4.row.col.f32.f16.f16.f32", "sm_70"),
+        ("mma.m16n8k16.f16.f16.f16.f16", "sm_80"),
+        ("mma.m16n8k8.f32.tf32.tf32.f32", "sm_80"),
+        ("mma.m16n8k32.f32.e4m3.e5m2.f32", "sm_90"),
+        ("mma.m16n8k8.f64.f64.f64.f64", "sm_90"),
+    ],
+)
+def test_chains_that_are_summed_together_are_what_each_is_alone(name: str, arch: str):
+    """Short ones are filled up with zeros at their ends, which must change nothing: neither -0 nor NaN."""
+    rule = plan(wf.get(name).form, arch).rule
+    k, format_of = rule.k, wf.FORMATS[rule.a]
+    draw = np.random.default_rng(1)
+    shapes = (2, 3, 9 * k), (2, 9 * k, 4)
+    a, b = (draw.integers(0, format_of.codes, shape, np.uint64).astype(code_dtype(format_of)) for shape in shapes)
+    operands = Multiplicands(a, b)
+    chains = [((first, last),) for first, last in ((0, 9 * k), (k, 4 * k), (3, k + 5), (8 * k, 9 * k))]
+    chains.append(((0, 3), (3, 2 * k + 3)))
+    together = chains if may_be_filled_up(rule) else [((0, 3 * k),), ((k, 4 * k),)]
+    found = sum_chains(rule, operands, together)
+    for chain_of, sums in zip(together, found, strict=True):
+        assert np.array_equal(sums, sum_chain(rule, operands, chain_of, None))
 
 
 @pytest.mark.parametrize(

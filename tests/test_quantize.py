@@ -107,6 +107,79 @@ def test_scales_of_blocks_follow_the_rule_of_ocp_mx():
     assert zero.item() == 0
 
 
+# Worked by hand from OCP MX 1.0: X = 2**(floor(log2(largest)) - emax), then v / X to nearest even, clamped.
+# format, emax, largest: values of a block, X, and v / X as the format has it
+WORKED = {
+    # floor(log2(500)) = 8, X = 2**(8 - 8) = 1. 500 is above 448: clamped. 17: between 16 and 18, tie, 16 is even.
+    # 0.001 * 512 = 0.512 of the smallest subnormal 2**-9: to 2**-9; 0.0009 * 512 = 0.46: to 0
+    ("e4m3", 8, 448): ([500, -448, 17, 19, 0.001, 0.0009, -1], 1.0, [448, -448, 16, 20, 2**-9, 0, -1]),
+    # floor(log2(3)) = 1, X = 2**(1 - 15). 3 / X = 49152 = 1.5 * 2**15. 1.1 / X = 18022.4: 1.1 * 2**14, between 1 and
+    # 1.25, nearer to 1. 1.125 / X = 1.125 * 2**14: tie, 1 is even. -1e-9 / X = -1.6384e-5 = -1.07 * 2**-16, subnormal
+    ("e5m2", 15, 57344): ([3, 1.1, 1.125, 1.376, -1e-9], 2.0**-14, [49152, 16384, 16384, 24576, -(2**-16)]),
+    # floor(log2(31)) = 4, X = 2**(4 - 4) = 1: 31 is above 28. 18: between 16 and 20, tie, 16 is even; 22 to 24
+    ("e3m2", 4, 28): ([31, 18, 22, -0.2, 0.09375], 1.0, [28, 16, 24, -0.1875, 0.125]),
+    # floor(log2(0.9)) = -1, X = 2**(-1 - 2) = 1/8. 0.9 * 8 = 7.2: between 7 and 7.5, to 7. 0.03 * 8 = 0.24, to 0.25
+    ("e2m3", 2, 7.5): ([0.9, 0.03, -0.5, 0.0078125], 0.125, [7, 0.25, -4, 0]),
+    # floor(log2(25)) = 4, X = 2**(4 - 2) = 4. 25 / 4 = 6.25: clamped. 5 / 4: tie of 1 and 1.5, to 1. 0.4 / 4: to 0
+    ("e2m1", 2, 6): ([25, -12.5, 5, 7.9, -1.7, 0.4], 4.0, [6, -3, 1, 2, -0.5, 0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "power", "largest"), WORKED)
+def test_blocks_worked_by_hand(name: str, power: int, largest: float):
+    values, scale, expected = WORKED[name, power, largest]
+    assert (wf.FORMATS[name].max, 2**power <= largest < 2 ** (power + 1)) == (largest, True)
+    elements, scales = wf.quantize([values], name, scale="ue8m0", block=32)
+    assert scales.astype(float).tolist() == [[scale]]
+    assert elements.astype(float).tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "exponents"),
+    [  # floor, ceil, even, rceil
+        ("e2m1", 25.0, (2, 3, 2, 3)),  # 25 = 1.5625 * 2**4: 1.5 in two bits; 25 / 6 = 4.17, up to 8
+        ("e2m1", 24.0, (2, 3, 2, 2)),  # 24 = 6 * 4: nothing is clamped
+        ("e2m1", 28.0, (2, 3, 3, 3)),  # 1.75 * 2**4: halfway between 1.5 and 2, whose last bit is even
+        ("e2m1", 27.9, (2, 3, 2, 3)),
+        ("e2m1", 16.0, (2, 2, 2, 2)),
+        ("e4m3", 500.0, (0, 1, 1, 1)),  # 1.953 * 2**8: 1.9375 is halfway between 1.875 and 2
+        ("e4m3", 448.0, (0, 1, 0, 0)),
+        ("e4m3", 495.0, (0, 1, 0, 1)),
+        ("e5m2", 1.0, (-15, -15, -15, -15)),
+        ("e5m2", 1.75, (-15, -14, -15, -15)),
+        ("e5m2", 1.8, (-15, -14, -15, -14)),
+        ("e3m2", 1.875, (-4, -3, -3, -3)),
+        ("e2m3", 1.9, (-2, -1, -2, -1)),
+        ("e2m3", 1e-45, (-127, -127, -127, -127)),
+    ],
+)
+def test_powers_of_two_are_chosen_as_named(name: str, largest: float, exponents: tuple[int, ...]):
+    for rounding, exponent in zip(("floor", "ceil", "even", "rceil"), exponents, strict=True):
+        _, scales = wf.quantize([[largest, -0.1 * largest]], name, scale="ue8m0", block=32, scale_rounding=rounding)
+        assert scales.astype(float).item() == 2.0**exponent, rounding
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_rceil_is_the_smallest_power_that_clamps_nothing(name: str):
+    most = float(wf.FORMATS[name].max)
+    numbers = np.abs(np.random.default_rng(5).standard_normal((300, 1))) * np.exp2(np.arange(300) % 90 - 45)[:, None]
+    _, scales = wf.quantize(numbers, name, scale="ue8m0", block=32, scale_rounding="rceil")
+    factors = scales.astype(float)
+    assert (numbers <= most * factors).all()
+    assert (numbers > most * factors / 2).all()
+
+
+def test_a_block_with_nan_or_infinity_is_nan():
+    A = np.ones((3, 64))
+    A[0, 3], A[1, 40] = np.nan, -np.inf
+    for name in FLOATS:
+        codes, scales = wf.quantize(A, name, scale="ue8m0", block=32, nonfinite="nan", raw=True)
+        assert (scales == 0xFF).tolist() == [[True, False], [False, True], [False, False]]
+        assert set(codes[0, :32].tolist()) == {wf.FORMATS[name].nan_code or 0}
+        right, _ = wf.quantize(np.ones((1, 32)), name, scale="ue8m0", block=32, raw=True)
+        assert np.array_equal(codes[0, 32:], right[0])
+
+
 def test_blocks_lie_along_k():
     A = np.random.default_rng(2).standard_normal((3, 70))
     codes, scales = wf.quantize(A, "e4m3", scale="ue8m0", block=32)
@@ -144,6 +217,10 @@ def test_a_quantized_product_runs():
         ({"block": 0}, "block is an integer from 1 on, or None for one scale for all; got 0"),
         ({"axis": 2}, "axis is one of the 2 axes of A, got 2"),
         ({"A": [[1.0, np.inf]]}, r"A: element \(0, 1\) is inf: a block with it has no scale"),
+        ({"scale_rounding": "up"}, "scale_rounding: expected one of floor, ceil, even, rceil; got 'up'"),
+        ({"scale_rounding": "even"}, "scale_rounding: even is for scales in ue8m0, got f32"),
+        ({"nonfinite": True}, "nonfinite: expected one of refuse, nan; got True"),
+        ({"nonfinite": "nan", "scale": "ue4m3"}, "nonfinite: nan is for scales in ue8m0, got ue4m3"),
         ({"A": [[1j]]}, "A: expected real numbers that float64 holds, got dtype complex128"),
     ],
 )

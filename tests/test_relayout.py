@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -20,7 +21,7 @@ from warpfrag.hardware.motion import relayout_unit, sample_plans, timed_ways, ti
 from warpfrag.layout import Layout
 from warpfrag.motion.conversions import conversions, convert_codes
 from warpfrag.motion.moves import LANE, Moves, Select, find_moves
-from warpfrag.motion.pairs import fragments, tiled_alike
+from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import Relayout, relayout
 from warpfrag.motion.through_memory import find_trip
 from warpfrag.operand import Operand
@@ -28,6 +29,8 @@ from warpfrag.operand import Operand
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
 F8 = wf.get("mma.m16n8k32.f32.e4m3.e4m3.f32")
 F64 = wf.get("mma.m16n8k16.f64.f64.f64.f64")
+SPELT = {"shfl": "shfl", "movmatrix": "movmatrix", "select": "selp", "cvt": "cvt"}
+STATIC = "static __device__ __forceinline__ void"
 
 
 # ---- the algebra
@@ -157,13 +160,27 @@ def check(plan: Relayout, seed: int = 1) -> None:
     assert np.array_equal(plan(plan.source.pack(codes, raw=True)), plan.target.pack(expected, raw=True))
 
 
-@pytest.mark.parametrize("source", fragments(), ids=lambda operand: f"{operand.role}.{operand.format}.{operand.shape}")
+def check_counts(plan: Relayout) -> None:
+    """The code has just the instructions that the plan counts: copies are neither transposed nor converted twice."""
+    code = plan.emit("ptx")
+    found = {kind: len(re.findall(rf"\b{name}\.(?!u32\.u16)", code)) for kind, name in SPELT.items()}
+    if min(plan.source.row.container, plan.target.row.container) >= 8:  # smaller ones are put together by shifts
+        assert found == {kind: plan.counts[kind] for kind in SPELT}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [*fragments(), *warpgroup_fragments()],
+    ids=lambda operand: f"{operand.role}.{operand.format}.{operand.shape}",
+)
 def test_every_fragment_reaches_every_other_of_its_extents(source: Operand):
     reached = 0
-    for target in fragments():
+    for target in fragments() if len(source.threads) == 1 else warpgroup_fragments():
         pair = tiled_alike(source, target)
         if pair is not None:
-            check(relayout(*pair))
+            plan = relayout(*pair)
+            check(plan)
+            check_counts(plan)
             reached += 1
     assert reached >= 1  # itself
 
@@ -360,18 +377,34 @@ def test_what_cannot_be_moved_is_refused(ask: Any, error: type[Exception], messa
 # ---- code
 
 
-def test_emitted_plans_assemble(tmp_path: Path):
-    plans = sample_plans()
-    assert len(plans) >= 40
-    ptxas, _version = find_ptxas("sm_90")
-    module = [".version 8.0", ".target sm_90", ".address_size 64"]
-    module += [plan.emit("ptx", name=f"plan{number}") for number, plan in enumerate(plans)]
-    (tmp_path / "plans.ptx").write_text("\n".join(module), encoding="utf-8")
+def every_plan() -> list[Relayout]:
+    """The plans between all fragments, and of four warps."""
+    both = [*product(fragments(), repeat=2), *product(warpgroup_fragments(), repeat=2)]
+    return [relayout(*pair) for source, target in both if (pair := tiled_alike(source, target))]
+
+
+def test_every_plan_compiles_and_assembles(tmp_path: Path):
+    nvcc, (ptxas, _version) = find_nvcc(), find_ptxas("sm_90")
+    plans = every_plan()
+    # without the comment, many are the same; not static, so that the compiler leaves none out
+    cuda = list(dict.fromkeys(plan.emit("cuda", name="plan").split("\n", 2)[2] for plan in plans))
+    ptx = list(dict.fromkeys(plan.emit("ptx", name="plan").split("\n", 2)[2] for plan in plans))
+    assert len(cuda) >= 330
+    assert len(ptx) >= 330
+    cuda = [text.replace(f"{STATIC} plan(", f"__device__ void plan{at}(") for at, text in enumerate(cuda)]
+    (tmp_path / "plans.cu").write_text("\n".join(["#include <cstdint>", *cuda]), encoding="utf-8")
+    assert compile_cuda(nvcc, "sm_90", tmp_path / "plans.cu") == ""
+    ptx = [text.replace(" plan ", f" plan{at} ") for at, text in enumerate(ptx)]
+    (tmp_path / "plans.ptx").write_text(
+        "\n".join([".version 8.0", ".target sm_90", ".address_size 64", *ptx]), encoding="utf-8"
+    )
     assert assemble(ptxas, "sm_90", tmp_path / "plans.ptx") == []
 
 
-def test_emitted_plans_compile(tmp_path: Path):
-    (tmp_path / "plans.cu").write_text(relayout_unit(sample_plans()), encoding="utf-8")
+def test_kernels_that_run_plans_compile(tmp_path: Path):
+    plans = sample_plans()
+    assert len(plans) >= 40
+    (tmp_path / "plans.cu").write_text(relayout_unit(plans), encoding="utf-8")
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "plans.cu") == ""
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 
-from instructions import every
+from instructions import each_of, every
 
 INSTRUCTIONS = every()
 BATCH = (2, 3)
@@ -81,7 +80,7 @@ def test_there_are_instructions() -> None:
     assert sum(not operands(instruction) for instruction in INSTRUCTIONS) == 3
 
 
-@pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda instruction: instruction.name)
+@each_of(INSTRUCTIONS)
 def test_places_and_elements(instruction: Any) -> None:
     """`x in where(at(x))` for every lane, register and slot; every element has its holders, and no other."""
     for letter, operand in operands(instruction):
@@ -90,7 +89,7 @@ def test_places_and_elements(instruction: Any) -> None:
         assert places == elements * copies, letter
 
 
-@pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda instruction: instruction.name)
+@each_of(INSTRUCTIONS)
 def test_codes_and_registers(instruction: Any) -> None:
     """unpack(pack(codes)) is codes, with batch axes; every copy is written; padding is zero and not read."""
     for seed, (letter, operand) in enumerate(operands(instruction)):
@@ -119,7 +118,7 @@ def test_padding_is_exercised() -> None:
     assert seen == {("e3m2", True), ("e2m3", True), ("e2m1", True), ("e2m1", False)}
 
 
-@pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda instruction: instruction.name)
+@each_of(INSTRUCTIONS)
 def test_every_register_bit_is_an_element_or_padding(instruction: Any) -> None:
     """Packing all-ones codes sets every bit of every register, but the padding."""
     for letter, operand in operands(instruction):
@@ -132,7 +131,7 @@ def test_every_register_bit_is_an_element_or_padding(instruction: Any) -> None:
         assert (words == 0xFFFFFFFF & ~padding_mask(instruction, operand)).all(), letter
 
 
-@pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda instruction: instruction.name)
+@each_of(INSTRUCTIONS)
 def test_natural_values_round_trip(instruction: Any) -> None:
     """unpack gives the natural dtype by its bits: packing that again gives the same registers."""
     for seed, (letter, operand) in enumerate(operands(instruction)):

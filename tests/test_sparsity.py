@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpfrag as wf
-from instructions import every
+from instructions import each_of, every
 from warpfrag.codes import from_codes
 
 SPARSE = [one for one in every() if one.form.is_sparse and not one.form.satfinite]
@@ -31,7 +31,7 @@ def thinned(instruction: wf.Instruction, rng: np.random.Generator, batch: tuple[
     return np.where(keep.reshape(shape), codes, 0)
 
 
-@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+@each_of(SPARSE)
 def test_expand_inverts_compress(instruction: wf.Instruction):
     full = thinned(instruction, np.random.default_rng(1), (2, 3))
     stored, codes = instruction.compress(full, raw=True)
@@ -41,7 +41,7 @@ def test_expand_inverts_compress(instruction: wf.Instruction):
     assert np.array_equal(instruction.expand(stored, codes, raw=True), full)
 
 
-@pytest.mark.parametrize("instruction", SPARSE, ids=str)
+@each_of(SPARSE)
 def test_metadata_words_keep_the_codes_of_every_selector(instruction: wf.Instruction):
     rng = np.random.default_rng(2)
     assert instruction.selectors == tuple(instruction.metadata.selectors)

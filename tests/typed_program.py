@@ -161,7 +161,7 @@ def whole_products() -> None:
     print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
     found: wf.Prediction = wf.predict(A, B)
     print(found.D.shape, found.order, found.instruction, found.row.kernel, found.is_guess, found.text)
-    codes, scales = wf.quantize(A, "e4m3", scale="ue8m0", block=32)
+    codes, scales = wf.quantize(A, "e4m3", scale="ue8m0", block=32, scale_rounding="rceil", nonfinite="nan")
     stored, kept = wf.compress(wf.prune(A, "2:4"), "2:4")
     print(codes.shape, scales.shape, stored.shape, kept.shape)
     report: wf.ErrorReport = wf.error_report(A, B, instruction=name, arch=["sm_80", "sm_90"])

@@ -10,14 +10,14 @@ import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from warpfrag.arithmetic import trace
 from warpfrag.arithmetic.rules import Popcount
 from warpfrag.arrays import as_array
-from warpfrag.codes import from_codes
+from warpfrag.codes import codes_of, from_codes
 from warpfrag.draw.plots import error_page
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.exact import Exact, exact_numbers, exact_product
@@ -39,8 +39,17 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import HasForm
 
 BINS = 32
+MOST_OUTPUTS = 1 << 17
+"""That are compared at once: exact numbers take some hundred bytes each."""
 MOST_GROWTH = 48
 """Rows and columns from which the growth with k is taken: enough for a curve, and each point is a product."""
+
+
+class Report(Protocol):
+    """Told how far a comparison is."""
+
+    def __call__(self, done: int, total: int, text: str) -> None:
+        """So many steps are done of all; the next one in words."""
 
 
 @dataclass(frozen=True)
@@ -199,11 +208,13 @@ def error_report(
     order: Order | Sequence[Order] = Order(),  # noqa: B008 (it is frozen)
     rounding: Rounding = None,
     threads: int | None = None,
+    report: Report | None = None,
 ) -> ErrorReport:
     """How far D = A B + C is from the exact result, for each architecture and each order of additions.
 
     Operands are taken as `wf.gemm` takes them; where `rounding` rounds them, the exact result is that of the rounded
-    ones. They must be finite.
+    ones. They must be finite. A large product is compared some rows at a time; `report(done, total, text)` is called
+    before each of these steps.
     """
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
@@ -217,21 +228,61 @@ def error_report(
         raise InvalidOperand(msg)
     a, b = _values(first, "a"), _values(first, "b")
     added = None if C is None else _added(C, first)
-    exact = _exact(a, b, added)
-    found = [
-        _measure(taken[name], Task(name, which, added, threads), a, b, exact) for name, which in product(taken, orders)
-    ]
-    return ErrorReport(spell(first.form), (a.shape[0], b.shape[1], a.shape[1]), first.rule.d, tuple(found))
+    tasks = [Task(taken[name], name, which, threads) for name, which in product(taken, orders)]
+    for task in tasks:
+        task.check()
+    (height, depth), width = a.shape, b.shape[1]
+    at_once = max(1, MOST_OUTPUTS // width)
+    firsts = range(0, height, at_once)
+    totals = [Figures(first.rule.d) for _ in tasks]
+    total = len(tasks) * (len(firsts) + 1)
+    for number, start in enumerate(firsts):
+        rows = slice(start, min(start + at_once, height))
+        c = None if added is None else added[rows]
+        exact = _exact(a[rows], b, c)
+        for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
+            if report is not None:
+                report(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
+            figures.take(task.run(rows, slice(None), depth, c), exact, start)
+    found = []
+    for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
+        if report is not None:
+            report(total - len(tasks) + place, total, f"{task.arch}, growth with k")
+        found.append(_errors(task, figures, a, b, added))
+    return ErrorReport(spell(first.form), (height, width, depth), first.rule.d, tuple(found))
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is computed: where, in which order, with which C."""
+    """What is computed: which product, where, in which order."""
 
+    taken: Product
     arch: str
     order: Order
-    c: NDArray[np.float64] | None
     threads: int | None
+
+    def check(self) -> None:
+        """Refuse an order that this product cannot have, before anything is computed."""
+        if not isinstance(self.order, Order):
+            msg = f"order: expected a wf.Order, got {shown(self.order)}"
+            raise InvalidOperand(msg)
+        rule = self.taken.rule
+        self.order.chains(self.taken.operands.depth, rule.k, FORMATS[rule.a].bits)
+
+    def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Some rows and columns of the product of the first `depth` of k, by warpfrag."""
+        rule, operands = self.taken.rule, self.taken.operands
+        codes = gemm(
+            operands.a[0, rows, :depth],
+            operands.b[0, :depth, columns],
+            None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C"),
+            instruction=spell(self.taken.form),
+            arch=self.arch,
+            order=self.order,
+            raw=True,
+            threads=self.threads,
+        )
+        return from_codes(FORMATS[rule.d], codes).astype(np.float64)
 
 
 def _listed(what: str, given: object) -> list[Any]:
@@ -259,11 +310,12 @@ def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
 
 
 def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
-    """C as float64: gemm checks that it is exact in its format."""
+    """C as float64; it must be exact in its format."""
     values = as_array(C, "C")
     if values.shape != taken.shape or values.dtype.kind not in "biuf":
         msg = f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
         raise InvalidOperand(msg)
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # refuses what is not exact
     return _finite(values.astype(np.float64), "C")
 
 
@@ -272,84 +324,112 @@ def _exact(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64
     return found if c is None else found.plus(exact_numbers(c))
 
 
-def _computed(taken: Product, task: Task, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None) -> NDArray[Any]:
-    """The product by warpfrag, as float64."""
-    found = gemm(a, b, c, instruction=spell(taken.form), arch=task.arch, order=task.order, threads=task.threads)
-    return found.astype(np.float64)
-
-
-def _measure(taken: Product, task: Task, a: NDArray[np.float64], b: NDArray[np.float64], exact: Exact) -> Errors:
-    computed = _computed(taken, task, a, b, task.c)
-    figures = Figures(computed, exact, taken.rule.d)
+def _errors(
+    task: Task, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
+) -> Errors:
     if not figures.count:
-        msg = f"{spell(taken.form)} on {task.arch}: no output is finite"
+        msg = f"{spell(task.taken.form)} on {task.arch}: no output is finite"
         raise NotModelled(msg)
-    row, col = figures.worst
+    worst = figures.worst
     edges, counts = figures.histogram()
     return Errors(
         arch=task.arch,
         order=task.order,
         outputs=figures.count,
-        nonfinite=computed.size - figures.count,
+        nonfinite=figures.nonfinite,
         summary=figures.facts(),
-        row=row,
-        col=col,
-        computed=float(computed[row, col]),
-        exact=Fraction(exact.units[row, col]) * Fraction(2) ** exact.exponent,
-        growth=tuple(_growth(taken, task, a, b)),
+        row=worst.row,
+        col=worst.col,
+        computed=worst.computed,
+        exact=worst.exact,
+        growth=tuple(_growth(task, a, b, c)),
         edges=edges,
         counts=counts,
-        steps=tuple(_steps(taken, task, row, col)),
+        steps=tuple(_steps(task, worst.row, worst.col, c)),
     )
 
 
-class Figures:
-    """Errors in ulps as exact fractions, and what follows from them."""
+class Worst(NamedTuple):
+    """An output, and its error in ulps without its sign."""
 
-    def __init__(self, computed: NDArray[np.float64], exact: Exact, result: str) -> None:
-        """Compare."""
+    ulps: Fraction
+    row: int
+    col: int
+    computed: float
+    exact: Fraction
+
+
+class Figures:
+    """Errors in ulps as exact fractions, and what follows from them; some rows of a product at a time."""
+
+    def __init__(self, result: str) -> None:
+        """No outputs yet, of this format."""
+        self.format = FORMATS[result]
+        self.count = self.nonfinite = 0
+        self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
+        self.ulps: list[NDArray[np.float64]] = []
+        self.relative: list[NDArray[np.float64]] = []
+        self.sum = self.squares = self.error_squares = self.exact_squares = Fraction(0)
+
+    def take(self, computed: NDArray[np.float64], exact: Exact, first_row: int = 0) -> None:
+        """Compare some rows."""
         finite = np.isfinite(computed)
-        self.count = int(finite.sum())
+        places = np.argwhere(finite)
+        count = len(places)
+        self.count += count
+        self.nonfinite += computed.size - count
+        if not count:
+            return
         given = exact_numbers(np.where(finite, computed, 0.0))
         exponent = min(given.exponent, exact.exponent)
         truth = exact.at_exponent(exponent)
-        places = np.argwhere(finite)
         differences = (given.at_exponent(exponent) - truth)[finite].tolist()
         truths = truth[finite].tolist()
-        row = FORMATS[result]
-        least = row.emin - row.fraction if row.is_float else 0
-        lengths = [abs(value).bit_length() for value in truths]
-        lowest = [
-            max(length - 1 + exponent - row.fraction, least) if row.is_float and length else least for length in lengths
-        ]
-        squares, all_squares = (sum(value * value for value in values) for values in (differences, truths))
-        self.normwise = math.sqrt(Fraction(squares, all_squares)) if all_squares else 0.0
+        row = self.format
+        if row.is_float:
+            least, below = row.emin - row.fraction, exponent - row.fraction - 1
+            lowest = [max(value.bit_length() + below, least) if value else least for value in truths]
+        else:
+            lowest = [0] * count
         # an error in ulps is difference * 2**(exponent - lowest): kept as whole numbers of 2**-scale
-        self.scale = max([place - exponent for place in lowest] + [0])
-        self.ulps = [
-            difference << (self.scale - (place - exponent))
-            for difference, place in zip(differences, lowest, strict=True)
+        scale = max([place - exponent for place in lowest] + [0])
+        ulps = [
+            difference << (scale - (place - exponent)) for difference, place in zip(differences, lowest, strict=True)
         ]
-        self.relative = [
-            difference / abs(value) for difference, value in zip(differences, truths, strict=True) if value
-        ]
-        largest = max(range(self.count), key=lambda index: abs(self.ulps[index]), default=0)
-        self.worst = (int(places[largest][0]), int(places[largest][1])) if self.count else (0, 0)
+        unit = 1 << scale
+        self.ulps.append(np.array([value / unit for value in ulps]))
+        self.relative.append(
+            np.array([difference / abs(value) for difference, value in zip(differences, truths, strict=True) if value])
+        )
+        self.sum += Fraction(sum(ulps), unit)
+        self.squares += Fraction(sum(value * value for value in ulps), unit * unit)
+        square = Fraction(2) ** (2 * exponent)
+        self.error_squares += sum(value * value for value in differences) * square
+        self.exact_squares += sum(value * value for value in truths) * square
+        largest = max(range(count), key=lambda index: abs(ulps[index]))
+        found = Fraction(abs(ulps[largest]), unit)
+        if found > self.worst.ulps:
+            at, col = (int(index) for index in places[largest])
+            truth_there = Fraction(truths[largest]) * Fraction(2) ** exponent
+            self.worst = Worst(found, first_row + at, col, float(computed[at, col]), truth_there)
 
-    def _ulps(self, whole: int) -> Fraction:
-        return Fraction(whole, 1 << self.scale)
+    @property
+    def normwise(self) -> float:
+        """The root mean square error divided by the root mean square of the exact outputs."""
+        return math.sqrt(self.error_squares / self.exact_squares) if self.exact_squares else 0.0
 
     def facts(self) -> Summary:
         """Largest, root mean square and mean."""
-        squares = Fraction(sum(value * value for value in self.ulps), self.count << (2 * self.scale))
-        relative = self.relative or [0.0]
+        count = sum(map(len, self.relative))
+        relative = self.relative if count else [np.zeros(1)]
+        count = count or 1
         return Summary(
-            largest_ulps=float(self._ulps(max(map(abs, self.ulps)))),
-            rms_ulps=math.sqrt(squares),
-            mean_ulps=float(Fraction(sum(self.ulps), self.count << self.scale)),
-            largest_relative=max(map(abs, relative)),
-            rms_relative=math.sqrt(math.fsum(value * value for value in relative) / len(relative)),
-            mean_relative=math.fsum(relative) / len(relative),
+            largest_ulps=float(self.worst.ulps),
+            rms_ulps=math.sqrt(self.squares / self.count),
+            mean_ulps=float(self.sum / self.count),
+            largest_relative=max(float(np.abs(part).max(initial=0.0)) for part in relative),
+            rms_relative=math.sqrt(math.fsum(value * value for part in relative for value in part.tolist()) / count),
+            mean_relative=math.fsum(value for part in relative for value in part.tolist()) / count,
         )
 
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
@@ -357,7 +437,7 @@ class Figures:
 
         Outputs that nearly cancel have errors of thousands of ulps: nine of ten outputs choose the width.
         """
-        values = np.array([float(self._ulps(value)) for value in self.ulps])
+        values = np.concatenate(self.ulps)
         most = float(np.quantile(np.abs(values), 0.9)) or 0.5
         width = 2.0 ** math.ceil(math.log2(2 * most / BINS))
         edges = (np.arange(BINS + 1) - BINS / 2) * width
@@ -365,32 +445,33 @@ class Figures:
         return tuple(edges.tolist()), tuple(counts.tolist())
 
 
-def _growth(taken: Product, task: Task, a: NDArray[np.float64], b: NDArray[np.float64]) -> list[Growth]:
+def _growth(task: Task, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> list[Growth]:
     """Errors of the products of the first k, k doubling."""
-    depth, k = a.shape[1], taken.rule.k
-    some_a, some_b = a[:MOST_GROWTH], b[:, :MOST_GROWTH]
-    c = None if task.c is None else task.c[:MOST_GROWTH, :MOST_GROWTH]
-    lengths = [k << place for place in range(64) if k << place < depth] + [depth]
+    depth, rule = a.shape[1], task.taken.rule
+    some = slice(MOST_GROWTH)
+    c = None if c is None else c[some, some]
+    lengths = [rule.k << place for place in range(64) if rule.k << place < depth] + [depth]
     found = []
     for length in lengths:
-        part_a, part_b = some_a[:, :length], some_b[:length]
-        figures = Figures(_computed(taken, task, part_a, part_b, c), _exact(part_a, part_b, c), taken.rule.d)
+        figures = Figures(rule.d)
+        figures.take(task.run(some, some, length, c), _exact(a[some, :length], b[:length, some], c))
         if figures.count:
             facts = figures.facts()
             found.append(Growth(length, facts.largest_ulps, facts.rms_ulps, figures.normwise))
     return found
 
 
-def _steps(taken: Product, task: Task, row: int, col: int) -> list[TraceStep]:
+def _steps(task: Task, row: int, col: int, added: NDArray[np.float64] | None) -> list[TraceStep]:
     """How one output came about."""
     if not task.order.carries_c or task.order.residue:
         return []
+    taken = task.taken
     rule = taken.rule
     depth = taken.operands.depth
     padding = max(1, -(-depth // rule.k)) * rule.k - depth
     a = np.pad(taken.operands.a[0, row], (0, padding))
     b = np.pad(taken.operands.b[0, :, col], (0, padding))
-    c = 0 if task.c is None else FORMATS[rule.c].encode(float(task.c[row, col]))
+    c = 0 if added is None else FORMATS[rule.c].encode(float(added[row, col]))
     columns = None
     if taken.operands.pattern is not None:
         stored, fields = compress(taken.operands.pattern, a[None])

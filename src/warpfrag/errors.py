@@ -52,6 +52,14 @@ class UnusableFile(WarpfragError, OSError):
     """A file cannot be read or written, or does not hold what it should; an OSError too."""
 
 
+class NoGpu(WarpfragError):
+    """There is no GPU that can be used, or nothing to reach it with."""
+
+
+class OutOfMemory(WarpfragError):
+    """The GPU's memory does not suffice."""
+
+
 class SlowArithmetic(UserWarning):
     """The codes are right, but take longer than they could: compiled kernels cannot be had, or not be kept."""
 

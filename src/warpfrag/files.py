@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
+PART = ".warpfrag-"
+"""How the name of a file begins that is being written: a process that is killed leaves it behind."""
 STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # other names of open streams
 
 
@@ -92,7 +94,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _create_beside(target: Path) -> Path:
     """An empty file in the folder of another, under a name that nobody has."""
-    new = target.with_name(f".warpfrag-{os.urandom(8).hex()}")
+    new = target.with_name(f"{PART}{os.urandom(8).hex()}")
     new.touch(exist_ok=False)
     return new
 

@@ -21,7 +21,7 @@ from warpfrag.gemm import prepare
 from warpfrag.isa.names import spell
 from warpfrag.libraries import instruction_for
 from warpfrag.order import LINE, Order, part_length
-from warpfrag.summation import add, add_up, read_sums, sum_chains, write_sums
+from warpfrag.summation import add, add_up, instructions, may_be_filled_up, read_sums, sum_chains, write_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,8 +43,12 @@ PROMOTIONS = (128, 64, 32, 256, 512, 1024)
 MOST_SEGMENTS = 8
 VECTOR = 128
 """Bits that a thread loads at once."""
-MOST_AT_ONCE = 64
-"""Chains: more would take more memory than time."""
+MOST_AHEAD = 32
+"""Orders whose chains are summed together."""
+MOST_AT_ONCE = 1 << 22
+"""Codes of A and B that chains take together: more would take more memory than time."""
+LEAST_FILLED = 3 / 4
+"""How much of the longest chain each of those that are filled up to it must have."""
 MOST_ROWS, MOST_COLUMNS, MOST_NEW_COLUMNS = 4, 16, 6
 """Of the outputs that refute: more cost more than they refute."""
 
@@ -141,8 +145,11 @@ def search(
     for done, order in enumerate(tried):
         if report is not None:
             report(done, len(tried), order.describe(operands.depth))
-        if hard is not None and hard.wrong(order).any():
-            continue
+        if hard is not None:
+            if order not in hard.learnt:
+                hard.learn(tried[done : done + min(done + 4, MOST_AHEAD)])
+            if hard.wrong(order).any():
+                continue
         wrong = whole.wrong(order)
         if not wrong.any():
             return order
@@ -230,6 +237,7 @@ class Sample:
         self.rows: Some = slice(None)
         self.columns: Some = slice(None)
         self.sums: dict[Chain, Codes] | None = None
+        self.learnt: set[Order] = set()
 
     def only(self, rows: list[int], columns: list[int]) -> Sample:
         """The outputs of these rows and columns."""
@@ -241,7 +249,7 @@ class Sample:
 
     def wrong(self, order: Order) -> NDArray[np.bool_]:
         """Which outputs an order does not give."""
-        parts = order.chains(self.operands.depth, self.rule.k, FORMATS[self.rule.a].bits)
+        parts = self._chains(order)
         found = self._sums_of([spans for part in parts for spans in part])
         total = None if self.begin is None else self.begin(self.rows, self.columns)
         for part in parts:
@@ -250,16 +258,35 @@ class Sample:
             total = self.finish(total, self.rows, self.columns)
         return np.asarray(convert(self.rule.d, write_sums(self.rule, total), self.result) != self.observed)
 
+    def learn(self, orders: list[Order]) -> None:
+        """Keep the sums of the chains of some orders: together they cost much less than one after the other."""
+        self._sums_of([spans for order in orders for part in self._chains(order) for spans in part])
+        self.learnt.update(orders)
+
+    def _chains(self, order: Order) -> list[list[Chain]]:
+        return order.chains(self.operands.depth, self.rule.k, FORMATS[self.rule.a].bits)
+
     def _sums_of(self, chains: list[Chain]) -> dict[Chain, Codes]:
-        """The sum of each chain; those of the same lengths are computed at once."""
+        """The sum of each chain; those of about the same length are computed at once."""
         found = {} if self.sums is None else self.sums
-        alike: dict[tuple[int, ...], list[Chain]] = {}
-        for spans in chains:
-            if spans not in found:
-                alike.setdefault(tuple(last - first for first, last in spans), []).append(spans)
-        for group in alike.values():
-            for first in range(0, len(group), MOST_AT_ONCE):
-                some = group[first : first + MOST_AT_ONCE]
-                codes = sum_chains(self.rule, self.operands, some)
-                found |= {spans: read_sums(self.rule, codes[place]) for place, spans in enumerate(some)}
+        for some in self._together({spans for spans in chains if spans not in found}):
+            codes = sum_chains(self.rule, self.operands, some)
+            found |= {spans: read_sums(self.rule, codes[place]) for place, spans in enumerate(some)}
         return found
+
+    def _together(self, chains: set[Chain]) -> Iterator[list[Chain]]:
+        """Chains that are summed at once, the longest first."""
+        k = self.rule.k
+        each = k * self.operands.a.shape[0] * (self.operands.a.shape[1] + self.operands.b.shape[2])
+        least = LEAST_FILLED if may_be_filled_up(self.rule) else 1
+        some: list[Chain] = []
+        longest = most = 0
+        for length, spans in sorted(((instructions(spans, k), spans) for spans in chains), reverse=True):
+            if some and (length < least * longest or len(some) >= most):
+                yield some
+                some = []
+            if not some:
+                longest, most = length, max(1, MOST_AT_ONCE // (length * each))
+            some.append(spans)
+        if some:
+            yield some

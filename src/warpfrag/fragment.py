@@ -85,8 +85,17 @@ def transposition(layout: Layout) -> Transposition | None:
 @lru_cache(MOST_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
     """The element of every place, both counted in order: what a gather takes."""
-    coordinates = [layout.at(**place._asdict()) for place in layout.places()]
-    return np.ravel_multi_index(tuple(zip(*coordinates, strict=True)), layout.shape).astype(np.intp)
+    if not all(axis.is_plain for axis in layout.out_axes):  # digits that are no bits: ask every place
+        coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
+    else:
+        zero = dict.fromkeys(layout.ins, 0)
+        start = np.array(layout.at(**zero))
+        coordinates = start[None]
+        for name, size in layout.ins.items():
+            moves = np.array([layout.at(**zero | {name: index}) for index in range(size)]) ^ start
+            coordinates = (coordinates[:, None] ^ moves).reshape(-1, len(start))
+    found: NDArray[np.intp] = np.ravel_multi_index(tuple(coordinates.T), layout.shape).astype(np.intp)
+    return found
 
 
 @lru_cache(MOST_LAYOUTS)

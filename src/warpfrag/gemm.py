@@ -15,12 +15,15 @@ import numpy as np
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
-from warpfrag.codes import codes_of, from_codes
+from warpfrag.blockwise import blockwise
+from warpfrag.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
+from warpfrag.kinds import common_kind, device_bits, dtype_of, given_back, kind_of, on_gpu, to_host
+from warpfrag.machines import check_backend, machine_of, memory_of_gpu
 from warpfrag.operand import operands_of
 from warpfrag.order import Order
 from warpfrag.summation import Multiplicands, multiply, read_sums, write_sums
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.arrays import Array
-    from warpfrag.formats import Rounding
+    from warpfrag.formats import Format, Rounding
     from warpfrag.isa.words import Form, HasForm
+    from warpfrag.kinds import Kind
+    from warpfrag.machines import Machine
     from warpfrag.operand import Registers
 
 ASCENDING = Order()
@@ -53,6 +58,7 @@ class Product:
         return self.shape[:-2]
 
 
+@blockwise
 def gemm(
     A: ArrayLike,
     B: ArrayLike,
@@ -67,34 +73,51 @@ def gemm(
     raw: bool = False,
     rounding: Rounding = None,
     threads: int | None = None,
+    backend: str = "cpu",
 ) -> Array:
-    """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it, on all cores.
+    """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
 
     Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled one takes scale factors (M, blocks) and (blocks, N), one block
     for each run of K that shares a scale. `order` says how the kernel adds along k: without one, in a chain from C on.
     `epilogue` says what the kernel does with its sums, which then start from zero; C may be any numbers that are exact
     in float32. Refused where C and D have different formats: such an instruction cannot be chained.
+
+    `backend` says what computes it: "cpu", all cores or `threads` of them; "cuda", a GPU that emulates; "native", that
+    GPU's own tensor cores, where `arch` is its own; "auto", the fastest of these. Every code is the same. Arrays are
+    numpy's, PyTorch's or CuPy's, and D is of their kind; those in a GPU's memory need a backend that runs there.
     """
     if not isinstance(order, Order):
         msg = f"order: expected a wf.Order, got {shown(order)}"
         raise InvalidOperand(msg)
     check_threads(threads)
-    product = prepare(A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding)
-    if epilogue is not None:
-        return _finished(product, C, order, epilogue, raw=raw, threads=threads)
-    operands = operands_of(product.form, arithmetic_arch(product.form, arch))
-    c = None
-    if C is not None:
-        c = _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
-    codes = multiply(product.rule, product.operands, c, order, threads=threads).reshape(product.shape)
-    return codes if raw else from_codes(operands["d"].format, codes)
+    check_backend(backend)
+    kind = common_kind({"A": A, "B": B, "C": C, "scale_a": scale_a, "scale_b": scale_b})
+    if kind.on_gpu and backend == "cpu":
+        msg = f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
+        raise InvalidOperand(msg)
+    with memory_of_gpu():
+        product = prepare(
+            A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding
+        )
+        form, work = product.form, math.prod(product.shape) * product.operands.depth
+        if epilogue is not None:
+            _check_epilogue(epilogue, product)
+        machine = machine_of(backend, form, arch, work=work, threads=threads, on_gpu=kind.on_gpu)
+        if epilogue is not None:
+            c = None if C is None else _c_of(product, float32_of(to_host(C, kind), "C"))
+            found = _finished(product, c, order, epilogue, machine, raw=raw)
+        else:
+            operands = operands_of(form, arithmetic_arch(form, arch))
+            c = None if C is None else _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
+            codes = multiply(product.rule, product.operands, c, order, machine).reshape(product.shape)
+            found = codes if raw else from_codes(operands["d"].format, codes)
+        given: Array = given_back(found, kind)
+        return given
 
 
-def _finished(
-    product: Product, C: ArrayLike | None, order: Order, epilogue: Epilogue, *, raw: bool, threads: int | None
-) -> Array:
-    """The product of a kernel that has an epilogue."""
+def _check_epilogue(epilogue: object, product: Product) -> None:
+    """Refuse an epilogue that does not fit the product."""
     if not isinstance(epilogue, Epilogue):
         msg = f"epilogue: expected a wf.Epilogue, got {shown(epilogue)}"
         raise InvalidOperand(msg)
@@ -105,8 +128,14 @@ def _finished(
     if epilogue.bias is not None and len(float32_of(epilogue.bias, "bias")) != columns:
         msg = f"bias: expected {columns} numbers, one for each column, got {len(float32_of(epilogue.bias, 'bias'))}"
         raise InvalidOperand(msg)
-    c = None if C is None else _c_of(product, float32_of(C, "C"))
-    sums = read_sums(product.rule, multiply(product.rule, product.operands, None, order, threads=threads))
+
+
+def _finished(
+    product: Product, c: NDArray[Any] | None, order: Order, epilogue: Epilogue, machine: Machine, *, raw: bool
+) -> Array:
+    """The product of a kernel that has an epilogue, which runs on the host."""
+    codes = multiply(product.rule, product.operands, None, order, machine)
+    sums = read_sums(product.rule, codes if isinstance(codes, np.ndarray) else codes.get())
     codes = convert("f32", write_sums(product.rule, finish(epilogue, sums, c)), epilogue.result).reshape(product.shape)
     return codes if raw else from_codes(FORMATS[epilogue.result], codes)
 
@@ -171,12 +200,34 @@ def _extents(codes: NDArray[Any]) -> str:
 
 
 def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
-    """Codes of a matrix of any extents, or of a batch of them."""
-    matrix = as_array(array, what)
+    """Codes of a matrix of any extents, or of a batch of them: where it is, if its bits are the codes."""
+    kind = kind_of(array)
+    if kind.on_gpu and (found := _codes_on_gpu(operand.format, array, kind, raw=raw, rounding=rounding)) is not None:
+        matrix: Any = found
+    else:
+        matrix = as_array(to_host(array, kind), what)
     if matrix.ndim < 2:
         msg = f"{what}: expected a matrix, got an array of shape {matrix.shape}"
         raise InvalidOperand(msg)
-    return codes_of(operand.format, matrix, raw=raw, rounding=rounding, what=what)
+    if not isinstance(matrix, np.ndarray):
+        return matrix  # type: ignore[no-any-return] # CuPy's: codes already
+    codes = codes_of(operand.format, matrix, raw=raw, rounding=rounding, what=what)
+    return on_gpu(codes) if kind.on_gpu else codes
+
+
+def _codes_on_gpu(
+    number_format: Format,
+    array: Any,  # noqa: ANN401 (a tensor of PyTorch, or CuPy's)
+    kind: Kind,
+    *,
+    raw: bool,
+    rounding: Rounding,
+) -> Any:  # noqa: ANN401
+    """An array of a GPU as codes, where its bits are; None where its values must be looked at."""
+    dtype, wanted = dtype_of(array), code_dtype(number_format)
+    fills = number_format.bits == 8 * wanted.itemsize
+    is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
+    return device_bits(array, kind) if fills and (dtype == wanted if raw else is_natural) else None
 
 
 def _scales(

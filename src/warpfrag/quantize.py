@@ -10,6 +10,13 @@ The scale of a block is
     others   the largest magnitude divided by the format's largest value, rounded to nearest even
 
 and an element is its value divided by the scale, rounded to nearest even and clamped to the format's largest value.
+
+Libraries choose powers of two in other ways too. With m the largest magnitude and 2**p the format's largest power:
+
+    floor    2**(floor(log2(m)) - p), as the document has it; what is above the format's largest value is clamped
+    ceil     2**(ceil(log2(m)) - p)
+    even     floor, after m is rounded to as many bits as an element has
+    rceil    2**ceil(log2(m / largest value)): the smallest that clamps nothing, as cuBLAS has it
 """
 
 from __future__ import annotations
@@ -35,11 +42,21 @@ if TYPE_CHECKING:
     Doubles = NDArray[np.float64]
 
 SCALES = ("ue8m0", "ue4m3", "f32")
+SCALE_ROUNDINGS = ("floor", "ceil", "even", "rceil")
+NONFINITE = ("refuse", "nan")
 ELEMENTS = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "s8", "s4")
 
 
 def quantize(
-    A: ArrayLike, number_format: str, *, scale: str = "f32", block: int | None = None, axis: int = -1, raw: bool = False
+    A: ArrayLike,
+    number_format: str,
+    *,
+    scale: str = "f32",
+    block: int | None = None,
+    axis: int = -1,
+    raw: bool = False,
+    scale_rounding: str = "floor",
+    nonfinite: str = "refuse",
 ) -> tuple[Array, Array]:
     """Elements of a narrow format and their scale factors: A is about elements times scales.
 
@@ -47,14 +64,24 @@ def quantize(
     may be shorter. Without `block` there is one scale for all of A. Both arrays have the natural dtypes of their
     formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. Zeros have the smallest scale of the format,
     and of f32 the scale 1.
+
+    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as the top of `warpfrag.quantize` has them. Infinity and
+    NaN are refused; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN, whatever
+    its elements are: NaN where the format has one, else zero.
     """
     _check_name("number_format", number_format, ELEMENTS)
     _check_name("scale", scale, SCALES)
+    _check_name("scale_rounding", scale_rounding, SCALE_ROUNDINGS)
+    _check_name("nonfinite", nonfinite, NONFINITE)
+    for name, given, usual in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
+        if scale != "ue8m0" and given != usual:
+            msg = f"{name}: {given} is for scales in ue8m0, got {scale}"
+            raise InvalidOperand(msg)
     row, scales = FORMATS[number_format], FORMATS[scale]
     if scale == "ue8m0" and not row.is_float:
         msg = f"scale: ue8m0 belongs to a float format, and {number_format} is none; take f32"
         raise InvalidOperand(msg)
-    numbers = _finite(A)
+    numbers = _numbers(A, may_be_nan=nonfinite == "nan")
     along = _check_axis(axis, numbers.ndim)
     if block is None:
         blocks = numbers.reshape(1, -1)
@@ -70,8 +97,13 @@ def quantize(
         block = min(block, max(last.shape[-1], 1))
         padded = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)])
         blocks = padded.reshape(-1, block)
-    factors = _scales(row, scales, np.abs(blocks).max(axis=1, initial=0.0))
+    is_nan = np.asarray(~np.isfinite(blocks).all(axis=1))
+    blocks = np.where(is_nan[:, None], 0.0, blocks)
+    factors = _scales(row, scales, np.abs(blocks).max(axis=1, initial=0.0), scale_rounding)
     codes = _elements(row, blocks, _table(scale)[factors] if scale != "f32" else _values_f32(factors))
+    if is_nan.any():
+        factors[is_nan] = scales.nan_code
+        codes[is_nan] = row.nan_code or 0
     if block is None:
         found, factors = codes.reshape(numbers.shape), factors.reshape(())
     else:
@@ -96,7 +128,7 @@ def _check_axis(axis: object, dimensions: int) -> int:
     return axis
 
 
-def _finite(A: ArrayLike) -> Doubles:
+def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
     """A as float64, which holds it exactly."""
     import ml_dtypes
 
@@ -109,7 +141,7 @@ def _finite(A: ArrayLike) -> Doubles:
     if given.dtype.kind in "iu" and given.dtype.itemsize > 4 and np.any(abs(given.astype(object)) > 1 << 53):
         msg = "A: an integer is taken by value only up to 2**53"
         raise InvalidOperand(msg)
-    if not np.isfinite(numbers).all():
+    if not may_be_nan and not np.isfinite(numbers).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
         msg = f"A: element {place} is {numbers[place]}: a block with it has no scale"
         raise InvalidOperand(msg)
@@ -131,11 +163,19 @@ def _values_f32(codes: NDArray[Any]) -> Doubles:
 
 
 @exact_floats
-def _scales(row: Format, scales: Format, largest: Doubles) -> NDArray[Any]:
+def _scales(row: Format, scales: Format, largest: Doubles, rounding: str) -> NDArray[Any]:
     """The code of each block's scale."""
     most = float(row.max)
     if scales.name == "ue8m0":
-        exponent = np.frexp(largest)[1] - np.frexp(most)[1]
+        fraction, power = np.frexp(largest)  # from a half on, below one
+        most_fraction, most_power = np.frexp(most)
+        carries = {
+            "floor": np.zeros(fraction.shape, bool),
+            "ceil": fraction > 0.5,
+            "even": fraction >= 1 - 0.25 * 0.5**row.fraction,  # halfway to the next power, or above
+            "rceil": fraction > most_fraction,
+        }[rounding]
+        exponent = power - most_power + carries
         exponent = np.where(largest == 0, -scales.bias, np.clip(exponent, -scales.bias, scales.bias))
         return (exponent + scales.bias).astype(np.uint8)
     if scales.name == "ue4m3":

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic import matmul
+from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
-from warpfrag.arithmetic.rules import Integer
+from warpfrag.arithmetic.rules import Fused, Integer
 from warpfrag.codes import code_dtype
 from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
+from warpfrag.machines import Cpu
 from warpfrag.sparsity import compress, logical_columns
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.patterns import Pattern
+    from warpfrag.machines import Machine
     from warpfrag.order import Chain, Order
 
     Codes = NDArray[Any]
     Sums = NDArray[Any]
 
+CPU = Cpu()
 SUMS = {"f16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int64}
 """What partial sums of an accumulator are added in."""
 
@@ -60,18 +63,16 @@ class Multiplicands:
         )
 
 
-def multiply(
-    rule: Rule, operands: Multiplicands, c: Codes | None, order: Order, *, threads: int | None = None
-) -> Codes:
+def multiply(rule: Rule, operands: Multiplicands, c: Codes | None, order: Order, machine: Machine = CPU) -> Codes:
     """D's codes [T, M, N]; C=None is zero, and is then not added."""
     if rule.is_sparse or rule.scales:
         _check_whole(order, rule.k)
     parts = order.chains(operands.depth, rule.k, FORMATS[rule.a].bits)
     if order.carries_c:
-        return sum_chain(rule, operands, parts[0][0], c, threads=threads)
+        return sum_chain(rule, operands, parts[0][0], c, machine)
     total: Sums | None = None
     for part in parts:
-        sums = [read_sums(rule, sum_chain(rule, operands, chain, None, threads=threads)) for chain in part]
+        sums = [read_sums(rule, sum_chain(rule, operands, chain, None, machine)) for chain in part]
         total = add(rule, total, add_up(rule, sums))
     if c is not None:
         total = add(rule, total, read_sums(rule, c))
@@ -88,33 +89,59 @@ def _check_whole(order: Order, k: int) -> None:
         raise InvalidOperand(msg)
 
 
-def sum_chain(
-    rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None, *, threads: int | None = None
-) -> Codes:
+def sum_chain(rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None, machine: Machine = CPU) -> Codes:
     """What one chain of instructions gives, from C on."""
     a = _gather(operands.a, chain, rule.k, axis=2)
     b = _gather(operands.b, chain, rule.k, axis=1)
     if c is None:
-        c = np.zeros((a.shape[0], a.shape[1], b.shape[2]), code_dtype(FORMATS[rule.c]))
-    extra: dict[str, Any] = {}
+        c = _zeros(a, (a.shape[0], a.shape[1], b.shape[2]), rule.c)
+    columns = scale_a = scale_b = None
     if operands.pattern is not None:
-        a, fields = compress(operands.pattern, a)
-        extra["columns"] = logical_columns(operands.pattern, fields)
+        host = a if isinstance(a, np.ndarray) else a.get()
+        stored, fields = compress(operands.pattern, host)
+        a, columns = (np.asarray(part, like=a) for part in (stored, logical_columns(operands.pattern, fields)))
     if operands.scale_a is not None and operands.scale_b is not None:
         first, last = chain[0].first // rule.k, -(-max(chain[-1].last, 1) // rule.k)
         blocks = slice(first * rule.scales, last * rule.scales)
-        extra |= {"scale_a": operands.scale_a[:, :, blocks], "scale_b": operands.scale_b[:, blocks]}
-    return matmul(rule, a, b, c, threads=threads, **extra)
+        scale_a, scale_b = operands.scale_a[:, :, blocks], operands.scale_b[:, blocks]
+    return machine.matmul(rule, Operands(a, b, c, columns, scale_a, scale_b))
 
 
-def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain]) -> Codes:
-    """What each of several chains of the same lengths gives, from zero on: [chains, T, M, N]."""
+def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain], machine: Machine = CPU) -> Codes:
+    """What each of several chains gives, from zero on: [chains, T, M, N].
+
+    They run at once if they have as many instructions, and where `may_be_filled_up`, shorter ones with zeros.
+    """
     if rule.scales or operands.pattern is not None or len(chains) == 1:
-        return np.stack([sum_chain(rule, operands, chain, None) for chain in chains])
-    a = np.concatenate([_gather(operands.a, chain, rule.k, axis=2) for chain in chains])
-    b = np.concatenate([_gather(operands.b, chain, rule.k, axis=1) for chain in chains])
-    c = np.zeros((a.shape[0], a.shape[1], b.shape[2]), code_dtype(FORMATS[rule.c]))
-    return matmul(rule, a, b, c).reshape(len(chains), -1, *c.shape[1:])
+        return np.stack([sum_chain(rule, operands, chain, None, machine) for chain in chains])
+    length = max(instructions(chain, rule.k) for chain in chains) * rule.k
+    which = np.full((len(chains), length), operands.depth)  # a zero stands behind the last
+    for place, chain in enumerate(chains):
+        taken, (filled, _) = _places(chain, rule.k)
+        which[place, filled] = taken
+    which = np.asarray(which, like=operands.a)
+    tiles, height, _ = operands.a.shape
+    width = operands.b.shape[2]
+    zeros = [((0, 0), (0, 0), (0, 1)), ((0, 0), (0, 1), (0, 0))]
+    a = np.pad(operands.a, zeros[0]).take(which, axis=2).transpose(2, 0, 1, 3).reshape(-1, height, length)
+    b = np.pad(operands.b, zeros[1]).take(which, axis=1).swapaxes(0, 1).reshape(-1, length, width)
+    c = _zeros(a, (len(chains) * tiles, height, width), rule.c)
+    return machine.matmul(rule, Operands(a, b, c)).reshape(len(chains), tiles, height, width)
+
+
+def may_be_filled_up(rule: Rule) -> bool:
+    """Whether instructions of zeros at the end of a chain change nothing: not where a sum can be -0."""
+    return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
+
+
+def instructions(chain: Chain, k: int) -> int:
+    """How many instructions a chain has; an empty one has one, of zeros."""
+    return sum(max(1, -(-(last - first) // k)) for first, last in chain)
+
+
+def _zeros(like: Codes, shape: tuple[int, ...], name: str) -> Codes:
+    """Zeros of a format, in the memory that another array is in."""
+    return np.zeros_like(like, code_dtype(FORMATS[name]), shape=shape)
 
 
 def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
@@ -124,8 +151,9 @@ def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
         return codes[(slice(None),) * axis + (slice(first, last),)]
     taken, filled = _places(chain, k)
     shape = (*codes.shape[:axis], filled[1], *codes.shape[axis + 1 :])
-    found = np.zeros(shape, codes.dtype)
-    found[(slice(None),) * axis + (filled[0],)] = codes.take(taken, axis)
+    found = np.zeros_like(codes, shape=shape)
+    taken, into = (np.asarray(index, like=codes) for index in (taken, filled[0]))
+    found[(slice(None),) * axis + (into,)] = codes.take(taken, axis)
     return found
 
 
@@ -148,13 +176,22 @@ def read_sums(rule: Rule, codes: Codes) -> Sums:
     return codes.astype(code_dtype(FORMATS[rule.d]), copy=False).view(narrow).astype(SUMS[rule.d])
 
 
+def _plus(total: Sums, part: Sums) -> Sums:
+    if isinstance(total, np.ndarray) or total.dtype != np.float32:
+        return total + part
+    from warpfrag.arithmetic.backends.cuda import add_floats
+
+    found: Sums = add_floats(total, part)
+    return found
+
+
 @exact_floats
 def add(rule: Rule, total: Sums | None, part: Sums) -> Sums:
     """total + part, to nearest; integers wrap or are clamped as the rule has it."""
     if total is None:
         return part
     with np.errstate(all="ignore"):
-        found: Sums = total + part
+        found: Sums = _plus(total, part)
     if rule.d != "s32":
         return found
     if isinstance(rule, Integer) and rule.clamps:

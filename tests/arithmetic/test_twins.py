@@ -51,6 +51,7 @@ FORMS = [
     (instruction("mma.sp", "m16n8k32", "f32.bf16.bf16.f32"), "sm_90"),
     (instruction("mma.sp", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90"),
     (instruction("mma.sp", "m16n8k64", "f32.e4m3.e5m2.f32"), "sm_90"),
+    (instruction("wgmma.mma_async.sp", "m64n8k64", "f32.e4m3.e5m2.f32"), "sm_90"),
     (instruction("mma", "m16n8k32", "f32.e4m3.e5m2.f32"), "sm_120"),
     (instruction("mma", "m16n8k32", "f16.e3m2.e2m1.f16", kind="f8f6f4"), "sm_120"),
     (instruction("mma", "m16n8k32", "f32.e2m3.e5m2.f32", kind="f8f6f4"), "sm_120"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
@@ -23,15 +25,24 @@ SWITCHES = [
 ]
 # What the page must never do, collected where the page cannot reach it.
 WATCH = "addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective));"
-# Following a link inside the page: done once the page has answered. A link to where it is already goes by way of none.
+# Following a link inside the page: done once the page has answered. A link to where it is goes by way of another.
 FOLLOW = """async (hash) => {
   const follow = (next) => new Promise((done) => {
     addEventListener("hashchange", () => requestAnimationFrame(done), { once: true });
     location.hash = next;
   });
-  if (location.hash === hash) await follow("");
+  if (location.hash === hash) await follow(hash ? "" : "#q=b1");
   await follow(hash);
 }"""
+# What a page has that its address does not hold: the focus, where it is scrolled to, what it said last.
+FORGET = """() => {
+  document.activeElement?.blur();
+  for (const part of [document.scrollingElement, ...document.querySelectorAll("*")]) {
+    if (part.scrollTop || part.scrollLeft) part.scrollTo(0, 0);
+  }
+  document.querySelector("#toast").classList.remove("shown");
+}"""
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 def missing(reason):
@@ -65,6 +76,13 @@ def page_file(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def data(page_file):
+    """What the page knows, read off the page."""
+    page = page_file.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])
+
+
 @dataclass
 class Explorer:
     """The page in a tab, and everything it complained about or asked for."""
@@ -76,11 +94,11 @@ class Explorer:
 
     def show(self, **state):
         """Open a link to a state of the page, given as in its address."""
-        query = urlencode(state)
-        if query and self.tab.url.startswith(self.address):
-            self.tab.evaluate(FOLLOW, f"#{query}")
+        link = f"#{urlencode(state)}" if state else ""
+        if self.tab.url.startswith(self.address):
+            self.tab.evaluate(FOLLOW, link)
         else:
-            self.tab.goto(f"{self.address}#{query}" if query else self.address)
+            self.tab.goto(self.address + link)
             self.tab.wait_for_selector("#view > *")
         return self.tab
 
@@ -130,35 +148,47 @@ def check(opened):
     assert requests == []
 
 
+def lent(tab):
+    """A tab that many tests share, as if it were new: all other state of the page is in its address."""
+    tab.tab.mouse.move(0, 0)
+    if tab.tab.url.startswith(tab.address):
+        tab.tab.evaluate(FORGET)
+    yield tab
+    check(tab)
+
+
 @pytest.fixture(scope="session")
 def shared_tab(browser, page_file):
-    """One tab for many tests: all state of the page is in its address."""
+    """One tab for many tests: opening the page takes ten times as long as following a link in it."""
     opened = open_tab(browser, page_file)
     yield opened
     opened.tab.context.close()
 
 
-@pytest.fixture
-def links(shared_tab):
-    """The page, for tests that only follow links and look; quicker than a fresh tab."""
-    shared_tab.tab.mouse.move(0, 0)
-    yield shared_tab
-    check(shared_tab)
-
-
-@pytest.fixture
-def explorer(browser, page_file):
-    """The page in a fresh tab; a test fails if the page complained or asked for anything while it ran."""
-    opened = open_tab(browser, page_file)
+@pytest.fixture(scope="session")
+def shared_phone(browser, page_file):
+    """One tab on a phone for many tests."""
+    opened = open_tab(browser, page_file, **PHONE)
     yield opened
     opened.tab.context.close()
-    check(opened)
 
 
 @pytest.fixture
-def phone(browser, page_file):
+def explorer(shared_tab):
+    """The page; a test fails if it complained or asked for anything while the test ran."""
+    yield from lent(shared_tab)
+
+
+@pytest.fixture
+def phone(shared_phone):
     """The page on a phone."""
-    opened = open_tab(browser, page_file, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    yield from lent(shared_phone)
+
+
+@pytest.fixture
+def fresh(browser, page_file):
+    """The page in a tab of its own, for tests of how it opens."""
+    opened = open_tab(browser, page_file)
     yield opened
     opened.tab.context.close()
     check(opened)

@@ -66,7 +66,8 @@ MEASURE = """() => {
   const labels = [...document.querySelectorAll('#view .box-label')].map((label) => label.textContent);
   return { grids, cramped: [...new Set(cramped)], ring: Math.min(99, ...rings), rings: rings.length, labels };
 }"""
-# Every visible text: its colour, and the colours behind it from the nearest that is not transparent.
+# The colours of every visible text, and the colours behind it from the nearest that is not transparent: of texts in the
+# same two colours the first, and how many there are.
 TEXTS = """() => {
   const numbers = (colour) => {
     const all = (colour.match(/[\\d.]+/g) ?? []).map(Number);
@@ -74,19 +75,27 @@ TEXTS = """() => {
     return [...all.slice(0, 3).map((part) => part * scale), all[3] ?? 1];
   };
   const over = (top, below) => [0, 1, 2].map((part) => top[part] * top[3] + below[part] * (1 - top[3])).concat(1);
+  const known = new Map();
   const behind = (element) => {
     if (!element) return [255, 255, 255, 1];
-    const own = numbers(getComputedStyle(element).backgroundColor);
-    return own[3] === 1 ? own : over(own, behind(element.parentElement));
+    if (!known.has(element)) {
+      const own = numbers(getComputedStyle(element).backgroundColor);
+      known.set(element, own[3] === 1 ? own : over(own, behind(element.parentElement)));
+    }
+    return known.get(element);
   };
-  const found = [];
+  const found = new Map();
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
     const box = element.getBoundingClientRect();
     const text = walker.currentNode.textContent.trim();
     if (!text || box.width < 2 || element.closest('script, option, #toast:not(.shown)')) continue;
-    found.push([text, numbers(getComputedStyle(element).color), behind(element)]);
+    if (element.closest('#results > :nth-child(n + 30):not([aria-current])')) continue; // one line is like the other
+    const { color } = getComputedStyle(element);
+    const key = `${color} on ${behind(element)}`;
+    found.set(key, found.get(key) ?? [text, numbers(color), behind(element), 0]);
+    found.get(key)[3]++;
   }
-  return found;
+  return [...found.values()];
 }"""

@@ -36,8 +36,8 @@ def test_a_link_shows_the_same_thing(explorer):
 
 
 @pytest.mark.parametrize("view", ["warp", "table"])
-def test_a_link_shows_the_same_view_and_operand(links, view):
-    tab = links.show(i=SPARSE, view=view, operand="b", at="b.17.3")
+def test_a_link_shows_the_same_view_and_operand(explorer, view):
+    tab = explorer.show(i=SPARSE, view=view, operand="b", at="b.17.3")
 
     assert tab.locator('#views [aria-pressed="true"]').inner_text().lower() == view
     assert tab.locator('[data-set="operand"][aria-pressed="true"]').inner_text() == "B"
@@ -73,8 +73,8 @@ def test_an_instruction_without_a_corner_does_not_change_what_the_corner_shows(e
     assert tab.locator('[data-grid="c.0"]').count() == 1
 
 
-def test_a_link_to_no_instruction_says_so(links):
-    tab = links.show(i="mma.<b>nonsense</b>")
+def test_a_link_to_no_instruction_says_so(explorer):
+    tab = explorer.show(i="mma.<b>nonsense</b>")
 
     assert "“mma.<b>nonsense</b>”, which is not the name of an instruction" in tab.locator("#complaint").inner_text()
     assert tab.locator("#name").inner_text() == START
@@ -95,8 +95,8 @@ def test_a_link_to_no_instruction_says_so(links):
     ],
     ids=str,
 )
-def test_nonsense_in_a_link_does_no_harm(links, nonsense):
-    tab = links.show(i=SPARSE, **nonsense)
+def test_nonsense_in_a_link_does_no_harm(explorer, nonsense):
+    tab = explorer.show(i=SPARSE, **nonsense)
 
     assert tab.locator("#name").inner_text() == SPARSE
     assert tab.locator("#view [data-operand]").count() > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from itertools import product
 
 import pytest
@@ -37,7 +38,6 @@ MOVERS = [
 ]
 SCALES_1X = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
 SCALES_2X = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
-NAMES = DENSE + SPARSE + NARROW + QUAD + WMMA + MOVERS
 
 
 def grids(instruction):
@@ -54,9 +54,18 @@ def grids(instruction):
             yield operand, 0, ()
 
 
+@cache
+def held(layout):
+    """Every place of every element, by the Python tables."""
+    found = {}
+    for place in layout.places():
+        found.setdefault(tuple(layout.at(**place._asdict())), []).append(place)
+    return found
+
+
 def holders(operand, leading, row, col):
-    """Every place of an element, by the Python tables."""
-    return operand.layout.where(**dict(zip(operand.layout.dims, (*leading, row, col), strict=True)))
+    """Every place of an element."""
+    return held(operand.layout)[(*leading, row, col)]
 
 
 def bits_text(operand, slot):
@@ -64,49 +73,19 @@ def bits_text(operand, slot):
     return f"{bits.high}:{bits.low}" if bits.high > bits.low else str(bits.low)
 
 
-def pairs():
-    """Two cells of each instruction, the same every time."""
-    chooser = random.Random(5)
-    for name in NAMES:
-        found = list(grids(wf.get(name)))
-        for operand, part, leading in chooser.sample(found, min(2, len(found))):
-            row, col = (chooser.randrange(extent) for extent in operand.layout.shape[-2:])
-            label = f"{name}-{operand.role}.{part}.{row}.{col}"
-            yield pytest.param(name, operand.role, part, leading, row, col, id=label)
-
-
-PAIRS = list(pairs())
-
-
-def test_there_are_enough_pairs():
-    assert len(PAIRS) >= 30
-
-
-@pytest.mark.parametrize(("name", "role", "part", "leading", "row", "col"), PAIRS)
-def test_hovering_says_what_the_tables_say(links, name, role, part, leading, row, col):
-    operand = wf.get(name).operands[role]
+def check_what_is_said(explorer, operand, part, leading, row, col):
+    """Pointing at a cell says what the tables say of it, and every place that holds it."""
     places = holders(operand, leading, row, col)
-    lane, reg, slot = places[0]
-    links.show(i=name)
-    cell = links.cell(role, row, col, part)
-    cell.hover()
+    _, _, slot = places[0]
+    explorer.cell(operand.role, row, col, part).hover()
+    said = [explorer.field(name) for name in ("lane", "register", "bits", "slot")]
+    texts = [f"lane {one.lane}, register {one.reg}, bits {bits_text(operand, one.slot)}" for one in places]
+    notes = explorer.tab.locator("#details-notes").inner_text()
 
-    assert [cell.get_attribute(f"data-{field}") for field in ("lane", "reg", "slot")] == [
-        str(lane),
-        str(reg),
-        str(slot),
-    ]
-    assert links.field("lane") == str(lane)
-    assert links.field("register") == str(reg)
-    assert links.field("bits") == bits_text(operand, slot)
-    assert links.field("slot") == str(slot)
-    spoken = links.tab.locator("#spoken").inner_text()
-    assert f"lane {lane}, register {reg}, bits {bits_text(operand, slot)}" in spoken
-    if len(places) > 1:
-        notes = links.tab.locator("#details-notes").inner_text()
-        assert f"Held in {len(places)} places" in notes
-        texts = [f"lane {p.lane}, register {p.reg}, bits {bits_text(operand, p.slot)}" for p in places]
-        assert f"{'; '.join(texts)}. The hardware reads the first." in notes
+    assert said == [*map(str, places[0][:2]), bits_text(operand, slot), str(slot)], operand
+    assert texts[0] in explorer.tab.locator("#spoken").inner_text()
+    held = f"Held in {len(places)} places" in notes and f"{'; '.join(texts)}. The hardware reads the first." in notes
+    assert held == (len(places) > 1), operand
 
 
 def smallest_cover():
@@ -132,38 +111,44 @@ CELLS = """() => Array.from(document.querySelectorAll('#view [data-operand]'), (
 })"""
 
 
-def test_every_cell_of_every_layout_is_that_of_the_tables(links):
-    cover = smallest_cover()
+def test_every_cell_of_every_layout_is_that_of_the_tables(explorer):
+    cover, chance, copied = smallest_cover(), random.Random(5), 0
     assert len(cover) > 30
     for name in cover:
         expected = set()
-        for operand, part, leading in grids(wf.get(name)):
+        shown = list(grids(wf.get(name)))
+        for operand, part, leading in shown:
             for row, col in product(*map(range, operand.layout.shape[-2:])):
                 places = holders(operand, leading, row, col)
                 owners = " ".join(".".join(map(str, place)) for place in places) if len(places) > 1 else ""
                 expected.add((operand.role, part, row, col, *places[0], owners))
-        found = links.show(i=name).evaluate(CELLS)
+        found = explorer.show(i=name).evaluate(CELLS)
         assert len(found) == len(expected), name
         assert set(map(tuple, found)) == expected, name
+        operand, part, leading = chance.choice(shown)
+        row, col = (chance.randrange(extent) for extent in operand.layout.shape[-2:])
+        check_what_is_said(explorer, operand, part, leading, row, col)
+        copied += len(holders(operand, leading, row, col)) > 1
+    assert copied > 1
 
 
-def test_the_corner_shows_c_too(links):
+def test_the_corner_shows_c_too(explorer):
     """Of m8n8k4, C may be f16 where D is f32: then they have other registers."""
     mma = wf.get("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16")
-    tab = links.show(i=mma.name)
+    tab = explorer.show(i=mma.name)
     tab.locator('[data-set="corner"][data-value="c"]').first.click()
     place = mma.c.layout.where(mma=3, row=6, col=5)[0]
-    cell = links.cell("c", 6, 5, part=3)
+    cell = explorer.cell("c", 6, 5, part=3)
 
-    assert links.state()["corner"] == "c"
+    assert explorer.state()["corner"] == "c"
     assert [cell.get_attribute(f"data-{field}") for field in ("lane", "reg", "slot")] == [str(index) for index in place]
     assert tab.locator('[data-grid^="d."]').count() == 0
 
 
 @pytest.mark.parametrize("name", [DENSE[0], DENSE[5], SPARSE[0], QUAD[0], MOVERS[0], WMMA[0]])
-def test_the_warp_view_is_that_of_the_tables(links, name):
+def test_the_warp_view_is_that_of_the_tables(explorer, name):
     for role, operand in wf.get(name).operands.items():
-        found = links.show(i=name, view="warp", operand=role).evaluate(CELLS)
+        found = explorer.show(i=name, view="warp", operand=role).evaluate(CELLS)
         layout = operand.layout
         expected = {
             (role, element[0] if len(element) == 3 and role != "metadata" else 0, *element[-2:], *place, "")
@@ -173,10 +158,10 @@ def test_the_warp_view_is_that_of_the_tables(links, name):
         assert set(map(tuple, found)) == expected
 
 
-def test_a_cell_lights_its_lane_its_register_and_itself(links):
+def test_a_cell_lights_its_lane_its_register_and_itself(explorer):
     operand = wf.get(DENSE[0]).a
-    tab = links.show(i=DENSE[0])
-    links.cell("a", 9, 3).hover()
+    tab = explorer.show(i=DENSE[0])
+    explorer.cell("a", 9, 3).hover()
 
     def lit(name, role="a"):
         cells = tab.locator(f'#view [data-operand="{role}"].{name}').all()
@@ -202,9 +187,9 @@ def test_another_instruction_puts_every_light_out(explorer):
     assert tab.locator(".is-lane, .is-reg, .is-here, .is-term").count() == 0
 
 
-def test_a_register_lights_its_cells(links):
+def test_a_register_lights_its_cells(explorer):
     operand = wf.get(DENSE[3]).a
-    tab = links.show(i=DENSE[3], at="a.1.2")
+    tab = explorer.show(i=DENSE[3], at="a.1.2")
     tab.locator('#registers [data-register="a.4.2"]').hover()
 
     lit = {
@@ -215,9 +200,9 @@ def test_a_register_lights_its_cells(links):
     assert "A register 2 of lane 4" in tab.locator("#details-title").inner_text()
 
 
-def test_an_output_lights_its_row_and_its_column(links):
-    tab = links.show(i=DENSE[0])
-    links.cell("d", 9, 3).click()
+def test_an_output_lights_its_row_and_its_column(explorer):
+    tab = explorer.show(i=DENSE[0])
+    explorer.cell("d", 9, 3).click()
 
     assert tab.locator('[data-operand="a"].is-term').count() == 16
     assert tab.locator('[data-operand="a"].is-term[data-row="9"]').count() == 16
@@ -229,10 +214,10 @@ def test_an_output_lights_its_row_and_its_column(links):
         assert term == [str(k), f"T{a.lane} a{a.reg * 2 + a.slot}", f"T{b.lane} b{b.reg * 2 + b.slot}"]
 
 
-def test_an_output_of_a_sparse_product_names_stored_elements_and_codes(links):
+def test_an_output_of_a_sparse_product_names_stored_elements_and_codes(explorer):
     """With code 1101 columns 1 and 3 of each chunk of four are kept."""
     sparse = wf.get(SPARSE[0])
-    tab = links.show(i=SPARSE[0], at="d.9.3", code="1101")
+    tab = explorer.show(i=SPARSE[0], at="d.9.3", code="1101")
 
     terms = [row.inner_text().split("\t") for row in tab.locator(".terms tbody tr").all()]
     assert [int(term[0]) for term in terms] == [4 * chunk + column for chunk in range(16) for column in (1, 3)]
@@ -244,29 +229,29 @@ def test_an_output_of_a_sparse_product_names_stored_elements_and_codes(links):
     assert tab.locator('[data-operand="metadata"].is-term[data-row="9"]').count() == 16
 
 
-def test_stepping_the_selector_moves_the_metadata(links):
+def test_stepping_the_selector_moves_the_metadata(explorer):
     sparse = wf.get(SPARSE[1])
-    tab = links.show(i=SPARSE[1])
+    tab = explorer.show(i=SPARSE[1])
     for selector in sparse.selectors:
         tab.locator(f'[data-set="selector"][data-value="{selector}"]').click()
-        cell = links.cell("metadata", 9, 2)
+        cell = explorer.cell("metadata", 9, 2)
         cell.hover()
         place = sparse.metadata.where(row=9, chunk=2, selector=selector)
-        assert links.field("lane") == str(place.lane)
-        assert links.field("bits") == f"{place.bit + 3}:{place.bit}"
-        assert links.state().get("selector", "0") == str(selector)
+        assert explorer.field("lane") == str(place.lane)
+        assert explorer.field("bits") == f"{place.bit + 3}:{place.bit}"
+        assert explorer.state().get("selector", "0") == str(selector)
 
 
-def test_the_ids_of_scales_move_the_scales(links):
+def test_the_ids_of_scales_move_the_scales(explorer):
     scale = wf.get(SCALES_1X).scale_b
-    tab = links.show(i=SCALES_1X)
+    tab = explorer.show(i=SCALES_1X)
     tab.locator('[data-set="thread_b"][data-value="3"]').click()
     tab.locator('[data-set="byte_b"][data-value="2"]').click()
-    links.cell("scale_b", 0, 5).hover()
+    explorer.cell("scale_b", 0, 5).hover()
 
     place = scale.where(scale=0, col=5, byte_id=2, thread_id=3)
-    assert links.field("lane") == str(place.lane)
-    assert links.field("bits") == f"{8 * place.byte + 7}:{8 * place.byte}"
+    assert explorer.field("lane") == str(place.lane)
+    assert explorer.field("bits") == f"{8 * place.byte + 7}:{8 * place.byte}"
 
 
 @pytest.mark.parametrize(
@@ -276,9 +261,9 @@ def test_the_ids_of_scales_move_the_scales(links):
         (SCALES_2X, "scale_b", 5, [("7:0", 0, 0), ("15:8", 0, 1), ("23:16", 2, 0), ("31:24", 2, 1)]),
     ],
 )
-def test_a_register_of_scales_says_which_id_reads_which_byte(links, name, role, lane, facts):
+def test_a_register_of_scales_says_which_id_reads_which_byte(explorer, name, role, lane, facts):
     scale = wf.get(name).operands[role]
-    tab = links.show(i=name, lane=lane)
+    tab = explorer.show(i=name, lane=lane)
     line = tab.locator(f'#registers [data-register="{role}.{lane}.0"]')
     text = line.inner_text()
     line.focus()
@@ -301,8 +286,8 @@ def test_a_register_of_scales_says_which_id_reads_which_byte(links, name, role, 
     assert tab.locator("#details-where").inner_text().endswith(f"ue8m0 in .b32 · thread-id {thread_id}")
 
 
-def test_a_register_without_a_choice_says_no_id(links):
-    tab = links.show(i=NARROW[1], lane=0)
+def test_a_register_without_a_choice_says_no_id(explorer):
+    tab = explorer.show(i=NARROW[1], lane=0)
     line = tab.locator('#registers [data-register="scale_a.0.0"]')
     line.focus()
 
@@ -310,10 +295,10 @@ def test_a_register_without_a_choice_says_no_id(links):
     assert line.inner_text().endswith("SA[0][0\N{EN DASH}3], read with thread-id 0")
 
 
-def test_movers_name_the_lanes_that_give_addresses(links):
+def test_movers_name_the_lanes_that_give_addresses(explorer):
     load = wf.get(MOVERS[0])
-    tab = links.show(i=MOVERS[0])
-    links.cell("d", 3, 4, part=1).hover()
+    tab = explorer.show(i=MOVERS[0])
+    explorer.cell("d", 3, 4, part=1).hover()
     lane = next(lane for lane in range(32) if load.addresses.at(lane=lane) == (1, 3))
 
     assert f"Lane {lane} gives the address of this row." in tab.locator("#details-notes").inner_text()

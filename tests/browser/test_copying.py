@@ -16,33 +16,33 @@ NAME = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def copied(links, what):
+def copied(explorer, what):
     """What the clipboard holds after a button was pressed."""
-    links.tab.evaluate("document.querySelector('#toast').classList.remove('shown')")  # said of an earlier copy
-    links.tab.locator(f'.copies [data-copy="{what}"]').click()
-    links.tab.locator("#toast.shown").wait_for()
-    return links.tab.evaluate("navigator.clipboard.readText()")
+    explorer.tab.evaluate("document.querySelector('#toast').classList.remove('shown')")  # said of an earlier copy
+    explorer.tab.locator(f'.copies [data-copy="{what}"]').click()
+    explorer.tab.locator("#toast.shown").wait_for()
+    return explorer.tab.evaluate("navigator.clipboard.readText()")
 
 
-def test_the_ptx_text_and_the_link(links):
-    links.show(i=NAME, at="a.9.3")
+def test_the_ptx_text_and_the_link(explorer):
+    explorer.show(i=NAME, at="a.9.3")
 
-    assert copied(links, "ptx") == NAME
-    assert copied(links, "link") == links.tab.url
+    assert copied(explorer, "ptx") == NAME
+    assert copied(explorer, "link") == explorer.tab.url
 
 
-def test_the_formulas_are_those_of_the_layout(links):
-    links.show(i=NAME)
-    text = copied(links, "formula")
+def test_the_formulas_are_those_of_the_layout(explorer):
+    explorer.show(i=NAME)
+    text = copied(explorer, "formula")
     for operand in wf.get(NAME).operands.values():
         formulas = element_formulas(operand.layout) | place_formulas(operand.layout)
         assert formulas
         assert all(f"{name} = {formula}\n" in text for name, formula in formulas.items())
 
 
-def test_the_table_is_that_of_the_layout(links):
-    links.show(i=NAME, view="table", operand="b")
-    rows = list(csv.DictReader(StringIO(copied(links, "csv"))))
+def test_the_table_is_that_of_the_layout(explorer):
+    explorer.show(i=NAME, view="table", operand="b")
+    rows = list(csv.DictReader(StringIO(copied(explorer, "csv"))))
     operand = wf.get(NAME).b
 
     expected = []
@@ -54,10 +54,10 @@ def test_the_table_is_that_of_the_layout(links):
     assert rows == expected
 
 
-def test_the_table_of_all_operands(links):
+def test_the_table_of_all_operands(explorer):
     sparse = wf.get("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-    links.show(i=sparse.name)
-    rows = list(csv.DictReader(StringIO(copied(links, "csv"))))
+    explorer.show(i=sparse.name)
+    rows = list(csv.DictReader(StringIO(copied(explorer, "csv"))))
 
     assert {row["operand"] for row in rows} == set(sparse.operands)
     assert len(rows) == sum(len(list(operand.layout.places())) for operand in sparse.operands.values())
@@ -65,9 +65,9 @@ def test_the_table_of_all_operands(links):
 
 
 @pytest.mark.parametrize("view", ["matrix", "warp"])
-def test_the_figure_is_svg_with_a_cell_per_element(links, view):
-    tab = links.show(i=NAME, view=view)
-    drawing = ET.fromstring(copied(links, "svg"))  # noqa: S314 (our own text)
+def test_the_figure_is_svg_with_a_cell_per_element(explorer, view):
+    tab = explorer.show(i=NAME, view=view)
+    drawing = ET.fromstring(copied(explorer, "svg"))  # noqa: S314 (our own text)
     cells = tab.locator("#view [data-operand]").count()
     titles = [title.text for title in drawing.iter(f"{SVG}title")]
 
@@ -77,10 +77,10 @@ def test_the_figure_is_svg_with_a_cell_per_element(links, view):
 
 
 @pytest.mark.parametrize("view", ["matrix", "warp", "table"])
-def test_the_figure_has_colours_that_every_reader_of_svg_knows(links, view):
+def test_the_figure_has_colours_that_every_reader_of_svg_knows(explorer, view):
     """The small cells of s8 are see-through, which a browser computes as a colour that SVG 1.1 does not know."""
-    links.show(i=NAME, view=view, at="a.9.3")
-    drawing = ET.fromstring(copied(links, "svg"))  # noqa: S314 (our own text)
+    explorer.show(i=NAME, view=view, at="a.9.3")
+    drawing = ET.fromstring(copied(explorer, "svg"))  # noqa: S314 (our own text)
     attributes = [element.attrib for element in drawing.iter()]
     colours = [found[name] for found in attributes for name in ("fill", "stroke") if name in found]
     clear = [float(found["fill-opacity"]) for found in attributes if "fill-opacity" in found]
@@ -90,8 +90,8 @@ def test_the_figure_has_colours_that_every_reader_of_svg_knows(links, view):
     assert set(clear) == ({0.35} if view == "matrix" else set())
 
 
-def test_without_a_clipboard_copying_still_works(links):
-    tab = links.show(i=NAME)
+def test_without_a_clipboard_copying_still_works(explorer):
+    tab = explorer.show(i=NAME)
     tab.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
     tab.locator('.copies [data-copy="ptx"]').click()
 

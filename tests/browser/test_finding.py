@@ -19,12 +19,12 @@ def names(explorer):
     "words",
     ["m16n8k256", "s8 m16n8k64 sp", "satfin u4", "mxf4nvf4 4x", "WMMA.LOAD.A bf16", "f32.f16.f16.f32"],
 )
-def test_words_in_any_order_find(links, words):
-    links.show(q=words)
+def test_words_in_any_order_find(explorer, words):
+    explorer.show(q=words)
     expected = [i.name for i in of_a_warp() if all(word in i.name.lower() for word in words.lower().split())]
 
     assert expected
-    assert names(links) == expected
+    assert names(explorer) == expected
 
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
@@ -45,11 +45,11 @@ MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
         ("WMMA MMA row col m16n16k16 f32 f32", "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"),
     ],
 )
-def test_what_people_type_and_paste_is_found_first(links, typed, name):
+def test_what_people_type_and_paste_is_found_first(explorer, typed, name):
     """In capitals, with blanks for dots, without .sync.aligned, inside a line of code: Enter takes what was meant."""
-    links.show(i=name, q=typed)
+    explorer.show(i=name, q=typed)
 
-    assert names(links)[0] == name
+    assert names(explorer)[0] == name
 
 
 def test_choosing_finds_the_same_as_find(explorer):
@@ -135,20 +135,37 @@ def test_a_click_shows_the_instruction(explorer):
     assert tab.locator("#results [aria-current]").get_attribute("data-name") == name
 
 
-def test_legality_is_that_of_the_tables(links):
+def test_legality_is_that_of_the_tables(explorer):
     name = "mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e3m2.f32"
-    tab = links.show(i=name, target="sm_90")
+    tab = explorer.show(i=name, target="sm_90")
 
     assert [chip.split()[1] for chip in tab.locator("#legality .yes").all_inner_texts()] == list(wf.get(name).targets)
     assert tab.locator("#legality .warning").inner_text() == "Not legal on sm_90, the target chosen in the finder."
 
 
-def test_evidence_and_sources_are_those_of_the_instruction(links):
+def test_evidence_and_sources_are_those_of_the_instruction(explorer):
     name = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-    tab = links.show(i=name)
+    tab = explorer.show(i=name)
     known = tab.locator("#known").inner_text()
     evidence = wf.get(name).evidence("sm_90")
 
     assert all(source in known for source in wf.get(name).sources)
     assert evidence.level in known
     assert evidence.detail in known
+
+
+def test_the_list_follows_a_link(explorer):
+    """Also back, and to the other side of a relayout: what is shown can be seen in the list."""
+    first, last = of_a_warp()[0].name, of_a_warp()[-1].name
+    explorer.show(i=first)
+    assert names(explorer)
+    tab = explorer.show(i=last)
+    edges = "(one) => [one.getBoundingClientRect().top, one.getBoundingClientRect().bottom]"
+    top, bottom = tab.locator("#results [aria-current]").evaluate(edges)
+    above, below = tab.locator("#results").evaluate(edges)
+
+    assert tab.locator("#results [aria-current]").get_attribute("data-name") == last
+    assert above <= top < bottom <= below
+    tab.locator("#results").evaluate("(list) => { list.scrollTop = 0; }")  # whoever looks around is not brought back
+    tab.locator('[data-set="view"][data-value="warp"]').click()
+    assert tab.locator("#results").evaluate("(list) => list.scrollTop") == 0

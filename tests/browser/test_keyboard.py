@@ -60,9 +60,9 @@ def test_arrows_walk_over_a_grid_and_say_where(explorer):
     assert place(tab) == ("a", 15, 15)
 
 
-def test_arrows_walk_through_folded_registers(links):
-    tab = links.show(i="mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc")
-    links.cell("b", 30, 2).focus()
+def test_arrows_walk_through_folded_registers(explorer):
+    tab = explorer.show(i="mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc")
+    explorer.cell("b", 30, 2).focus()
     for _ in range(3):
         tab.keyboard.press("ArrowDown")
 
@@ -106,12 +106,12 @@ def test_tab_goes_from_region_to_region(explorer):
     ]
 
 
-def test_the_selector_is_stepped_without_losing_the_focus(links):
-    tab = links.show(i="mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+def test_the_selector_is_stepped_without_losing_the_focus(explorer):
+    tab = explorer.show(i="mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
     tab.locator('[data-set="selector"][data-value="2"]').focus()
     tab.keyboard.press("Enter")
 
-    assert links.state()["selector"] == "2"
+    assert explorer.state()["selector"] == "2"
     assert focus(tab)["value"] == "2"
 
 
@@ -128,19 +128,19 @@ def test_lanes_and_registers_are_walked_with_arrows(explorer):
     assert tab.locator("#details-title").inner_text() == "A register 1 of lane 9"
 
 
-def test_a_lane_that_is_chosen_stays_lit(links):
-    tab = links.show(i=START, at="d.9.3")
+def test_a_lane_that_is_chosen_stays_lit(explorer):
+    tab = explorer.show(i=START, at="d.9.3")
     tab.locator('#lanes [data-lane="18"]').focus()
     tab.keyboard.press("Enter")
 
-    assert links.state() == {"i": START, "lane": "18"}
+    assert explorer.state() == {"i": START, "lane": "18"}
     assert tab.locator("#lanes .is-lane").all_inner_texts() == ["T18"]
     assert tab.locator('#view [data-lane="18"]').count() == tab.locator("#view .is-lane").count() > 0
 
 
 @pytest.mark.parametrize("view", ["matrix", "warp", "table"])
-def test_what_can_be_focused_has_a_name_and_every_id_is_unique(links, view):
-    tab = links.show(i=START, view=view)
+def test_what_can_be_focused_has_a_name_and_every_id_is_unique(explorer, view):
+    tab = explorer.show(i=START, view=view)
     nameless = tab.evaluate(
         "() => [...document.querySelectorAll('button, a, select, input, [role=gridcell], [role=grid], [role=region]')]"
         ".filter((e) => !(e.textContent?.trim() || e.ariaLabel || e.labels?.length))"
@@ -153,10 +153,10 @@ def test_what_can_be_focused_has_a_name_and_every_id_is_unique(links, view):
     assert tab.locator("#spoken").get_attribute("aria-live") == "polite"
 
 
-def test_the_skip_link_leads_to_the_figure_and_keeps_the_state(links):
-    tab = links.show(i=START, at="a.3.4")
+def test_the_skip_link_leads_to_the_figure_and_keeps_the_state(explorer):
+    tab = explorer.show(i=START, at="a.3.4")
     tab.locator(".skip").focus()
     tab.keyboard.press("Enter")
 
     assert focus(tab)["id"] == "view"
-    assert links.state()["at"] == "a.3.4"
+    assert explorer.state()["at"] == "a.3.4"

@@ -36,9 +36,9 @@ def python_ways(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_lanes_banks_and_costs_are_those_of_python(links, case):
+def test_lanes_banks_and_costs_are_those_of_python(explorer, case):
     name, role, asked = CASES[case]
-    tab = links.show(i=name, view="memory", operand=role, **asked)
+    tab = explorer.show(i=name, view="memory", operand=role, **asked)
     ways = python_ways(case)
     way = ways[asked.get("way", 1) - 1]
     access = way.accesses[asked.get("access", 1) - 1]
@@ -60,9 +60,9 @@ def test_lanes_banks_and_costs_are_those_of_python(links, case):
 
 
 @pytest.mark.parametrize("case", ["swizzled tiles", "second way", "store"])
-def test_the_command_prints_the_way_that_is_shown(links, case):
+def test_the_command_prints_the_way_that_is_shown(explorer, case):
     name, role, asked = CASES[case]
-    tab = links.show(i=name, view="memory", operand=role, **asked)
+    tab = explorer.show(i=name, view="memory", operand=role, **asked)
     way = python_ways(case)[asked.get("way", 1) - 1]
     printed = []
     for text in tab.locator("#view .command code").all_inner_texts():
@@ -100,16 +100,16 @@ def test_choosing_and_pointing(explorer):
     ]
 
 
-def test_many_accesses_are_a_list(links):
-    tab = links.show(i=S8, view="memory", operand="b", pitch=48)
+def test_many_accesses_are_a_list(explorer):
+    tab = explorer.show(i=S8, view="memory", operand="b", pitch=48)
     tab.locator('select[data-set="access"]').select_option("8")
 
-    assert links.state()["access"] == "8"
+    assert explorer.state()["access"] == "8"
     assert "word 1.3" in tab.locator(".memory .caption span").first.inner_text()
 
 
-def test_arrow_keys_walk_over_memory(links):
-    tab = links.show(i=F16, view="memory", pitch=128, swizzle=128)
+def test_arrow_keys_walk_over_memory(explorer):
+    tab = explorer.show(i=F16, view="memory", pitch=128, swizzle=128)
     tab.locator('[data-lanes="0"]').focus()
     for key in ["ArrowDown", "ArrowRight"]:
         tab.keyboard.press(key)
@@ -118,8 +118,8 @@ def test_arrow_keys_walk_over_memory(links):
     assert "A[1][0-7]" in plain(tab.locator("#spoken").inner_text())
 
 
-def test_a_pitch_that_is_too_small_is_said(links):
-    tab = links.show(i=F16, view="memory", pitch=16)
+def test_a_pitch_that_is_too_small_is_said(explorer):
+    tab = explorer.show(i=F16, view="memory", pitch=16)
 
     assert "less than the 32 bytes of a row" in tab.locator("#view .warning").last.inner_text()
 
@@ -136,22 +136,22 @@ def test_a_pitch_that_is_too_small_is_said(links):
     ],
     ids=str,
 )
-def test_nonsense_in_a_link_does_no_harm(links, nonsense):
-    tab = links.show(i=F16, view="memory", way=99, access=99, **nonsense)
+def test_nonsense_in_a_link_does_no_harm(explorer, nonsense):
+    tab = explorer.show(i=F16, view="memory", way=99, access=99, **nonsense)
 
     assert tab.locator('.ways [aria-pressed="true"]').inner_text() == "ld.shared.b16"
     assert tab.locator("[data-lanes]").count() > 0
 
 
-def test_several_matrices_are_no_memory(links):
-    tab = links.show(i="ldmatrix.sync.aligned.m8n8.x4.shared.b16", view="memory")
+def test_several_matrices_are_no_memory(explorer):
+    tab = explorer.show(i="ldmatrix.sync.aligned.m8n8.x4.shared.b16", view="memory")
 
     assert "several matrices" in tab.locator("#view .empty").inner_text()
 
 
-def test_what_no_instruction_moves_says_so(links):
+def test_what_no_instruction_moves_says_so(explorer):
     s4 = "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"
-    tab = links.show(i=s4, view="memory", operand="b")
+    tab = explorer.show(i=s4, view="memory", operand="b")
     assert "No instruction moves B in row order: s4 is smaller than a byte" in tab.locator("#view").inner_text()
     assert wf.loads(wf.get(s4).b, wf.Memory("row")) == []
     tab.locator('[data-set="order"][data-value="col"]').click()
@@ -159,14 +159,14 @@ def test_what_no_instruction_moves_says_so(links):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read(links, scheme):
-    links.tab.emulate_media(color_scheme=scheme)
+def test_it_can_be_read(explorer, scheme):
+    explorer.tab.emulate_media(color_scheme=scheme)
     for case in ["conflicts", "swizzled tiles"]:
         name, role, asked = CASES[case]
-        links.show(i=name, view="memory", operand=role, **asked)
-        contrasts = {text: contrast(ink, paper) for text, ink, paper in links.tab.evaluate(TEXTS)}
+        explorer.show(i=name, view="memory", operand=role, **asked)
+        contrasts = {text: contrast(ink, paper) for text, ink, paper, _ in explorer.tab.evaluate(TEXTS)}
         assert {text: found for text, found in contrasts.items() if found < READABLE} == {}
-    links.tab.emulate_media(color_scheme="light")
+    explorer.tab.emulate_media(color_scheme="light")
 
 
 def test_it_fits_a_phone(phone):

@@ -6,7 +6,6 @@ import pytest
 
 from browser.conftest import check, open_tab
 from warpfrag.explorer import build
-from warpfrag.explorer.data import page_data
 
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 
@@ -22,8 +21,8 @@ FORBIDDEN = {
 }
 
 
-def test_the_page_opens_from_disk(explorer):
-    tab = explorer.show()
+def test_the_page_opens_from_disk(fresh):
+    tab = fresh.show()
 
     assert tab.url.startswith("file://")
     assert tab.locator("#name").inner_text() == START
@@ -33,22 +32,22 @@ def test_the_page_opens_from_disk(explorer):
     assert tab.locator('[data-grid="d.0"] [data-operand]').count() == 16 * 8
 
 
-def test_the_policy_stops_what_is_not_the_page(explorer):
+def test_the_policy_stops_what_is_not_the_page(fresh):
     """The watch that all these tests rely on sees a request, a foreign script and a foreign style."""
-    tab = explorer.show()
+    tab = fresh.show()
 
-    assert explorer.complaints == []
+    assert fresh.complaints == []
     for rule, code in FORBIDDEN.items():
         with tab.expect_console_message(lambda message, rule=rule: message.text.startswith(f"policy: {rule}")):
             tab.evaluate(code)
-        assert any(complaint.startswith(f"policy: {rule}") for complaint in explorer.complaints)
+        assert any(complaint.startswith(f"policy: {rule}") for complaint in fresh.complaints)
     assert tab.evaluate("window.ran") is None
-    explorer.complaints.clear()
-    explorer.requests.clear()
+    fresh.complaints.clear()
+    fresh.requests.clear()
 
 
 @pytest.mark.parametrize("view", ["matrix", "warp", "table", "relayout", "memory"])
-def test_every_kind_of_instruction_opens_in_every_view(links, view):
+def test_every_kind_of_instruction_opens_in_every_view(explorer, view):
     kinds = [
         "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f16",
         "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",
@@ -59,16 +58,15 @@ def test_every_kind_of_instruction_opens_in_every_view(links, view):
         "movmatrix.sync.aligned.m8n8.trans.b16",
     ]
     for name in kinds:
-        tab = links.show(i=name, view=view)
+        tab = explorer.show(i=name, view=view)
         assert tab.locator("#name").inner_text() == name
         assert tab.locator("#view :is([data-operand], [data-bytes], .empty)").count() > 0
         assert view in {"relayout", "memory"} or tab.locator("#view [data-operand]").count() > 0
         assert tab.locator("#legality .yes").count() > 0
 
 
-def test_a_warpgroup_of_128_threads_has_its_lanes(browser, tmp_path, monkeypatch):
+def test_a_warpgroup_of_128_threads_has_its_lanes(browser, data, tmp_path, monkeypatch):
     """Lanes come from the layouts: here A and D of the first instruction are made four times as tall."""
-    data = page_data()
     shown = next(row for row in data["instructions"] if row["name"] == START)
     for role in "ad":
         operand = data["operands"][shown["operands"][role]]
@@ -93,8 +91,8 @@ def test_a_warpgroup_of_128_threads_has_its_lanes(browser, tmp_path, monkeypatch
     check(explorer)
 
 
-def test_what_nobody_measured_is_said_and_not_drawn(links):
-    tab = links.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4")
+def test_what_nobody_measured_is_said_and_not_drawn(explorer):
+    tab = explorer.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4")
 
     assert "nobody measured it" in tab.locator("#view .empty").inner_text()
     assert tab.locator("#view [data-operand]").count() == 0

@@ -45,9 +45,9 @@ def operands(case):
 
 
 @pytest.mark.parametrize("case", PAIRS)
-def test_cells_and_plan_are_those_of_python(links, case):
+def test_cells_and_plan_are_those_of_python(explorer, case):
     plan, state = operands(case)
-    tab = links.show(**state)
+    tab = explorer.show(**state)
     for side, operand in (("source", plan.source), ("target", plan.target)):
         cells = tab.evaluate(CELLS, side)
         layout = operand.layout
@@ -67,9 +67,9 @@ def test_cells_and_plan_are_those_of_python(links, case):
 
 
 @pytest.mark.parametrize("case", ["free", "shuffles", "permuted", "matrices"])
-def test_the_command_prints_the_plan_that_is_shown(links, case):
+def test_the_command_prints_the_plan_that_is_shown(explorer, case):
     plan, state = operands(case)
-    tab = links.show(**state)
+    tab = explorer.show(**state)
     for text, lang in zip(tab.locator("#view .command code").all_inner_texts(), ["cuda", "ptx"], strict=True):
         program, verb, *words = shlex.split(text)
         printed = CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
@@ -77,19 +77,19 @@ def test_the_command_prints_the_plan_that_is_shown(links, case):
         assert printed.output.strip() == plan.emit(lang).strip()
 
 
-def test_pointing_at_an_element_shows_it_on_both_sides(links):
-    tab = links.show(i=F8, view="relayout", operand="d", at="source.3.5")
+def test_pointing_at_an_element_shows_it_on_both_sides(explorer):
+    tab = explorer.show(i=F8, view="relayout", operand="d", at="source.3.5")
 
-    assert links.field("lane") == "14"
+    assert explorer.field("lane") == "14"
     assert (
         "Goes to A[3][5]: lane 13, register 0, bits 15:8. It changes its lane." in tab.locator("#details").inner_text()
     )
     assert tab.locator("#view .is-term").get_attribute("data-operand") == "target"
-    links.cell("target", 3, 0).hover()
+    explorer.cell("target", 3, 0).hover()
     assert "Comes from D[3][0]: lane 12, register 0" in tab.locator("#details").inner_text()
     assert [plain(line).split()[-1] for line in tab.locator("#registers li").all_inner_texts()][-1] == "A[11][16-19]"
     tab.mouse.move(0, 0)
-    tab = links.show(i=F8, view="relayout", operand="d", permute="col", at="source.3.8")
+    tab = explorer.show(i=F8, view="relayout", operand="d", permute="col", at="source.3.8")
     assert tab.locator("#view .is-term").get_attribute("data-col") == "2"
 
 
@@ -108,13 +108,13 @@ def test_choosing_the_other_fragment_swapping_and_going_back(explorer):
     assert explorer.state()["to"] in {f"{F16}:d", f"{F16}:c"}
 
 
-def test_all_pairs_of_python_are_offered(links):
+def test_all_pairs_of_python_are_offered(explorer):
     def key(operand):
         return str((operand.layout, operand.format.name, operand.row.container, operand.row.low))
 
     source = wf.get(F16).operands["a"]
     there = [one for one in fragments() if tiled_alike(source, one)]
-    tab = links.show(i=F16, view="relayout", operand="a")
+    tab = explorer.show(i=F16, view="relayout", operand="a")
     named = tab.evaluate("[...document.querySelectorAll('[data-set=to] option')].map((one) => one.value.split(':'))")
     offered = [wf.get(":".join(name)).operands[role] for *name, role in named]
 
@@ -127,27 +127,27 @@ def test_all_pairs_of_python_are_offered(links):
     [{"to": "x:y"}, {"to": f"{F16}:constructor"}, {"to": f"{WMMA}:e"}, {"permute": "col"}, {"at": "source.99.0"}],
     ids=str,
 )
-def test_nonsense_in_a_link_does_no_harm(links, nonsense):
-    tab = links.show(i=F16, view="relayout", operand="d", **nonsense)
+def test_nonsense_in_a_link_does_no_harm(explorer, nonsense):
+    tab = explorer.show(i=F16, view="relayout", operand="d", **nonsense)
 
     assert tab.locator(".verdict").inner_text().startswith("Free")
     assert tab.locator("#view .is-here").count() == 0
 
 
-def test_what_cannot_move_says_so(links):
-    tab = links.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4", view="relayout")
+def test_what_cannot_move_says_so(explorer):
+    tab = explorer.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4", view="relayout")
     assert tab.locator("#view .empty").is_visible()
-    tab = links.show(i="mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", view="relayout", operand="metadata")
+    tab = explorer.show(i="mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", view="relayout", operand="metadata")
     assert tab.locator('[data-set="operand"][aria-pressed="true"]').inner_text() == "A"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read(links, scheme):
-    links.tab.emulate_media(color_scheme=scheme)
-    links.show(i=F8, view="relayout", operand="d", at="source.3.5")
-    contrasts = {text: contrast(ink, paper) for text, ink, paper in links.tab.evaluate(TEXTS)}
+def test_it_can_be_read(explorer, scheme):
+    explorer.tab.emulate_media(color_scheme=scheme)
+    explorer.show(i=F8, view="relayout", operand="d", at="source.3.5")
+    contrasts = {text: contrast(ink, paper) for text, ink, paper, _ in explorer.tab.evaluate(TEXTS)}
     assert {text: found for text, found in contrasts.items() if found < READABLE} == {}
-    links.tab.emulate_media(color_scheme="light")
+    explorer.tab.emulate_media(color_scheme="light")
 
 
 def test_it_fits_a_phone(phone):

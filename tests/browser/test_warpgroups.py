@@ -26,8 +26,8 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("name", "role", "trans", "descriptor"), WORDS)
-def test_addresses_and_problems_are_those_of_python(links, name, role, trans, descriptor):
-    tab = links.show(i=name, view="memory", staged=role, trans=trans, word=f"0x{descriptor.word:x}")
+def test_addresses_and_problems_are_those_of_python(explorer, name, role, trans, descriptor):
+    tab = explorer.show(i=name, view="memory", staged=role, trans=trans, word=f"0x{descriptor.word:x}")
     operand = wf.get(name).operands[role]
     addresses = operand.addresses(descriptor, bool(trans))
     per = 128 // operand.format.bits
@@ -48,9 +48,9 @@ def test_addresses_and_problems_are_those_of_python(links, name, role, trans, de
 
 
 @pytest.mark.parametrize("name", [NAME.format(64), NAME.format(24), SPARSE.format(8), BYTES.format(256)])
-def test_without_a_word_a_tile_without_gaps_is_shown(links, name):
+def test_without_a_word_a_tile_without_gaps_is_shown(explorer, name):
     for role in "ab":
-        tab = links.show(i=name, view="memory", staged=role)
+        tab = explorer.show(i=name, view="memory", staged=role)
         (good,) = wf.get(name).operands[role].descriptors()
         assert tab.locator("input.long").input_value() == f"0x{good.word:016x}"
         assert tab.evaluate(ODD) == []
@@ -71,9 +71,9 @@ def test_a_word_is_built_from_fields_and_fields_from_a_word(explorer):
 
 
 @pytest.mark.parametrize(("width", "warp"), [(8, 3), (24, 2), (256, 0)])
-def test_each_warp_shows_its_rows(links, width, warp):
+def test_each_warp_shows_its_rows(explorer, width, warp):
     name = NAME.format(width)
-    tab = links.show(i=name, warp=warp)
+    tab = explorer.show(i=name, warp=warp)
     cells = tab.evaluate("""() => [...document.querySelectorAll('[data-grid="d.0"] [data-operand]')].map(
       ({ dataset: { row, col, lane, reg } }) => [+row, +col, +lane, +reg])""")
     layout = wf.get(name).d.layout
@@ -85,11 +85,22 @@ def test_each_warp_shows_its_rows(links, width, warp):
         assert layout.where(row=row, col=col) == [(warp, lane, reg, 0)]
 
 
+def test_a_way_leads_to_every_operand(explorer):
+    """To those in registers, and to B, which lies in shared memory."""
+    tab = explorer.show(i=SPARSE.format(32), warp=1)
+    ways = tab.locator("#view .figure-bar button")
+    assert ways.all_inner_texts() == ["A", "E", "D", "B"]
+    ways.last.click()
+    assert explorer.state()["view"] == "memory"
+    assert tab.locator("#view h3").first.inner_text() == "B in shared memory"
+
+
 def test_n_is_a_choice(explorer):
     tab = explorer.show(i=NAME.format(64), warp=1)
     tab.select_option("[data-width]", "24")
     assert explorer.state()["i"] == NAME.format(24)
     assert explorer.state()["warp"] == "1"
+    assert tab.locator("#results [aria-current]").get_attribute("data-name") == NAME.format(64)  # one line for all n
     tab.fill("#query", "wgmma m64n40k16 f32 bf16")
     assert tab.locator("#results a").first.get_attribute("data-name") == NAME.format(40).replace("f16.f16", "bf16.bf16")
     tab.fill("#query", "wgmma.mma_async f32.f16.f16")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 
@@ -18,7 +17,6 @@ PITCHES = [None, None, 16, 24, 32, 48, 64, 80, 128, 128, 130, 144, 256, 272, 409
 MOVER = "ldmatrix.sync.aligned.m8n8.x1{}.shared.b16"
 BYTE_MOVERS = re.compile(r"m16n16|m16n8|m8n16")  # of few targets: the page leaves them to the command
 CASES = 120
-DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +27,6 @@ def modules(browser):
     tab.evaluate(f"() => {{ {script}; Object.assign(globalThis, {{ waysOf, tiled, elementAt, extentOf }}); }}")
     yield tab
     tab.close()
-
-
-@pytest.fixture(scope="module")
-def data(page_file):
-    """What the page knows, read off the page."""
-    return json.loads(DATA.search(page_file.read_text(encoding="utf-8"))[1])
 
 
 def as_page_has(data, operand):

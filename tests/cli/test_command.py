@@ -45,19 +45,21 @@ def call(words, **settings):
     )
 
 
-@pytest.mark.parametrize("words", LOOKUPS, ids=" ".join)
-def test_a_lookup_imports_neither_numpy_nor_ml_dtypes_nor_numba(words):
+def test_a_lookup_imports_neither_numpy_nor_ml_dtypes_nor_numba():
+    """One process for all: what was imported stays so, and the first line after which it is there is named."""
     code = (
-        "import sys; from warpfrag.cli import main; code = main(sys.argv[1:]);"
-        "print(code, *sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+        "import json, sys; from warpfrag.cli import main\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    code = main(words)\n"
+        "    print(json.dumps([code, *sorted({name.partition('.')[0] for name in sys.modules})]), file=sys.stderr)"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, encoding="utf-8", check=True
-    ).stderr.split()
+    command = [sys.executable, "-c", code, json.dumps(LOOKUPS)]
+    said = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stderr.splitlines()
 
-    assert found[0] == "0"
-    assert {"warpfrag", "click"} <= set(found)
-    assert not {"numpy", "ml_dtypes", "numba"} & set(found)
+    for words, (status, *modules) in zip(LOOKUPS, map(json.loads, said), strict=True):
+        assert status == 0, words
+        assert {"warpfrag", "click"} <= set(modules)
+        assert not {"numpy", "ml_dtypes", "numba"} & set(modules), words
 
 
 def test_a_verb_imports_no_other_verb():

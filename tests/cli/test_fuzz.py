@@ -23,12 +23,14 @@ import warpfrag as wf
 from warpfrag.captured import capture
 from warpfrag.captured.write_index import write
 from warpfrag.cli import VERBS, main
+from warpfrag.errors import NoGpu
 from warpfrag.explorer.serve import Server
 from warpfrag.hardware import verify
-from warpfrag.hardware.device import NoGpu
+from warpfrag.study import UnusableScheduler
+from warpfrag.study import run as study_run
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
-COSTLY = {"run", "vectors", "explore"}  # a command that computes or builds the page takes as long as a hundred look-ups
+COSTLY = {"run", "vectors", "explore", "check"}  # what computes or builds the page takes as long as a hundred look-ups
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
@@ -52,7 +54,9 @@ RIGHT = {  # what a verb seldom gets by chance
     "predict": ["a16.npy", "a16.npy"],
     "error": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
     "ptx": ["run", "kernel.ptx"],
+    "sweep": ["study.toml"],
 }
+STUDY = f'instruction = "{NAMES[0]}"\narch = "sm_90"\nshape = [4, 4, 4]\ndata = "normal"\n'.encode()
 KERNEL = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n"
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
@@ -95,6 +99,7 @@ def hostile_files(folder: Path) -> list[str]:
         "large.npy": whole.replace(b"(16, 16)", b"(99, 9**9)"),
         "pickle": b"\x80\x04N.",
         "kernel.ptx": KERNEL,
+        "study.toml": STUDY,
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -109,14 +114,19 @@ def hostile_files(folder: Path) -> list[str]:
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder with hostile files, in which nothing can reach a GPU, wait for a browser, or check for minutes."""
+    """A folder with hostile files, where nothing reaches a GPU or scheduler, serves a browser or checks for long."""
     monkeypatch.chdir(tmp_path)
 
     def no_gpu(_device):
         reason = "none"
         raise NoGpu(reason)
 
+    def no_scheduler(*_given):
+        reason = "none"
+        raise UnusableScheduler(reason)
+
     monkeypatch.setattr(verify, "Worker", no_gpu)
+    monkeypatch.setattr(study_run, "connected", no_scheduler)
     monkeypatch.setattr(Server, "serve_forever", lambda _: None)
     captured = tmp_path / "captured"
     captured.mkdir()
@@ -257,6 +267,7 @@ ANSWERED = {  # a line of every verb that prints an answer
     "order": RIGHT["order"],
     "predict": RIGHT["predict"],
     "error": RIGHT["error"],
+    "sweep": RIGHT["sweep"],
     "ptx": ["info", "kernel.ptx"],
 }
 FULL, BROKEN, CLOSED, WRONG_WAY = "full", "broken", "closed", "wrong way"

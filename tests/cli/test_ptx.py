@@ -1,10 +1,14 @@
 """`warpfrag ptx info` and `warpfrag ptx run`."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from warpfrag.cli.output import Progress
+from warpfrag.ptx.wave import Wave
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 ADD = str(DATA / "t_add_sm80.ptx")
@@ -58,6 +62,32 @@ def test_run_leaves_arrays_in_a_file(run, files):
     found = json.loads(run("ptx", "run", ADD, "--grid", "4", "--block", "128", *ARGS, "--json").out)
     assert found["exact"] is True
     assert found["counts"]["written"] == {"global": 4000}
+    assert found["counts"]["wavefronts"] == {"global": 3 * 125}
+    assert sum(found["counts"]["wavefronts_by_line"].values()) == 3 * 125
+    assert sum(found["counts"]["lines"].values()) == 512
+    assert "global        8000     4000  375" in answer.out
+
+
+def test_blocks_are_counted_on_a_terminal(run, files, monkeypatch):
+    monkeypatch.setattr(Progress, "_overwrite", lambda self, text: lines.append(text))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    lines: list[str] = []
+    run("ptx", "run", ADD, "--grid", "4", "--block", "128", *ARGS)
+
+    assert lines[0] == f"[{'#' * 30}] 4/4 blocks"
+
+
+@pytest.mark.usefixtures("files")
+def test_an_interrupt_says_how_far_it_came(run, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Wave, "advance", interrupt)
+    answer = run("ptx", "run", ADD, "--grid", "4", "--block", "128", *ARGS, "-o", "results.npz")
+
+    assert answer.code == 130
+    assert answer.err.strip() == "warpfrag: interrupted after 0 of 4 blocks; nothing was written"
+    assert not Path("results.npz").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,19 @@ from warpfrag.cli.output import STATUSES, Progress, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 WARPFRAG = f"{shlex.quote(sys.executable)} -m warpfrag"
+ANOTHER_PAGE = """
+import sys
+from warpfrag import explorer
+from warpfrag.cli import main
+explorer.build_page = lambda: "x" * 9999
+sys.exit(main())
+"""
+SHORT = f"{shlex.quote(sys.executable)} -c {shlex.quote(ANOTHER_PAGE)}"
 
 
-def shell(command, **settings):
+def shell(command, warpfrag=WARPFRAG, **settings):
     """A command of the shell; `warpfrag` in it is this one."""
-    line = command.replace("warpfrag", WARPFRAG, 1)
+    line = command.replace("warpfrag", warpfrag, 1)
     return subprocess.run(["sh", "-c", line], capture_output=True, encoding="utf-8", check=False, **settings)
 
 
@@ -52,7 +60,7 @@ def test_a_stream_that_fails_is_an_error(command, status, error):
 @pytest.mark.parametrize(
     "words",
     [
-        "explore -o old.html",
+        "explore -o old.html",  # of a page that need not be built
         f"emit {NAME} -o old.cuh",
         f"draw {NAME} -o old.svg",
         f"vectors {NAME} -o old.npz",
@@ -63,7 +71,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, words):
     old = tmp_path / words.split()[-1]
     old.write_bytes(b"old")
     # a file of this process may have one block: writing more fails as on a full disk
-    done = shell(f"ulimit -f 1; warpfrag {words}", cwd=tmp_path)
+    done = shell(f"ulimit -f 1; warpfrag {words}", SHORT if words.startswith("explore") else WARPFRAG, cwd=tmp_path)
 
     assert done.returncode == 2
     assert done.stderr == f"warpfrag: cannot write '{old.name}': File too large\n"

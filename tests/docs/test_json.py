@@ -30,6 +30,13 @@ WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"
 WGMMA = "wgmma.mma_async.m64n8k16.f32.f16.f16"
 WGMMA_SP = "wgmma.mma_async.sp.m64n8k32.f32.f16.f16"
 
+STUDY = f"""\
+instruction = ["{MMA}", "{FP8}"]
+arch = "sm_80"
+shape = [3, 4, 5]
+data = ["normal", "special"]
+order = {{ split_k = 2 }}
+"""
 PTX = ROOT / "tests" / "data" / "ptx" / "c_collatz_sm80.ptx"
 
 COMMANDS = [
@@ -95,6 +102,7 @@ COMMANDS = [
     "order half.npy half.npy single.npy",
     f"error half.npy half.npy --instruction {MMA} --arch sm_80 sm_90 --order promote=16",
     "order half.npy half.npy other.npy --result f32",
+    "sweep study.toml",
     f"run {MMA} --seed 1 --trace 0 0 --registers 0,5",
     f"run {SPARSE} --seed 1 --trace 0 0",
     f"run {SCALED} --seed 1 --trace 0 0 --arch sm_120",
@@ -125,6 +133,7 @@ def ask(capsys, tmp_path, monkeypatch):
     np.save("single.npy", np.eye(20, dtype=np.float32))
     np.save("other.npy", np.ones((20, 20), np.uint32))
     np.savetxt("b.txt", np.arange(128).reshape(16, 8), fmt="%d")
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
     swapped = wf.get(MMA).d.pack(np.arange(128.0).reshape(16, 8))[:, [1, 0, 2, 3]]
     np.savetxt("swapped.txt", swapped, fmt="0x%08x")
     (tmp_path / "words.txt").write_text("44444444\n" * 32, encoding="utf-8")

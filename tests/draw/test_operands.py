@@ -192,12 +192,12 @@ def test_the_words_of_the_warp_grey_what_is_not_read(instruction, role):
 
 
 def distinct_products():
-    """One instruction for each combination of operands."""
+    """One instruction for each operation and combination of shapes; other tests draw every layout."""
     found = {}
     for instruction in of_a_warp():
         if instruction.form.is_product:
             kinds = tuple(
-                (role, one.row.layout, one.pattern if role == "a" and instruction.pattern else "")
+                (instruction.op, role, one.shape, instruction.pattern and instruction.pattern.chunk)
                 for role, one in instruction.operands.items()
             )
             found.setdefault(str(kinds), instruction)

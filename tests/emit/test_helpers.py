@@ -145,7 +145,12 @@ def test_emitted_ptx_moves_what_the_layout_says(number):
     steps = list(orders(operand))[1 + number % 3]
     memory = memory_of(operand, codes, steps)
     place = memory_of(operand, [0] * len(codes), steps) if operand.role == "d" else memory
-    for lane in range(len(expected)):
+    lanes = range(len(expected))
+    if (
+        operand.role != "d" and len(lanes) > 32
+    ):  # the map is linear in the bits of the lane; interpreting takes its time
+        lanes = [0, *(1 << bit for bit in range(len(lanes).bit_length() - 1)), 77, len(lanes) - 1]
+    for lane in lanes:
         for reg in range(operand.regs):
             given = dict(zip(inputs, [0, *steps, reg], strict=False))
             if operand.role == "d":

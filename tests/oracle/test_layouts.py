@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 
 import warpfrag as wf
-from instructions import of_a_warp
+from instructions import each_of, of_a_warp
 from oracle import ptx_formulas as ptx
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -94,7 +94,7 @@ def test_oracle_rows_follow_the_general_rule(key: tuple[str, str]) -> None:
         assert differences(rule.grid(), ptx.general_rule(which, m, rule.slots, rule.regs).grid()) == []
 
 
-@pytest.mark.parametrize("name", MMA)
+@each_of(MMA)
 def test_oracle_covers_each_element_once(name: str) -> None:
     """The formulas give every element of every mma operand exactly one place."""
     for operand in "abcd":
@@ -132,15 +132,14 @@ def test_find_gives_exactly_the_known_instructions() -> None:
     assert set(found) == expected
 
 
-@pytest.mark.parametrize("operand", "abcd")
-@pytest.mark.parametrize("name", MMA)
-def test_mma_layout_is_the_documents(name: str, operand: str) -> None:
+@each_of(MMA)
+def test_mma_layout_is_the_documents(name: str) -> None:
     """Every lane, register and slot of A, B, C and D holds the element the formula says (1.2, 1.3, 2.2)."""
-    actual = getattr(wf.get(name), operand)
-    assert differences(grid(actual), ptx.mma_grid(name, operand)) == []
+    for operand in "abcd":
+        assert differences(grid(getattr(wf.get(name), operand)), ptx.mma_grid(name, operand)) == [], operand
 
 
-@pytest.mark.parametrize("name", MMA)
+@each_of(MMA)
 def test_mma_registers_are_the_documents(name: str) -> None:
     """Shapes, formats, register counts, elements per register, words and PTX types (1.2, 2.1)."""
     words = ptx.spelling(name)
@@ -157,7 +156,7 @@ def test_mma_registers_are_the_documents(name: str) -> None:
         assert actual.ptx_type == ptx.ptx_type(kind)
 
 
-@pytest.mark.parametrize("name", MMA)
+@each_of(MMA)
 def test_coordinates_are_named(name: str) -> None:
     """Answers are named tuples: (row, col), or (mma, row, col) for the four products of m8n8k4.f16."""
     instruction = wf.get(name)
@@ -221,7 +220,7 @@ def test_spot_values_of_lane_22(tail: str) -> None:
 # --- mma.sp: spans and metadata
 
 
-@pytest.mark.parametrize("name", SPARSE)
+@each_of(SPARSE)
 def test_sparse_spans(name: str) -> None:
     """`span` gives the row and the logical column range of the ISA's A table for every register (2.2)."""
     a = wf.get(name).a
@@ -229,7 +228,7 @@ def test_sparse_spans(name: str) -> None:
     assert got == [ptx.sparse_span(name, lane, reg) for lane in range(32) for reg in range(a.regs)]
 
 
-@pytest.mark.parametrize("name", SPARSE)
+@each_of(SPARSE)
 def test_metadata_places(name: str) -> None:
     """Every selector, row and chunk: `where` gives the lane and lowest bit of 2.4, `at` leads back."""
     instruction = wf.get(name)
@@ -249,7 +248,7 @@ def test_metadata_places(name: str) -> None:
         assert len(seen) == 16 * chunks
 
 
-@pytest.mark.parametrize("name", SPARSE)
+@each_of(SPARSE)
 def test_metadata_words(name: str) -> None:
     """`pack` puts each 4-bit field where 2.4 says, batch axes included, and `unpack` reads it back."""
     metadata = wf.get(name).metadata
@@ -289,16 +288,15 @@ def test_metadata_examples(example: str, form: str) -> None:
     assert wf.get(name).metadata.where(row=row, chunk=chunk, selector=selector) == (lane, bit)
 
 
-@pytest.mark.parametrize("name", [name for name in MMA if name not in SPARSE])
-def test_dense_has_no_metadata(name: str) -> None:
+def test_dense_has_no_metadata() -> None:
     """`metadata` is None when A is dense."""
-    assert wf.get(name).metadata is None
+    assert [name for name in MMA if (wf.get(name).metadata is None) == (name in SPARSE)] == []
 
 
 # --- block scaling
 
 
-@pytest.mark.parametrize("name", SCALED)
+@each_of(SCALED)
 def test_scale_places(name: str) -> None:
     """Every scale sits in the lane and byte of 1.7, for each byte-id and thread-id; `unpack` inverts."""
     words = ptx.spelling(name)
@@ -326,7 +324,7 @@ def test_scale_places(name: str) -> None:
                 assert np.array_equal(again, codes)
 
 
-@pytest.mark.parametrize("name", SCALED)
+@each_of(SCALED)
 def test_scale_selectors_out_of_range_are_refused(name: str) -> None:
     """byte-id and thread-id outside the table of 1.7 are undefined in PTX: an error here, not a guess."""
     words = ptx.spelling(name)
@@ -353,7 +351,7 @@ def measured(key: str, operand: Any) -> Ints:
     return np.stack(np.divmod(flat, operand.shape[1]), axis=-1).reshape(32, operand.regs, operand.slots, 2)
 
 
-@pytest.mark.parametrize("key", sorted(WMMA_FILE))
+@each_of(sorted(WMMA_FILE))
 def test_wmma_load_and_store_are_the_measured_maps(key: str) -> None:
     """wmma.load, and wmma.store of accumulators, has the map an H200 showed, target named or not."""
     op, layout, shape, kind = key.split(".")
@@ -368,7 +366,7 @@ def test_wmma_load_and_store_are_the_measured_maps(key: str) -> None:
             assert differences(grid(actual), measured(key, actual)) == []
 
 
-@pytest.mark.parametrize("name", WMMA_MMA)
+@each_of(WMMA_MMA)
 def test_wmma_mma_operands_are_the_measured_maps(name: str) -> None:
     """The operands of wmma.mma have the fragments their loads and stores have."""
     words = ptx.spelling(name)
@@ -401,7 +399,7 @@ def test_every_measured_map_belongs_to_a_wmma_mma() -> None:
     assert used == set(WMMA_FILE)
 
 
-@pytest.mark.parametrize("key", sorted(WMMA_FILE))
+@each_of(sorted(WMMA_FILE))
 def test_wmma_copies_and_the_one_the_hardware_reads(key: str) -> None:
     """`where` lists every copy, sorted: the first, lowest register is what the hardware reads (3.1)."""
     op, layout, shape, kind = key.split(".")

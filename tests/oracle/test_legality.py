@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import warpfrag as wf
+from instructions import each_of
 from oracle import ptx_formulas as ptx
 from warpfrag.isa.targets import targets
 
@@ -87,7 +88,7 @@ def test_table_is_complete() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_of(NAMES)
 def test_accepted_exactly_where_the_table_says(name: str) -> None:
     """One spelling, ten targets: `get`, `targets` and the refusal's words agree with the assembler."""
     instruction = wf.get(name)
@@ -130,7 +131,7 @@ def test_find_by_target_and_type() -> None:
     assert len(found) == 12 + 2 * 2 * 2 * 32  # wgmma: dense and sparse, two B types, two accumulators, every width
 
 
-@pytest.mark.parametrize("name", SPARSE)
+@each_of(SPARSE)
 def test_selectors_exactly_as_the_table_says(name: str) -> None:
     """Each selector is taken where the cell lists it; the trapping ones of m16n8k32 f32.f16 nowhere."""
     for target, cell in TABLE[name].items():
@@ -564,7 +565,7 @@ def test_short_form_without_row_col() -> None:
 SPACES = {"global": ("", ".shared", ".shared::cta"), "shared": ("", ".shared::cta")}
 
 
-@pytest.mark.parametrize("name", [name for name in (*NAMES, *MOVER_TARGETS) if re.search(r"\.(global|shared)\.", name)])
+@each_of(name for name in (*NAMES, *MOVER_TARGETS) if re.search(r"\.(global|shared)\.", name))
 def test_a_state_space_stays_in_the_name(name: str) -> None:
     """Another space, or none, is another name of the family: legal in the same places, with the same operands."""
     listed = wf.get(name)

@@ -10,6 +10,7 @@ from warpfrag.arithmetic.kernels import jit
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.native import code
 from warpfrag.ptx.native.lanes import RULES
+from warpfrag.ptx.native.products import crosses
 from warpfrag.ptx.opcodes.table import find
 
 LANES = 4096
@@ -42,12 +43,17 @@ GROUPS = {
     "bits": [
         "{and,or,xor}.{b16,b32,b64,pred}", "not.{b16,b32,b64,pred}", "cnot.{b16,b32,b64}", "shl.{b16,b32,b64}",
         "shr.{b16,b32,b64,u16,s16,u32,s32,u64,s64}", "shf.{l,r}.{clamp,wrap}.b32", "{popc,clz,brev}.{b32,b64}",
-        "bfe.{u32,u64}", "bfi.{b32,b64}", "prmt.b32", "cvta.{global,shared,local}.u64", "cvta.to.{global,shared}.u64",
+        "bfe.{u32,s32,u64,s64}", "bfi.{b32,b64}", "prmt.b32", "cvta.{global,shared,local}.u64",
+        "cvta.to.{global,shared}.u64",
     ],
     "floats": [
         "{add,sub,mul}.rn.{f32,f64}", "{add,sub,mul}.rn{.ftz,.sat,.ftz.sat}.f32", "{fma,mad}.rn.{f32,f64}",
         "fma.rn{.ftz,.sat,.ftz.sat}.f32", "div.rn.{f32,f64}", "{rcp,sqrt}.rn.{f32,f64}", "{abs,neg}.{f32,f64,ftz.f32}",
         "{min,max}{,.ftz,.NaN}.f32",
+    ],
+    "the special function unit": [
+        "{rcp,rsqrt,sqrt,ex2,lg2,sin,cos}.approx{,.ftz}.f32", "tanh.approx.{f32,f16,f16x2,bf16,bf16x2}",
+        "ex2.approx.{f16,f16x2,ftz.bf16,ftz.bf16x2}", "{rcp,rsqrt}.approx.ftz.f64", "div.{full,approx}{,.ftz}.f32",
     ],
     "comparisons": [
         "setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64}", "setp.{eq,ne}.{b16,b32,b64}",
@@ -58,7 +64,8 @@ GROUPS = {
     "conversions": [
         *(f"cvt.{to}.{one}" for to in ("u8", "s8", *INTEGERS) for one in ("u8", "s8", *INTEGERS)),
         "cvt.rn.{f32,f64}.{u8,s8,u16,s16,u32,s32}", "cvt.{rni,rzi,rmi,rpi}{,.ftz}.{u8,s8,u16,s16,u32,s32,u64,s64}.f32",
-        "cvt.{rni,rzi,rmi,rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.f64", "cvt.f32.f16", "cvt.rn.f16.f32",
+        "cvt.{rni,rzi,rmi,rpi}.{u8,s8,u16,s16,u32,s32,u64,s64}.f64", "cvt.f32.{f16,bf16}",
+        "cvt.rn.{f16,bf16,f16x2,bf16x2}.f32", "cvt.rn.f32.f64", "cvt.rna.tf32.f32",
     ],
 }  # fmt: skip
 
@@ -266,7 +273,7 @@ def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch
     assert kernel.native.segments
 
 
-def both(body, out_words, given, interpreted=frozenset()):
+def both(body, out_words, given, interpreted=frozenset(), engines=("reference", "compiled")):
     """Results of a body in both engines, and the kernel: `%in0` and on are a thread's codes, `%out` its results."""
     loads = "\n".join(
         f"ld.param.u64 %in{number}, [in{number}]; add.s64 %in{number}, %in{number}, %at;"
@@ -291,7 +298,7 @@ def both(body, out_words, given, interpreted=frozenset()):
 }}"""
     kernel = wf.ptx.load(text)["k"]
     results, runs = {}, {}
-    for engine in ("reference", "compiled"):
+    for engine in engines:
         results[engine] = np.zeros((out_words, LANES), np.uint64)
         runs[engine] = kernel.launch(LANES // 128, 128, [*given, results[engine]], engine=engine)
     assert runs["compiled"].counts == runs["reference"].counts
@@ -348,17 +355,57 @@ def test_every_space_holds_what_was_stored():
     assert set(found[5]) == {11, 22, 33, 44}
 
 
+def copies(address, given):
+    """A body that copies 4, 8 and 16 bytes of each lane to shared memory, with operands `given`, and reads them."""
+    lines = [f"ld.global.u32 %r2, [%in1]; and.b32 %r2, %r2, 31; setp.lt.u32 %p1, %r2, 9; mov.u64 %x1, {address};"]
+    for number, size in enumerate((4, 8, 16)):
+        lines.append(f"mov.u32 %r0, tile; mul.lo.u32 %r1, %v, {size}; add.s32 %r0, %r0, %r1; bar.sync 0;")
+        lines.append(f"mul.wide.u32 %x2, %t, {size}; add.s64 %x2, %x1, %x2; st.shared.u32 [%r0], 77;")
+        lines.append(f"cp.async.c{'g' if size == 16 else 'a'}.shared.global [%r0], [%x2], {size}{given};")
+        lines.append(f"cp.async.wait_all; ld.shared.u32 %r3, [%r0+{size - 4}]; ld.shared.u32 %r4, [%r0];")
+        lines.append(f"st.global.u32 [%out+{65536 * number}], %r3; st.global.u32 [%out+{65536 * number + 32768}], %r4;")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("given", ["", ", %r2", ", %p1", ", 3"])
+def test_asynchronous_copies_are_the_same_in_both(given):
+    base = "%in2; mul.wide.u32 %x3, %t, 8; sub.s64 %x1, %x1, %x3"
+    found, _ = both(copies(base, given), 6, [codes(0), codes(1), codes(2).repeat(2)])
+
+    assert (found[1::2] != 0).any(axis=1).all()
+    assert (found[[2, 4]] != 0).any() == (given != ", 3")  # zeros follow the bytes that are taken
+
+
+@pytest.mark.parametrize(
+    ("address", "message"), [("8", "outside every allocation"), ("%in2; add.s64 %x1, %x1, 2", "is not a multiple of 4")]
+)
+def test_a_copy_that_goes_wrong_is_the_same_in_both(address, message):
+    messages = set()
+    for engine in ("reference", "compiled"):
+        with pytest.raises(wf.WarpfragError, match=f"cp.async.ca.shared.global by thread .*{message}") as caught:
+            both(copies(address, ""), 6, [codes(0)] * 3, engines=(engine,))
+        messages.add(str(caught.value))
+
+    assert len(messages) == 1
+
+
 CROSS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize(("pairs", "is_tiling"), [(CROSS, True), ([(0, 0), (1, 1)], False), ([(0, 0), (0, 0)], False)])
+@pytest.mark.parametrize(
+    ("pairs", "tilings"),
+    [
+        (CROSS, [True]), (CROSS + [(a + 2, b + 2) for a, b in CROSS], [True]),  # the second four along K
+        (CROSS + CROSS[:2], [True, True]), ([(0, 0), (1, 1)], [False]), ([(0, 0), (0, 0)], [False]),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("name", "words"), [("m16n8k16.row.col.f32.f16.f16.f32", (4, 2, 4)),
                         ("m16n8k16.row.col.f16.f16.f16.f16", (4, 2, 2)),
                         ("m16n8k8.row.col.f32.tf32.tf32.f32", (4, 2, 4)),
                         ("m16n8k32.row.col.s32.s8.u8.s32", (4, 2, 4))]
 )  # fmt: skip
-def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, words):
+def test_mma_joined_to_products_give_the_same_registers(pairs, tilings, name, words):
     def vector(letter, number, count):
         return "{" + ", ".join(f"%{letter}{number}_{word}" for word in range(count)) + "}"
 
@@ -366,17 +413,17 @@ def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, 
     loaded = [
         f"%{letter}{number}_{word}"
         for letter, count in (("a", a), ("b", b))
-        for number in range(2)
+        for number in range(4)
         for word in range(count)
     ]
-    sums = [f"%c{number}_{word}" for number in range(len(pairs)) for word in range(c)]
+    sums = [f"%c{number}_{word}" for number in range(min(len(pairs), 4)) for word in range(c)]
     lines = [f".reg .b32 {', '.join(loaded + sums)};"]
     lines += [f"ld.global.b32 {register}, [%in0+{4 * (at % 2)}];" for at, register in enumerate(loaded)]
     lines += [f"xor.b32 {register}, {register}, {0x01010101 * at};" for at, register in enumerate(loaded)]
     lines += [f"mov.b32 {register}, 0;" for register in sums]
     lines += ["setp.gt.u32 %p1, %v, 63;", "@%p1 bra OUT;"]  # two of four warps go on
     for number, (first, second) in enumerate(pairs):
-        total = vector("c", number, c)
+        total = vector("c", number % 4, c)
         lines.append(f"mma.sync.aligned.{name} {total}, {vector('a', first, a)}, {vector('b', second, b)}, {total};")
     lines.append("OUT:")
     lines += [f"st.global.b32 [%out+{8 * LANES * at}], {register};" for at, register in enumerate(sums)]
@@ -384,8 +431,8 @@ def test_mma_joined_to_products_give_the_same_registers(pairs, is_tiling, name, 
     found, kernel = both("\n".join(lines), len(sums), [given], interpreted={"bra", f"mma.sync.aligned.{name}"})
 
     assert (found != 0).any(axis=1).all()
-    (tiling,) = kernel.native.tilings.values()
-    assert (tiling is not None) == is_tiling
+    (found,) = kernel.native.tilings.values()
+    assert [tiling is not None for tiling, _ in found] == tilings
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
@@ -398,3 +445,18 @@ def test_an_infinite_addend_wins_over_a_product_too_large_for_f64(mode):
     found, _ = both(body, 1, [large, infinite], interpreted={f"fma.{mode}.f64"})
 
     assert set(found[0]) == {infinite[0]}
+
+
+def test_warps_with_the_same_a_or_b_are_one_product():
+    def groups(pairs):
+        first = [[next(at for at, other in enumerate(pairs) if other[axis] == pair[axis]) for pair in pairs]
+                 for axis in (0, 1)]  # fmt: skip
+        found = crosses(*(np.array(one, np.int64).tobytes() for one in first))
+        return None if found is None else sorted(sorted(group.reshape(-1).tolist()) for group in found)
+
+    grid = [(row, column) for column in range(3) for row in range(4)]
+    assert groups(grid) == [list(range(12))]
+    assert groups(grid[:11]) == [list(range(8)), [8, 9, 10]]
+    assert groups(grid + [(5, column) for column in range(3, 15)]) == [list(range(12)), list(range(12, 24))]
+    assert groups([(at, at) for at in range(8)]) is None
+    assert groups([(0, 0)] * 8) is None

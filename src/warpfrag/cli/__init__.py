@@ -57,6 +57,7 @@ VERBS = {
     "predict": "What torch.matmul gives on an H200.",
     "order": "Which order of additions gives an observed product.",
     "error": "How far a product is from the exact one.",
+    "sweep": "A study of many products, which goes on where it stopped.",
     "relayout": "What moves a matrix from one fragment to another.",
     "loads": "Ways to fill an operand from shared memory.",
     "stores": "Ways to empty an operand into shared memory.",

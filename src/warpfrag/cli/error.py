@@ -14,7 +14,7 @@ from warpfrag.cli.command import (
     target,
     verb,
 )
-from warpfrag.cli.output import say, say_json
+from warpfrag.cli.output import Progress, say, say_json
 from warpfrag.errors import shown
 from warpfrag.files import write_atomically
 from warpfrag.order import Order
@@ -81,15 +81,18 @@ def command(
     from warpfrag.error_report import error_report
 
     name = get(instruction).name
-    report = error_report(
-        read_array(a, codes),
-        read_array(b, codes),
-        None if c is None else read_array(c, None),
-        instruction=name,
-        arch=[*arch, *more] or ["sm_90"],
-        order=list(order) or Order(),
-        rounding="rne" if rounding else None,
-    )
+    A, B, C = read_array(a, codes), read_array(b, codes), None if c is None else read_array(c, None)
+    with Progress() as progress:
+        report = error_report(
+            A,
+            B,
+            C,
+            instruction=name,
+            arch=[*arch, *more] or ["sm_90"],
+            order=list(order) or Order(),
+            rounding="rne" if rounding else None,
+            report=progress.show,
+        )
     if output is not None:
         write_atomically(output, report.svg().encode())
     if as_json:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from warpfrag.cli.command import arch_option, complete_file, file_option, integer, json_option, verb
-from warpfrag.cli.output import heading, notes, say, say_json, say_table
+from warpfrag.cli.output import Progress, complain, heading, notes, say, say_json, say_table
 from warpfrag.errors import InvalidOperand, UnusableFile, shown
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
     for bits in (8, 16, 32, 64)
 }
 MOST_BYTES = 1 << 32
+SPACES = ("global", "shared", "local", "param", "const")
 
 
 @verb(
@@ -61,15 +63,23 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **aske
         return 0
     kernel = _kernel(module, asked["entry"])
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    run = kernel.launch(
-        _extent("--grid", asked["grid"]),
-        _extent("--block", asked["block"]),
-        [_argument(text, arrays) for text in asked["args"]],
-        shared=asked["shared"],
-        arch=asked["arch"],
-        checks=asked["checks"],
-        seed=asked["seed"],
-    )
+    with Progress() as progress:
+        try:
+            run = kernel.launch(
+                _extent("--grid", asked["grid"]),
+                _extent("--block", asked["block"]),
+                [_argument(text, arrays) for text in asked["args"]],
+                shared=asked["shared"],
+                arch=asked["arch"],
+                checks=asked["checks"],
+                seed=asked["seed"],
+                progress=lambda done, total: progress.show(done, total, "blocks"),
+            )
+        except KeyboardInterrupt as error:
+            progress.clear()
+            for note in getattr(error, "__notes__", ()):
+                complain(f"warpfrag: {note.partition(';')[0]}; nothing was written")
+            raise
     if output is not None:
         _write(output, arrays)
     _report(kernel, run, arrays, as_json=as_json)
@@ -195,7 +205,7 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
                 "exact": run.exact,
                 "instructions": run.counts.instructions,
                 "evidence": {name: {"level": one.level, "detail": one.detail} for name, one in run.evidence.items()},
-                "counts": {"opcodes": run.counts.opcodes, "read": run.counts.read, "written": run.counts.written},
+                "counts": asdict(run.counts),
                 "findings": [{"check": one.check, "line": one.line, "text": one.text} for one in run.findings],
                 "printed": run.printed,
                 "arrays": {name: {"dtype": str(a.dtype), "shape": a.shape} for name, a in arrays.items()},
@@ -212,6 +222,17 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
             for name, count in sorted(run.counts.opcodes.items(), key=lambda pair: -pair[1])
         ],
     )
+    counts = run.counts
+    touched = [name for name in SPACES if counts.read.get(name) or counts.written.get(name)]
+    if touched:
+        say()
+        say_table(
+            ["memory", "bytes read", "written", "wavefronts"],
+            [
+                [name, counts.read.get(name, 0), counts.written.get(name, 0), counts.wavefronts.get(name, "")]
+                for name in touched
+            ],
+        )
     notes(f"{name}: {one.detail}" for name, one in run.evidence.items() if one.level == "approximate")
     for finding in run.findings:
         say(f"{finding.check}, line {finding.line}: {finding.text}")

@@ -49,7 +49,7 @@ def command(
 
     Exit status 0 if every code is equal, 1 if one differs or was not compared, 2 if there is no GPU.
     """
-    from warpfrag.hardware.device import NoGpu
+    from warpfrag.errors import NoGpu
     from warpfrag.hardware.verify import verify
 
     for path in filter(None, (capture, report)):

@@ -8,7 +8,8 @@ import numpy as np
 
 from warpfrag.diagnose.findings import Diagnosis, diagnosis, rank
 from warpfrag.errors import InvalidOperand
-from warpfrag.mistakes import suspects
+from warpfrag.mistakes import distinct, suspects
+from warpfrag.mistakes.mistake import likelihood
 from warpfrag.mistakes.of_words import chosen_codes, chosen_words, written_elsewhere
 from warpfrag.operand import Metadata, Operand
 
@@ -66,12 +67,12 @@ def of_operand(
             equal = (seen == got).reshape(len(part), len(stack), -1).all(axis=2)
             yield from ((int(place), part[one]) for one, place in np.argwhere(equal))
 
-    found: list[Candidate] = [(one,) for _, one in explaining(suspected, right[None])]
-    if found:
-        return diagnosis(found, suspected, 0)
+    singles = sorted((one for _, one in explaining(suspected, right[None])), key=likelihood)
+    if singles:
+        return diagnosis([(one,) for one in distinct(operand, singles)], suspected, 0)
     common = [one for one in suspected if not one.rare]
     stack = np.stack([one.change(right) for one in common])
-    found = [(common[first], second) for first, second in explaining(common, stack)]
+    found: list[Candidate] = [(common[first], second) for first, second in explaining(common, stack)]
     return diagnosis(sorted(found, key=rank)[:MOST_PAIRS], suspected, len(common) ** 2)
 
 

@@ -17,6 +17,8 @@ from warpfrag.arithmetic.protocol import Operands
 from warpfrag.diagnose.findings import Diagnosis, diagnosis, rank
 from warpfrag.diagnose.variants import NOTHING, SIDES, Side
 from warpfrag.errors import InvalidOperand, shown
+from warpfrag.mistakes import distinct
+from warpfrag.mistakes.mistake import Mistake
 from warpfrag.mistakes.of_products import misreadings
 
 if TYPE_CHECKING:
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
     from warpfrag.diagnose.findings import Candidate, Suspect
     from warpfrag.diagnose.outcome import Case, Codes, Words
     from warpfrag.diagnose.variants import Variants
-    from warpfrag.mistakes.mistake import Misreading, Mistake
+    from warpfrag.mistakes.mistake import Misreading
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
 ALL_ONES = 255  # a byte
 LEAST_KNOWN = 8  # one of so many lines of D must be known
-MOST_WORDS = 1 << 20  # of D's registers that are compared at once
+MOST_WORDS = 1 << 18  # of D's registers that are compared at once
 MOST_BYTES = 1 << 25  # of registers with two mistakes
 MOST_PAIRS = 60  # so many, the likeliest, are computed whole
 ROWS = ("a", "columns", "scale_a", "c")
@@ -82,7 +84,7 @@ class Search:
         suspected = {role: self.case.suspects(role) for role in (*self.words, "d")}
         misread = [*misreadings(self.case.form, self.case.arch, scale_d=self.case.scale_d)]
         everything: list[Suspect] = [*(one for some in suspected.values() for one in some), *misread]
-        found = self._explaining(self._singles(suspected, misread))
+        found = self._named_once(self._explaining(self._singles(suspected, misread)))
         if not found:
             found = [(one,) for role in self.case.tiles for one in self._beyond(role, suspected[role])]
         if not found:
@@ -90,6 +92,16 @@ class Search:
             pairs = self._pairs(common, [one for one in misread if not one.rare])
             found = self._explaining(sorted(pairs, key=rank)[:MOST_PAIRS])
         return diagnosis(found, everything, self.pairs)
+
+    def _named_once(self, found: list[Candidate]) -> list[Candidate]:
+        """Single mistakes without those that are another of their kind by another name."""
+        operands = self.case.instruction.operands
+        held = {role: operand for role, operand in operands.items() if role not in self.case.tiles}
+        alike = {id(one) for (one,) in found if isinstance(one, Mistake) and one.operand in held}
+        for role, operand in held.items():
+            mine = [one for (one,) in sorted(found, key=rank) if isinstance(one, Mistake) and one.operand == role]
+            alike -= {*map(id, distinct(operand, mine))} if mine else set()
+        return [(one,) for (one,) in found if id(one) not in alike]
 
     def _common(self, role: str, some: list[Mistake]) -> list[Mistake]:
         """The mistakes of which pairs are made: of a large operand only so many, the likeliest, as fit into memory."""
@@ -142,9 +154,10 @@ class Search:
 
     def _singles(self, suspected: Mapping[str, list[Mistake]], misread: list[Misreading]) -> Iterator[Candidate]:
         """Single mistakes that give the probes."""
-        a, b, c = (side.once() for side in self._sides(suspected))
-        for down, across in ((a, NOTHING), (NOTHING, b), (c, NOTHING)):
-            yield from self._probed(down, across)
+        a, b, c = self._sides(suspected)
+        for side in (a, b, c):
+            for some in side.in_pieces():
+                yield from self._probed(NOTHING, some) if side is b else self._probed(some, NOTHING)
         yield from self._last([((), self.right)], suspected["d"])
         yield from ((one,) for one in misread)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from warpfrag.diagnose.outcome import Case, Codes, Words
     from warpfrag.mistakes.mistake import Mistake
 
+PIECE = 1 << 21  # bytes of registers
 SIDES = (("a", "metadata", "scale_a"), ("b", "scale_b"), ("c",))
 """The operands that give the rows of a product, those that give its columns, and what it starts from."""
 
@@ -46,18 +47,24 @@ class Side:
 
     def once(self) -> Variants:
         """Every single mistake."""
-        return self._joined(
-            self._read([(one,) for one in some], {role: self._changed(role)})
-            for role, some in self.suspected.items()
-            if some
-        )
+        return self._joined(self._once(role, some) for role, some in self.suspected.items() if some)
+
+    def in_pieces(self) -> Iterator[Variants]:
+        """Every single mistake, so many at once as stay in a core's cache."""
+        for role, some in self.suspected.items():
+            at_once = max(1, PIECE // self.words[role].nbytes)
+            for start in range(0, len(some), at_once):
+                yield self._joined(iter([self._once(role, some[start : start + at_once])]))
+
+    def _once(self, role: str, some: Sequence[Mistake]) -> Variants:
+        return self._read([(one,) for one in some], {role: self._changed(role, some)})
 
     def twice(self) -> Variants:
         """Every two mistakes: with one operand one after the other, or with two."""
         return self._joined(self._twice())
 
     def _twice(self) -> Iterator[Variants]:
-        changed = {role: self._changed(role) for role, some in self.suspected.items() if some}
+        changed = {role: self._changed(role, some) for role, some in self.suspected.items() if some}
         for role, first in changed.items():
             some = self.suspected[role]
             again = np.concatenate([second.change(first) for second in some])
@@ -68,9 +75,9 @@ class Side:
             each = {left: np.repeat(np.arange(outer), inner), right: np.tile(np.arange(inner), outer)}
             yield self._read(made, {role: changed[role][places] for role, places in each.items()})
 
-    def _changed(self, role: str) -> Words:
-        """The registers of an operand with each of its mistakes."""
-        return np.stack([one.change(self.words[role]) for one in self.suspected[role]])
+    def _changed(self, role: str, some: Sequence[Mistake]) -> Words:
+        """The registers of an operand with each of some mistakes."""
+        return np.stack([one.change(self.words[role]) for one in some])
 
     def _read(self, made: Sequence[tuple[Mistake, ...]], changed: Mapping[str, Words]) -> Variants:
         """What the hardware reads, without metadata that no hardware takes."""
@@ -92,5 +99,5 @@ class Side:
         codes = {}
         for name, right in self.right.items():
             read = [some.codes.get(name, np.broadcast_to(right, (len(some), *right.shape))) for some in parts]
-            codes[name] = np.concatenate([right[None][:0], *read])
+            codes[name] = read[0] if len(read) == 1 else np.concatenate([right[None][:0], *read])
         return Variants([one for some in parts for one in some.made], codes)

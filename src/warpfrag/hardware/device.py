@@ -16,7 +16,7 @@ import numpy as np
 from warpfrag.emit.ptx_warpgroup import RAW_PARAMETERS
 from warpfrag.emit.statement import ROLES
 from warpfrag.emit.warpgroup import PATTERN
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import NoGpu
 from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
@@ -69,10 +69,6 @@ class Module(Protocol):
 
     def get_kernel(self, name: str) -> object:
         """A kernel of it."""
-
-
-class NoGpu(WarpfragError):
-    """There is no GPU to compare with, or nothing to reach it with."""
 
 
 @dataclass
@@ -136,10 +132,10 @@ class Gpu:
         return self._launch(module, entry, 1, warps, arguments)
 
     def run_blocks(
-        self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]]
+        self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]], warps: int = 1
     ) -> NDArray[np.uint32]:
-        """The first array after a kernel of so many blocks of one warp, which takes a pointer to each."""
-        return self._launch(module, entry, blocks, 1, [*arrays])
+        """The first array after a kernel of so many blocks of some warps, which takes a pointer to each."""
+        return self._launch(module, entry, blocks, warps, [*arrays])
 
     def run_warpgroups(self, module: Module, entry: str, cases: Staged, words: int) -> NDArray[np.uint32]:
         """D's registers, uint32[cases, 4, 32, words], of a raw kernel of wgmma; what it does not write is poison."""

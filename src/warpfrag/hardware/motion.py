@@ -9,6 +9,7 @@ more passes must take more cycles.
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from itertools import product
@@ -23,7 +24,7 @@ from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.hardware.tiles import compile_cuda
 from warpfrag.memory import Memory
 from warpfrag.motion.loads import loads, stores
-from warpfrag.motion.pairs import fragments, tiled_alike
+from warpfrag.motion.pairs import MOST_TILES, fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import Relayout, relayout
 from warpfrag.registry import get
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.motion.way import Way
-    from warpfrag.operand import Operand
 
 CASES = 8
 REPEATS = 64
@@ -43,22 +43,16 @@ ORDERS: tuple[Literal["row", "col"], ...] = ("row", "col")
 def sample_plans(most_tiles: int = 2) -> list[Relayout]:
     """A plan of every kind: formats, containers and steps, the first of each."""
     kinds: dict[object, Relayout] = {}
-    for source, target in product(fragments(), repeat=2):
-        plan = _plan(source, target, most_tiles)
-        if plan is not None:
-            steps = tuple(type(step).__name__ for step in plan.steps)
-            kinds.setdefault((source.format.bits, target.format.name, *steps), plan)
-    fp8 = get("mma.m16n8k32.f32.e4m3.e4m3.f32")
+    for some, most in ((fragments(), most_tiles), (warpgroup_fragments(), MOST_TILES)):
+        for source, target in product(some, repeat=2):
+            pair = tiled_alike(source, target, most)
+            if pair is not None:
+                plan = relayout(*pair)
+                steps = tuple(type(step).__name__ for step in plan.steps)
+                kinds.setdefault((source.threads, source.format.bits, target.format.name, *steps), plan)
+    fp8, wgmma = get("mma.m16n8k32.f32.e4m3.e4m3.f32"), get("wgmma.mma_async.m64n64k32.f32.e4m3.e4m3")
     trips = [relayout(fp8.d.tiled(col=4), fp8.a), relayout(fp8.d.tiled(col=4), fp8.a, permute="col")]
-    return [*trips, *kinds.values()]
-
-
-def _plan(source: Operand, target: Operand, most_tiles: int) -> Relayout | None:
-    """The plan between two fragments, tiled to the same extents; None where there is none to print."""
-    pair = tiled_alike(source, target, most_tiles)
-    if pair is None:
-        return None
-    return relayout(*pair)
+    return [*trips, relayout(wgmma.d, wgmma.a.tiled(col=2), permute="col"), *kinds.values()]
 
 
 def relayout_unit(plans: list[Relayout]) -> str:
@@ -69,7 +63,7 @@ def relayout_unit(plans: list[Relayout]) -> str:
         parts += [
             plan.emit("cuda", name=f"plan{number}"),
             f'extern "C" __global__ void kernel{number}({given}) {{',
-            "    const unsigned thread = blockIdx.x * 32 + threadIdx.x;",
+            "    const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;",
             f"    plan{number}(a[thread], d[thread]);",
             "}",
         ]
@@ -83,23 +77,30 @@ def check_relayouts(gpu: Gpu, folder: Path) -> Iterator[str]:
     random = np.random.default_rng(11)
     wrong = 0
     for number, plan in enumerate(plans):
-        words = random.integers(0, 1 << 32, (CASES, 32, plan.source.words), np.uint32)
+        threads = plan.source.threads
+        words = random.integers(0, 1 << 32, (CASES, *threads, plan.source.words), np.uint32)
         # the registers of a fragment with copies or padding hold a matrix: make them so
         words = plan.source.pack(plan.source.unpack(words, raw=True), raw=True)
-        blank = np.zeros((CASES, 32, plan.target.words), np.uint32)
-        found = gpu.run_blocks(module, f"kernel{number}", CASES, [blank, words])
+        blank = np.zeros((CASES, *threads, plan.target.words), np.uint32)
+        found = gpu.run_blocks(module, f"kernel{number}", CASES, [blank, words], math.prod(threads[:-1]))
         if not np.array_equal(found, plan(words)):
             wrong += 1
             at = tuple(int(index) for index in np.argwhere(found != plan(words))[0])
             pair = f"{int(found[at]):08x} on the GPU, {int(plan(words)[at]):08x} here"
             yield f"* DIFFERS: {plan.source} -> {plan.target}, case, lane, word {at}: {pair}"
-    yield f"* {len(plans)} plans on {CASES} sets of registers each: {len(plans) - wrong} equal in every bit"
+    of_four = sum(len(plan.source.threads) > 1 for plan in plans)
+    yield (
+        f"* {len(plans)} plans, {of_four} of them of four warps, on {CASES} sets of registers each:"
+        f" {len(plans) - wrong} equal in every bit"
+    )
 
 
 def sample_ways() -> list[Way]:
     """A way of every kind: by its instructions, its swizzle and where the memory starts."""
     mma, integers = get("mma.m16n8k16.f32.f16.f16.f32"), get("mma.m16n8k32.s32.s8.s8.s32")
     operands = [mma.a, mma.b, mma.b.tiled(col=2), mma.d, integers.a, integers.b, get("mma.m16n8k16.f64.f64.f64.f64").a]
+    half, narrow = get("wgmma.mma_async.m64n32k16.f16.f16.f16"), get("wgmma.mma_async.m64n16k32.s32.s8.s8")
+    operands += [half.a, half.d, narrow.a, narrow.d]
     kinds: dict[object, Way] = {}
     for operand, order in product(operands, ORDERS):
         tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.row.container // 8)
@@ -108,7 +109,7 @@ def sample_ways() -> list[Way]:
         for memory in memories:
             for way in (*loads(operand, memory), *stores(operand, memory)):
                 if TARGET in way.targets:
-                    kinds.setdefault((way.name, memory.swizzle, memory.start), way)
+                    kinds.setdefault((operand.threads, way.name, memory.swizzle, memory.start), way)
     return list(kinds.values())
 
 
@@ -126,12 +127,12 @@ def ways_unit(ways: list[Way]) -> str:
             way.emit("cuda", name=f"way{number}"),
             f'extern "C" __global__ void kernel{number}({given}) {{',
             f"    __shared__ __align__(1024) uint32_t memory[{SHARED_WORDS}];",
-            f"    for (int i = threadIdx.x; i < {SHARED_WORDS}; i += 32) memory[i] = {before};",
-            "    __syncwarp();",
+            f"    for (int i = threadIdx.x; i < {SHARED_WORDS}; i += blockDim.x) memory[i] = {before};",
+            "    __syncthreads();",
             "    const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));",
             f"    {call}",
-            "    __syncwarp();",
-            *([f"    for (int i = threadIdx.x; i < {SHARED_WORDS}; i += 32) {after};"] if after else []),
+            "    __syncthreads();",
+            *([f"    for (int i = threadIdx.x; i < {SHARED_WORDS}; i += blockDim.x) {after};"] if after else []),
             "}",
         ]
     return "\n".join(parts)
@@ -145,13 +146,14 @@ def check_ways(gpu: Gpu, folder: Path) -> Iterator[str]:
     wrong = 0
     for number, way in enumerate(ways):
         shared = random.integers(0, 1 << 32, SHARED_WORDS, np.uint32)
-        words = random.integers(0, 1 << 32, (32, way.operand.words), np.uint32)
+        threads = way.operand.threads
+        words, warps = random.integers(0, 1 << 32, (*threads, way.operand.words), np.uint32), math.prod(threads[:-1])
         if way.direction == "load":
             expected = way.load(shared.view(np.uint8))
-            found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros_like(words), shared])
+            found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros_like(words), shared], warps)
         else:
             expected = way.store(words, np.zeros(4 * SHARED_WORDS, np.uint8)).view(np.uint32)
-            found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros_like(shared), words])
+            found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros_like(shared), words], warps)
         if not np.array_equal(found, expected):
             wrong += 1
             yield f"* DIFFERS: {way}, {way.memory.described}"

@@ -10,7 +10,8 @@ import multiprocessing
 from typing import TYPE_CHECKING, Self
 
 from warpfrag.emit.ptx import raw_entry, raw_unit
-from warpfrag.hardware.device import NoGpu, open_gpu
+from warpfrag.errors import NoGpu
+from warpfrag.hardware.device import open_gpu
 from warpfrag.registry import get
 from warpfrag.staged import Staged
 

@@ -46,7 +46,10 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
 
 @lru_cache(MOST_OPERANDS)
 def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
-    """Every mistake with one operand, the likeliest first; those of other kinds may be the same by another name."""
+    """Every mistake with one operand, the likeliest first.
+
+    Those of other kinds, and rare ones, may be the same by another name: `distinct` sees that of those that are found.
+    """
     if isinstance(operand, Metadata | Scale):
         found = [*of_words.simple(operand), *of_words.more(operand)]
     else:
@@ -57,10 +60,12 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
         found += of_products.written_as(operand) if operand.role in "ab" else ()
         found += of_products.negated(operand) if operand.staged else ()
     found += of_registers.warps(operand) if len(operand.threads) > 1 else ()
-    return tuple(_distinct(operand, sorted(found, key=likelihood)))
+    ordered = sorted(found, key=likelihood)
+    common = [one for one in ordered if not one.rare]
+    return *distinct(operand, common), *ordered[len(common) :]
 
 
-def _distinct(operand: AnyOperand, found: Iterable[Mistake]) -> Iterator[Mistake]:
+def distinct(operand: AnyOperand, found: Iterable[Mistake]) -> Iterator[Mistake]:
     """Of mistakes of one kind that are the same, the first; none that changes nothing."""
     shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
@@ -68,6 +73,9 @@ def _distinct(operand: AnyOperand, found: Iterable[Mistake]) -> Iterator[Mistake
         words = operand.pack(operand.unpack(words, raw=True), raw=True)
     right, seen = words.tobytes(), set()
     for one in found:
+        if one.kind == "selector":  # it may hold the words of the case, and has one name
+            yield one
+            continue
         key = one.kind, one.change(words).tobytes()
         if key[1] != right and key not in seen:
             seen.add(key)

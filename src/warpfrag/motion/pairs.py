@@ -9,22 +9,39 @@ from warpfrag.motion.conversions import conversions
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warpfrag.instruction import Instruction
     from warpfrag.operand import Operand
 
 MOST_TILES = 4
+WIDTH = 64  # columns of D of a warpgroup: A has 8 to 256
 
 
 @cache
 def fragments() -> tuple[Operand, ...]:
     """Every distinct fragment of mma, mma.sp, wmma on sm_90 and ldmatrix."""
+    instructions = [one for one in find() if one.form.op == "ldmatrix" or _is_product(one, is_warpgroup=False)]
+    return _distinct(operand for one in instructions for operand in (one.a, one.b, one.c, one.d))
+
+
+@cache
+def warpgroup_fragments() -> tuple[Operand, ...]:
+    """Every distinct fragment that four warps hold; of D, whose registers repeat every 8 columns, one width."""
+    instructions = [one for one in find() if _is_product(one, is_warpgroup=True)]
+    return _distinct(operand for one in instructions for operand in (one.a, one.d if one.shape.n == WIDTH else None))
+
+
+def _is_product(instruction: Instruction, *, is_warpgroup: bool) -> bool:
+    return instruction.form.is_product and instruction.form.is_warpgroup == is_warpgroup
+
+
+def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
+    """The first of each layout and format that registers hold."""
     found: dict[object, Operand] = {}
-    for instruction in find():
-        form = instruction.form
-        if (form.is_product and not form.is_warpgroup) or form.op == "ldmatrix":
-            for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
-                if operand is not None and not operand.row.unknown:
-                    key = operand.layout, operand.format, operand.row.container, operand.row.low
-                    found.setdefault(key, operand)
+    for operand in operands:
+        if operand is not None and operand.home != "shared" and not operand.row.unknown:
+            found.setdefault((operand.layout, operand.format, operand.row.container, operand.row.low), operand)
     return tuple(found.values())
 
 

@@ -13,7 +13,7 @@ A step that does nothing is left out, so that a trip which only renames register
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal
@@ -163,8 +163,13 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[Step, ...]:
-    """The steps where movmatrix comes first."""
-    return Transpose(source.words), *_plan(source, target, source.layout @ _movmatrix(source.layout), end)
+    """The steps where movmatrix comes first, on the words that are needed: copies may not be."""
+    steps = _plan(source, target, source.layout @ _movmatrix(source.layout), end)
+    if not steps or not isinstance(steps[0], Permute | Convert):
+        return Transpose(tuple(range(source.words))), *steps
+    needed = tuple(sorted({cell.word for cells in steps[0].words for cell in cells if cell}))
+    words = tuple(tuple(cell and Cell(needed.index(cell.word), cell.slot) for cell in one) for one in steps[0].words)
+    return Transpose(needed), *_without_idle([replace(steps[0], words=words), *steps[1:]], len(needed))
 
 
 def _check(source: Operand, target: Operand) -> None:

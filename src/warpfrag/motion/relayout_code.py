@@ -13,6 +13,7 @@ from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from warpfrag.motion.conversions import Conversion
     from warpfrag.motion.steps import Step
     from warpfrag.operand import Operand
 
@@ -38,7 +39,7 @@ class Lowering(Operations):
         if isinstance(step, Convert):
             return [self._converted(step, cells, state) for cells in step.words]
         if isinstance(step, Transpose):
-            return [self.do("movmatrix", word) for word in state]
+            return [self.do("movmatrix", state[word]) for word in step.words]
         if isinstance(step, Shuffle):
             return [
                 word if flip is None else self._shuffled(step, flip, word)
@@ -100,9 +101,11 @@ class Lowering(Operations):
         return self._by_prmt(places, state)
 
     def _by_prmt(self, places: list[tuple[int, int] | None], state: list[str]) -> str:
-        """A word of four bytes, each from a byte of some word."""
+        """A word of four bytes, each from a byte of some word; None where nothing is needed."""
         words = list(dict.fromkeys(place[0] for place in places if place))
         result = state[words[0]]
+        if all(place is None or place == (words[0], byte) for byte, place in enumerate(places)):
+            return result
         for at, word in enumerate(words[1:] or words):
             selector = 0
             for byte, place in enumerate(places):
@@ -161,22 +164,25 @@ class Lowering(Operations):
                 f"no code is known for {step.source} in {source.container} bits to {step.target} in {target.container}"
             )
             raise InvalidOperand(msg)
-        if source.container == 16 and row.pair:
-            two = [cells[at : at + 2] for at in range(0, len(cells), 2)]
-            words = [self._joined(both if any(both) else two[0], state, source.container) for both in two]
-            halves = [self.do("cvt word to half", row.cvt, word) for word in words]
-            return self._by_prmt([(0, 0), (0, 1), (1, 0), (1, 1)], halves)
-        if source.container == 16:
-            (cell,) = cells
-            half = "cvt high half" if cell and cell.slot else "cvt low half"
-            return self.do(half, row.cvt, state[cell.word if cell else 0])
-        elements = [state[cell.word] if cell else state[0] for cell in cells]
+        size = 2 if row.pair else 1
+        together = [cells[at : at + size] for at in range(0, len(cells), size)]
+        parts = [self._converted_together(row, some, state) if any(some) else None for some in together]
+        width = size * target.container // 8
+        made = [(at, byte) if part else None for at, part in enumerate(parts) for byte in range(width)]
+        return self._by_prmt(made, [part or "" for part in parts])
+
+    def _converted_together(self, row: Conversion, cells: tuple[Cell | None, ...], state: list[str]) -> str:
+        """What one cvt gives: a pair of elements, or one, in the low bits of a register."""
+        container = self.source.container
+        if container == 16 and row.pair:
+            return self.do("cvt word to half", row.cvt, self._joined(cells, state, container))
+        first = next(cell for cell in cells if cell)
+        if container == 16:
+            return self.do("cvt high half" if first.slot else "cvt low half", row.cvt, state[first.word])
         if not row.pair:
-            single = [self.do("cvt", row.cvt, element) for element in elements]
-            return self._by_prmt([(at, 0) for at in range(len(single))], single) if len(single) > 1 else single[0]
-        kind = "cvt pair to word" if target.container == 16 else "cvt pair to half"
-        pairs = [self.do(kind, row.cvt, elements[at + 1], elements[at]) for at in range(0, len(elements), 2)]
-        return self._by_prmt([(0, 0), (0, 1), (1, 0), (1, 1)], pairs) if len(pairs) > 1 else pairs[0]
+            return self.do("cvt", row.cvt, state[first.word])
+        low, high = (state[(cell or first).word] for cell in cells)
+        return self.do("cvt pair to word" if self.target.container == 16 else "cvt pair to half", row.cvt, high, low)
 
 
 def emit_steps(source: Operand, target: Operand, steps: Sequence[Step], *, lang: str, name: str, about: str) -> str:

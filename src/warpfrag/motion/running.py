@@ -30,7 +30,7 @@ def run_step(step: Step, state: NDArray[np.uint32], source: OperandRow, target: 
         moved = state[..., list(step.words)]
         return moved if not step.mask else np.where(_odd(lanes, step.mask)[:, None], moved, state)
     if isinstance(step, Transpose):
-        return movers.move_words(state)
+        return movers.move_words(state[..., list(step.words)])
     if isinstance(step, Convert):
         return _assembled(state, step.words, source, target, (step.source, step.target))
     if isinstance(step, Permute):

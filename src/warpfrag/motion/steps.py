@@ -50,9 +50,9 @@ class Convert:
 
 @dataclass(frozen=True)
 class Transpose:
-    """movmatrix on every word: 8 x 8 elements of 16 bits."""
+    """movmatrix on these words, which are all that are kept: 8 x 8 elements of 16 bits."""
 
-    words: int
+    words: tuple[int, ...]
 
 
 Step: TypeAlias = Permute | Convert | Transpose | Select | Shuffle | Swap
@@ -92,11 +92,12 @@ def cost(step: Step) -> tuple[str, int]:
     if isinstance(step, Swap):
         return "prmt", step.words
     if isinstance(step, Transpose):
-        return "movmatrix", step.words
+        return "movmatrix", len(step.words)
     if isinstance(step, Convert):
         row = conversion(step.source, step.target)
-        elements = sum(cell is not None for cells in step.words for cell in cells)
-        return "cvt", elements // 2 if row and row.pair else elements
+        size = 2 if row and row.pair else 1
+        together = {cells[at : at + size] for cells in step.words for at in range(0, len(cells), size)}
+        return "cvt", sum(any(cells) for cells in together)  # copies are converted once
     # a prmt takes bytes of two words: n words are joined by n - 1 of them
     joined = [len({cell.word for cell in cells if cell}) for cells in step.words if whole_word(cells) is None]
     return "prmt", sum(max(1, words - 1) for words in joined)
@@ -111,7 +112,7 @@ def described(step: Step) -> str:
     if isinstance(step, Convert):
         return f"convert {step.source} to {step.target}, {len(step.words[0])} to a word"
     if isinstance(step, Transpose):
-        return f"transpose 8 x 8 elements across the warp, in each of {step.words} words"
+        return f"transpose 8 x 8 elements across the warp, in {_listed(step.words)}"
     if isinstance(step, Select):
         if not step.mask:
             return f"take {_listed(step.words)}, in this order"

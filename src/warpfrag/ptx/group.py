@@ -110,7 +110,8 @@ class Group:
     def owners(self) -> Owners:
         """Whose shared and local memory these lanes use."""
         wave = self.wave
-        return Owners(self.of(wave.lane_block)[self.mask], self.of(wave.lane_number)[self.mask])
+        threads = self.of(wave.lane_number)[self.mask]
+        return Owners(self.of(wave.lane_block)[self.mask], threads, threads // 32)
 
     def scatter(self, values: Codes) -> Codes:
         """Values of these lanes in an array over all lanes of the warps; zero elsewhere."""

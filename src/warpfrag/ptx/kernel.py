@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from warpfrag.arithmetic.schedule import check_threads, count_threads
+from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.environment import exact_floats
-from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, shown
 from warpfrag.evidence import Evidence, evidence
 from warpfrag.files import read_bytes
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.ptx import spaces
-from warpfrag.ptx.actions import Action, Atomic, Matrix, Refused, SystemCall
+from warpfrag.ptx.actions import Action, Atomic, Load, Matrix, Refused, SystemCall
 from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.memory import Allocation, Memory
-from warpfrag.ptx.native.engine import CompiledWave, Native
+from warpfrag.ptx.native.engine import Native
 from warpfrag.ptx.opcodes.compared import compared
 from warpfrag.ptx.parser import parse
 from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
-from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.warps import Launch, Tally
-from warpfrag.ptx.wave import Wave
+from warpfrag.ptx.work import Blocks, Progress, Work
 
 if TYPE_CHECKING:
     from warpfrag.ptx.syntax import Source
 
-Blocks: TypeAlias = list[tuple[int, int, int]]
 Check = Literal["memory", "barriers"]
 Engine = Literal["auto", "reference", "compiled"]
 CHECKS = ("memory", "barriers")
@@ -46,7 +42,6 @@ MOST_SHARED = 227 * 1024
 MOST_TEXT = 1 << 28  # bytes of a module
 MEASURED = "sm_90"  # whose special function unit the tables hold
 LIMIT = 10_000_000_000  # warp instructions
-STOP = 1 << 62  # more than any limit
 
 
 def load(source: str | Path) -> Module:
@@ -110,12 +105,20 @@ class Module(Mapping[str, "Kernel"]):
 
 @dataclass(frozen=True)
 class Counts:
-    """What a launch executed: warp instructions by opcode and by line, and bytes by state space."""
+    """What a launch executed: warp instructions by opcode and by line, bytes and wavefronts by state space.
+
+    A wavefront of shared memory is a pass over its banks: an access takes as many as its busiest bank has words to give
+    (`warpfrag.memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32 bytes
+    that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of these spaces. What
+    wmma.load, wmma.store and wgmma do in memory is not among them.
+    """
 
     opcodes: dict[str, int]
     lines: dict[int, int]
     read: dict[str, int]
     written: dict[str, int]
+    wavefronts: dict[str, int]
+    wavefronts_by_line: dict[int, int]
 
     @property
     def instructions(self) -> int:
@@ -147,66 +150,6 @@ class Run:
     def exact(self) -> bool:
         """Whether every instruction that ran gives exactly what the GPU gives."""
         return all(one.level not in {"approximate", "not modelled"} for one in self.evidence.values())
-
-
-class Work:
-    """The blocks of a launch at work, and what they did."""
-
-    def __init__(self, program: Program, config: Launch, memory: Memory, native: Native | None) -> None:
-        """Nothing is done yet."""
-        self.program, self.config, self.memory, self.native = program, config, memory, native
-        self.tally = Tally(np.zeros(len(program.steps), np.int64))
-        self.divergent: dict[int, str] = {}  # what the barriers saw, by line
-        self.done = 0
-        self.failure: WarpfragError | None = None
-
-    @exact_floats
-    def run(self, waves: Sequence[Blocks]) -> Work:
-        """Run waves of blocks one after the other."""
-        for blocks in waves:
-            wave: Wave
-            if self.native is None:
-                wave = Wave(self.program, self.config, self.memory, blocks, self.tally)
-            else:
-                wave = CompiledWave(self.program, self.config, self.memory, blocks, self.tally, self.native)
-            try:
-                with np.errstate(all="ignore"):
-                    wave.run()
-            except WarpfragError as error:
-                self.failure = error
-                return self
-            self.divergent = wave.barriers.divergent | self.divergent
-            self.done += 1
-        return self
-
-    def run_on_cores(self, waves: Sequence[Blocks], threads: int | None) -> None:
-        """Run waves on some cores, None for all; of several that fail the first one's error is kept."""
-        threads = min(len(waves), count_threads(threads, STOP))
-        if threads <= 1:
-            self.run(waves)
-            return
-        parts = [Work(self.program, self.config, self.memory.fork(), self.native) for _ in range(threads)]
-        try:
-            with ThreadPoolExecutor(threads) as pool:
-                started = [pool.submit(part.run, waves[at::threads]) for at, part in enumerate(parts)]
-                try:
-                    for one in started:
-                        one.result()
-                except BaseException:
-                    for part in parts:  # an interrupt ends the work of the others too, at their next step
-                        part.tally.total += STOP
-                    raise
-        finally:
-            for part in parts:
-                self.tally.join(part.tally)
-                self.memory.join(part.memory)
-                self.divergent = part.divergent | self.divergent
-        failed = [(part.done * threads + at, part.failure) for at, part in enumerate(parts) if part.failure is not None]
-        if failed:
-            self.failure = min(failed, key=itemgetter(0))[1]
-        elif self.tally.total > self.config.limit:
-            msg = f"the launch has run {self.config.limit} warp instructions, its limit: it may never end"
-            self.failure = PtxError(0, msg)
 
 
 class Kernel:
@@ -257,11 +200,13 @@ class Kernel:
 
     @cached_property
     def is_shared_out(self) -> bool:
-        """Whether blocks may run on several cores: none changes global memory in a way that others see half done."""
-        return not any(
-            isinstance(step.action, SystemCall) or (isinstance(step.action, Atomic) and step.action.space != "shared")
-            for step in self.program.steps
+        """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
+        alone = any(
+            isinstance(action, SystemCall)  # prints, block after block
+            or (isinstance(action, Load) and action.polls and action.space in {"global", "generic"})
+            for action in (step.action for step in self.program.steps)
         )
+        return not self.order_matters and not alone
 
     @exact_floats
     def launch(
@@ -276,23 +221,72 @@ class Kernel:
         engine: Engine = "auto",
         seed: int | None = None,
         limit: int = LIMIT,
-        threads: int | None = 1,
+        threads: int | None = None,
+        progress: Progress | None = None,
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
         A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes.
 
         The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
-        permutes them. `threads` shares compiled ones out over so many cores, None for all, unless there are atomics on
-        global memory; control flow is Python, which runs on one core at a time, so this seldom pays. A launch that
-        executes more than `limit` warp instructions is stopped.
+        permutes them. Those of a compiled kernel are shared out over the cores, or `threads` of them, unless their
+        order can be seen or one may wait for another. A launch that executes more than `limit` warp instructions is
+        stopped; a limit of your own is counted on one core. `progress(done, total)` is told how many blocks are done.
+        What has been stored when an error or an interrupt ends a launch stays.
+
+        An access outside every array ends the launch, and so does one that is misaligned, outside shared or local
+        memory, or a store to read-only memory. With "memory" among the `checks` these last ones are findings instead:
+        a load gives 0 and a store nothing. "barriers" lists barriers that only part of a warp reaches.
         """
         config = self._config(grid, block, shared, arch, limit)
         _check_choice("checks", checks, CHECKS)
         _check_choice("engine", [engine], ENGINES)
         check_threads(threads)
+        memory = self._memory(args)
+        native = None if engine == "reference" else self._native(at_once=engine == "compiled")
+        waves = list(self._waves(config, seed))
+        if not self.is_shared_out or limit < LIMIT:
+            threads = 1
+        work = Work(self.program, config, memory, native)
+        if "memory" in checks:
+            work = self._checked(work, waves, threads, progress)
+        else:
+            self._run(work, waves, threads, progress)
+        if work.failure is not None:
+            raise work.failure[1]
+        findings = [Observation("barriers", *one) for one in work.divergent.items()] if "barriers" in checks else []
+        findings += [Observation("memory", *one) for one in work.memory.findings()]
+        return self._summary(work.tally, work.memory, config, findings, work.native)
+
+    @staticmethod
+    def _run(work: Work, waves: list[Blocks], threads: int | None, progress: Progress | None) -> None:
+        """Run the waves; an interrupt says how far it came."""
+        try:
+            work.run_all(waves, threads, progress)
+        except KeyboardInterrupt as error:
+            total = sum(len(blocks) for blocks in waves)
+            error.add_note(f"interrupted after {work.done} of {total} blocks; arrays hold what was stored until then")
+            raise
+
+    def _checked(self, work: Work, waves: list[Blocks], threads: int | None, progress: Progress | None) -> Work:
+        """Run the waves and collect bad accesses: natively while there are none, else again from the start."""
+        if work.native is not None:
+            before = [one.data.copy() for one in work.memory.allocations]
+            self._run(work, waves, threads, progress)
+            if work.failure is None:
+                return work
+            for one, data in zip(work.memory.allocations, before, strict=True):
+                if one.writable:
+                    one.data[...] = data
+        again = Work(self.program, work.config, work.memory.fork(), None)
+        again.memory.is_checked = True
+        self._run(again, waves, 1, progress)
+        return again
+
+    def _memory(self, args: Sequence[Any]) -> Memory:
+        """The arrays and the module's variables."""
         allocations: list[Allocation] = []
-        memory = Memory(self._arguments(args, allocations))
+        memory = Memory(self._arguments(args, allocations), len(self.program.steps))
         for allocation in allocations:
             memory.add(allocation)
         for name, (address, size, initial) in self.program.variables.items():
@@ -301,21 +295,7 @@ class Kernel:
             memory.add(Allocation(address, data, name))
         if self.uses_heap:
             memory.add(Allocation(spaces.HEAP, np.zeros(spaces.HEAP_BYTES, np.uint8), "the heap"))
-        native = None if engine == "reference" else self._native(at_once=engine == "compiled")
-        work = Work(self.program, config, memory, native)
-        waves = list(self._waves(config, seed))
-        at = 0
-        # a limit of the caller's is counted wave by wave, so that it ends the launch where it always does
-        while at < len(waves) and work.failure is None:
-            if native is not None and native.segments and self.is_shared_out and limit >= LIMIT:
-                work.run_on_cores(waves[at:], threads)
-                break
-            work.run(waves[at : at + 1])
-            at += 1
-        if work.failure is not None:
-            raise work.failure
-        findings = [Observation("barriers", *one) for one in work.divergent.items()] if "barriers" in checks else []
-        return self._summary(work.tally, memory, config, findings, native)
+        return memory
 
     def _native(self, *, at_once: bool) -> Native:
         """The kernel's native code: now, or when it has run for long enough without."""
@@ -387,10 +367,17 @@ class Kernel:
             if count:
                 opcodes[step.name] += int(count)
                 lines[step.line] += int(count)
-                found.setdefault(step.name, step_evidence(step, config.arch))
+                if step.name not in found:
+                    found[step.name] = step_evidence(step, config.arch)
         for name in sorted(tally.inexact):
             found[name] = Evidence("approximate", "the machine's own value: a GPU has others")
-        counts = Counts(dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes))
+        passes: Counter[int] = Counter()
+        for at in np.nonzero(memory.step_wavefronts)[0]:
+            passes[self.program.steps[at].line] += int(memory.step_wavefronts[at])
+        counts = Counts(
+            dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes),
+            dict(memory.wavefronts), dict(passes),
+        )  # fmt: skip
         if native is None or not native.segments:
             return Run(found, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed))
         interpreted = tuple(sorted(set(opcodes) - native.opcodes))

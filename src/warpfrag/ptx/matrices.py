@@ -194,9 +194,11 @@ def _places(wave: Warps, step: Step, group: Group, form: Form, *, writes: bool) 
     flat = addresses[mask]
     found = np.zeros(len(flat), np.int64)
     try:
-        reached = wave.memory.reach(space, flat, 16, needed.owners, writes=writes)
+        owners = needed.owners
+        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # a line from each of eight lanes
+        reached = wave.memory.reach(space, flat, 16, matrix, writes=writes)
     except Fault as fault:
-        raise Fault(int(np.nonzero(mask.reshape(-1))[0][fault.index]), fault.reason) from None
+        raise fault.of(np.nonzero(mask.reshape(-1))[0][fault.index]) from None
     for which, buffer, offsets in reached:
         if buffer is not wave.memory.shared:
             raise Fault(int(np.nonzero(mask.reshape(-1))[0][which[0]]), "the address is not in shared memory")
@@ -240,8 +242,10 @@ def _space(step: Step) -> str:
 
 
 def _owners(group: Group, count: int) -> Owners:
+    """Of the elements of a fragment, which nobody says how a warp asks for."""
     owners = group.owners
-    return Owners(*(np.repeat(one.reshape(group.warps, 32)[:, 0], count) for one in (owners.blocks, owners.threads)))
+    firsts = [np.repeat(one.reshape(group.warps, 32)[:, 0], count) for one in (owners.blocks, owners.threads)]
+    return Owners(firsts[0], firsts[1], None)
 
 
 def _load_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:
@@ -253,7 +257,7 @@ def _load_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:
     try:
         codes = wave.memory.load(_space(step), (bits >> np.uint64(3)).reshape(-1), dtype, 1, owners)
     except Fault as fault:
-        raise Fault(fault.index // bits[0].size * 32, fault.reason) from None
+        raise fault.of(fault.index // bits[0].size * 32) from None
     codes = codes.reshape(bits.shape)
     if row.container < 8:
         codes = codes >> (bits & np.uint64(7)).astype(np.uint8) & np.uint8((1 << row.container) - 1)
@@ -270,5 +274,5 @@ def _store_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:
     try:
         wave.memory.store(_space(step), (bits >> np.uint64(3)).reshape(-1), flat, owners)
     except Fault as fault:
-        raise Fault(fault.index // bits[0].size * 32, fault.reason) from None
+        raise fault.of(fault.index // bits[0].size * 32) from None
     wave.progress += 1

@@ -218,6 +218,25 @@ class Program:
             ends[at] = end
         return ends
 
+    @cached_property
+    def polling(self) -> frozenset[int]:
+        """The starts of blocks that look at memory which others may change, or pause."""
+        return frozenset(
+            start
+            for start in self.leaders
+            if start < len(self.steps)
+            and any(polls(step.action) or step.name == "nanosleep.u32" for step in self.steps[start : self.ends[start]])
+        )
+
+
+def polls(action: Action) -> bool:
+    """Whether a step looks at memory that others may change."""
+    if isinstance(action, Load):
+        return action.polls
+    if isinstance(action, Atomic):
+        return action.name in {"cas", "exch"}
+    return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
+
 
 def size_of(variable: Variable) -> int:
     """The bytes of a variable; 0 for an array without a size."""

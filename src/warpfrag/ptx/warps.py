@@ -51,6 +51,7 @@ class Tally:
     steps: NDArray[np.int64]
     inexact: set[str] = field(default_factory=set)
     total: int = 0
+    is_stopped: bool = False  # by an interrupt, from another thread
     printed: list[str] = field(default_factory=list)
 
     def join(self, other: Tally) -> None:

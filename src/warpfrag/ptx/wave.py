@@ -39,11 +39,11 @@ from warpfrag.ptx.barriers import BlockBarriers, run_memory_barrier
 from warpfrag.ptx.calls import Calls
 from warpfrag.ptx.group import Group
 from warpfrag.ptx.matrices import run_matrix
-from warpfrag.ptx.memory import Fault, Memory
+from warpfrag.ptx.memory import Fault, Memory, Owners
 from warpfrag.ptx.program import Constant, Operand, Program, Register, Step, Vector
 from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.system import run_system
-from warpfrag.ptx.types import TYPES, Type, split
+from warpfrag.ptx.types import TYPES, Type, container, split
 from warpfrag.ptx.warps import Launch, Tally, Warps
 
 if TYPE_CHECKING:
@@ -71,20 +71,12 @@ class Wave(Warps):
         super().__init__(program, launch, memory, blocks, tally)
         self.barriers = BlockBarriers(self)
         self.calls = Calls(self)
-        self.weights = self._weights()
-
-    def _weights(self) -> dict[int, int]:
-        """How much a turn of each block counts."""
-        steps, found = self.program.steps, {}
-        for start in self.program.leaders:
-            if start < len(steps):
-                inside = steps[start : self.program.ends[start]]
-                found[start] = (
-                    POLLING if any(polls(step.action) or step.name == "nanosleep.u32" for step in inside) else 1
-                )
-        return found
 
     # --- turns
+
+    def weight(self, start: int) -> int:
+        """How much a turn of a block counts."""
+        return POLLING if start in self.program.polling else 1
 
     def run(self) -> None:
         """Until every lane has left."""
@@ -115,11 +107,12 @@ class Wave(Warps):
     def turn(self, start: int, group: Group) -> None:
         """Run some lanes from one place to the end of its block."""
         steps, end = self.program.steps, self.program.ends[start]
-        group.put(self.turns, group.of(self.turns) + self.weights.get(start, 1))
+        self.check_stop()
+        group.put(self.turns, group.of(self.turns) + self.weight(start))
         at = start
         while at < end:
             step = steps[at]
-            self.line = step.line
+            self.line, self.memory.step = step.line, at
             action = step.action
             active = group
             if step.guard is not None:
@@ -136,12 +129,33 @@ class Wave(Warps):
                 HANDLERS[type(action)](self, at, step, group, active)
                 return
             if active.is_whole or active.mask.any():
-                try:
-                    HANDLERS[type(action)](self, step, active)
-                except Fault as fault:
-                    raise self.fault(step, active, fault) from None
+                self.act(step, active)
             at += 1
         group.put(self.place, end)
+
+    def check_stop(self) -> None:
+        """End this thread's work if the launch was interrupted."""
+        if self.tally.is_stopped:
+            raise PtxError(self.line, "the launch was interrupted")
+
+    def act(self, step: Step, group: Group) -> None:
+        """Run a step that goes on to the next; of bad accesses that are collected those lanes take no part."""
+        try:
+            HANDLERS[type(step.action)](self, step, group)
+        except Fault as fault:
+            error = self.fault(step, group, fault)
+            is_lane_by_lane = isinstance(step.action, Load | Store | Atomic | AsyncCopy)
+            if fault.ends_launch or not self.memory.is_checked or not is_lane_by_lane:
+                raise error from None
+            self.memory.note(step.line, error.reason)
+            warps, lanes = np.nonzero(group.mask)
+            alone = np.zeros_like(group.mask)
+            alone[warps[fault.index], lanes[fault.index]] = True
+            for item in (one for result in step.results for one in items_of(result)):
+                group.part(alone).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
+            rest = group.part(group.mask & ~alone)
+            if rest.mask.any():
+                self.act(step, rest)
 
     def fault(self, step: Step, group: Group, fault: Fault) -> PtxError:
         """An access that went wrong, with its line and thread."""
@@ -274,6 +288,16 @@ class Wave(Warps):
             np.stack([group.read(item, kind)[group.mask] for item in items_of(operand)], axis=1)
             for operand in step.sources[1 : 3 if action.name == "cas" else 2]
         ]
+        with self.memory.lock:
+            old = self.exchange(action, addresses, owners, operands)
+        self.progress += 1
+        if action.returns:
+            for number, item in enumerate(items_of(step.results[0])):
+                group.write(item, group.scatter(old[:, number]), kind)
+
+    def exchange(self, action: Atomic, addresses: Codes, owners: Owners, operands: list[Codes]) -> Codes:
+        """The old values, and the new ones in their place."""
+        kind = action.type
         old = np.empty((len(addresses), action.count), kind.dtype)
         size = kind.dtype.itemsize
         for which, buffer, offsets in self.memory.reach(
@@ -290,10 +314,7 @@ class Wave(Warps):
                 own = slice(first, first + action.count)
                 old[lane] = cells[own]
                 cells[own] = action.function(old[lane], *(operand[lane] for operand in operands))
-        self.progress += 1
-        if action.returns:
-            for number, item in enumerate(items_of(step.results[0])):
-                group.write(item, group.scatter(old[:, number]), kind)
+        return old
 
     def async_copy(self, step: Step, group: Group) -> None:
         """cp.async: copied when it is issued."""
@@ -318,7 +339,7 @@ class Wave(Warps):
                         "global", addresses[which], np.dtype(np.uint8), int(count), owners.at(which)
                     )
                 except Fault as fault:
-                    raise Fault(int(which[fault.index]), fault.reason) from None
+                    raise fault.of(which[fault.index]) from None
         words = codes.view(np.uint32)
         self.memory.store("shared", group.addresses(target), words, owners)
         self.progress += 1
@@ -444,15 +465,6 @@ class Wave(Warps):
 def items_of(operand: Operand) -> tuple[Operand, ...]:
     """The items of a vector, or the operand alone."""
     return operand.items if isinstance(operand, Vector) else (operand,)
-
-
-def polls(action: Action) -> bool:
-    """Whether a step looks at memory that others may change."""
-    if isinstance(action, Load):
-        return action.polls
-    if isinstance(action, Atomic):
-        return action.name in {"cas", "exch"}
-    return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
 
 
 HANDLERS: dict[type[Action], Callable[..., None]] = {

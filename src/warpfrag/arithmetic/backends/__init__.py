@@ -17,7 +17,7 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.arithmetic.backends.portable import Portable
+from warpfrag.arithmetic.backends.portable import Portable, most_rows
 from warpfrag.arithmetic.rules import Fma64, Fused, Grouped, Rule
 from warpfrag.arithmetic.schedule import is_split
 from warpfrag.errors import SlowArithmetic
@@ -59,7 +59,11 @@ def kind_of(rule: Rule, *, split: bool) -> Kind:
 def portable_seconds(rule: Rule, operands: Operands) -> float:
     """About what a product takes in the portable backend."""
     price = next(price for kind, price in SECONDS_PER_MULTIPLY_ADD.items() if isinstance(rule, kind))
-    instructions: int = operands.c.shape[0] * operands.b.shape[1] // rule.k
+    tiles, height, width = operands.c.shape
+    depth = operands.b.shape[1]
+    if isinstance(rule, Fused) and height:  # tiles go together
+        tiles = -(-tiles // max(1, most_rows(rule, depth, width) // height))
+    instructions: int = tiles * depth // rule.k
     return SECONDS_PER_INSTRUCTION * instructions + price * operands.work
 
 

@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic import reference
+from warpfrag.arithmetic.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
 from warpfrag.arithmetic.kernels import constants as at
 from warpfrag.arithmetic.kernels import fused
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.kernels.control_word import CONTROL_WORDS
 from warpfrag.arithmetic.kernels.fma64 import fma_block
-from warpfrag.arithmetic.kernels.grouped import SCALE_BITS, SCALE_FRACTION, grouped_block
+from warpfrag.arithmetic.kernels.grouped import grouped_block
 from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.popcount import popcount_block
-from warpfrag.arithmetic.kernels.prepare import BLOCK, PreparedA, PreparedB, Source
+from warpfrag.arithmetic.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, Source
 from warpfrag.arithmetic.kernels.strip import STRIP
-from warpfrag.arithmetic.numbers import unpack
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import split
-from warpfrag.formats import FORMATS, Format
+from warpfrag.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +43,11 @@ CACHE_LINE = 64
 MOST_BITS = 25
 """Fraction bits for which `kernels.strip` is proved."""
 MOST_PRODUCTS = 32
-"""Products of a step: one bit of a word for each element of B that may be met."""
+"""Products of a step for which it is: what they add up to stays in range."""
 MOST_PREPARED = 1 << 27
 """Bytes of prepared operands, about: a longer K is run in parts, one after the other."""
-PREPARED_BYTES = 9
-"""Of each element: a float64 and an int8."""
+PREPARED_BYTES = 12
+"""Of each element: a float64, and at most 32 bits for its exponent."""
 LEAST_DEPTH = 1 << 10
 """But never in smaller parts than this."""
 _NONE = np.empty((0, 0, 0), np.int32)
@@ -208,10 +207,7 @@ class GroupedKernel(BlockKernel):
         self.rule = rule
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
-        scales = [unpack(rule.scale_format, code) for code in range(256)]
-        exponents = [at.NAN_SCALE if scale.is_nan else scale.exponent for scale in scales]
-        significands = [scale.significand << (SCALE_FRACTION - scale.fraction) for scale in scales]
-        self.scales = np.array(exponents, np.int32) << SCALE_BITS | np.array(significands, np.int32)
+        self.scales = split_scales(rule.scale_format)
         how = rule.sum
         numbers = (rule.k, rule.group, rule.scales, how.fraction_bits, how.zero_exponent)
         self.numbers = np.array(numbers, np.int64)
@@ -244,18 +240,18 @@ class FusedKernel:
         self.rule = rule
         self.numbers = at.flatten(fused_constants(rule))
         self.converts = rule.multiplicands != (rule.a, rule.b)
-        self.order = lru_cache(8)(partial(_order, rule))
+        self.order = lru_cache(8)(partial(_orders, rule))
 
     @cached_property
     def tables(self) -> list[NDArray[np.uint32]]:
         """Tables from the codes of A and of B to the codes that are multiplied."""
         rule = self.rule
         pairs = zip((rule.a, rule.b), rule.multiplicands, strict=True)
-        return [_conversion(source, target) for source, target in pairs]
+        return [conversion(source, target) for source, target in pairs]
 
     def most_depth(self, height: int, width: int) -> int:
         """As much K as fits the room for prepared operands."""
-        padded = -(-height // STRIP) * STRIP + -(-width // BLOCK) * BLOCK
+        padded = height + -(-width // BLOCK) * BLOCK
         depth = max(LEAST_DEPTH, MOST_PREPARED // (padded * PREPARED_BYTES))
         return max(1, depth // self.rule.k) * self.rule.k
 
@@ -270,8 +266,8 @@ class FusedKernel:
             _plain(b, np.uint32),
             _plain(c, np.uint32),
             _NONE if columns is None else _plain(columns, np.int32),
-            _NONE if scale_a is None else _powers_of_two(scale_a),
-            _NONE if scale_b is None else _powers_of_two(scale_b),
+            _NONE if scale_a is None else powers_of_two(scale_a),
+            _NONE if scale_b is None else powers_of_two(scale_b),
             self.order(b.shape[1]),
             self.numbers,
             np.empty(c.shape, np.uint32),
@@ -306,18 +302,19 @@ class FusedJob:
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         source = Source(a[tile], b[tile], order_a, order_b, places, rows, *scales)
         height, width = out.shape[1:]
-        strips, blocks = -(-height // STRIP), -(-width // BLOCK)
-        steps = order_a.size // int(numbers[PRODUCTS])
-        kinds: list[type[np.generic]] = [np.float64, np.int8, np.int32]  # of the fields of what is prepared
-        shapes_a = [(strips * STRIP, order_a.size), (strips * STRIP, order_a.size), (height, steps, 3)]
-        shapes_b = [(blocks * order_b.size * BLOCK,), (blocks * order_b.size * BLOCK,), (blocks * steps * 2 * BLOCK,)]
-        *fields, accumulators = _carve(
-            *zip(shapes_a, kinds, strict=True),
-            *zip(shapes_b, kinds, strict=True),
-            ((blocks, height, min(BLOCK, -(-width // 8) * 8)), np.float32),
+        blocks, steps = -(-width // BLOCK), order_a.size // int(numbers[PRODUCTS])
+        words = -(-(order_b.size // steps) // WORD)
+        elements_a, elements_b = (height, order_a.size), (blocks * order_b.size * BLOCK,)
+        fields = _carve(
+            (elements_a, np.float64),
+            (elements_a, np.int32),
+            ((height, steps, 1 + 2 * words), np.int32),
+            (elements_b, np.float64),
+            (elements_b, np.int8),
+            ((blocks * steps * (1 + words) * BLOCK,), np.int32),
         )
         ready_a, ready_b = PreparedA(*fields[:3]), PreparedB(*fields[3:])
-        self.tile = (ready_a, ready_b, source, numbers, c[tile], accumulators, out[tile])
+        self.tile = (ready_a, ready_b, source, numbers, c[tile], out[tile])
         by_column = [
             partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in split(blocks, pieces)
         ]
@@ -343,55 +340,29 @@ def fused_constants(rule: Fused) -> at.Constants:
     if not Compiled.holds(rule):
         msg = (
             f"the kernels of the fused rule keep at most {MOST_BITS} fraction bits, and add products by fours, at most "
-            f"{MOST_PRODUCTS} (sparse: half of it); got {how.fraction_bits} bits, {products} products"
+            f"{MOST_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
         raise ValueError(msg)
-    rounding = {"RZ-FP32": at.TO_F32_RZ, "RNE-FP16": at.TO_F16_RN, "RZ-E8M13": at.TO_E8M13_RZ}
     return at.Constants(
-        a=_encoding(FORMATS[rule.multiplicands[0]]),
-        b=_encoding(FORMATS[rule.multiplicands[1]]),
+        a=at.Encoding(*encoding_of(FORMATS[rule.multiplicands[0]])),
+        b=at.Encoding(*encoding_of(FORMATS[rule.multiplicands[1]])),
         fraction_bits=how.fraction_bits,
         products=products,
         zero_exponent=how.zero_exponent,
-        round_to=rounding[how.rounding],
+        round_to=ROUNDINGS[how.rounding],
         c_format=_is_f16(rule.c),
         c_emin=FORMATS[rule.c_read_as].emin,
         d_format=_is_f16(rule.d),
         steps=len(rule.steps),
         adds_c_last=int(rule.adds_c_last),
+        is_sparse=int(rule.is_sparse),
     )
 
 
-def _encoding(row: Format) -> at.Encoding:
-    """How the codes of a format are read."""
-    top = 1 << (row.exponent + row.fraction)
-    special, infinity = (top - 1 if row.nan == "ones" else top), -1
-    if row.nan == "ieee":
-        special = infinity = top - (1 << row.fraction)
-    return at.Encoding(row.fraction, row.bias, row.unused, row.bits - 1, special, infinity)
-
-
-def _order(rule: Fused, depth: int) -> NDArray[np.int32]:
+def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
     """For a whole K: in which order A's elements are added, how B's rows are stored, where each row of B is."""
-    once = np.array([place for step in rule.steps for place in step], np.int32)
-    starts = np.arange(depth // rule.k, dtype=np.int32)[:, None]
-    a_order = (once + starts * np.int32(rule.stored)).reshape(-1)
-    # Stored element p of a sparse A meets row 2 p or 2 p + 1, or those of its neighbour in the chunk.
-    b_order = (2 * a_order[:, None] + np.arange(2, dtype=np.int32)).reshape(-1) if rule.is_sparse else a_order
-    return np.concatenate([a_order, b_order, np.argsort(b_order)]).astype(np.int32)
-
-
-@lru_cache(32)
-def _conversion(source: str, target: str) -> NDArray[np.uint32]:
-    """A table from the codes of a format to those of a wider one."""
-    return np.array([reference.convert(code, source, target) for code in range(FORMATS[source].codes)], np.uint32)
-
-
-def _powers_of_two(codes: Codes) -> NDArray[np.int32]:
-    """ue8m0 codes as exponents."""
-    exponents = codes.astype(np.int32) - FORMATS["ue8m0"].bias
-    exponents[codes == FORMATS["ue8m0"].nan_code] = at.NAN_SCALE
-    return exponents
+    stored, rows = order_of(rule, depth)
+    return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
 
 
 def _carve(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[Any]]:
@@ -436,9 +407,7 @@ class Compiled:
         if not isinstance(rule, Fused):
             return True
         lengths = {len(step) for step in rule.steps}
-        most = MOST_PRODUCTS // 2 if rule.is_sparse else MOST_PRODUCTS
-        bits = rule.sum.fraction_bits
-        return bits <= MOST_BITS and len(lengths) == 1 and max(lengths) <= most and not max(lengths) % 4
+        return rule.sum.fraction_bits <= MOST_BITS and len(lengths) == 1 and max(lengths) <= MOST_PRODUCTS
 
     @staticmethod
     def is_cached(kernel: BlockKernel | FusedKernel, *, split: bool) -> bool:

@@ -43,7 +43,7 @@ class Portable:
 
 
 class PortableKernel:
-    """A rule, as a function of one tile."""
+    """A rule, as a function of one tile, or of many at once."""
 
     grain = Grain(pieces_per_thread=4)
 
@@ -58,6 +58,7 @@ class PortableKernel:
             Popcount: _popcount,
         }
         self.function = functions.get(type(rule), _fused)
+        self.takes_tiles = self.function is _fused  # many at once
 
     def most_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
         """Any K."""
@@ -89,26 +90,32 @@ class PortableJob:
         return []
 
     def run(self, block: Block) -> None:
-        """Some tiles, rows and columns, as many rows at a time as fit."""
-        rule, (_tiles, depth, _width) = self.kernel.rule, self.operands.b.shape
+        """Some tiles, rows and columns, as many tiles or rows at a time as fit."""
         columns = slice(block.first_column, block.last_column)
-        step = max(1, AT_ONCE // max(1, min(depth, rule.k) * (block.last_column - block.first_column)))
-        for tile in range(block.first_tile, block.last_tile):
-            for first in range(block.first_row, block.last_row, step):
-                rows = slice(first, min(first + step, block.last_row))
-                part = _part(self.operands, tile, rows, columns)
-                self.out[tile, rows, columns] = run_tile(self.kernel, part)
+        rows_at_once = most_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
+        together = max(1, rows_at_once // (block.last_row - block.first_row)) if self.kernel.takes_tiles else 1
+        for tile in range(block.first_tile, block.last_tile, together):
+            tiles = slice(tile, min(tile + together, block.last_tile))
+            for first in range(block.first_row, block.last_row, rows_at_once):
+                rows = slice(first, min(first + rows_at_once, block.last_row))
+                part = _part(self.operands, tiles if self.kernel.takes_tiles else tile, rows, columns)
+                self.out[tiles, rows, columns] = run_tiles(self.kernel, part)
+
+
+def most_rows(rule: Rule, depth: int, width: int) -> int:
+    """Rows of so many columns that are computed at once, of one tile or of several."""
+    return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
 
 
 @exact_floats
-def run_tile(kernel: PortableKernel, operands: Operands) -> Codes:
-    """One tile, of matrices."""
+def run_tiles(kernel: PortableKernel, operands: Operands) -> Codes:
+    """One tile, of matrices, or some at once where the kernel takes them."""
     with np.errstate(all="ignore"):
         return kernel.function(kernel.rule, operands)
 
 
-def _part(operands: Operands, tile: int, rows: slice, columns: slice) -> Operands:
-    """Some rows and columns of one tile."""
+def _part(operands: Operands, tile: int | slice, rows: slice, columns: slice) -> Operands:
+    """Some rows and columns of one tile or of some."""
     a, b, c, met, scale_a, scale_b = operands
     return Operands(
         a[tile, rows],
@@ -191,7 +198,7 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
 
 
 class Terms(NamedTuple):
-    """Terms of a step [rows, terms, columns]: signed significands, exponents, and which are not zero."""
+    """Terms of a step [..., rows, terms, columns]: signed significands, exponents, and which are not zero."""
 
     significand: Integers
     exponent: Integers
@@ -200,13 +207,13 @@ class Terms(NamedTuple):
 
 
 def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
-    """The array twin of `reference.fused_step` for finite terms: codes [rows, columns]."""
+    """The array twin of `reference.fused_step` for finite terms: codes [..., rows, columns]."""
     floor = np.int64(how.zero_exponent)
-    common = np.where(terms.present, terms.exponent, floor).max(axis=1, initial=floor)
+    common = np.where(terms.present, terms.exponent, floor).max(axis=-2, initial=floor)
     common = np.maximum(common, np.where(c.significand != 0, c.exponent, floor))
-    places = terms.exponent - common[:, None, :] + (how.fraction_bits - terms.fraction)
+    places = terms.exponent - common[..., None, :] + (how.fraction_bits - terms.fraction)
     kept = shift(np.abs(terms.significand), places)
-    total = np.where(terms.significand < 0, -kept, kept).sum(axis=1)
+    total = np.where(terms.significand < 0, -kept, kept).sum(axis=-2)
     kept_c = shift(c.significand, c.exponent - common + (how.fraction_bits - c.fraction))
     total += np.where(c.negative, -kept_c, kept_c)
     exponent = common - how.fraction_bits
@@ -239,19 +246,21 @@ def _conversion(source: str, target: str) -> NDArray[np.uint32]:
 
 
 def _fused(rule: Fused, operands: Operands) -> Codes:
-    """Steps of truncated sums, k ascending; plain or scaled."""
+    """Steps of truncated sums, k ascending; plain or scaled; of all tiles at once."""
     a = decode(rule.multiplicands[0], _convert(rule.a, rule.multiplicands[0], operands.a))
     b = decode(rule.multiplicands[1], _convert(rule.b, rule.multiplicands[1], operands.b))
     special = a.special or b.special
     code = operands.c
-    for index in range(len(operands.b) // rule.k):
+    tiles = np.arange(len(code))[:, None, None]
+    for index in range(operands.b.shape[1] // rule.k):
         c = decode(rule.c_read_as, _convert(rule.c, rule.c_read_as, code))
         scale = _scales(rule, operands, index)
         start = decode(rule.sum.accumulator, np.zeros(code.shape, np.int64)) if rule.adds_c_last else c
         for step in rule.steps:
             places = np.array(step) + index * rule.stored
-            x = a.at((slice(None), places, None))
-            y = b.at((None, places)) if operands.columns is None else b.at(operands.columns[:, places])
+            x = a.at((..., places, None))
+            met = operands.columns
+            y = b.at((slice(None), None, places)) if met is None else b.at((tiles, met[..., places]))
             terms = Terms(
                 np.where(x.negative != y.negative, -1, 1) * x.significand * y.significand,
                 x.exponent + y.exponent,
@@ -260,12 +269,12 @@ def _fused(rule: Fused, operands: Operands) -> Codes:
             )
             if scale is not None:
                 block = np.array(step) // (rule.k // rule.scales)
-                terms = terms._replace(exponent=terms.exponent + scale.exponent[:, block])
+                terms = terms._replace(exponent=terms.exponent + scale.exponent[..., block, :])
             made = aligned_sum(rule.sum, terms, start)
             if special or start.special or (scale is not None and scale.nan.any()):
                 nan, plus, minus = _special_products(x, y)
                 if scale is not None:
-                    nan |= scale.nan.any(axis=1)
+                    nan |= scale.nan.any(axis=-2)
                 plus |= start.infinite & ~start.negative
                 minus |= start.infinite & start.negative
                 made = with_specials(rule.sum, made, nan | start.nan, plus, minus)
@@ -285,16 +294,16 @@ def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
     nan = x.nan | y.nan | (x.infinite & zero_y) | (zero_x & y.infinite)
     negative = x.negative != y.negative
     plus, minus = infinite & ~nan & ~negative, infinite & ~nan & negative
-    return nan.any(axis=1), plus.any(axis=1), minus.any(axis=1)
+    return nan.any(axis=-2), plus.any(axis=-2), minus.any(axis=-2)
 
 
 def _scales(rule: Rule, operands: Operands, index: int) -> Decoded | None:
-    """The scale factors of one instruction, A's times B's: [rows, blocks, columns]."""
+    """The scale factors of one instruction, A's times B's: [..., rows, blocks, columns]."""
     if operands.scale_a is None or operands.scale_b is None:
         return None
     blocks = slice(index * rule.scales, (index + 1) * rule.scales)
-    x = decode(rule.scale_format, operands.scale_a[:, blocks]).at((slice(None), slice(None), None))
-    y = decode(rule.scale_format, operands.scale_b[blocks]).at(None)
+    x = decode(rule.scale_format, operands.scale_a[..., blocks]).at((..., None))
+    y = decode(rule.scale_format, operands.scale_b[..., blocks, :]).at((..., None, slice(None), slice(None)))
     return Decoded(
         x.negative != y.negative,
         x.significand * y.significand,

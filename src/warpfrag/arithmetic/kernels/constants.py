@@ -10,20 +10,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from warpfrag.arithmetic.encodings import NAN_SCALE
 from warpfrag.arithmetic.kernels.jit import Array, Int, inlined
 from warpfrag.arithmetic.protocol import Block
-
-# Values of round_to.
-TO_F32_RZ: Final = 0
-TO_F16_RN: Final = 1
-TO_E8M13_RZ: Final = 2
 
 # Values of c_format and d_format.
 IS_F32: Final = 0
 IS_F16: Final = 1
 
-NAN_SCALE: Final = 1 << 20
-"""Exponent that stands for a scale factor that is NaN."""
 ANY_NAN_SCALE: Final = NAN_SCALE // 2
 """The sum of two exponents is at least this if one of them stands for NaN: the other may be negative."""
 
@@ -53,6 +47,7 @@ class Constants(NamedTuple):
     d_format: Int
     steps: Int  # of one instruction
     adds_c_last: Int  # steps start from zero, C is added afterwards, rounded to nearest
+    is_sparse: Int
 
 
 def flatten(constants: Constants) -> Array:
@@ -65,7 +60,7 @@ def unflatten(n: Array) -> Constants:
     """By name again."""
     a = Encoding(n[0], n[1], n[2], n[3], n[4], n[5])
     b = Encoding(n[6], n[7], n[8], n[9], n[10], n[11])
-    return Constants(a, b, n[12], n[13], n[14], n[15], n[16], n[17], n[18], n[19], n[20])
+    return Constants(a, b, n[12], n[13], n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21])
 
 
 @inlined

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import IS_F16, TO_F16_RN, Constants, unflatten, unflatten_block
+from warpfrag.arithmetic.encodings import TO_F16_RN
+from warpfrag.arithmetic.kernels.constants import IS_F16, IS_F32, Constants, unflatten, unflatten_block
 from warpfrag.arithmetic.kernels.control_word import (
     TO_NEAREST,
     TOWARDS_ZERO,
@@ -29,35 +30,37 @@ from warpfrag.arithmetic.kernels.prepare import (
     PreparedB,
     Source,
     group_scratch,
+    padded,
     prepare_a,
     prepare_b,
     row_scratch,
+    sign_words,
 )
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
 from warpfrag.arithmetic.kernels.scalar import Dot, fused_step
 from warpfrag.arithmetic.kernels.strip import (
+    BIAS,
     FAR,
     LEAST_COMMON,
     MOST_COMMON,
     STRIP,
     TOP,
     WIDE,
-    WIDE4,
     Strip,
-    add_c,
-    add_four,
+    add_products,
+    add_products_sparse,
     biased_exponent,
+    find_largest,
+    find_largest_sparse,
+    group_of,
     keep_odd_rows,
-    largest_of_four,
-    mark_far,
-    over_sparse_strip,
-    over_strip,
+    kept_bits,
     round_to_f16,
-    round_to_f32,
     start_sums,
 )
+from warpfrag.arithmetic.kernels.vector import address, read_from
 
-PANEL = 16  # elements of a row of A, or one instruction's, whose rows of B stay in a near cache while many rows pass
+PANEL = 32  # elements of a row of A, or one instruction's, whose rows of B stay in a near cache while many rows pass
 ROWS_AT_ONCE = 256  # rows of A whose accumulators stay in the second cache while all panels of B pass
 
 
@@ -74,8 +77,8 @@ class Part(NamedTuple):
 def truncated_c(value: Float, fraction_bits: Int) -> Float:
     """C after a step that keeps it: truncated to the kept bits; -0 becomes +0."""
     mask = np.int32(-(1 << max(23 - fraction_bits, 0)))
-    kept = f32_of_bits(np.int32(bits_of_f32(value) & mask)) + np.float32(0.0)
-    return value if np.isnan(value) else kept
+    kept = f32_of_bits(np.int32(bits_of_f32(np.float32(value)) & mask)) + np.float32(0.0)
+    return value if np.isnan(value) else np.float64(kept)
 
 
 @inner
@@ -84,13 +87,13 @@ def keeps_c(c: Float, top: Int, pair: Int) -> Flag:
 
     `top` is the largest sum of relative exponents, `pair` the sum of the largest exponents they are relative to.
     """
-    return (pair < ANY_SPECIAL) & ((top < np.int8(0)) | (biased_exponent(c) == np.int32(255)))
+    return (pair < ANY_SPECIAL) & ((top < np.int8(0)) | (biased_exponent(c) == np.int32(2047)))
 
 
 @inner
 def is_odd(c: Float, top: Int, pair: Int) -> Flag:
     """Whether the vector rule does not cover the sum of an output that has one."""
-    exponent_c = np.int32(biased_exponent(c) - np.int32(127))
+    exponent_c = np.int32(biased_exponent(c) - np.int32(BIAS))
     reach = max(np.int32(pair + np.int32(np.int32(top) - np.int32(TOP))), exponent_c)
     out_of_range = (pair >= ANY_SPECIAL) | (top <= FAR) | (reach < LEAST_COMMON) | (reach > MOST_COMMON)
     return out_of_range & (not keeps_c(c, top, pair))
@@ -104,31 +107,33 @@ class OddRow(NamedTuple):
     start: Int  # column of its first output
     width: Int
     own: Int  # where it is in the scratch
-    at_line: Int  # where it is in what is held
+    at_held: Int
     at_group: Int
 
 
 class Scratch(NamedTuple):
-    """Room for one strip."""
+    """Room for the outputs of some rows and a block of columns, and for one strip of them; or its addresses."""
 
+    accumulators: Array  # C, then D
+    from_zero: Array  # what the outputs of a strip hold, where C is added last
     tops: Array  # largest sums of exponents
     odd: Array
     before: Array  # what odd rows held before the step
     words: Array  # the sums, as words
     lines: Array  # of a sparse A: where the line of B is that each element meets
-    from_zero: Array  # what the outputs hold, where C is added last
 
 
 @inner
-def strip_scratch(products: Int) -> Scratch:
-    """For steps of so many products."""
+def strip_scratch(rows: Int, products: Int) -> Scratch:
+    """For so many rows, and steps of so many products."""
     return Scratch(
+        np.empty((min(rows, ROWS_AT_ONCE) + STRIP) * BLOCK, np.float64),
+        np.empty(STRIP * BLOCK, np.float64),
         np.empty(STRIP * BLOCK, np.int8),
         np.empty(STRIP, np.int8),
-        np.empty(STRIP * BLOCK, np.float32),
-        np.empty(2 * STRIP * BLOCK, np.int32),
-        np.empty((STRIP, products), np.uintp),
-        np.empty(STRIP * BLOCK, np.float32),
+        np.empty(STRIP * BLOCK, np.float64),
+        np.empty(2 * STRIP * BLOCK, np.uint32),
+        np.empty(STRIP * products, np.uintp),
     )
 
 
@@ -149,7 +154,7 @@ def redo_odd_row(
         c, top = before[row.own + j], tops[row.own + j]
         pair = np.int32(a_largest + b_groups[row.at_group + j])
         kept = truncated_c(c, constants.fraction_bits)
-        held[row.at_line + j] = kept if keeps_c(c, top, pair) else held[row.at_line + j]
+        held[row.at_held + j] = kept if keeps_c(c, top, pair) else held[row.at_held + j]
         any_odd |= np.uint32(is_odd(c, top, pair))
     if any_odd == np.uint32(0):
         return
@@ -166,156 +171,177 @@ def redo_odd_row(
             if source.scale_a.size > 0:
                 scale = np.int64(source.scale_a[row.i, instruction]) + np.int64(source.scale_b[instruction, column])
             dot = Dot(source.a[row.i], source.b[:, column], places, rows, scale)
-            held[row.at_line + j] = np.float32(fused_step(np.float64(c), dot, constants))
+            held[row.at_held + j] = fused_step(c, dot, constants)
 
 
 @inlined
 def find_lines(lines: Array, rows: Array, b_places: Array, base: Int, strip: Strip) -> None:
     """Where the lines of B are that the elements of a sparse A meet."""
-    for row in range(strip.rows):
-        for k in range(strip.last - strip.first):
-            place = b_places[rows[strip.first_row + row, strip.first + k]]
-            lines[row, k] = base + np.uintp(place) * WIDE
-
-
-@inlined
-def find_largest(tops: Array, a: Array, b: Array, lines: Array, is_sparse: Flag, strip: Strip) -> None:
-    """The largest sum of exponents of each output; `a` and `b` are relative exponents."""
     for row in range(STRIP):
-        for j in range(strip.width):
-            tops[np.uintp(row) * WIDE + j] = np.int8(-128)
-    if is_sparse:
-        over_sparse_strip(largest_of_four, tops, a, b, lines, strip)
-    else:
-        over_strip(largest_of_four, tops, a, b, strip)
+        at_row, own = group_of(strip, row) * strip.products, np.uintp(row) * strip.products
+        for k in range(strip.products):
+            lines[own + k] = base + np.uintp(b_places[np.uintp(rows[at_row + k])]) * WIDE
 
 
 @inlined
-def add_products(
-    held: Array, sums: Array, a: Array, b: Array, lines: Array, is_sparse: Flag, round_to: Int, strip: Strip
-) -> None:
-    """Products, C, and the rounding that ends the step: everything between the changes of the rounding mode."""
-    write_control_word(TOWARDS_ZERO)
-    if is_sparse:
-        over_sparse_strip(add_four, sums, a, b, lines, strip)
+def run_step(held: Array, scratch: Scratch, a: PreparedA, b: PreparedB, constants: Constants, strip: Strip) -> None:
+    """One step of a strip, by addresses. The rounding mode is towards zero."""
+    if constants.is_sparse:
+        find_largest_sparse(scratch.tops, scratch.odd, a.relatives, b.relatives, scratch.lines, strip)
     else:
-        over_strip(add_four, sums, a, b, strip)
-    if round_to == TO_F16_RN:
-        add_c(held, sums, strip)
+        find_largest(scratch.tops, scratch.odd, a.relatives, b.relatives, strip)
+    start_sums(scratch.words, scratch.odd, scratch.tops, held, a.groups, b.groups, constants, strip)
+    keep_odd_rows(scratch.before, scratch.odd, held, strip)
+    sums, kept = read_from(scratch.words, np.float64), kept_bits(constants.round_to)
+    if constants.is_sparse:
+        add_products_sparse(held, sums, a.values, b.values, scratch.lines, kept, strip)
     else:
-        round_to_f32(held, sums, round_to, strip)
-    write_control_word(TO_NEAREST)
-    if round_to == TO_F16_RN:
-        round_to_f16(held, sums, strip)
+        add_products(held, sums, a.values, b.values, kept, strip)
 
 
 @inlined
-def finish_with_c(accumulators: Array, at_line: Int, made: Array, own: Int, to_f16: Flag, width: Int) -> None:
+def finish_with_c(accumulators: Array, at_c: Int, made: Array, to_f16: Flag, width: Int) -> None:
     """Add to C what the steps have made of 0, rounded to nearest in the accumulator's format."""
-    if to_f16:
-        for j in range(width):
-            total = np.float64(accumulators[at_line + j]) + np.float64(made[own + j])
-            accumulators[at_line + j] = np.float32(round_f16(total))
-    else:
-        for j in range(width):
-            accumulators[at_line + j] += made[own + j]
+    for row in range(STRIP):
+        own = np.uintp(row) * WIDE
+        at_row = at_c + own
+        if to_f16:
+            for j in range(width):
+                accumulators[at_row + j] = round_f16(accumulators[at_row + j] + made[own + j])
+        else:
+            for j in range(width):
+                total = np.float32(accumulators[at_row + j]) + np.float32(made[own + j])
+                accumulators[at_row + j] = np.float64(total)
 
 
-@inlined
+@inner
+def redo_odd_rows(
+    held: Array,
+    scratch: Scratch,
+    groups: tuple[Array, Array],
+    source: Source,
+    constants: Constants,
+    strip: Strip,
+    start: Int,
+) -> None:
+    """The step again, for the odd rows of a strip; `start` is its first column."""
+    a_groups, b_groups = groups
+    width = np.uintp(min(BLOCK, source.b.shape[1] - start))
+    for row in range(min(np.uintp(STRIP), strip.last_row + np.uintp(1) - strip.first_row)):
+        if scratch.odd[row]:
+            own, i = row * WIDE, strip.first_row + row
+            again = OddRow(i, strip.step, start, width, own, strip.at_held + own, strip.at_group)
+            largest = a_groups[i, strip.step, LARGEST]
+            redo_odd_row(held, scratch.before, scratch.tops, largest, b_groups, source, constants, again)
+
+
+@inner
 def fused_part(
     a: PreparedA,
     b: PreparedB,
     source: Source,
     constants: Constants,
-    accumulators: Array,
+    c: Array,
+    out: Array,
     scratch: Scratch,
     part: Part,
 ) -> None:
-    """Run all steps for some rows and column blocks on `accumulators`: C on entry, D on return.
-
-    `accumulators` is [block, M, columns of a block]; the columns are a multiple of 8, so that vector code has no rest.
-    `a` has elements for whole strips: what the rows past the last hold does not matter.
-    """
-    tops, odd, before, words, lines, from_zero = scratch
-    a_values, a_relatives, a_groups = a
-    b_values, b_relatives, b_groups = b
-    rows_met, b_places = source.rows, source.b_places
-    sums = words.view(np.float64)
-    is_sparse = rows_met.shape[0] > 0
-    add_last = constants.adds_c_last != 0
-    all_steps = a_groups.shape[1]
-    at_once = max(1, PANEL // (constants.products * constants.steps)) * constants.steps
-    blocks, height, stride = accumulators.shape
-    flat = accumulators.reshape(-1)
-    held = from_zero if add_last else flat  # what the steps add to
-    next_line = WIDE if add_last else np.uintp(stride)
-    for block in range(part.first_block, part.last_block):
-        start = block * BLOCK
-        base = np.uintp(block * (b_values.size // blocks))
-        columns = source.b.shape[1] - start
-        width = np.uintp(min(BLOCK, (columns + 7) & -8))
-        for first_step in range(0, all_steps, at_once):
-            for first_row in range(part.first_row, part.last_row, STRIP):
-                rows = min(STRIP, part.last_row - first_row)
-                at_c = np.uintp((block * height + first_row) * stride)
-                at_line = np.uintp(0) if add_last else at_c
+    """Run all steps for some rows, at most ROWS_AT_ONCE, and column blocks: codes of C in, codes of D out."""
+    there = Scratch(
+        address(scratch.accumulators),
+        address(scratch.from_zero),
+        address(scratch.tops),
+        address(scratch.odd),
+        address(scratch.before),
+        address(scratch.words),
+        address(scratch.lines),
+    )
+    at_a = PreparedA(address(a.values), address(a.relatives), address(a.groups))
+    at_b = PreparedB(address(b.values), address(b.relatives), address(b.groups))
+    rows_met, b_places = address(source.rows), address(source.b_places)
+    accumulators, odd = there.accumulators, there.odd
+    add_last, to_f16 = constants.adds_c_last != 0, constants.round_to == TO_F16_RN
+    held = there.from_zero if add_last else accumulators  # what the steps add to
+    steps, all_steps = np.uintp(constants.steps), np.uintp(a.groups.shape[1])
+    products, b_rows = np.uintp(constants.products), np.uintp(source.b_order.size)
+    group_words = np.uintp(a.groups.shape[2] // 2)
+    at_once = max(np.uintp(1), np.uintp(PANEL) // (products * steps)) * steps
+    first_row, last_row = np.uintp(part.first_row), np.uintp(part.last_row - 1)
+    for block in range(np.uintp(part.first_block), np.uintp(part.last_block)):
+        base = block * b_rows * WIDE
+        width = np.uintp(padded(source.b.shape[1] - np.int64(block) * BLOCK))
+        read_c(c, constants, accumulators, part, block)
+        write_control_word(TOWARDS_ZERO)
+        for first_step in range(np.uintp(0), all_steps, at_once):
+            for row in range(first_row, last_row + np.uintp(1), np.uintp(STRIP)):
+                at_c = (row - first_row) * WIDE
                 for step in range(first_step, min(all_steps, first_step + at_once)):
-                    first = step * constants.products
-                    last = first + constants.products
-                    at_first = base + np.uintp(first) * WIDE
-                    at_group = np.uintp((block * all_steps + step) * 2 * BLOCK)
-                    strip = Strip(first_row, rows, step, first, last, at_first, at_group, width, at_line, next_line)
-                    if add_last and step % constants.steps == 0:
-                        for j in range(WIDE4):
-                            from_zero[j] = np.float32(0.0)
-                    if is_sparse:
-                        find_lines(lines, rows_met, b_places, base, strip)
-                    find_largest(tops, a_relatives, b_relatives, lines, is_sparse, strip)
-                    mark_far(odd, tops, strip)
-                    start_sums(words, odd, tops, held, a_groups, b_groups, constants, strip)
-                    keep_odd_rows(before, odd, held, strip)
-                    add_products(held, sums, a_values, b_values, lines, is_sparse, constants.round_to, strip)
-                    for row in range(rows):
-                        own = np.uintp(row) * WIDE
-                        i = first_row + row
-                        if odd[row]:
-                            at_row = at_line + np.uintp(row) * next_line
-                            again = OddRow(i, step, start, np.uintp(min(BLOCK, columns)), own, at_row, at_group)
-                            largest = a_groups[i, step, LARGEST]
-                            redo_odd_row(held, before, tops, largest, b_groups, source, constants, again)
-                        if add_last and step % constants.steps == constants.steps - 1:
-                            at_row = at_c + np.uintp(row * stride)
-                            to_f16 = constants.d_format == IS_F16
-                            finish_with_c(flat, at_row, from_zero, own, to_f16, width)
+                    at_group = (block * all_steps + step) * (np.uintp(1) + group_words) * WIDE
+                    at_first, at_held = base + step * products * WIDE, np.uintp(0) if add_last else at_c
+                    strip = Strip(
+                        row, last_row, step, all_steps, products, group_words, at_first, at_group, width, at_held
+                    )
+                    if add_last and step % steps == np.uintp(0):
+                        for j in range(np.uintp(STRIP) * WIDE):
+                            there.from_zero[j] = 0.0
+                    if constants.is_sparse:
+                        find_lines(there.lines, rows_met, b_places, base, strip)
+                    run_step(held, there, at_a, at_b, constants, strip)
+                    any_odd = (odd[0] | odd[1] | odd[2] | odd[3]) != 0
+                    ends = add_last and step % steps == steps - np.uintp(1)
+                    if to_f16 or any_odd or ends:
+                        write_control_word(TO_NEAREST)
+                        if to_f16:
+                            round_to_f16(held, strip)
+                        if any_odd:
+                            start = np.int64(block) * BLOCK
+                            redo_odd_rows(held, scratch, (a.groups, b.groups), source, constants, strip, start)
+                        if ends:
+                            finish_with_c(accumulators, at_c, there.from_zero, constants.d_format == IS_F16, width)
+                        write_control_word(TOWARDS_ZERO)
+        write_control_word(TO_NEAREST)
+        write_d(accumulators, constants, out, part, block)
 
 
 @inlined
-def read_c(codes: Array, constants: Constants, accumulators: Array, part: Part) -> None:
-    """C as float32, block after block; columns past N hold 1 at first, and what becomes of them is never read.
+def read_c(codes: Array, constants: Constants, accumulators: Array, part: Part, block: Int) -> None:
+    """C of a block of columns; those past N hold 1 at first, and what becomes of them is never read.
 
-    A step makes +0 of -0; where it is a step that C enters, that is done here.
+    A step makes +0 of -0; where it is a step that C enters, that is done here. Rows past the last are like it.
     """
-    add_last = constants.adds_c_last != 0
-    for block in range(part.first_block, part.last_block):
-        start = block * BLOCK
-        width = min(BLOCK, codes.shape[1] - start)
-        for i in range(part.first_row, part.last_row):
-            for j in range(width):
-                value = read_accumulator(codes[i, start + j], constants.c_format)
-                accumulators[block, i, j] = value if add_last else value + np.float32(0.0)
-            for j in range(width, accumulators.shape[2]):
-                accumulators[block, i, j] = np.float32(1.0)
+    zero = np.float32(-0.0 if constants.adds_c_last != 0 else 0.0)  # to add -0 changes nothing
+    start, every = block * WIDE, np.uintp(codes.shape[1])
+    width = min(WIDE, every - start)
+    source = address(codes)
+    first_row, last_row = np.uintp(part.first_row), np.uintp(part.last_row - 1)
+    for first in range(first_row, last_row + np.uintp(1), np.uintp(STRIP)):
+        for row in range(first, first + np.uintp(STRIP)):
+            real: Int = min(row, last_row)
+            at_codes, at = real * every + start, (row - first_row) * WIDE
+            if constants.c_format == IS_F16:
+                for j in range(width):
+                    accumulators[at + j] = np.float64(read_accumulator(source[at_codes + j], IS_F16) + zero)
+            else:
+                for j in range(width):
+                    accumulators[at + j] = np.float64(read_accumulator(source[at_codes + j], IS_F32) + zero)
+            for j in range(width, WIDE):
+                accumulators[at + j] = 1.0
 
 
 @inlined
-def write_d(accumulators: Array, constants: Constants, codes: Array, part: Part) -> None:
-    """D's codes."""
-    for block in range(part.first_block, part.last_block):
-        start = block * BLOCK
-        width = min(BLOCK, codes.shape[1] - start)
-        for i in range(part.first_row, part.last_row):
+def write_d(accumulators: Array, constants: Constants, codes: Array, part: Part, block: Int) -> None:
+    """D's codes, for a block of columns."""
+    start, every = block * WIDE, np.uintp(codes.shape[1])
+    width = min(WIDE, every - start)
+    target = address(codes)
+    for row in range(np.uintp(part.first_row), np.uintp(part.last_row)):
+        at_codes, at = row * every + start, (row - np.uintp(part.first_row)) * WIDE
+        if constants.d_format == IS_F16:
             for j in range(width):
-                codes[i, start + j] = write_accumulator(accumulators[block, i, j], constants.d_format)
+                target[at_codes + j] = write_accumulator(np.float32(accumulators[at + j]), IS_F16)
+        else:
+            for j in range(width):
+                target[at_codes + j] = write_accumulator(np.float32(accumulators[at + j]), IS_F32)
 
 
 @inlined
@@ -362,17 +388,14 @@ def fused_block(
     source: Source,
     numbers: Array,
     c: Array,
-    accumulators: Array,
     out: Array,
     part: Part,
 ) -> None:
-    """Rows and blocks of columns of D."""
+    """Rows, at most ROWS_AT_ONCE, and blocks of columns of D."""
     constants = unflatten(numbers)
-    scratch = strip_scratch(constants.products)
+    scratch = strip_scratch(part.last_row - part.first_row, constants.products)
     caller = take_environment(TO_NEAREST)
-    read_c(c, constants, accumulators, part)
-    fused_part(a, b, source, constants, accumulators, scratch, part)
-    write_d(accumulators, constants, out, part)
+    fused_part(a, b, source, constants, c, out, scratch, part)
     give_environment_back(caller)
 
 
@@ -398,25 +421,24 @@ def fused_tiles(
     stored, depth = a.shape[2], b.shape[1]
     order, b_order, b_places = orders[:stored], orders[stored : stored + depth], orders[stored + depth :]
     height, width = out.shape[1:]
-    whole_strips = (height + STRIP - 1) // STRIP * STRIP
     blocks = (width + BLOCK - 1) // BLOCK
     steps = order.size // constants.products
+    words = sign_words(b_order.size // steps)
     ready_a = PreparedA(
-        np.empty((whole_strips, order.size), np.float64),
-        np.empty((whole_strips, order.size), np.int8),
-        np.empty((height, steps, 3), np.int32),
+        np.empty((height, order.size), np.float64),
+        np.empty((height, order.size), np.int32),
+        np.empty((height, steps, 1 + 2 * words), np.int32),
     )
     ready_b = PreparedB(
         np.empty(blocks * b_order.size * BLOCK, np.float64),
         np.empty(blocks * b_order.size * BLOCK, np.int8),
-        np.empty(blocks * steps * 2 * BLOCK, np.int32),
+        np.empty(blocks * steps * (1 + words) * BLOCK, np.int32),
     )
-    accumulators = np.empty((blocks, height, min(BLOCK, (width + 7) & -8)), np.float32)
     rows = np.empty(columns.shape[1:], np.int32)
     of_row, of_group, of_strip = (
         row_scratch(order.size),
         group_scratch(b_order.size // steps),
-        strip_scratch(constants.products),
+        strip_scratch(height, constants.products),
     )
     zero = np.int64(0)  # a bare 0 would be a type of its own
     caller = take_environment(TO_NEAREST)
@@ -428,10 +450,7 @@ def fused_tiles(
         )
         prepare_a(source, constants, ready_a, of_row, zero, height)
         prepare_b(source, constants, ready_b, of_group, zero, blocks)
-        whole = Part(zero, height, zero, blocks)
-        read_c(c[tile], constants, accumulators, whole)
         for first_row in range(zero, height, ROWS_AT_ONCE):
             some = Part(first_row, min(first_row + ROWS_AT_ONCE, height), zero, blocks)
-            fused_part(ready_a, ready_b, source, constants, accumulators, of_strip, some)
-        write_d(accumulators, constants, out[tile], whole)
+            fused_part(ready_a, ready_b, source, constants, c[tile], out[tile], of_strip, some)
     give_environment_back(caller)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from warpfrag.arithmetic.encodings import SCALE_BITS, SCALE_FRACTION
 from warpfrag.arithmetic.kernels.constants import ANY_NAN_SCALE, unflatten_block
 from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, give_environment_back, take_environment
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, entry, inlined, inner
@@ -13,8 +14,6 @@ from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.rounding import NAN_F32, truncate_f32
 from warpfrag.arithmetic.kernels.scalar import exponent_of, power_of_two, shifted
 
-SCALE_FRACTION = 3  # scales come as significands with three fraction bits, and an exponent above
-SCALE_BITS = 8
 SIGNIFICAND = np.int64((1 << SCALE_BITS) - 1)
 PRODUCT_FRACTION = 2  # elements come doubled, so that they are integers
 

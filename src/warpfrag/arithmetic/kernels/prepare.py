@@ -2,27 +2,33 @@
 
 A *group* is what shares one step: for A the elements of one row, for B those of one column. In a group with largest
 exponent E, an int8 stands for e - E of each element, so that the largest exponent of a step is a maximum of int8
-sums. The signs of a group are one word, a bit for each element below zero.
+sums. The signs of a group are one or two words, a bit for each element below zero.
 
-B is split into blocks of BLOCK columns, stored one after the other: a constant distance between rows is what lets
-LLVM prove that the rows it reads are not the line it writes.
+B is split into blocks of BLOCK columns, stored one after the other: what one step needs of a block lies together, and
+a line of int8 is one vector.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import NAN_SCALE, Constants, Encoding
+from warpfrag.arithmetic.encodings import NAN_SCALE
 from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.scalar import power_of_two
+from warpfrag.arithmetic.kernels.vector import COLUMNS
 
-BLOCK = 512
-ZERO = np.int32(-30000)  # exponent of an element, or of a whole group, that is 0
-SPECIAL = np.int32(60000)  # exponent of an infinity or a NaN, and of a group with one or with a scale factor of NaN
-ANY_SPECIAL = np.int32(15000)  # the sum of two exponents is at least this if one of them is SPECIAL
+if TYPE_CHECKING:
+    from warpfrag.arithmetic.kernels.constants import Constants, Encoding
+
+BLOCK = 64
+# Exponents of elements and of scale factors are between -127 and 127. Sums of two exponents, relative or not, biased as
+# in float64, must fit 12 bits.
+ZERO = np.int32(-300)  # exponent of an element, or of a whole group, that is 0
+SPECIAL = np.int32(900)  # exponent of an infinity or a NaN, and of a group with one or with a scale factor of NaN
+ANY_SPECIAL = np.int32(400)  # the sum of two exponents is at least this if one of them is SPECIAL
 # A relative exponent is stored as NEAREST + (e - E), at least 0; that of an element that is 0 as NOTHING. So the sum
 # of two fits int8, and is negative just where a product is 0.
 NEAREST = 63
@@ -50,7 +56,10 @@ class Source(NamedTuple):
 
 
 class PreparedA(NamedTuple):
-    """A in the order of adding: per element [row, index], and per group [row, step, LARGEST to NONZERO]."""
+    """A in the order of adding: per element [row, index], and per group [row, step, LARGEST and words of signs].
+
+    A relative exponent stands four times in a word: processors are quicker to spread a word over a vector than a byte.
+    """
 
     values: Array
     relatives: Array
@@ -60,7 +69,7 @@ class PreparedA(NamedTuple):
 class PreparedB(NamedTuple):
     """B in the order of adding, flat: element (block, row, column) is at (block * rows + row) * BLOCK + column.
 
-    A group takes two lines of BLOCK: the largest exponents, then the signs.
+    A group takes lines of BLOCK: the largest exponents, then words of signs.
     """
 
     values: Array
@@ -68,8 +77,23 @@ class PreparedB(NamedTuple):
     groups: Array
 
 
-# Of a group of A: the largest exponent; a bit for each element below zero; one for each that is not zero.
-LARGEST, NEGATIVE, NONZERO = 0, 1, 2
+# Of a group of A: the largest exponent; then, for each word of signs, a bit for each element below zero and one for
+# each that is not zero.
+LARGEST, SIGNS = np.uintp(0), np.uintp(1)
+WORD = 32
+FOUR_TIMES = np.int32(0x01010101)
+
+
+@inner
+def sign_words(group_rows: Int) -> Int:
+    """How many words hold the signs of a group of B with so many rows."""
+    return (group_rows + WORD - 1) // WORD
+
+
+@inner
+def padded(columns: Int) -> Int:
+    """Columns of a block with those past N that are computed too."""
+    return min(BLOCK, (columns + COLUMNS - 1) // COLUMNS * COLUMNS)
 
 
 class Decoder(NamedTuple):
@@ -121,7 +145,7 @@ def decode(code: Int, by: Decoder) -> tuple[Float, Int]:
 def relate(exponent: Int, largest: Int) -> Int:
     """The exponent of an element relative to the largest of its group."""
     relative = max(np.int32(np.int32(exponent - largest) + np.int32(NEAREST)), np.int32(0))
-    return np.int8(np.int32(NOTHING) if exponent == ZERO else relative)
+    return np.int32(NOTHING) if exponent == ZERO else relative
 
 
 @inner
@@ -180,21 +204,31 @@ def prepare_a(
         for step in range(ready.groups.shape[1]):
             start = np.uintp(step) * length
             top = ZERO
-            below = present = np.uint32(0)
+            below = present = np.uint64(0)
             for index in range(start, start + length):
                 top = max(top, exponents[index])
-                below |= np.uint32(values[index] < np.float32(0.0)) << bits[index]
-                present |= np.uint32(values[index] != np.float32(0.0)) << bits[index]
+                below |= np.uint64(values[index] < np.float32(0.0)) << np.uint64(bits[index])
+                present |= np.uint64(values[index] != np.float32(0.0)) << np.uint64(bits[index])
             for index in range(start, start + length):
-                ready.relatives[row, index] = relate(exponents[index], top)
-            if source.scale_a.size > 0:
-                scale_exponent = source.scale_a[row, step // constants.steps]
-                top = scaled_exponent(top, scale_exponent)
-                for index in range(start, start + length):
-                    ready.values[row, index] *= power_of_two(scale_exponent)
+                byte = np.int32(relate(exponents[index], top) & np.int32(255))
+                ready.relatives[row, index] = np.int32(byte * FOUR_TIMES)
             ready.groups[row, step, LARGEST] = top
-            ready.groups[row, step, NEGATIVE] = np.int32(below)
-            ready.groups[row, step, NONZERO] = np.int32(present)
+            for word in range(np.uintp(ready.groups.shape[2] // 2)):
+                at_word = SIGNS + word + word
+                ready.groups[row, step, at_word] = np.int32(below >> np.uint64(WORD * word))
+                ready.groups[row, step, at_word + np.uintp(1)] = np.int32(present >> np.uint64(WORD * word))
+        if source.scale_a.size > 0:
+            scale_row(source.scale_a, ready, constants, row)
+
+
+@inlined
+def scale_row(scale: Array, ready: PreparedA, constants: Constants, row: Int) -> None:
+    """Multiply a row by its scale factors."""
+    for step in range(ready.groups.shape[1]):
+        scale_exponent = scale[row, step // constants.steps]
+        ready.groups[row, step, LARGEST] = scaled_exponent(ready.groups[row, step, LARGEST], scale_exponent)
+        for index in range(step * constants.products, (step + 1) * constants.products):
+            ready.values[row, index] *= power_of_two(scale_exponent)
 
 
 class GroupScratch(NamedTuple):
@@ -215,8 +249,9 @@ class Group(NamedTuple):
 
     start: Int  # first column
     width: Int
-    padded: Int  # columns with those past N, up to a multiple of 8
+    padded: Int  # columns with those past N that are computed too
     rows: Int
+    sign_words: Int
     at_rows: Int
     at_group: Int
 
@@ -243,7 +278,8 @@ def prepare_group(
     wide = np.uintp(BLOCK)
     for column in range(group.padded):
         ready.groups[group.at_group + column] = ZERO if column < group.width else np.int32(0)
-        ready.groups[group.at_group + wide + column] = np.int32(0)
+        for word in range(group.sign_words):
+            ready.groups[group.at_group + wide * np.uintp(1 + word) + column] = np.int32(0)
     for index in range(group.rows):
         at_row = group.at_rows + np.uintp(index) * wide
         at_line = np.uintp(index) * wide
@@ -252,21 +288,22 @@ def prepare_group(
             value, exponent = decode(codes[k, group.start + column], by)
             line[column] = value
             exponents[at_line + column] = exponent
-        bit = np.int32(index)
+        bit, at_signs = np.int32(index % WORD), wide * np.uintp(1 + index // WORD)
         for column in range(group.width):
             value = line[column]
             at = group.at_group + column
             ready.values[at_row + column] = np.float64(value) * NUDGE if value != np.float32(0.0) else TINY
             ready.groups[at] = max(ready.groups[at], exponents[at_line + column])
-            ready.groups[at + wide] |= np.int32(np.int32(value < np.float32(0.0)) << bit)
+            ready.groups[at + at_signs] |= np.int32(np.int32(value < np.float32(0.0)) << bit)
     for index in range(group.rows):
         at_row = group.at_rows + np.uintp(index) * wide
         at_line = np.uintp(index) * wide
         for column in range(group.width):
             largest = ready.groups[group.at_group + column]
-            ready.relatives[at_row + column] = relate(exponents[at_line + column], largest)
+            ready.relatives[at_row + column] = np.int8(relate(exponents[at_line + column], largest))
         for column in range(group.width, group.padded):
             ready.values[at_row + column] = 0.0
+        for column in range(group.width, wide):
             ready.relatives[at_row + column] = np.int8(NEAREST)
 
 
@@ -279,16 +316,18 @@ def prepare_b(
     steps = source.order.size // constants.products
     rows = source.b_order.size
     group_rows = rows // steps
+    words = sign_words(group_rows)
     for block in range(first, last):
         width = min(BLOCK, source.b.shape[1] - block * BLOCK)
         for step in range(steps):
             group = Group(
                 np.uintp(block * BLOCK),
                 np.uintp(width),
-                np.uintp((width + 7) & -8),
+                np.uintp(padded(width)),
                 group_rows,
+                words,
                 np.uintp(block * rows + step * group_rows) * np.uintp(BLOCK),
-                np.uintp((block * steps + step) * 2 * BLOCK),
+                np.uintp((block * steps + step) * (1 + words) * BLOCK),
             )
             order = source.b_order[step * group_rows : (step + 1) * group_rows]
             prepare_group(source.b, order, by, ready, scratch, group)

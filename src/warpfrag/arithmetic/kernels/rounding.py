@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import IS_F16, TO_E8M13_RZ, TO_F16_RN
+from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
+from warpfrag.arithmetic.kernels.constants import IS_F16
 from warpfrag.arithmetic.kernels.jit import Float, Int, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, bits_of_f64, f32_of_bits, f64_of_bits
 

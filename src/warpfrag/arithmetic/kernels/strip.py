@@ -1,9 +1,9 @@
 """One step of the truncated fused dot-product-add, for a strip of rows of A and a block of columns of B.
 
-1. The largest exponent of the products: a maximum over int8 sums (`largest_of_four`).
+1. The largest exponent of the products: a maximum over int8 sums (`find_largest`).
 2. With C's exponent, the common grid, and a float64 whose last place is that grid (`start_sums`).
-3. Products added to it, then C, with the rounding mode towards zero (`add_four`, `exact_sum`).
-4. The exact sum, rounded once (`round_to_f32`, `round_to_f16`).
+3. Products added to it, then C, with the rounding mode towards zero (`add_products`, `exact_sum`).
+4. The exact sum, rounded once: truncated with its last bits, or to the nearest f16 (`round_to_f16`).
 
 Why a float64 sum truncates each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53
 of them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards
@@ -27,145 +27,152 @@ are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 
 
 A row is *odd* if it has an output that all this does not cover; `fused` does those again.
 
-The rows of a strip lie BLOCK apart in `tops` and `sums`. Indices are unsigned because a signed one might count
-from the end, which is no vector code.
+Outputs are float64 throughout, whatever the accumulator's format. The rows of a strip lie BLOCK apart in everything
+that is kept for one. Four rows are written out by hand, so that their sums stay in registers for a whole step. Indices
+are unsigned because a signed one might count from the end.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.constants import IS_F16, TO_E8M13_RZ, Constants
+from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
+from warpfrag.arithmetic.kernels.constants import IS_F16, Constants
 from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
-from warpfrag.arithmetic.kernels.llvm import (
-    bits_of_f32,
-    bits_of_f64,
-    count_ones,
-    f32_of_bits,
-    f64_of_bits,
-    fused_multiply_add,
-)
-from warpfrag.arithmetic.kernels.prepare import BLOCK, LARGEST, NEAREST, NEGATIVE, NONZERO, NUDGE
+from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits
+from warpfrag.arithmetic.kernels.prepare import BLOCK, LARGEST, NEAREST, NUDGE, SIGNS
 from warpfrag.arithmetic.kernels.rounding import OVERFLOW_F16
+from warpfrag.arithmetic.kernels.vector import (
+    COLUMNS,
+    any_above,
+    interleaved,
+    larger,
+    load,
+    multiply_add,
+    odd_lanes,
+    ones_of,
+    read_as,
+    spread,
+    store,
+    widened,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Four: TypeAlias = "tuple[Float, Float, Float, Float]"
+Four: TypeAlias = "tuple[Int, Int, Int, Int]"
+Lanes: TypeAlias = Any
 
 STRIP = 4  # rows of A that pass together: an element of B once loaded meets them all
 TOP = 2 * NEAREST  # the sum of two relative exponents that are the largest of their groups
 FAR = np.int8(TOP - NEAREST)  # sums up to here may be too large: one of the two may have been raised to 0
-LEAST_COMMON = np.int32(-100)  # every sum is then 0 or a normal f32: the grid is 2**-125 at least
-MOST_COMMON = np.int32(120)  # 32 products and C are then below 2**128
+LEAST_COMMON = -100  # every sum is then 0 or a normal f32: the grid is 2**-125 at least
+MOST_COMMON = 120  # 32 products and C are then below 2**128
+BIAS = 1023  # of a float64's exponent
 EXPONENT = np.int64(2047 << 52)  # mask of a float64's exponent
-HALF = np.int32(1 << 19)  # in the upper word of a float64: one half after the leading one
+UPPER_EXPONENT = np.uint32(2047 << 20)  # the same in its upper word
+TO_UPPER = np.uint32(20)  # from an exponent to its place in the upper word
+HALF = 1 << 19  # in the upper word of a float64: one half after the leading one
+ORIGIN = np.uint32((LEAST_COMMON + BIAS) << 20)
+FURTHEST = np.uint32((MOST_COMMON - LEAST_COMMON) << 20)
 
+WORDS = BLOCK // 4  # 32-bit words of a line of int8
+NEXT = np.uintp(1)
 WIDE = np.uintp(BLOCK)
 WIDE2 = np.uintp(2 * BLOCK)
 WIDE3 = np.uintp(3 * BLOCK)
-WIDE4 = np.uintp(4 * BLOCK)
 
 
 class Strip(NamedTuple):
-    """One step of some rows of A and a block of columns of B: where everything is.
-
-    It has no arrays, for numba counts references to each array of a tuple that is passed on, at every step.
-    """
+    """One step of some rows of A and a block of columns of B: where everything is. Arrays come as addresses."""
 
     first_row: Int
-    rows: Int  # of the strip that exist
+    last_row: Int  # of A's: it stands for those past it, so that there are always four
     step: Int
-    first: Int  # element of A's rows, in the order of adding
-    last: Int
-    at_first: Int  # B's line for that element
-    at_group: Int  # B's group of this step
-    width: Int
-    at_line: Int  # of what the outputs hold: C at first, then the result of each step; never -0
-    next_line: Int
+    all_steps: Int
+    products: Int
+    sign_words: Int
+    at_first: Int  # B's line for the first product
+    at_group: Int  # B's group
+    width: Int  # a multiple of COLUMNS
+    at_held: Int  # the first row of what the outputs hold: C at first, then the result of each step; never -0
 
 
 @inner
-def four_of(matrix: Array, row: Int, column: Int) -> Four:
-    """Four neighbours in a row."""
-    return matrix[row, column], matrix[row, column + 1], matrix[row, column + 2], matrix[row, column + 3]
+def group_of(strip: Strip, row: Int) -> Int:
+    """Which group of A is that of a row of the strip."""
+    return min(strip.first_row + np.uintp(row), strip.last_row) * strip.all_steps + strip.step
 
 
 @inner
-def four_below(lines: Array, place: Int) -> Four:
-    """Four neighbours in a column of B."""
-    return lines[place], lines[place + WIDE], lines[place + WIDE2], lines[place + WIDE3]
+def elements_of(strip: Strip) -> Four:
+    """Where the elements of the four groups of A begin."""
+    return (
+        group_of(strip, 0) * strip.products,
+        group_of(strip, 1) * strip.products,
+        group_of(strip, 2) * strip.products,
+        group_of(strip, 3) * strip.products,
+    )
 
 
 @inner
-def four_at(lines: Array, starts: Four, j: Int) -> Four:
-    """Element j of four lines of B."""
-    return lines[starts[0] + j], lines[starts[1] + j], lines[starts[2] + j], lines[starts[3] + j]
-
-
-@inner
-def largest_of_four(top: Int, a: Four, b: Four) -> Int:
-    """The largest of `top` and four sums."""
-    return max(top, np.int8(a[0] + b[0]), np.int8(a[1] + b[1]), np.int8(a[2] + b[2]), np.int8(a[3] + b[3]))
-
-
-@inner
-def add_four(total: Float, a: Four, b: Four) -> Float:
-    """total + four products."""
-    total = fused_multiply_add(a[0], b[0], total)
-    total = fused_multiply_add(a[1], b[1], total)
-    total = fused_multiply_add(a[2], b[2], total)
-    return fused_multiply_add(a[3], b[3], total)
+def largest(top: Lanes, relative: Int, line: Lanes) -> Lanes:
+    """The larger of `top` and the sums of a row's element, four times in a word, and a line of B."""
+    return larger(top, read_as(spread(relative, WORDS), np.int8) + line)
 
 
 @inlined
-def over_strip(fold: Callable[..., Any], folded: Array, a: Array, b: Array, strip: Strip) -> None:
-    """Fold the pairs a[k], b[k, j] of each row into folded[j].
+def find_largest(tops: Array, odd: Array, a: Array, b: Array, strip: Strip) -> None:
+    """The largest sum of exponents of each output; `a` and `b` are relative exponents.
 
-    `fold` takes four k at a time: `largest_of_four` or `add_four`.
+    A row is odd if any of its sums cannot be relied on, or says that there is no product but 0.
     """
-    row, base = strip.first_row, strip.at_first
-    for k in range(strip.first, strip.last, 4):
-        a0, a1 = four_of(a, row, k), four_of(a, row + 1, k)
-        a2, a3 = four_of(a, row + 2, k), four_of(a, row + 3, k)
-        for j in range(strip.width):
-            four = four_below(b, base + j)
-            folded[j] = fold(folded[j], a0, four)
-            folded[j + WIDE] = fold(folded[j + WIDE], a1, four)
-            folded[j + WIDE2] = fold(folded[j + WIDE2], a2, four)
-            folded[j + WIDE3] = fold(folded[j + WIDE3], a3, four)
-        base += WIDE4
+    row0, row1, row2, row3 = elements_of(strip)
+    top0 = top1 = top2 = top3 = spread(np.int8(-128), BLOCK)
+    at = strip.at_first
+    for k in range(strip.products):
+        line = load(b, at, BLOCK)
+        top0 = largest(top0, a[row0 + k], line)
+        top1 = largest(top1, a[row1 + k], line)
+        top2 = largest(top2, a[row2 + k], line)
+        top3 = largest(top3, a[row3 + k], line)
+        at += WIDE
+    keep_largest(tops, odd, top0, top1, top2, top3)
 
 
 @inlined
-def over_sparse_strip(fold: Callable[..., Any], folded: Array, a: Array, b: Array, lines: Array, strip: Strip) -> None:
-    """The same for some rows of a sparse A, each of whose elements meets a line of B of its own."""
-    for row in range(strip.rows):
-        own = np.uintp(row) * WIDE
-        for k in range(strip.first, strip.last, 4):
-            four = four_of(a, strip.first_row + row, k)
-            starts = four_of(lines, row, k - strip.first)
-            for j in range(strip.width):
-                folded[own + j] = fold(folded[own + j], four, four_at(b, starts, j))
+def find_largest_sparse(tops: Array, odd: Array, a: Array, b: Array, lines: Array, strip: Strip) -> None:
+    """The same for a sparse A, each of whose elements meets a line of B of its own."""
+    row0, row1, row2, row3 = elements_of(strip)
+    two, three = strip.products * np.uintp(2), strip.products * np.uintp(3)
+    top0 = top1 = top2 = top3 = spread(np.int8(-128), BLOCK)
+    for k in range(strip.products):
+        top0 = largest(top0, a[row0 + k], load(b, lines[k], BLOCK))
+        top1 = largest(top1, a[row1 + k], load(b, lines[k + strip.products], BLOCK))
+        top2 = largest(top2, a[row2 + k], load(b, lines[k + two], BLOCK))
+        top3 = largest(top3, a[row3 + k], load(b, lines[k + three], BLOCK))
+    keep_largest(tops, odd, top0, top1, top2, top3)
 
 
 @inlined
-def mark_far(odd: Array, tops: Array, strip: Strip) -> None:
-    """Mark rows odd in which any largest sum cannot be relied on, or says that there is no product but 0."""
-    for row in range(strip.rows):
-        own = np.uintp(row) * WIDE
-        deepest = np.int8(TOP)
-        for j in range(strip.width):
-            deepest = min(deepest, tops[own + j])
-        odd[row] = np.int8(deepest <= FAR)
+def keep_largest(tops: Array, odd: Array, top0: Lanes, top1: Lanes, top2: Lanes, top3: Lanes) -> None:
+    """Store them, and mark rows."""
+    store(tops, 0, top0)
+    store(tops, WIDE, top1)
+    store(tops, WIDE2, top2)
+    store(tops, WIDE3, top3)
+    near = spread(np.int8(FAR + 1), BLOCK)
+    odd[0] = any_above(near, top0)
+    odd[1] = any_above(near, top1)
+    odd[2] = any_above(near, top2)
+    odd[3] = any_above(near, top3)
 
 
 @inner
-def biased_exponent(value: Float) -> Int:
-    """The exponent of an f32 as it is stored."""
-    return np.int32(np.int32(bits_of_f32(value) >> np.int32(23)) & np.int32(255))
+def count_below(a_groups: Array, at_word: Int, b_groups: Array, at_signs: Int) -> Lanes:
+    """How many products of one word of signs are below zero, for some columns."""
+    negative = spread(np.uint32(a_groups[at_word]), COLUMNS)
+    nonzero = spread(np.uint32(a_groups[at_word + NEXT]), COLUMNS)
+    return ones_of((read_as(load(b_groups, at_signs, COLUMNS), np.uint32) ^ negative) & nonzero)
 
 
 @inlined
@@ -181,92 +188,134 @@ def start_sums(
 ) -> None:
     """For each output the float64 that its sum starts from, as two words, the lower one first.
 
-    A row becomes odd if any output has a common exponent out of range, as it is with any infinity or NaN.
+    A row becomes odd if any output has a common exponent out of range, as it is with any infinity or NaN. Exponents
+    are biased as in float64, and lie where they do in its upper word.
     """
     # An f32 is read with its own exponent, an f16 with at least that of its subnormals.
-    least = constants.c_emin if constants.c_format == IS_F16 and constants.c_emin > -126 else -127
-    narrow = least > -127 or constants.zero_exponent > LEAST_COMMON  # a floor further down is never reached here
-    lowest = np.int32(least + 127)
-    zero_exponent = np.int32(constants.zero_exponent + 127)
-    to_upper = np.int32(np.int32(np.int32(1023 - 127 + 52) - np.int32(constants.fraction_bits)) << np.int32(20)) | HALF
-    origin = np.int32(LEAST_COMMON + np.int32(127))
-    for row in range(strip.rows):
-        i = strip.first_row + row
+    has_least = constants.c_format == IS_F16 and constants.c_emin > -126
+    narrow = has_least or constants.zero_exponent > LEAST_COMMON  # a floor further down is never reached here
+    least = spread(np.int32(np.int32(constants.c_emin + BIAS if has_least else 0) << np.int32(20)), COLUMNS)
+    floor = spread(np.int32(np.int32(constants.zero_exponent + BIAS) << np.int32(20)), COLUMNS)
+    to_start = spread(np.uint32(((52 - constants.fraction_bits) << 20) + HALF), COLUMNS)
+    origin, furthest = spread(ORIGIN, COLUMNS), spread(FURTHEST, COLUMNS)
+    mask, shift, sign = spread(UPPER_EXPONENT, COLUMNS), spread(TO_UPPER, COLUMNS), spread(np.uint32(31), COLUMNS)
+    size = SIGNS + strip.sign_words + strip.sign_words
+    for row in range(STRIP):
         own = np.uintp(row) * WIDE
-        at_row = strip.at_line + np.uintp(row) * strip.next_line
-        # exponents are biased as in f32 from here on
-        pair_offset = np.int32(a_groups[i, strip.step, LARGEST] + np.int32(127 - TOP))
-        negative, nonzero = np.uint32(a_groups[i, strip.step, NEGATIVE]), np.uint32(a_groups[i, strip.step, NONZERO])
-        reach = np.uint32(0)
-        for j in range(strip.width):
-            value = held[at_row + j]
-            exponent_c = biased_exponent(value)
+        at_row = group_of(strip, row) * size
+        offset = spread(np.int32(a_groups[at_row + LARGEST] + np.int32(BIAS - TOP)), COLUMNS)
+        reach = spread(np.uint32(0), COLUMNS)
+        for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
+            upper_c = odd_lanes(read_as(load(held, strip.at_held + own + j, COLUMNS), np.uint32))
+            exponent_c = upper_c & mask
             if narrow:
-                exponent_c = max(exponent_c, lowest) if exponent_c > np.int32(0) else exponent_c
-                exponent_c = max(exponent_c, zero_exponent)
-            pair = np.int32(b_groups[strip.at_group + j] + pair_offset)
-            common = max(np.int32(pair + np.int32(tops[own + j])), exponent_c)
-            reach = max(reach, np.uint32(np.int32(common - origin)))
-            below = count_ones((negative ^ np.uint32(b_groups[strip.at_group + WIDE + j])) & nonzero)
-            below += np.uint32(bits_of_f32(value)) >> np.uint32(31)
-            lower = own + own + j + j
-            words[lower] = np.int32(below)
-            words[lower + np.uintp(1)] = np.int32(np.int32(common << np.int32(20)) + to_upper)
-        odd[row] |= np.int8(reach > np.uint32(MOST_COMMON - LEAST_COMMON))
+                signed = read_as(exponent_c, np.int32)
+                is_zero = (signed - spread(np.int32(1), COLUMNS)) >> spread(np.int32(31), COLUMNS)
+                raised = larger(signed, least - (least & is_zero))
+                exponent_c = read_as(larger(raised, floor), np.uint32)
+            pair = load(b_groups, strip.at_group + j, COLUMNS) + offset
+            common = read_as(pair + widened(load(tops, own + j, COLUMNS), np.int32), np.uint32) << shift
+            common = larger(common, exponent_c)
+            reach = larger(reach, common - origin)
+            at_signs = strip.at_group + WIDE + j
+            below = (upper_c >> sign) + count_below(a_groups, at_row + SIGNS, b_groups, at_signs)
+            if strip.sign_words > NEXT:
+                below = below + count_below(a_groups, at_row + SIGNS + NEXT + NEXT, b_groups, at_signs + WIDE)
+            store(words, own + own + j + j, interleaved(below, common + to_start))
+        odd[row] |= any_above(reach, furthest)
 
 
 @inlined
 def keep_odd_rows(before: Array, odd: Array, held: Array, strip: Strip) -> None:
     """Remember what odd rows held before the step."""
-    for row in range(strip.rows):
+    for row in range(STRIP):
         if odd[row]:
-            at_row = strip.at_line + np.uintp(row) * strip.next_line
+            own = np.uintp(row) * WIDE
             for j in range(strip.width):
-                before[np.uintp(row) * WIDE + j] = held[at_row + j]
+                before[own + j] = held[strip.at_held + own + j]
 
 
 @inner
-def exact_sum(c: Float, total: Float) -> Float:
+def exact_sum(c: Lanes, total: Lanes) -> Lanes:
     """The sum with C added, and without what it started from."""
-    total = fused_multiply_add(np.float64(c), NUDGE, total)
-    return fused_multiply_add(-1.5, f64_of_bits(bits_of_f64(total) & EXPONENT), total)
+    total = multiply_add(c, spread(NUDGE, COLUMNS), total)
+    power = read_as(read_as(total, np.int64) & spread(EXPONENT, COLUMNS), np.float64)
+    return multiply_add(power, spread(-1.5, COLUMNS), total)
+
+
+@inner
+def truncated(exact: Lanes, kept: Int) -> Lanes:
+    """Only these bits of it."""
+    return read_as(read_as(exact, np.int64) & spread(kept, COLUMNS), np.float64)
+
+
+@inner
+def kept_bits(round_to: Int) -> Int:
+    """The bits of a float64 that the rounding of a step keeps; all, where it is to nearest."""
+    if round_to == TO_F16_RN:
+        return np.int64(-1)
+    return np.int64(-(1 << 39)) if round_to == TO_E8M13_RZ else np.int64(-(1 << 29))
 
 
 @inlined
-def round_to_f32(held: Array, sums: Array, round_to: Int, strip: Strip) -> None:
-    """Add C, then truncate the sum to the fraction bits of the accumulator. The rounding mode is towards zero."""
-    for row in range(strip.rows):
-        own = np.uintp(row) * WIDE
-        at_row = strip.at_line + np.uintp(row) * strip.next_line
-        for j in range(strip.width):
-            held[at_row + j] = np.float32(exact_sum(held[at_row + j], sums[own + j]))
-        if round_to == TO_E8M13_RZ:
-            mask = np.int32(-(1 << 10))
-            for j in range(strip.width):
-                held[at_row + j] = f32_of_bits(np.int32(bits_of_f32(held[at_row + j]) & mask))
+def finish_sums(held: Array, at: Int, kept: Int, total0: Lanes, total1: Lanes, total2: Lanes, total3: Lanes) -> None:
+    """Add C, truncate, and hold the results."""
+    store(held, at, truncated(exact_sum(load(held, at, COLUMNS), total0), kept))
+    store(held, at + WIDE, truncated(exact_sum(load(held, at + WIDE, COLUMNS), total1), kept))
+    store(held, at + WIDE2, truncated(exact_sum(load(held, at + WIDE2, COLUMNS), total2), kept))
+    store(held, at + WIDE3, truncated(exact_sum(load(held, at + WIDE3, COLUMNS), total3), kept))
 
 
 @inlined
-def add_c(held: Array, sums: Array, strip: Strip) -> None:
-    """Make exact sums of `sums`. The rounding mode is towards zero."""
-    for row in range(strip.rows):
-        own = np.uintp(row) * WIDE
-        at_row = strip.at_line + np.uintp(row) * strip.next_line
-        for j in range(strip.width):
-            sums[own + j] = exact_sum(held[at_row + j], sums[own + j])
+def add_products(held: Array, sums: Array, a: Array, b: Array, kept: Int, strip: Strip) -> None:
+    """Products, C, and the truncation that ends a step. The rounding mode is towards zero."""
+    row0, row1, row2, row3 = elements_of(strip)
+    for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
+        total0, total1 = load(sums, j, COLUMNS), load(sums, j + WIDE, COLUMNS)
+        total2, total3 = load(sums, j + WIDE2, COLUMNS), load(sums, j + WIDE3, COLUMNS)
+        at = strip.at_first + j
+        for k in range(strip.products):
+            line = load(b, at, COLUMNS)
+            total0 = multiply_add(spread(a[row0 + k], COLUMNS), line, total0)
+            total1 = multiply_add(spread(a[row1 + k], COLUMNS), line, total1)
+            total2 = multiply_add(spread(a[row2 + k], COLUMNS), line, total2)
+            total3 = multiply_add(spread(a[row3 + k], COLUMNS), line, total3)
+            at += WIDE
+        finish_sums(held, strip.at_held + j, kept, total0, total1, total2, total3)
 
 
 @inlined
-def round_to_f16(held: Array, sums: Array, strip: Strip) -> None:
+def add_products_sparse(held: Array, sums: Array, a: Array, b: Array, lines: Array, kept: Int, strip: Strip) -> None:
+    """The same for a sparse A."""
+    row0, row1, row2, row3 = elements_of(strip)
+    two, three = strip.products * np.uintp(2), strip.products * np.uintp(3)
+    for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
+        total0, total1 = load(sums, j, COLUMNS), load(sums, j + WIDE, COLUMNS)
+        total2, total3 = load(sums, j + WIDE2, COLUMNS), load(sums, j + WIDE3, COLUMNS)
+        for k in range(strip.products):
+            total0 = multiply_add(spread(a[row0 + k], COLUMNS), load(b, lines[k] + j, COLUMNS), total0)
+            total1 = multiply_add(spread(a[row1 + k], COLUMNS), load(b, lines[k + strip.products] + j, COLUMNS), total1)
+            total2 = multiply_add(spread(a[row2 + k], COLUMNS), load(b, lines[k + two] + j, COLUMNS), total2)
+            total3 = multiply_add(spread(a[row3 + k], COLUMNS), load(b, lines[k + three] + j, COLUMNS), total3)
+        finish_sums(held, strip.at_held + j, kept, total0, total1, total2, total3)
+
+
+@inlined
+def round_to_f16(held: Array, strip: Strip) -> None:
     """Round exact sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
-    for row in range(strip.rows):
-        own = np.uintp(row) * WIDE
-        at_row = strip.at_line + np.uintp(row) * strip.next_line
+    for row in range(STRIP):
+        at_row = strip.at_held + np.uintp(row) * WIDE
         for j in range(strip.width):
-            exact = sums[own + j]
+            exact = held[at_row + j]
             exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
             shift = f64_of_bits(np.int64((exponent + 42) << 52) | np.int64(1 << 51))
             rounded = (exact + shift) - shift
             rounded = np.inf if rounded >= OVERFLOW_F16 else rounded
             rounded = -np.inf if rounded <= -OVERFLOW_F16 else rounded
-            held[at_row + j] = np.float32(rounded)
+            held[at_row + j] = rounded
+
+
+@inner
+def biased_exponent(value: Float) -> Int:
+    """The exponent of a float64 as it is stored."""
+    return np.int32((bits_of_f64(value) >> 52) & 2047)

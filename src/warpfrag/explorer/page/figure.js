@@ -23,9 +23,15 @@ function legend(instruction, text) {
   return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p></div>`;
 }
 
-/** The line above a figure, always in sight: what it shows, and ways to its parts. */
-export function figureBar(title, jumps) {
-  const ways = jumps.map(([grid, text]) => `<button type="button" data-jump="${grid}">${escapeText(text)}</button>`);
+/** The line above a figure, always in sight: what it shows, and ways to its parts; `elsewhere` are in another view. */
+export function figureBar(title, jumps, elsewhere = []) {
+  const ways = [
+    ...jumps.map(([grid, text]) => `<button type="button" data-jump="${grid}">${escapeText(text)}</button>`),
+    ...elsewhere.map(
+      ([view, text, label]) =>
+        `<button type="button" data-set="view" data-value="${view}" title="${label}">${escapeText(text)}</button>`,
+    ),
+  ];
   const go = ways.length > 1 ? `<span class="jumps" role="group" aria-label="Go to">${ways.join("")}</span>` : "";
   return title || go ? `<div class="figure-bar">${title && `<strong class="equation">${title}</strong>`}${go}</div>` : "";
 }

@@ -2,7 +2,7 @@
 
 import { breakable, byId, escapeText, listStep, moveTabStop, roving } from "./html.js";
 import { allValues, search } from "./search.js";
-import { FACETS } from "./state.js";
+import { FACETS, shown } from "./state.js";
 
 const LABELS = { target: "Target", op: "Operation", shape: "Shape", a: "A", b: "B", c: "C", d: "D", kind: "Kind" };
 const WIDE = matchMedia("(min-width: 1080px)");
@@ -112,13 +112,12 @@ function listFound(state) {
   const turn = ++listing;
   const results = byId("results");
   const wanted = found;
-  const place = wanted.findIndex(({ name }) => name === state.i);
-  const visible = place + 1 + PIECE;
+  const visible = wanted.indexOf(listedAs(state)) + 1 + PIECE;
   const write = (start) => {
     if (turn !== listing) return; // something else was asked meanwhile
     const piece = wanted.slice(start, start + PIECE);
     results.insertAdjacentHTML("beforeend", piece.map(listItem).join(""));
-    if (piece.some(({ name }) => name === state.i)) markCurrent(state); // it was chosen meanwhile
+    if (piece.includes(listedAs(state))) markCurrent(state); // it was chosen meanwhile
     later(start + PIECE);
   };
   const later = (start) => {
@@ -129,16 +128,25 @@ function listFound(state) {
   later(visible);
 }
 
-/** Mark the instruction that is shown in the list. */
+/** The line of the list for what is shown; of a wgmma the one that stands for all its widths. */
+function listedAs({ i }) {
+  const { family } = shown();
+  return found.find(({ name }) => name === i) ?? (family && found.find((one) => one.family === family));
+}
+
+/** Mark the instruction that is shown in the list, and bring it into sight where it is another than before. */
 export function markCurrent(state, { scroll = false } = {}) {
   const results = byId("results");
-  results.querySelector("[aria-current]")?.removeAttribute("aria-current");
-  const current = results.querySelector(`[data-name="${CSS.escape(state.i)}"]`);
+  const before = results.querySelector("[aria-current]");
+  before?.removeAttribute("aria-current");
+  const line = listedAs(state);
+  const current = line ? results.querySelector(`[data-name="${CSS.escape(line.name)}"]`) : null;
   current?.setAttribute("aria-current", "true");
   const stop = current ?? results.querySelector("a");
   if (stop) moveTabStop(results.querySelector('a[tabindex="0"]'), stop);
-  if (scroll && current) {
-    const gap = current.getBoundingClientRect().top - results.getBoundingClientRect().top;
-    results.scrollTop += gap - results.clientHeight / 3;
+  if (!current || (current === before && !scroll)) return;
+  const [own, list] = [current, results].map((part) => part.getBoundingClientRect());
+  if (scroll || own.top < list.top || own.bottom > list.bottom) {
+    results.scrollTop += own.top - list.top - results.clientHeight / 3;
   }
 }

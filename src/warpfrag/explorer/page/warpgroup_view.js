@@ -47,7 +47,7 @@ function warpFragments(instruction, state) {
     );
   const jumps = [a, ...(metadata ? [metadata] : []), d].map(({ role, letter }) => [`${role}.0`, letter]);
   return (
-    `${figureBar("D = A × B + D", jumps)}<div class="legend"><p>A cell names the lane (T) of warp ${state.warp} that holds ` +
+    `${figureBar("D = A × B + D", jumps, [["memory", "B", "B in shared memory"]])}<div class="legend"><p>A cell names the lane (T) of warp ${state.warp} that holds ` +
     `the element, and its PTX element. A may lie in shared memory instead; B does: see Memory.</p></div>` +
     `<div class="matrices">${first.join("")}</div><div class="below">${operandGrid(d, 0, state, { caption: warpCaption(d, state) })}</div>`
   );

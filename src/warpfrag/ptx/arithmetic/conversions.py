@@ -121,7 +121,7 @@ def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
     exponent_ones = np.uint32(0x7F800000)
     drop = np.uint32(0x1FFF)
     if mode == "rna":
-        rounded = a + np.uint32(0x1000)
+        rounded = np.where(magnitude_of(a) < exponent_ones, a + np.uint32(0x1000), a)
     elif mode == "rn":
         rounded = a + np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1))
     else:

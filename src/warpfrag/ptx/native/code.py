@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import tempfile
@@ -14,9 +13,8 @@ import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 FOLDER = "ptx"
 
 
@@ -89,6 +87,4 @@ class Code:
         self._engine = llvm.create_mcjit_compiler(empty, target)  # which takes both as its own
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         self._engine.finalize_object()
-        self.functions: dict[str, Callable[..., None]] = {
-            name: ENTRY(self._engine.get_function_address(name)) for name in names
-        }
+        self.addresses: dict[str, int] = {name: self._engine.get_function_address(name) for name in names}

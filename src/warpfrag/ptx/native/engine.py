@@ -1,41 +1,46 @@
 """The compiled engine: the readable one's turns, with native code for the runs of steps that have some.
 
 Which lanes run next, who waits for whom and what is counted are the readable engine's own, so both say the same. What
-has no native code (matrix instructions, atomics, shuffles, the functions of the special unit) is the readable engine's
-too, on the same registers.
+has no native code (matrix instructions, atomics, shuffles) is the readable engine's too, on the same registers.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.errors import WarpfragError
-from warpfrag.ptx.actions import Barrier, Branch, Leave, Matrix, Store
+from warpfrag.ptx.actions import Action, AsyncCopy, Barrier, Branch, Call, Leave, Matrix, Store, WarpWait
+from warpfrag.ptx.barriers import MOST_BARRIERS
 from warpfrag.ptx.group import Group
 from warpfrag.ptx.matrices import architecture_of, form_of, multiply_many
 from warpfrag.ptx.memory import Fault, Owners
-from warpfrag.ptx.native import segments as at_word
-from warpfrag.ptx.native.products import Tiling
-from warpfrag.ptx.native.segments import File, Segment, cut, module_text, products
+from warpfrag.ptx.native import context as at_word
+from warpfrag.ptx.native import turn_words as turns
+from warpfrag.ptx.native.body import File
+from warpfrag.ptx.native.products import Tiling, tilings_of
+from warpfrag.ptx.native.segments import Segment, cut, module_text, products
 from warpfrag.ptx.program import Constant
+from warpfrag.ptx.spaces import SPACES
 from warpfrag.ptx.special import special
 from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.types import container
-from warpfrag.ptx.wave import HANDLERS, Wave
+from warpfrag.ptx.wave import HANDLERS, POLLING, Wave
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from warpfrag.ptx.memory import Memory
-    from warpfrag.ptx.program import Program
+    from warpfrag.ptx.program import Program, Step
     from warpfrag.ptx.types import Codes
     from warpfrag.ptx.warps import Launch, Tally
 
 PATIENCE = 5  # how often each step may run without native code before it is compiled, on average
+BUDGET = 1_000_000  # warp instructions after which native turns let Python look for an interrupt
 LANE_BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
@@ -46,9 +51,9 @@ class Native:
         """Lay out the registers."""
         self.program = program
         self.file = File.of(program)
-        self.segments: dict[int, tuple[Segment, Callable[..., None]]] = {}
+        self.segments: dict[int, Segment] = {}
         self.products = products(program)
-        self.tilings: dict[tuple[int, str], Tiling | None] = {}
+        self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[Step]]]] = {}
         self.refusal = ""  # why there is no native code
         self.is_ready = False
         self.steps_without = 0
@@ -64,21 +69,89 @@ class Native:
             return
         found = cut(self.program, self.file)
         self._code = Code(module_text(self.program, self.file, found), [one.name for one in found])
-        self.segments = {one.start: (one, self._code.functions[one.name]) for one in found}
+        self.segments = {one.start: one for one in found}
+        self.tables: dict[str, NDArray[np.int64]] = {}
+
+    def table(self, arch: str) -> NDArray[np.int64]:
+        """What every step is to `turns.drive`."""
+        if arch not in self.tables:
+            self.tables[arch] = self._table(arch)
+        return self.tables[arch]
+
+    def _table(self, arch: str) -> NDArray[np.int64]:
+        program = self.program
+        has_calls = any(isinstance(step.action, Call) for step in program.steps)
+        table = np.zeros((len(program.steps), turns.COLUMNS), np.int64)
+        for at, step in enumerate(program.steps):
+            action, row = step.action, table[at]
+            row[turns.END], row[turns.BLOCK_END] = at + 1, program.ends[at]
+            row[turns.WEIGHT] = POLLING if at in program.polling else 1
+            segment = self.segments.get(at)
+            if segment is not None:
+                row[turns.KIND] = turns.WHOLE_SEGMENT if segment.is_whole else turns.SEGMENT
+                if not is_able(action, arch):
+                    row[turns.KIND] = turns.BY_PYTHON
+                    continue
+                row[turns.END], row[turns.STORES] = segment.end, segment.stores
+                row[turns.FUNCTION] = self._code.addresses[segment.name]
+            elif isinstance(action, Branch) and not action.indexed:
+                row[turns.KIND], row[turns.TARGET] = turns.BRANCH, step.targets[0]
+                row[turns.GUARD] = -1 if step.guard is None else self.file.offsets[step.guard.index]
+                row[turns.NEGATED] = step.guard is not None and step.guard.negated
+            elif isinstance(action, Barrier) and is_plain_barrier(step):
+                row[turns.KIND] = turns.BARRIER
+            elif isinstance(action, Leave) and step.guard is None and not has_calls:
+                row[turns.KIND] = turns.LEAVE
+            elif isinstance(action, WarpWait) and step.guard is None:
+                row[turns.KIND] = turns.WARP_WAIT
+        return table
 
     @property
     def opcodes(self) -> set[str]:
         """The opcodes that have native code."""
         steps = self.program.steps
-        return {steps[at].name for one, _ in self.segments.values() for at in range(one.start, one.end)}
+        return {steps[at].name for one in self.segments.values() for at in range(one.start, one.end)}
+
+
+def is_able(action: Action, arch: str) -> bool:
+    """Whether an architecture has an instruction."""
+    try:
+        return not isinstance(action, Matrix) or bool(architecture_of(form_of(action.name), arch))
+    except WarpfragError:  # said by the readable engine
+        return False
+
+
+def is_plain_barrier(step: Step) -> bool:
+    """bar.sync for the whole block."""
+    action, number = step.action, step.sources[0] if len(step.sources) == 1 else None
+    is_known = isinstance(number, Constant) and 0 <= number.code(None) < MOST_BARRIERS
+    return is_known and step.guard is None and isinstance(action, Barrier) and action.waits and not action.reduction
 
 
 class Registers(list["Codes"]):
-    """The registers of a wave, each a view of one buffer; a new value is copied into it."""
+    """The registers of a wave, each a view of one buffer, made when it is first wanted; a new value is copied there."""
+
+    def __init__(self, buffer: NDArray[np.uint8], offsets: Sequence[int], bits: Sequence[int]) -> None:
+        """Look at nothing yet."""
+        super().__init__()
+        self.buffer, self.offsets, self.bits = buffer, offsets, bits
+        self.views: dict[int, Codes] = {}
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (as a list takes and gives them)
+        """A view."""
+        found = self.views.get(index)
+        if found is None:
+            found = self.views[index] = view_of(self.buffer, self.offsets[index], container(self.bits[index]))
+        return found
 
     def __setitem__(self, index: Any, value: Any) -> None:  # noqa: ANN401 (as a list takes them)
         """Copy a value."""
         self[index][...] = value
+
+
+def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Codes:
+    """32 lanes of every warp."""
+    return buffer[:, offset : offset + 32 * dtype.itemsize].view(dtype)
 
 
 class CompiledWave(Wave):
@@ -100,23 +173,19 @@ class CompiledWave(Wave):
         space = np.zeros(self.warps * max(64, file.bytes) + 64, np.uint8)
         start = -space.ctypes.data % 64
         self.buffer = space[start : start + self.warps * max(64, file.bytes)].reshape(self.warps, -1)
-        self.registers = Registers(
-            self._view(offset, container(bits)) for offset, bits in zip(file.offsets, program.registers, strict=True)
-        )
+        self.registers = Registers(self.buffer, file.offsets, program.registers)
         for name, offset in file.special.items():
-            self._view(offset, np.dtype(np.uint32))[...] = special(self, name, 0)
+            view_of(self.buffer, offset, np.dtype(np.uint32))[...] = special(self, name, 0)
         self.context = self._context()
-        self.context_at = self.context.ctypes.data
         self.every_row = np.arange(self.warps)
-        self.every_lane = np.full(self.warps, 0xFFFFFFFF, np.uint32)
-        self.every_row_at, self.every_lane_at = self.every_row.ctypes.data, self.every_lane.ctypes.data
         self.everyone = Group(self, None, np.ones((self.warps, 32), np.bool_))
-        self.at: int | None = 0 if bool(self.alive.all()) else None  # where all lanes are, if they are at one place
-        self.late_turns = 0
-        self._able: dict[int, bool] = {}
-
-    def _view(self, offset: int, dtype: np.dtype[Any]) -> Codes:
-        return self.buffer[:, offset : offset + 32 * dtype.itemsize].view(dtype)
+        # one array each for what `turns.drive` shares with the readable engine
+        self.flags, self.numbers = np.stack([self.alive, self.waiting]), np.stack([self.place, self.turns])
+        self.alive, self.waiting = self.flags
+        self.place, self.turns = self.numbers
+        self.state = np.zeros(turns.STATE_WORDS, np.int64)
+        self.lists = np.zeros((3, self.warps), np.int64)
+        self.runs = np.zeros(len(program.steps), np.int64)
 
     def _context(self) -> NDArray[np.int64]:
         """What native code is told."""
@@ -138,171 +207,121 @@ class CompiledWave(Wave):
         words[at_word.ALLOCATIONS] = self.table.ctypes.data if len(self.table) else 0
         words[at_word.ALLOCATION_COUNT] = len(self.table)
         words[at_word.WARP_BLOCK] = self.block_numbers.ctypes.data
+        words[at_word.PASSES_OF_STEPS] = memory.step_wavefronts.ctypes.data
         words[at_word.FAULT_STEP] = at_word.NO_FAULT
         return words
 
     # --- turns
 
     def run(self) -> None:
-        """Until every lane has left: all together while they are at one place, then by the readable engine's rules."""
-        more = True
-        while more:
-            while self.at is not None:
-                self.turn_of_all(self.at)
-            self.turns += self.late_turns
-            self.late_turns = 0
-            more = self.advance()
+        """Until every lane has left: by the readable engine's steps until there is native code."""
+        native = self.native
+        while not native.segments:
+            if not self.advance():
+                return
+            if not native.is_ready and native.steps_without >= native.patience:
+                native.prepare()
+        try:
+            self.run_native()
+        finally:
+            self.count_runs()
+
+    def turn(self, start: int, group: Group) -> None:
+        """Run some lanes without native code."""
+        self.native.steps_without += self.program.ends[start] - start
+        super().turn(start, group)
+
+    def run_native(self) -> None:
+        """Native turns; what they cannot do is done here."""
+        from warpfrag.ptx.native.turns import drive
+
+        state, table = self.state, self.native.table(self.launch.arch)
+        blocks = np.ascontiguousarray(self.warp_block, np.int64)
+        given = (self.context, self.buffer, self.flags, self.numbers, self.lists, blocks, self.runs)
+        state[turns.LIMIT], state[turns.BUDGET], state[turns.CHANGED] = self.launch.limit, BUDGET, 1
+        while True:
+            state[turns.TOTAL], state[turns.MEETINGS] = self.tally.total, len(self.barriers.meetings)
+            drive.run(table, state, *given)
+            self.tally.total = int(state[turns.TOTAL])
+            self.progress += int(state[turns.PROGRESS])
+            state[turns.PROGRESS] = 0
+            self.check_stop()
+            status = state[turns.STATUS]
+            if status == turns.FAULT:
+                raise self.native_fault()
+            if status == turns.STEP:
+                self.step_by_python(int(state[turns.AT]))
+            elif status == turns.IDLE:
+                if not self.alive.any():
+                    return
+                if not self.barriers.wake():
+                    raise PtxError(*self.barriers.deadlock())
+                state[turns.CHANGED] = 1
+
+    def step_by_python(self, at: int) -> None:
+        """One step, or some mma, of the lanes whose turn it is."""
+        state = self.state
+        group = self.group_of_turn()
+        ends = self.native.products.get(at)
+        if (
+            ends is not None
+            and group.is_whole
+            and is_able(self.program.steps[at].action, self.launch.arch)
+            and self.has_room(ends[-1] - at, group)
+        ):
+            self.multiply(at, ends, group)
+            state[turns.AT] = ends[-1]
+        elif self.one(at, group) and not self.program.steps[at].action.ends_block:
+            state[turns.AT] = at + 1
+        else:  # lanes have places of their own now
+            state[turns.CHANGED] = 1
+
+    def group_of_turn(self) -> Group:
+        """The lanes whose turn it is."""
+        count = int(self.state[turns.COUNT])
+        masks = self.lists[2].view(np.uint32)[:count]
+        if count == self.warps and bool((masks == turns.ALL).all()):
+            return self.everyone
+        lanes = (masks[:, None] & LANE_BITS) != 0
+        return Group(self, None if count == self.warps else self.lists[1, :count].copy(), lanes)
+
+    def count_runs(self) -> None:
+        """Add what native code ran to the counts."""
+        table = self.native.table(self.launch.arch)
+        for at in np.nonzero(self.runs)[0]:
+            self.tally.steps[at : table[at, turns.END]] += self.runs[at]
         self.count_bytes()
 
     def count_bytes(self) -> None:
-        """Add the bytes that native code moved."""
-        for start, counted in ((at_word.READ, self.memory.read_bytes), (at_word.WRITTEN, self.memory.written_bytes)):
-            for index, space in enumerate(at_word.SPACES):
+        """Add the bytes that native code moved, and the wavefronts they took."""
+        memory = self.memory
+        for start, counted in (
+            (at_word.READ, memory.read_bytes), (at_word.WRITTEN, memory.written_bytes),
+            (at_word.PASSES, memory.wavefronts),
+        ):  # fmt: skip
+            for index, space in enumerate(SPACES):
                 if self.context[start + index]:
                     counted[space] += int(self.context[start + index])
 
-    def turn_of_all(self, start: int) -> None:
-        """A turn in which every lane of every warp takes part."""
-        end = self.program.ends[start]
-        self.late_turns += self.weights.get(start, 1)
-        last = self.program.steps[end - 1]
-        ends = last.action.ends_block
-        if not self.steps_of(start, end - 1 if ends else end, self.everyone):
-            self.at = None  # some wait; their place is set
-            return
-        if not ends:
-            self.at = end
-            return
-        at, action = end - 1, last.action
-        if isinstance(action, Branch) and not action.indexed:
-            self.count(at, at + 1, self.warps)
-            self.line = last.line
-            if last.guard is None:
-                self.at = last.targets[0]
-                return
-            held = self.registers[last.guard.index]
-            if last.guard.negated:
-                held = ~held
-            first = bool(held[0, 0])
-            if bool(held.all()) if first else not bool(held.any()):
-                self.at = last.targets[0] if first else end
-                return
-            self.at = None
-            self.place[...] = end
-            self.branch(at, last, self.everyone, self.everyone.part(held.copy()))
-            return
-        if isinstance(action, Barrier) and self.is_plain_barrier(at):
-            self.count(at, at + 1, self.warps)
-            self.progress += 1
-            self.at = end
-            return
-        self.at = None
-        self.one(at, self.everyone)
-        if isinstance(action, Leave) and not self.alive.any():
-            return
-        self.gather()
-
-    def gather(self) -> None:
-        """Whether all lanes are at one place again."""
-        first = int(self.place[0, 0])
-        if bool(self.alive.all()) and not bool(self.waiting.any()) and bool((self.place == first).all()):
-            self.at = first
-
-    def is_plain_barrier(self, at: int) -> bool:
-        """bar.sync for the whole block, with nobody at it yet."""
-        step = self.program.steps[at]
-        action: Any = step.action
-        number = step.sources[0] if len(step.sources) == 1 else None
-        return (
-            step.guard is None
-            and action.waits
-            and not action.reduction
-            and isinstance(number, Constant)
-            and 0 <= number.code(None) < 16
-            and not self.barriers.meetings
-        )
-
-    def turn(self, start: int, group: Group) -> None:
-        """Run some lanes from one place to the end of its block; all of them go on together."""
-        if group.rows is None and group.is_whole:
-            self.at = start
-            return
-        end = self.program.ends[start]
-        group.put(self.turns, group.of(self.turns) + self.weights.get(start, 1))
-        if self.steps_of(start, end, group, sets_place=True):
-            group.put(self.place, end)
-
-    def steps_of(self, start: int, end: int, group: Group, *, sets_place: bool = False) -> bool:
-        """Run steps; False if lanes were left at a place of their own."""
-        at = start
-        rows = masks = None
-        if not self.native.is_ready and self.native.steps_without >= self.native.patience:
-            self.native.prepare()
-        while at < end:
-            found = self.native.segments.get(at)
-            if found is not None and found[0].is_whole and not (group.is_whole and self.is_able(at)):
-                found = None
-            if found is not None and self.has_room(found[0].end - at, group):
-                segment, function = found
-                if group is self.everyone:
-                    function(self.context_at, self.every_row_at, self.every_lane_at, self.warps)
-                else:
-                    if rows is None or masks is None:
-                        rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
-                        masks = self.bits_of(group)
-                    function(self.context_at, rows.ctypes.data, masks.ctypes.data, len(rows))
-                self.count(at, segment.end, group.warps)
-                self.progress += segment.stores
-                if self.context[at_word.FAULT_STEP] != at_word.NO_FAULT:
-                    raise self.native_fault()
-                at = segment.end
-                continue
-            last = self.native.products.get(at)
-            if last is not None and group.is_whole and self.is_able(at) and self.has_room(last - at, group):
-                self.count(at, last, group.warps)
-                self.line = self.program.steps[at].line
-                self.multiply(at, last, group)
-                at = last
-                continue
-            if not self.one(at, group):
-                return False
-            at += 1
-            self.native.steps_without += 1
-            if sets_place and self.program.steps[at - 1].action.ends_block:
-                return False
-        return True
-
-    def multiply(self, start: int, end: int, group: Group) -> None:
+    def multiply(self, start: int, ends: tuple[int, ...], group: Group) -> None:
         """Several mma of whole warps: as one product where they are its tiles, with codes straight from the buffer."""
+        steps = self.program.steps
+        self.line = steps[start].line
+        self.count(start, ends[-1], group.warps)
+        parts = [steps[first:last] for first, last in pairwise((start, *ends))]
         key = start, self.launch.arch
         if key not in self.native.tilings:
-            self.native.tilings[key] = Tiling.of(self.program.steps[start:end], self.native.file, self.launch.arch)
-        tiling = self.native.tilings[key]
-        if tiling is None:
-            multiply_many(self, self.program.steps[start:end], group)
-        else:
-            tiling.run(self.buffer, group.rows)
+            self.native.tilings[key] = tilings_of(parts, self.native.file, self.launch.arch)
+        rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
+        for tiling, some in self.native.tilings[key]:
+            if tiling is None:
+                multiply_many(self, some, group)
+            else:
+                tiling.run(self.buffer, rows)
 
     def has_room(self, steps: int, group: Group) -> bool:
         """Whether the limit of the launch leaves so many steps: beyond it they run one by one."""
         return self.tally.total + steps * group.warps <= self.launch.limit
-
-    def is_able(self, at: int) -> bool:
-        """Whether the architecture has the instruction."""
-        if at not in self._able:
-            action = self.program.steps[at].action
-            try:
-                self._able[at] = not isinstance(action, Matrix) or bool(
-                    architecture_of(form_of(action.name), self.launch.arch)
-                )
-            except WarpfragError:  # said by the readable engine
-                self._able[at] = False
-        return self._able[at]
-
-    @staticmethod
-    def bits_of(group: Group) -> NDArray[np.uint32]:
-        """The lanes of each warp as bits."""
-        return np.packbits(group.mask, axis=1, bitorder="little").view(np.uint32).reshape(-1)
 
     def count(self, start: int, end: int, warps: int) -> None:
         """Steps that ran."""
@@ -315,7 +334,7 @@ class CompiledWave(Wave):
     def one(self, at: int, group: Group) -> bool:
         """One step as the readable engine runs it; False if lanes wait for others of their warp."""
         step = self.program.steps[at]
-        self.line = step.line
+        self.line, self.memory.step = step.line, at
         action = step.action
         active = group
         if step.guard is not None:
@@ -328,10 +347,7 @@ class CompiledWave(Wave):
         if action.ends_block:
             HANDLERS[type(action)](self, at, step, group, active)
         elif active.is_whole or active.mask.any():
-            try:
-                HANDLERS[type(action)](self, step, active)
-            except Fault as fault:
-                raise self.fault(step, active, fault) from None
+            self.act(step, active)
         return True
 
     def native_fault(self) -> PtxError:
@@ -342,8 +358,13 @@ class CompiledWave(Wave):
         action: Any = step.action
         first = at_word.FAULT_ADDRESSES
         addresses = self.context[first : first + 32].view(np.uint64)[mask]
-        owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask])
+        owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = Group(self, np.array([warp]), mask[None, :])
+        if isinstance(action, AsyncCopy):  # the first of its run: the registers are as they were
+            try:
+                self.async_copy(step, group)
+            except Fault as fault:
+                return self.fault(step, group, fault)
         if isinstance(action, Matrix):
             space, size = "shared", 16
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.formats import FORMATS
 from warpfrag.ptx.arithmetic.rounding import canonical_nan
+from warpfrag.ptx.native.unit import quotient_factors, unit_rule
 from warpfrag.ptx.spaces import WINDOWS
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     Rule = Callable[[Text, Words, Given], tuple[Value, ...] | None]
 
 NAN = {bits: canonical_nan(FORMATS[f"f{bits}"]) for bits in (16, 32, 64)}
+NAN_BF16 = canonical_nan(FORMATS["bf16"])
 LEAST_NORMAL = {16: 0x0400, 32: 0x00800000, 64: 0x0010000000000000}
 INFINITY = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FF0000000000000}
 ONE = {32: 0x3F800000, 64: 0x3FF0000000000000}
@@ -164,14 +166,23 @@ def ones_below(text: Text, count: Value, bits: int) -> Value:
     return text.binary("sub", shift(text, "shl", text.constant(1, bits), count), text.constant(1, bits))
 
 
-def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """bfe of unsigned numbers."""
-    if words.types[0].kind == "s":
-        return None
+def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
+    """bfe: beyond the field, or beyond the word, are zeros or the sign of the field."""
     a = given[0]
-    position, count = (field_of(text, one, a.bits) for one in given[1:])
+    bits = a.bits
+    position, count = (field_of(text, one, bits) for one in given[1:])
     low = shift(text, "lshr", a, position)
-    return (text.binary("and", low, ones_below(text, count, a.bits)),)
+    if words.types[0].kind != "s":
+        return (text.binary("and", low, ones_below(text, count, bits)),)
+    width, zero = text.constant(bits, 32), text.constant(0, 32)
+    room = text.binary("sub", width, text.call("umin", position, width))
+    kept = ones_below(text, text.call("umin", count, room), bits)
+    end = text.binary("add", position, count)
+    last = text.call("umin", text.binary("sub", end, text.constant(1, 32)), text.constant(bits - 1, 32))
+    sign = text.resize(shift(text, "lshr", a, last), 1)
+    sign = text.binary("and", sign, text.compare("ne", count, zero))
+    rest = text.select(sign, text.invert(kept), text.constant(0, bits))
+    return (text.binary("or", text.binary("and", low, kept), rest),)
 
 
 def insert_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
@@ -280,7 +291,11 @@ def float_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | No
     if len(words.types) != 1 or kind.name not in BINARY32 or words.get("rounding", "rn") != "rn" or words.has("relu"):
         return None
     ftz, opcode = words.has("ftz"), words.opcode
-    if (ftz and opcode in {"div", "rcp", "sqrt"}) or words.get("approx") or words.get("way"):
+    if words.get("approx"):
+        return unit_rule(text, words, given)
+    if words.get("way"):
+        given, opcode = quotient_factors(text, words, *given), "mul"
+    if ftz and opcode in {"div", "rcp", "sqrt"}:
         return None
     bits = kind.bits
     given = [flushed(text, one) for one in given] if ftz else list(given)
@@ -397,7 +412,7 @@ def select_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
 
 
 def convert_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """cvt between integers, from those of up to 32 bits to f32 and f64, from these to integers, and of f16 and f32."""
+    """cvt between integers, from those of up to 32 bits to f32 and f64, from these to integers, and between floats."""
     if len(words.types) != 2 or words.get("pack"):
         return None
     target, source = words.types
@@ -412,13 +427,54 @@ def convert_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | 
         return (text.codes(text.new(f"{operation} {a} to <32 x {kind}>"), target.bits),)
     if source.name in BINARY32 and not target.is_float:
         return (to_integer(text, words, a, target),)
-    if (target.name, source.name) == ("f32", "f16") and not set(words.options) - {"rounding"}:
+    return float_conversion(text, words, given)
+
+
+def float_conversion(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+    """cvt of f16, bf16, f32 and f64 to nearest even, and of two f32 to halves of a word."""
+    target, source = words.types
+    nearest = words.options == {"rounding": "rn"}
+    if source.name == "f32" and nearest and target.name in NARROWED:
+        halves = [NARROWED[target.name](text, one) for one in given]
+        if len(halves) == 1:
+            return (halves[0],)
+        high, low = (text.resize(one, 32) for one in halves)
+        return (text.binary("or", text.binary("shl", high, text.constant(16, 32)), low),)
+    a = given[0]
+    if (target.name, source.name) == ("f32", "f16") and (nearest or not words.options):
         wide = text.codes(text.new(f"fpext <32 x half> {text.float(a)} to <32 x float>"), 32)
         return (text.select(is_nan(text, a), text.constant(NAN[32], 32), wide),)
-    if (target.name, source.name) == ("f16", "f32") and words.options == {"rounding": "rn"}:
-        cut = text.codes(text.new(f"fptrunc <32 x float> {text.float(a)} to <32 x half>"), 16)
-        return (text.select(is_nan(text, a), text.constant(NAN[16], 16), cut),)
+    if (target.name, source.name) == ("f32", "bf16") and not words.options:
+        return (text.binary("shl", text.resize(a, 32), text.constant(16, 32)),)
+    if (target.name, source.name) == ("f32", "f64") and nearest:
+        cut = text.codes(text.new(f"fptrunc <32 x double> {text.float(a)} to <32 x float>"), 32)
+        sign = text.resize(text.binary("lshr", sign_of(text, a), text.constant(32, 64)), 32)
+        payload = text.resize(text.binary("lshr", a, text.constant(29, 64)), 32)
+        kept = text.binary("or", payload, text.constant(0x7FC00000, 32))
+        kept = text.binary("or", text.binary("and", kept, text.constant(0x7FFFFFFF, 32)), sign)
+        return (text.select(is_nan(text, a), kept, cut),)
+    if (target.name, source.name, words.options) == ("tf32", "f32", {"rounding": "rna"}):
+        finite = text.compare("ult", magnitude(text, a), text.constant(INFINITY[32], 32))
+        raised = text.select(finite, text.binary("add", a, text.constant(0x1000, 32)), a)
+        return (text.binary("and", raised, text.constant(~0x1FFF, 32)),)
     return None
+
+
+def to_f16(text: Text, a: Value) -> Value:
+    """f32 to f16."""
+    cut = text.codes(text.new(f"fptrunc <32 x float> {text.float(a)} to <32 x half>"), 16)
+    return text.select(is_nan(text, a), text.constant(NAN[16], 16), cut)
+
+
+def to_bf16(text: Text, a: Value) -> Value:
+    """f32 to bf16: the upper half, after adding nearly half of its last place, and that place where it is odd."""
+    odd = text.binary("and", text.binary("lshr", a, text.constant(16, 32)), text.constant(1, 32))
+    raised = text.binary("add", text.binary("add", a, text.constant(0x7FFF, 32)), odd)
+    cut = text.resize(text.binary("lshr", raised, text.constant(16, 32)), 16)
+    return text.select(is_nan(text, a), text.constant(NAN_BF16, 16), cut)
+
+
+NARROWED = {"f16": to_f16, "f16x2": to_f16, "bf16": to_bf16, "bf16x2": to_bf16}
 
 
 def to_integer(text: Text, words: Words, a: Value, target: Type) -> Value:
@@ -472,7 +528,8 @@ RULES: dict[str, Rule] = {
     "abs": by_type(sign_rule, integer_rule), "neg": by_type(sign_rule, integer_rule),
     "mul": by_type(float_rule, multiply_rule), "mad": by_type(float_rule, multiply_rule),
     "div": by_type(float_rule, divide_rule), "rem": divide_rule,
-    "fma": float_rule, "sqrt": float_rule, "rcp": float_rule,
+    "fma": float_rule, "sqrt": float_rule, "rcp": float_rule, "rsqrt": unit_rule, "ex2": unit_rule, "lg2": unit_rule,
+    "sin": unit_rule, "cos": unit_rule, "tanh": unit_rule,
     "and": integer_rule, "or": integer_rule, "xor": integer_rule, "not": integer_rule, "cnot": integer_rule,
     "shl": shift_rule, "shr": shift_rule, "shf": funnel_rule, "lop3": logic3_rule,
     "popc": count_rule, "clz": count_rule, "brev": reverse_rule,

@@ -104,3 +104,11 @@ class Text:
         name = f"llvm.{intrinsic}.v32f{bits}"
         self.used.add(f"declare {kind} @{name}({', '.join([kind] * len(given))})")
         return self.new(f"call {kind} @{name}({', '.join(f'{kind} {one}' for one in given)})")
+
+
+def spread(name: str, number: str) -> str:
+    """A line that puts a number into every lane."""
+    return (
+        f"  %{name}_one = insertelement <32 x i64> poison, i64 {number}, i64 0\n"
+        f"  %{name} = shufflevector <32 x i64> %{name}_one, <32 x i64> poison, <32 x i32> zeroinitializer"
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.ptx.actions import Pure
-from warpfrag.ptx.arithmetic import approximate, floats
+from warpfrag.ptx.arithmetic import approximate, floats, unit
 from warpfrag.ptx.arithmetic.floats import Style
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.opcodes.rows import Row, Words, row
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 ROUNDING = "rn rz rm rp"
 ISA = "PTX ISA, Floating Point Instructions; IEEE 754"
 HALF = "PTX ISA, Half Precision Floating Point Instructions; IEEE 754"
-SFU = "the correctly rounded value; sequences as ptxas makes them for sm_90"
 UNIT = "the special function unit of an H200; sequences as ptxas makes them for sm_90"
-BOUND = "an H200 differs from the exact value by at most"
 EVERY = 1 << 32
-POWERS = (1 << 31) + (2 << 23) + 512 * 1024  # every positive input, two binades of negative ones, a sweep of all
-LOGARITHMS = (2 << 23) + 512 * 1024  # two binades, and a sweep of all
 F32, F64, B32, PRED = TYPES["f32"], TYPES["f64"], TYPES["b32"], TYPES["pred"]
 HALVES = "f16 f16x2 bf16 bf16x2"
 
@@ -108,31 +104,19 @@ def _unit(words: Words) -> Pure:
     return Pure((F32,), (F32,), partial(function, ftz=words.has("ftz")))
 
 
-def _half_unit(words: Words) -> Pure:
-    """ex2 and tanh of halves: that of f32, rounded."""
-    from warpfrag.ptx.arithmetic.conversions import float_to_float
-
+def _narrow_unit(words: Words) -> Pure:
+    """ex2 and tanh of f16 and bf16."""
     kind = words.types[0]
-    function = getattr(approximate, words.opcode)
-
-    def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
-        found = function(float_to_float(a, kind.element, "f32", Style()), ftz=False)
-        return float_to_float(found, "f32", kind.element, Style())
-
-    return Pure((kind,), (kind,), by_parts(kind, run))
+    return Pure(
+        (kind,), (kind,), by_parts(kind, partial(approximate.narrow, getattr(unit, words.opcode), kind.element))
+    )
 
 
 def _unit_f64(words: Words) -> Pure:
-    """rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64: the upper word alone."""
-    root = words.opcode == "rsqrt"
-
-    def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
-        with np.errstate(all="ignore"):
-            given = (floats.flush(a, "f64") & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
-            found = (1.0 / (np.sqrt(given) if root else given)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
-        return floats.flush(found, "f64")
-
-    return Pure((F64,), (F64,), run)
+    """rcp and rsqrt of f64."""
+    if words.opcode == "rcp":
+        return Pure((F64,), (F64,), partial(approximate.upper, unit.rcp))
+    return Pure((F64,), (F64,), partial(approximate.rsqrt64, ftz=words.has("ftz")))
 
 
 def _division(words: Words) -> Pure:
@@ -187,17 +171,15 @@ ROWS: list[Row] = [
     row("copysign", "f32 f64", _copy_sign, ISA),
     row("testp", "f32 f64", _test, ISA, property="!finite infinite number notanumber normal subnormal"),
     *(
-        row(name, "f32", _unit, UNIT, level="measured", cases=compared, approx="!approx", ftz="ftz")
-        for name, compared in (("rcp", EVERY), ("rsqrt", EVERY), ("sqrt", EVERY), ("ex2", POWERS), ("lg2", LOGARITHMS))
+        row(name, "f32", _unit, UNIT, level="measured", cases=EVERY, approx="!approx", ftz="ftz")
+        for name in ("rcp", "rsqrt", "sqrt", "ex2", "lg2", "sin", "cos")
     ),
-    *(
-        row(name, "f32", _unit, f"{SFU}; {BOUND} {bound} for |x| < 4", level="approximate", approx="!approx", ftz="ftz")
-        for name, bound in (("sin", "2**-20.5"), ("cos", "2**-21.2"))
-    ),
-    row("tanh", "f32", _unit, f"{SFU}; {BOUND} 2**-16.9", level="approximate", approx="!approx"),
-    row("ex2", HALVES, _half_unit, SFU, level="approximate", approx="!approx", ftz="ftz"),
-    row("tanh", HALVES, _half_unit, SFU, level="approximate", approx="!approx"),
-    row("rcp", "f64", _unit_f64, SFU, level="approximate", approx="!approx", ftz="!ftz"),
-    row("rsqrt", "f64", _unit_f64, SFU, level="approximate", approx="!approx", ftz="ftz"),
+    row("tanh", "f32", _unit, UNIT, level="measured", cases=EVERY, approx="!approx"),
+    row("ex2", "f16 f16x2", _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx"),
+    row("ex2", "bf16 bf16x2", _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx", ftz="!ftz"),
+    row("tanh", HALVES, _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx"),
+    row("rcp", "f64", _unit_f64, UNIT, level="measured", cases=EVERY, approx="!approx", ftz="!ftz"),
+    row("rsqrt", "f64", _unit_f64, UNIT, level="measured", cases=EVERY, approx="!approx", ftz="!ftz"),
+    row("rsqrt", "f64", _unit_f64, UNIT, level="measured", cases=1 << 16, approx="!approx"),
     row("div", "f32", _division, UNIT, level="measured", cases=1 << 18, way="!full approx", ftz="ftz"),
 ]

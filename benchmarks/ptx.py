@@ -1,0 +1,218 @@
+"""Speed of whole kernels: `python benchmarks/ptx.py`.
+
+1. Plain code in warp instructions a second, on one core.
+2. Cost by blocks: the time of each, for few and many.
+3. One core against all, for short and long loops and for a matmul.
+4. Triton's f16 matmul against `wf.gemm` for the same product, and against Triton's own interpreter.
+5. The time to compile a kernel of 1,400 instructions, and to find it compiled.
+
+Every figure is the least of some rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from run import HERE, say
+
+import warpfrag as wf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 7
+SIZE = 512
+PTX = HERE.parent / "tests" / "data" / "ptx"
+F16 = "mma.m16n8k16.f32.f16.f16.f32"
+BODY = """
+    mul.lo.s32 %r5, %r5, 1664525;
+    add.s32 %r5, %r5, 1013904223;
+    shr.u32 %r7, %r5, 16;
+    xor.b32 %r8, %r7, %r6;
+    and.b32 %r8, %r8, 255;
+    cvt.rn.f32.s32 %f3, %r8;
+    fma.rn.f32 %f1, %f1, %f2, %f3;
+    mul.rn.f32 %f4, %f3, %f2;
+    add.rn.f32 %f1, %f1, %f4;
+    setp.gt.s32 %p1, %r8, 100;
+    selp.b32 %r10, 3, 5, %p1;
+    add.s32 %r11, %r10, %r7;
+    or.b32 %r12, %r11, %r8;
+    add.s32 %r5, %r5, %r12;
+"""
+KERNEL = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry plain(.param .u64 out, .param .u32 rounds)
+{{
+    .reg .b32 %r<20>; .reg .f32 %f<10>; .reg .b64 %rd<4>; .reg .pred %p<4>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r9, [rounds];
+    mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x;
+    mad.lo.s32 %r4, %r2, %r3, %r1;
+    mov.u32 %r5, %r4; mov.u32 %r6, 0;
+    cvt.rn.f32.u32 %f1, %r4; mov.f32 %f2, 0f3F000000;
+LOOP:
+    {body}
+    add.s32 %r6, %r6, 1;
+    setp.lt.u32 %p2, %r6, %r9;
+    @%p2 bra LOOP;
+    mul.wide.u32 %rd2, %r4, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    cvt.rzi.s32.f32 %r14, %f1;
+    add.s32 %r14, %r14, %r5;
+    st.global.u32 [%rd3], %r14;
+    ret;
+}}"""
+
+
+def least(function: Callable[[], object]) -> float:
+    """Seconds of the quickest round, after one that is not counted."""
+    function()
+    found = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        function()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def on(count: int, function: Callable[[], object], usable: list[int]) -> float:
+    """Seconds on so many cores."""
+    os.sched_setaffinity(0, usable[:count])
+    try:
+        return least(function)
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+def plain() -> None:
+    """Warp instructions a second without memory or matrices."""
+    kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
+    for engine, rounds in (("reference", 100), ("compiled", 3000)):
+        out = np.zeros(32 * 128, np.uint32)
+
+        def launch(engine: str = engine, rounds: int = rounds, out: np.ndarray = out) -> wf.ptx.Run:
+            return kernel.launch(32, 128, [out, rounds], engine=engine, threads=1)  # type: ignore[arg-type] # two of its names
+
+        speed = launch().counts.instructions / least(launch)
+        say(f"  plain code, {engine:<9} {speed / 1e6:9.1f} M warp instructions a second on one core")
+
+
+def by_blocks() -> None:
+    """The time of a block, however many there are."""
+    kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
+    for blocks in (64, 512, 4096):
+        out = np.zeros(blocks * 128, np.uint32)
+        seconds = least(partial(kernel.launch, blocks, 128, [out, 200], engine="compiled", threads=1))
+        say(f"  {blocks:4} blocks: {seconds / blocks * 1e6:6.1f} us for each")
+
+
+class Matmul:
+    """Triton's f16 matmul."""
+
+    def __init__(self) -> None:
+        """Random operands."""
+        self.kernel = wf.ptx.load(PTX / "t_matmul_f16_sm80.ptx")["t_matmul"]
+        rng = np.random.default_rng(0)
+        self.a, self.b = (rng.normal(size=(SIZE, SIZE)).astype(np.float16) for _ in range(2))
+        self.c = np.zeros((SIZE, SIZE), np.float32)
+
+    def launch(self) -> wf.ptx.Run:
+        """The kernel."""
+        numbers = [np.int32(one) for one in (SIZE, SIZE, SIZE, SIZE, 1, SIZE, 1, SIZE, 1)]
+        grid = (SIZE // 64, SIZE // 64)
+        args = [self.a, self.b, self.c, *numbers, None, None]
+        return self.kernel.launch(grid, 128, args, shared=16384, engine="compiled")
+
+    def gemm(self) -> np.ndarray:
+        """The product."""
+        return np.asarray(wf.gemm(self.a, self.b, instruction=F16))
+
+
+def many_cores() -> None:
+    """One core against all: a short loop, a long one, and a matmul."""
+    usable = cores()
+    if len(usable) < 2:
+        say("  one core only: nothing to compare")
+        return
+    works: dict[str, Callable[[], object]] = {}
+    for repeats in (1, 40):
+        kernel = wf.ptx.load(KERNEL.format(body=BODY * repeats))["plain"]
+        out = np.zeros(512 * 128, np.uint32)
+        works[f"512 blocks, loops of {14 * repeats}"] = partial(
+            kernel.launch, 512, 128, [out, 2000 // repeats], engine="compiled"
+        )
+    works[f"matmul of {SIZE} cubed"] = Matmul().launch
+    for name, work in works.items():
+        pairs = [(on(1, work, usable), on(len(usable), work, usable)) for _ in range(3)]
+        gain = max(one / many for one, many in pairs)
+        say(f"  {name}: {len(usable)} cores are {gain:.2f} times as fast as one")
+
+
+def matmul() -> None:
+    """A Triton kernel and wf.gemm on the same product."""
+    work, usable = Matmul(), cores()
+    same = False
+    for count in sorted({1, len(usable)} - {0}):
+        gemm, whole = on(count, work.gemm, usable), on(count, work.launch, usable)
+        same = np.array_equal(work.c.view(np.uint32), work.gemm().view(np.uint32))
+        figures = f"kernel {whole * 1e3:.1f} ms, gemm {gemm * 1e3:.1f} ms: {whole / gemm:.1f} times"
+        say(f"  matmul of {SIZE} cubed on {count} core{'s' * (count > 1)}: {figures}")
+    say(f"  every code of both equal: {same}")
+    if find_spec("triton") is None or find_spec("torch") is None:
+        say("  Triton's own interpreter: triton or torch is not installed")
+        return
+    done = subprocess.run(  # noqa: S603 (our own)
+        [sys.executable, str(HERE / "triton_matmul.py"), str(SIZE)],
+        capture_output=True, text=True, check=True, env={**os.environ, "TRITON_INTERPRET": "1"},
+    )  # fmt: skip
+    other = float(done.stdout.split()[0])
+    say(f"  Triton's own interpreter: {other * 1e3:.0f} ms, {other / least(work.launch):.0f} times the kernel here")
+
+
+COMPILE = """
+import sys, time
+import warpfrag as wf
+kernel = wf.ptx.load(sys.stdin.read())["plain"]
+start = time.perf_counter()
+kernel.native.prepare()
+print(len(kernel.program.steps), time.perf_counter() - start)
+"""
+
+
+def compiling() -> None:
+    """The time to compile a long kernel, then to find it."""
+    text = KERNEL.format(body=BODY * 100)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(HERE.parent / "src")}
+        for label in ("compiled", "found again"):
+            done = subprocess.run(  # noqa: S603 (our own)
+                [sys.executable, "-c", COMPILE], input=text, capture_output=True, text=True, check=True, env=environment
+            )
+            steps, seconds = done.stdout.split()
+            kept = sum(path.stat().st_size for path in Path(folder).rglob("*.o"))
+            say(f"  {steps} instructions {label} in {float(seconds):.2f} s, {kept >> 10} KiB kept")
+
+
+if __name__ == "__main__":
+    plain()
+    by_blocks()
+    many_cores()
+    matmul()
+    compiling()

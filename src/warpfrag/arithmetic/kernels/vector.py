@@ -1,0 +1,265 @@
+"""Vectors in the words of LLVM, for loops that its own vectoriser does not make well.
+
+A vector has a number of lanes that suits the loop; LLVM splits it into as many registers as the machine needs, so the
+same code is AVX-512, AVX2 or NEON. Operators work lane by lane; a scalar is made a vector with `spread`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Build = tuple[Any, "Callable[..., Any]"]
+
+
+class Vector(types.Type):
+    """So many lanes of one number type."""
+
+    def __init__(self, element: Any, lanes: int) -> None:  # noqa: ANN401
+        """Named so that equal vectors are equal types."""
+        self.element, self.lanes = element, lanes
+        super().__init__(name=f"Vector({element} x {lanes})")
+
+
+@register_model(Vector)
+class VectorModel(models.PrimitiveModel):
+    """A vector is a value of LLVM's, in memory as in registers."""
+
+    def __init__(self, manager: Any, kind: Vector) -> None:  # noqa: ANN401
+        """LLVM's type."""
+        llvm = ir.VectorType(manager[kind.element].get_value_type(), kind.lanes)
+        super().__init__(manager, kind, llvm)  # type: ignore[no-untyped-call]
+
+
+def vector_intrinsic(function: Callable[..., Build]) -> Any:  # noqa: ANN401
+    """An intrinsic; whole numbers that are known when it is compiled come as such."""
+    return intrinsic(prefer_literal=True)(function)
+
+
+@vector_intrinsic
+def address(_typing_context: Any, array: Any) -> Build:  # noqa: ANN401
+    """Where the elements of a contiguous array are. The array must be kept by the caller of the function.
+
+    numba counts references to an array whenever it is passed on, which takes longer than a step; not to an address.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return context.make_array(array)(context, builder, value=arguments[0]).data
+
+    return _address_of(array.dtype)(array), generate
+
+
+def _address_of(element: Any) -> Any:  # noqa: ANN401
+    """numba's type of an address."""
+    return types.CPointer(element)  # type: ignore[no-untyped-call]
+
+
+def _place(context: Any, builder: Any, signature: Any, arguments: Any, kind: Vector) -> Any:  # noqa: ANN401
+    """Where a vector is that starts at an element from an address on."""
+    index = context.cast(builder, arguments[1], signature.args[1], types.uintp)
+    return builder.bitcast(builder.gep(arguments[0], [index]), context.get_value_type(kind).as_pointer())
+
+
+@vector_intrinsic
+def load(_typing_context: Any, start: Any, at: Any, lanes: Any) -> Build:  # noqa: ANN401
+    """Neighbours in memory, from element `at` on."""
+    kind = Vector(start.dtype, lanes.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        place = _place(context, builder, signature, arguments, kind)
+        return builder.load(place, align=start.dtype.bitwidth // 8)
+
+    return kind(start, at, lanes), generate
+
+
+@vector_intrinsic
+def store(_typing_context: Any, start: Any, at: Any, vector: Any) -> Build:  # noqa: ANN401
+    """Put a vector where `load` would find it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        place = _place(context, builder, signature, arguments, vector)
+        builder.store(arguments[2], place, align=vector.element.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(start, at, vector), generate
+
+
+@vector_intrinsic
+def read_from(_typing_context: Any, start: Any, like: Any) -> Build:  # noqa: ANN401
+    """The same address, of elements of another type."""
+    kind = _address_of(like.dtype)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return builder.bitcast(arguments[0], context.get_value_type(kind))
+
+    return kind(start, like), generate
+
+
+@vector_intrinsic
+def spread(_typing_context: Any, number: Any, lanes: Any) -> Build:  # noqa: ANN401
+    """The same number in every lane."""
+    element = types.unliteral(number)  # type: ignore[no-untyped-call]
+    kind = Vector(element, lanes.literal_value)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        llvm = context.get_value_type(kind)
+        one = context.cast(builder, arguments[0], number, element)
+        first = builder.insert_element(ir.Constant(llvm, ir.Undefined), one, ir.IntType(32)(0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), kind.lanes), [0] * kind.lanes)
+        return builder.shuffle_vector(first, first, zeros)
+
+    return kind(number, lanes), generate
+
+
+def _lanewise(names: dict[str, str]) -> Callable[..., Any]:
+    """What makes the code of an operator: an instruction by kind of element ("s", "u" or "f")."""
+
+    def generate(_context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return getattr(builder, names[_kind(signature.return_type.element)])(*arguments)
+
+    return generate
+
+
+def _kind(element: Any) -> str:  # noqa: ANN401
+    if isinstance(element, types.Float):
+        return "f"
+    return "s" if element.signed else "u"
+
+
+def _both(word: str) -> dict[str, str]:
+    return {"s": word, "u": word}
+
+
+OPERATORS: dict[Any, dict[str, str]] = {
+    operator.add: {**_both("add"), "f": "fadd"},
+    operator.sub: {**_both("sub"), "f": "fsub"},
+    operator.and_: _both("and_"),
+    operator.or_: _both("or_"),
+    operator.xor: _both("xor"),
+    operator.lshift: _both("shl"),
+    operator.rshift: {"s": "ashr", "u": "lshr"},
+}
+for _operator, _names in OPERATORS.items():
+
+    @type_callable(_operator)
+    def _type(_context: Any) -> Callable[..., Any]:  # noqa: ANN401
+        return lambda x, y: x if isinstance(x, Vector) and x == y else None
+
+    lower_builtin(_operator, Vector, Vector)(_lanewise(_names))  # type: ignore[no-untyped-call]
+
+
+def _call(builder: Any, name: str, vectors: Any) -> Any:  # noqa: ANN401
+    """An intrinsic function of LLVM's on vectors of one type."""
+    llvm = vectors[0].type
+    element = {"double": "f64", "float": "f32"}.get(str(llvm.element), str(llvm.element))
+    signature = ir.FunctionType(llvm, [llvm] * len(vectors))
+    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+        builder.module, signature, f"llvm.{name}.v{llvm.count}{element}"
+    )
+    return builder.call(function, vectors)
+
+
+@vector_intrinsic
+def larger(_typing_context: Any, x: Any, y: Any) -> Build:  # noqa: ANN401
+    """The larger of two integers, in each lane."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return _call(builder, _kind(x.element) + "max", arguments)
+
+    return x(x, y), generate
+
+
+@vector_intrinsic
+def multiply_add(_typing_context: Any, x: Any, y: Any, z: Any) -> Build:  # noqa: ANN401
+    """x * y + z, rounded once."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return _call(builder, "fma", arguments)
+
+    return x(x, y, z), generate
+
+
+@vector_intrinsic
+def ones_of(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
+    """How many bits are set, in each lane."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return _call(builder, "ctpop", arguments)
+
+    return x(x), generate
+
+
+@vector_intrinsic
+def widened(_typing_context: Any, x: Any, like: Any) -> Build:  # noqa: ANN401
+    """Integers or floats in a wider type."""
+    kind = Vector(like.dtype, x.lanes)
+    word = {"f": "fpext", "s": "sext", "u": "zext"}[_kind(x.element)]
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return getattr(builder, word)(arguments[0], context.get_value_type(kind))
+
+    return kind(x, like), generate
+
+
+@vector_intrinsic
+def read_as(_typing_context: Any, x: Any, like: Any) -> Build:  # noqa: ANN401
+    """The same bits as lanes of another type, as many as they fill."""
+    element = like.dtype
+    kind = Vector(element, x.lanes * x.element.bitwidth // element.bitwidth)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return builder.bitcast(arguments[0], context.get_value_type(kind))
+
+    return kind(x, like), generate
+
+
+def _shuffle(builder: Any, x: Any, y: Any, order: list[int]) -> Any:  # noqa: ANN401
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
+
+
+@vector_intrinsic
+def interleaved(_typing_context: Any, x: Any, y: Any) -> Build:  # noqa: ANN401
+    """x0, y0, x1, y1 and so on."""
+    kind = Vector(x.element, 2 * x.lanes)
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        order = [lane + half for lane in range(x.lanes) for half in (0, x.lanes)]
+        return _shuffle(builder, arguments[0], arguments[1], order)
+
+    return kind(x, y), generate
+
+
+@vector_intrinsic
+def odd_lanes(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
+    """Every second lane, from the second on."""
+    kind = Vector(x.element, x.lanes // 2)
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return _shuffle(builder, arguments[0], arguments[0], list(range(1, x.lanes, 2)))
+
+    return kind(x), generate
+
+
+@vector_intrinsic
+def any_above(_typing_context: Any, x: Any, y: Any) -> Build:  # noqa: ANN401
+    """Whether any lane of x is larger than that of y; integers."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        compare = builder.icmp_signed if x.element.signed else builder.icmp_unsigned
+        mask = builder.bitcast(compare(">", *arguments), ir.IntType(x.lanes))
+        return builder.icmp_unsigned("!=", mask, mask.type(0))
+
+    return types.boolean(x, y), generate
+
+
+COLUMNS = 32 if get_host_cpu_features().get("avx512f") else 8
+"""Lanes of float64 that four rows have registers for."""

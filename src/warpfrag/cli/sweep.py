@@ -1,0 +1,111 @@
+"""`warpfrag sweep`: a study of many products, kept in a Zarr store, that goes on where it stopped."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from warpfrag.cli.command import complete_file, file_option, integer, json_option, verb
+from warpfrag.cli.output import Progress, complain, notes, say, say_json, say_table
+from warpfrag.errors import UnusableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.study import Case, Outcome, Study
+
+FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative")
+
+
+@verb(
+    "warpfrag sweep study.toml                                   # writes study.zarr; the same again goes on",
+    "warpfrag sweep study.toml --workers 8 -o results.zarr       # on eight processes of this machine",
+    "warpfrag sweep study.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
+)
+@click.argument("file", metavar="FILE.toml", shell_complete=complete_file)
+@click.option("--scheduler", metavar="ADDRESS", help="Run on the workers of the Dask scheduler at this address.")
+@click.option(
+    "--workers", metavar="N", type=integer(1, 1024), help="Run on so many processes of this machine; else in this one."
+)
+@file_option("-o", "--output", saying="The Zarr store; without it, FILE.zarr.")
+@json_option
+def command(file: str, *, scheduler: str | None, workers: int | None, output: str | None, as_json: bool) -> None:
+    """Compute every product that FILE.toml asks for, block by block, and compare it with the exact one.
+
+    The file names instructions, architectures, shapes, data and orders; every combination is a case. Blocks are written
+    to a Zarr store as they are done. However the command ends, the same command goes on where it stopped.
+    """
+    from warpfrag.study import Study, UnusableScheduler, sweep
+
+    if scheduler is not None and workers is not None:
+        msg = "give --scheduler, whose workers are there, or --workers, which are started; not both"
+        raise click.UsageError(msg)
+    study = Study.read(file)
+    store = str(Path(file).with_suffix(".zarr")) if output is None else output
+    with Progress(lines=True) as progress:
+        shown = _Shown(progress)
+        try:
+            found = sweep(study, store, scheduler=scheduler, workers=workers, progress=shown)
+        except KeyboardInterrupt:
+            progress.clear()
+            complain(f"interrupted{shown.kept(store)}")
+            raise
+        except (UnusableFile, UnusableScheduler) as error:
+            msg = f"{error}{shown.kept(store)}"
+            raise type(error)(msg) from None
+    if as_json:
+        facts = {"store": store, "sha256": study.digest, "computed": shown.computed}
+        say_json("sweep", {**facts, "cases": [outcome.to_dict() for outcome in found]})
+        return
+    _say_outcomes(study, found)
+    said = f"computed {shown.computed} blocks" if shown.computed else "nothing was left to compute"
+    say(f"{said}; everything is in {store}")
+
+
+class _Shown:
+    """Progress as a person sees it: a bar on a terminal, elsewhere a line for each case that is done."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.done = self.total = self.computed = 0
+
+    def __call__(self, done: int, total: int, case: Case, is_done: bool) -> None:  # noqa: FBT001 (sweep's)
+        self.done, self.total = done, total
+        self.computed += 1
+        if self.progress.is_terminal or is_done:
+            self.progress.show(done, total, str(case))
+
+    def kept(self, store: str) -> str:
+        """What a sentence says about a sweep that stopped."""
+        if not self.total:
+            return ""
+        return f"; {self.done} of {self.total} blocks are in {store}, and the same command goes on there"
+
+
+def _say_outcomes(study: Study, found: list[Outcome]) -> None:
+    """What all cases have in common, then a line for each; why some could not be computed."""
+    names = [field.name for field in fields(found[0].case)]
+    varying = [name for name in names if len(getattr(study, name)) > 1]
+    common = [name for name in names if name not in varying and name not in {"seed", "backend"}]
+    say(", ".join(found[0].case.words(*common)))
+    header = [name.replace("_", " ") for name in FIGURES]
+    done = [outcome for outcome in found if outcome.figures is not None]
+    rows = [[outcome.name, *outcome.case.words(*varying), *_figures(outcome)] for outcome in done]
+    say_table(["case", *varying, *header, "compared", "not finite"], rows)
+    refused = dict.fromkeys(outcome.refusal for outcome in found if outcome.refusal)
+    notes(
+        f"{sum(outcome.refusal == why for outcome in found)} of {len(found)} cases cannot be computed: {why}"
+        for why in refused
+    )
+    say()
+
+
+def _figures(outcome: Outcome) -> Iterator[object]:
+    figures = outcome.figures or {}
+    for name in FIGURES:
+        yield "-" if figures["errors"] is None else f"{figures['errors'][name]:.4g}"
+    yield figures["compared"]
+    yield figures["nonfinite"]

@@ -1,0 +1,161 @@
+"""Every approximate function of the PTX machine against a real GPU, for all inputs.
+
+    python -m warpfrag.hardware.functions [REPORT.md] [--only PREFIX]
+
+A function of f16, bf16, f32 or the upper word of an f64 has 2**16 or 2**32 inputs: the GPU runs the instruction on
+each, and all cores of the host run the machine's own row on the same: half a minute for 2**32 of them on 16 cores.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.files import write_atomically
+from warpfrag.hardware.device import Gpu, open_gpu
+from warpfrag.hardware.opcodes import Case, cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+AT_ONCE = 1 << 22  # inputs of a launch
+CHUNK = 1 << 14  # inputs that a core computes at once: what is made of them stays in its cache
+WAITING = 64  # launches whose results the host has not compared
+
+
+@dataclass
+class Outcome:
+    """What came of one instruction."""
+
+    name: str
+    inputs: int
+    different: int = 0
+    example: str = ""
+
+
+def functions(prefix: str = "") -> Iterator[Case]:
+    """The measured rows of one source; of f64 those that see its upper word alone. A pair is two of its halves."""
+    for case in cases(prefix):
+        if case.row.level == "measured" and len(case.action.sources) == 1:
+            kind = case.action.sources[0]
+            if kind is not None and kind.parts == 1 and (kind.bits < 64 or ".ftz." in case.name):
+                yield case
+
+
+def width(case: Case) -> int:
+    """How many bits the operand has."""
+    kind = case.action.sources[0]
+    return 0 if kind is None else kind.bits
+
+
+def kernel(case: Case, target: str) -> str:
+    """A module with one entry `k(out, first)`: each thread gives the instruction the number that is its own."""
+    bits = width(case)
+    given = {16: "cvt.u16.u32 %a, %n;", 32: "mov.b32 %a, %n;", 64: "mov.b64 %a, {%zero, %n};"}[bits]
+    size = max(32, bits) // 8
+    kept = "cvt.u32.u16 %wide, %d;" if bits == 16 else ""
+    return f"""
+.version 8.7
+.target {target}
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u64 first)
+{{
+  .reg .b64 %out, %first, %at;
+  .reg .b32 %n, %block, %thread, %zero, %wide;
+  .reg .b{bits} %a, %d;
+  ld.param.u64 %out, [out];
+  ld.param.u64 %first, [first];
+  ld.global.u32 %n, [%first];
+  mov.u32 %zero, 0;
+  mov.u32 %block, %ctaid.x;
+  mov.u32 %thread, %tid.x;
+  mad.lo.u32 %thread, %block, 32, %thread;
+  add.u32 %n, %n, %thread;
+  mad.wide.u32 %at, %thread, {size}, %out;
+  {given}
+  {case.name} %d, %a;
+  {kept}
+  st.global.b{8 * size} [%at], {"%wide" if bits == 16 else "%d"};
+  ret;
+}}
+"""
+
+
+def differences(name: str, first: int, found: NDArray[np.uint32]) -> tuple[int, str]:
+    """How many results of a GPU, from one input on, are not those of the row, and the first of them."""
+    case = next(case for case in functions(name.split(".", maxsplit=1)[0]) if case.name == name)
+    bits = width(case)
+    count, example = 0, ""
+    actual = found.view(np.uint64) if bits == 64 else found
+    for start in range(0, len(actual), CHUNK):
+        given = np.arange(first + start, first + min(start + CHUNK, len(actual)), dtype=np.uint64)
+        codes = given << np.uint64(32) if bits == 64 else given.astype(f"u{bits // 8}")
+        expected = case.action.function(codes).astype(actual.dtype)
+        wrong = np.nonzero(expected != actual[start : start + CHUNK])[0]
+        if len(wrong) and not example:
+            at = int(wrong[0])
+            example = f"{int(codes[at]):x} -> gpu {int(actual[start + at]):x} here {int(expected[at]):x}"
+        count += len(wrong)
+    return count, example
+
+
+def compare(gpu: Gpu, case: Case, pool: Executor, total: int | None = None) -> Outcome:
+    """All inputs of one instruction, or so many of them."""
+    bits = width(case)
+    outcome = Outcome(case.name, total or 1 << min(bits, 32))
+    module = gpu.load(kernel(case, gpu.target))
+    waiting: list[Future[tuple[int, str]]] = []
+
+    def note(pending: Future[tuple[int, str]]) -> None:
+        different, example = pending.result()
+        outcome.different += different
+        outcome.example = outcome.example or example
+
+    for first in range(0, outcome.inputs, AT_ONCE):
+        count = min(AT_ONCE, outcome.inputs - first)
+        blank = np.zeros(count * max(1, bits // 32), np.uint32)
+        found = gpu.run_blocks(module, "k", count // 32, [blank, np.array([first], np.uint32)])
+        waiting.append(pool.submit(differences, case.name, first, found))
+        if len(waiting) > WAITING:
+            note(waiting.pop(0))
+    for pending in waiting:
+        note(pending)
+    return outcome
+
+
+def main(arguments: list[str]) -> int:
+    """Compare all, print and write a report; the exit status says whether something differs."""
+    prefix = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
+    gpu = open_gpu()
+    lines = [
+        f"{gpu.name}, driver {gpu.driver}",
+        "",
+        "| instruction | inputs | different | |",
+        "| --- | ---: | ---: | --- |",
+    ]
+    different = 0
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a fork would take the GPU's context along
+        for case in functions(prefix):
+            try:
+                one = compare(gpu, case, pool)
+            except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where the assembler refuses)
+                print(f"{case.name}: {str(error).splitlines()[0][:200]}", flush=True)  # noqa: T201 (a program)
+                continue
+            different += one.different
+            lines.append(f"| `{one.name}` | {one.inputs:,} | {one.different:,} | {one.example} |")
+            print(lines[-1], flush=True)  # noqa: T201 (a program)
+    for path in (Path(one) for one in arguments if one.endswith(".md")):
+        write_atomically(path, "\n".join([*lines, ""]).encode())
+    return int(different > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

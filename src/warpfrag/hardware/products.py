@@ -1,0 +1,231 @@
+"""Whole products on a GPU: every rule against the CPU, the real instruction against the emulated one, and how fast.
+
+    python -m warpfrag.hardware.products [REPORT.md [TEXT]]
+
+takes every rule that there is, or those whose text contains a text; draws operands near 1, of wide and of small
+exponents, and of any code; and compares every code of backend "cuda" with the CPU's. Then it measures large products,
+compares some rows of them with the CPU, and all of them with backend "native" where that has the instruction.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.arithmetic import matmul, plan
+from warpfrag.arithmetic.backends.cuda import Cuda, cupy
+from warpfrag.arithmetic.protocol import Operands
+from warpfrag.codes import code_dtype
+from warpfrag.errors import NotModelled, WarpfragError
+from warpfrag.files import write_atomically
+from warpfrag.formats import FORMATS
+from warpfrag.gemm import gemm
+from warpfrag.isa.targets import targets
+from warpfrag.registry import find, get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.rules import Rule
+
+WIDTH = 64  # of wgmma: a width is only a size
+SPANS = {"near 1": (None, 3), "wide": (None, 12), "small": (3, 4)}
+"""Of drawn exponents: the field in the middle, or that of 1; and how far around it."""
+EXTENTS = ((1, 16, 8, 7), (5, 70, 67, 1))
+"""Instructions along K, rows, columns, tiles."""
+ZEROS = 0.1
+ANY = 0.1
+SPECIAL = 1e-3
+ROWS = 64  # of a large product, compared with the CPU
+REPEATS = 4
+
+
+class Speed(NamedTuple):
+    """A product to measure."""
+
+    instruction: str
+    arch: str
+    size: int
+    special: bool = False
+
+
+SPEEDS = (
+    *(Speed("mma.m16n8k16.f32.f16.f16.f32", "sm_90", size) for size in (1024, 2048, 4096, 8192)),
+    Speed("mma.m16n8k16.f32.f16.f16.f32", "sm_90", 4096, special=True),
+    Speed("mma.m16n8k16.f32.f16.f16.f32", "sm_80", 4096),
+    Speed("mma.m16n8k16.f32.f16.f16.f32", "sm_80", 4096, special=True),
+    Speed("mma.m16n8k16.f32.bf16.bf16.f32", "sm_90", 4096),
+    Speed("mma.m16n8k16.f16.f16.f16.f16", "sm_90", 4096),
+    Speed("mma.m16n8k32.f32.e4m3.e4m3.f32", "sm_89", 4096),
+    Speed("mma.m16n8k32.f32.e4m3.e4m3.f32", "sm_100", 4096),
+    Speed("mma.m16n8k32.f32.e4m3.e4m3.f32", "sm_120", 4096),
+    Speed("mma.m16n8k8.f32.tf32.tf32.f32", "sm_80", 4096),
+    Speed("mma.m16n8k8.f32.tf32.tf32.f32", "sm_90", 4096),
+    Speed("mma.m16n8k32.s32.s8.s8.s32", "sm_90", 4096),
+    Speed("mma.m16n8k32.satfinite.s32.s8.s8.s32", "sm_90", 4096),
+    Speed("mma.m16n8k256.xor.popc.s32.b1.b1.s32", "sm_90", 4096),
+    Speed("mma.m8n8k4.f64.f64.f64.f64", "sm_90", 4096),
+)
+
+
+def rules() -> dict[Rule, str]:
+    """Every rule, with an instruction and an architecture that have it."""
+    found: dict[Rule, str] = {}
+    for instruction in find():
+        if instruction.form.is_product and not (instruction.form.is_warpgroup and instruction.shape.n != WIDTH):
+            for arch in dict.fromkeys(target.arch for target in targets().values()):
+                try:
+                    found.setdefault(plan(instruction.form, arch).rule, f"{instruction.name} on {arch}")
+                except WarpfragError:
+                    continue
+    return found
+
+
+def draw(random: np.random.Generator, name: str, shape: tuple[int, ...], span: str) -> NDArray[Any]:
+    """Codes of a format: exponents of a span, a tenth of them zeros; or a tenth of them any code."""
+    row = FORMATS[name]
+    kind = code_dtype(row)
+    any_code = random.integers(0, 1 << 32, shape, dtype=np.uint64) << np.uint64(32)
+    any_code = (any_code | random.integers(0, 1 << 32, shape, dtype=np.uint64)) & np.uint64(row.codes - 1)
+    if not row.is_float:
+        return any_code.astype(kind)
+    if span == "any":
+        return np.where(random.random(shape) < ANY, any_code.astype(kind), draw(random, name, shape, "near 1"))
+    middle, far = SPANS[span]
+    field = random.integers(-far, far + 1, shape) + (row.bias if middle is None else middle)
+    field = np.clip(field, 0, (1 << row.exponent) - 2).astype(np.uint64)
+    codes = (field << np.uint64(row.fraction) | random.integers(0, 1 << row.fraction, shape, dtype=np.uint64)) << (
+        np.uint64(row.unused)
+    )
+    codes[random.random(shape) < ZEROS] = 0
+    if row.signed:
+        codes |= random.integers(0, 2, shape, dtype=np.uint64) * np.uint64(row.sign_bit)
+    return codes.astype(kind)
+
+
+def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, int, int], span: str) -> Operands:
+    """Operands of a product."""
+    instructions, height, width, tiles = extents
+    stored = rule.stored * instructions
+    a = draw(random, rule.a, (tiles, height, stored), span)
+    b = draw(random, rule.b, (tiles, rule.k * instructions, width), span)
+    c = draw(random, rule.c, (tiles, height, width), span)
+    columns = scale_a = scale_b = None
+    if rule.is_sparse:  # one of two, two of four, or two pairs of four
+        pair = 2 if FORMATS[rule.a].bits == 4 else 1
+        kept = 1 if rule.a == "tf32" else 2
+        chunks = stored // (kept * pair)
+        places = np.sort(np.argsort(random.random((tiles, height, chunks, 2 * kept)), axis=-1)[..., :kept], axis=-1)
+        pairs = places[..., None] * pair + np.arange(pair)
+        columns = (pairs + 2 * kept * pair * np.arange(chunks)[:, None, None]).reshape(a.shape).astype(np.int32)
+    if rule.scales:
+        scale_a = draw(random, rule.scale_format, (tiles, height, rule.scales * instructions), span)
+        scale_b = draw(random, rule.scale_format, (tiles, rule.scales * instructions, width), span)
+    return Operands(a, b, c, columns, scale_a, scale_b)
+
+
+def compare_rules(text: str) -> Iterator[tuple[str, int, int]]:
+    """An instruction for every rule, how many outputs were compared, and how many differ."""
+    random = np.random.default_rng(29)
+    for rule, name in rules().items():
+        if text in f"{name} {rule}":
+            outputs = differing = 0
+            for span in (*SPANS, "any"):
+                for extents in EXTENTS if rule.c == rule.d else EXTENTS[:1]:
+                    given = operands(random, rule, extents, span)
+                    want = matmul(
+                        rule,
+                        given.a,
+                        given.b,
+                        given.c,
+                        columns=given.columns,
+                        scale_a=given.scale_a,
+                        scale_b=given.scale_b,
+                    )
+                    differing += int((Cuda().matmul(rule, given) != want).sum())
+                    outputs += want.size
+            yield name, outputs, differing
+
+
+def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
+    """Seconds of backend "cuda" and of "native", and how many codes differ from the CPU's and from native's."""
+    cp = cupy()
+    random = np.random.default_rng(31)
+    rule = plan(get(speed.instruction).form, speed.arch).rule
+    sides = [draw(random, name, (speed.size, speed.size), "near 1") for name in (rule.a, rule.b)]
+    if speed.special:
+        for side, name in zip(sides, (rule.a, rule.b), strict=True):
+            row = FORMATS[name]
+            top = ((1 << row.exponent) - 1) << row.fraction
+            for code in (0, top, top | 1):
+                side[random.random(side.shape) < SPECIAL / 3] = code
+    a, b = (cp.asarray(side) for side in sides)
+    seconds: dict[str, float] = {}
+    results: dict[str, Any] = {}
+    for backend in ("cuda", "native"):
+        try:
+            for _ in range(REPEATS):
+                start = perf_counter()
+                found = gemm(a, b, instruction=speed.instruction, arch=speed.arch, raw=True, backend=backend)
+                cp.cuda.Device().synchronize()
+                seconds[backend] = min(seconds.get(backend, 1e9), perf_counter() - start)
+            results[backend] = found
+        except NotModelled:
+            continue
+    rows = np.sort(random.choice(speed.size, ROWS, replace=False))
+    want = gemm(sides[0][rows], sides[1], instruction=speed.instruction, arch=speed.arch, raw=True)
+    unlike = int((cp.asnumpy(results["cuda"])[rows] != want).sum())
+    unlike_native = int((results["cuda"] != results["native"]).sum()) if "native" in results else None
+    return seconds["cuda"], seconds.get("native"), unlike, unlike_native
+
+
+def main(arguments: list[str]) -> int:
+    """Compare, measure, and write a page."""
+    path, text = (*arguments, "", "")[:2]
+    name = cupy().cuda.runtime.getDeviceProperties(0)["name"].decode()
+    lines = ["# Whole products on a GPU", "", name, ""]
+
+    def say(line: str) -> None:
+        lines.append(line)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    counted = list(compare_rules(text))
+    wrong = [f"* {name}: {differing} of {outputs} outputs differ" for name, outputs, differing in counted if differing]
+    say(
+        f"* {len(counted)} rules, {sum(outputs for _, outputs, _ in counted)} outputs against the CPU: "
+        f"{sum(differing for *_, differing in counted)} codes differ"
+    )
+    for line in wrong:
+        say(line)
+    say("")
+    say(f"Each the best of {REPEATS}, with arrays in the GPU's memory; {ROWS} rows of each are compared with the CPU.")
+    say("")
+    say(
+        "| instruction | arch | size | operands | ms | T multiply-adds/s | unlike the CPU | native ms | unlike native |"
+    )
+    say("|---|---|---:|---|---:|---:|---:|---:|---:|")
+    bad = len(wrong)
+    for speed in SPEEDS:
+        if text in f"{speed.instruction} {speed.arch}":
+            seconds, native, unlike, unlike_native = measure(speed)
+            bad += bool(unlike) + bool(unlike_native)
+            kind = "1 in 1000 zero, infinite or NaN" if speed.special else "ordinary"
+            own = ("", "") if native is None else (f"{1e3 * native:.2f}", str(unlike_native))
+            say(
+                f"| `{speed.instruction}` | {speed.arch} | {speed.size} | {kind} | {1e3 * seconds:.2f} | "
+                f"{speed.size**3 / seconds / 1e12:.2f} | {unlike} | {' | '.join(own)} |"
+            )
+    if path:
+        write_atomically(Path(path), "\n".join(lines) + "\n")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

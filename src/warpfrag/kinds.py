@@ -1,0 +1,133 @@
+"""Kinds of arrays: numpy's, PyTorch's and CuPy's, in the memory of the host or of a GPU.
+
+A product is given back as the kind its operands came as. Nothing is imported to find out: whoever gives a tensor has
+PyTorch. Arrays of a GPU are handled by CuPy, as unsigned integers beside the dtype that their bits have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+class Kind(NamedTuple):
+    """Whose arrays, and on which device."""
+
+    library: str = "numpy"
+    device: str = "cpu"
+    """As its library spells it."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the memory is a GPU's."""
+        return self.device != "cpu"
+
+    def __str__(self) -> str:
+        """In words."""
+        names = {"numpy": "numpy array", "torch": "torch tensor", "cupy": "CuPy array"}
+        return f"{names[self.library]} on {self.device}"
+
+
+HOST = Kind()
+
+
+def kind_of(array: Any) -> Kind:  # noqa: ANN401 (anything that a user gives)
+    """The kind of an array; lists and numbers are numpy's."""
+    library = type(array).__module__.partition(".")[0]
+    if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
+        return Kind("torch", str(array.device))
+    if library == "cupy" and hasattr(array, "device"):
+        return Kind("cupy", f"cuda:{array.device.id}")
+    return HOST
+
+
+def common_kind(arrays: Mapping[str, Any]) -> Kind:
+    """The kind of all arrays that are given; a mixture is refused."""
+    kinds = {name: kind_of(array) for name, array in arrays.items() if array is not None}
+    found = set(kinds.values())
+    if len(found) > 1:
+        said = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
+        msg = f"arrays of several kinds: {said}; expected one kind, on one device"
+        raise InvalidOperand(msg)
+    return found.pop() if found else HOST
+
+
+def dtype_of(array: Any) -> np.dtype[Any]:  # noqa: ANN401 (an array of any kind)
+    """The dtype of an array as numpy and ml_dtypes call it."""
+    name = str(array.dtype).removeprefix("torch.")
+    try:
+        return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
+    except TypeError:
+        msg = f"expected an array of numbers, got dtype {shown(name)}"
+        raise InvalidOperand(msg) from None
+
+
+def to_host(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (what a user gave)
+    """The same in the memory of the host, as numpy has it; what is numpy's already comes back as it is."""
+    if kind.library == "cupy":
+        return array.get()
+    if kind.library != "torch":
+        return array
+    import torch
+
+    plain = array.detach().resolve_conj().resolve_neg().cpu()
+    if plain.is_sparse or plain.is_quantized or plain.layout != torch.strided:
+        msg = f"expected a dense tensor, got one with layout {plain.layout}"
+        raise InvalidOperand(msg)
+    wanted = dtype_of(plain)
+    if wanted.kind in "biufc":  # those that numpy has itself
+        return plain.numpy()
+    bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
+    return plain.contiguous().view(bits).numpy().view(wanted)
+
+
+def device_bits(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (an array of CuPy)
+    """An array of a GPU as unsigned integers, which CuPy handles, whatever its dtype."""
+    from warpfrag.arithmetic.backends.cuda import cupy
+
+    cp = cupy()
+    size = dtype_of(array).itemsize
+    if kind.library == "torch":
+        import torch
+
+        signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
+        array = cp.from_dlpack(array.detach().contiguous().view(signed))
+    return cp.ascontiguousarray(array).view(f"uint{8 * size}")
+
+
+def on_gpu(array: NDArray[Any]) -> Any:  # noqa: ANN401 (an array of CuPy)
+    """A copy in the memory of the GPU."""
+    from warpfrag.arithmetic.backends.cuda import cupy
+
+    return cupy().asarray(array)
+
+
+def given_back(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (an array of that kind)
+    """A result, which is numpy's or CuPy's, as the kind that was given."""
+    if kind.library == "cupy":
+        from warpfrag.arithmetic.backends.cuda import cupy
+
+        return cupy().asarray(array)
+    if kind.library != "torch":
+        return array
+    import torch
+
+    name = array.dtype.name
+    size = array.dtype.itemsize
+    if isinstance(array, np.ndarray):
+        plain = np.ascontiguousarray(array)
+        whole = plain if plain.dtype.kind in "biuf" else plain.view(f"int{8 * size}")
+        found = torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(kind.device)
+    else:
+        found = torch.utils.dlpack.from_dlpack(array)
+    wanted = getattr(torch, name)
+    return found if found.dtype == wanted else found.view(wanted)

@@ -1,0 +1,69 @@
+"""Between the registers of warps and matrices of codes: loops that numba compiles, without the GIL."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels.jit import Array, entry
+
+WORDS = 16  # of 64 bits: a register of 32 bits in 32 lanes
+PRIME = np.uint64(0x9E3779B97F4A7C15)
+
+
+@entry
+def take(codes: Array, rows: Array, index: Array, out: Array) -> None:
+    """out[i, j] = codes[rows[i], index[j]], i over warps."""
+    for i in range(rows.size):
+        row = rows[i]
+        for j in range(index.size):
+            out[i, j] = codes[row, index[j]]
+
+
+@entry
+def take_tiles(codes: Array, rows: Array, index: Array, out: Array) -> None:
+    """The tiles [height, width] of warps rows[i, j] as one matrix."""
+    height, width = index.shape
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            row = rows[i, j]
+            for y in range(height):
+                for x in range(width):
+                    out[i * height + y, j * width + x] = codes[row, index[y, x]]
+
+
+@entry
+def put_tiles(codes: Array, rows: Array, index: Array, given: Array) -> None:
+    """The other way."""
+    height, width = index.shape
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            row = rows[i, j]
+            for y in range(height):
+                for x in range(width):
+                    codes[row, index[y, x]] = given[i * height + y, j * width + x]
+
+
+@entry
+def find_equal(words: Array, rows: Array, places: Array, hashes: Array, found: Array) -> None:
+    """For every warp the first one with the same registers: those whose 16 words of 64 bits start at `places`."""
+    sums = np.empty(WORDS, np.uint64)
+    for i in range(rows.size):
+        sums[:] = np.uint64(0)
+        for place in places:
+            for j in range(WORDS):
+                sums[j] = (sums[j] ^ words[rows[i], np.uintp(place) + np.uintp(j)]) * PRIME
+        total = np.uint64(0)
+        for j in range(WORDS):
+            total = (total ^ sums[j] ^ (sums[j] >> np.uint64(29))) * PRIME
+        hashes[i] = total
+        found[i] = i
+        for other in range(i):
+            if hashes[other] == total and found[other] == other:
+                differs = np.uint64(0)
+                for place in places:
+                    for j in range(WORDS):
+                        at = np.uintp(place) + np.uintp(j)
+                        differs |= words[rows[i], at] ^ words[rows[other], at]
+                if differs == np.uint64(0):
+                    found[i] = other
+                    break

@@ -1,0 +1,16 @@
+"""Studies: products of many instructions, architectures, shapes and data, made in blocks and kept in a Zarr store.
+
+    study = Study.read("study.toml")        # which cases there are
+    sweep(study, "study.zarr")              # computes what is not there yet
+    study.cases[3].operands()               # the operands of one case: they follow from the seed
+
+`warpfrag sweep` is the same from the command line. It needs the extra `dask`.
+"""
+
+from __future__ import annotations
+
+from warpfrag.study.extra import MissingExtra, UnusableScheduler
+from warpfrag.study.plan import Case, Study
+from warpfrag.study.run import Outcome, sweep
+
+__all__ = ["Case", "MissingExtra", "Outcome", "Study", "UnusableScheduler", "sweep"]

@@ -1,0 +1,197 @@
+"""Running a study: what its store does not have yet, block by block, here or on workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.arithmetic import plan
+from warpfrag.arithmetic.rules import Popcount
+from warpfrag.codes import from_codes
+from warpfrag.coordinates import check_index
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.formats import FORMATS
+from warpfrag.gemm import gemm
+from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.operands import operands
+from warpfrag.study.cluster import connected, run_all
+from warpfrag.study.extra import UnusableScheduler
+from warpfrag.study.plan import Block, Case, Study
+from warpfrag.study.store import Store, versions
+from warpfrag.study.tally import Tally, tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+    Progress = Callable[[int, int, Case, bool], None]
+
+
+class Task(NamedTuple):
+    """A block of a case that is not done yet, and who asks for it."""
+
+    number: int
+    place: tuple[int, int]
+    case: Case
+    block: Block
+    versions: dict[str, str]
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case: its figures, or why it cannot be computed."""
+
+    name: str
+    case: Case
+    figures: dict[str, Any] | None
+    refusal: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"name": self.name, **self.case.to_dict(), "figures": self.figures, "refusal": self.refusal}
+
+
+def run_task(task: Task) -> tuple[NDArray[Any], Tally]:
+    """A block of D, and its errors."""
+    if task.versions != versions():
+        said = (", ".join(f"{name} {number}" for name, number in one.items()) for one in (versions(), task.versions))
+        msg = "a worker has {}, and the sweep {}: results could differ".format(*said)
+        raise UnusableScheduler(msg)
+    case, block = task.case, task.block
+    given = case.operands(block)
+    codes = gemm(**given, **case.options(), raw=True, threads=task.threads)
+    D = from_codes(FORMATS[case.form.d], codes)
+    a, b = _values(case, given)
+    return D, tally(D, a, b, case.form.d, (block.rows.start, block.columns.start))
+
+
+def _values(
+    case: Case, given: dict[str, NDArray[Any]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
+    """What the tensor core reads of A and B, with their scale factors; nothing where there is no exact product."""
+    form = case.form
+    if isinstance(plan(form, arithmetic_arch(form, case.arch)).rule, Popcount):
+        return None, None
+    found = []
+    for role, axis in (("A", 1), ("B", 0)):
+        row = FORMATS[getattr(form, role.lower())]
+        codes = given[role]
+        if row.unused:
+            codes = codes & ~codes.dtype.type((1 << row.unused) - 1)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            values = from_codes(row, codes).astype(np.float64)
+        if form.block_scale:
+            scale = operands(form, "")[f"scale_{role.lower()}"]
+            each = form.shape.k // scale.layout.outs["scale"]
+            factors = from_codes(scale.format, given[f"scale_{role.lower()}"]).astype(np.float64)
+            values = values * np.repeat(factors, each, axis=axis)[: values.shape[0], : values.shape[1]]
+        found.append(values)
+    return found[0], found[1]
+
+
+def sweep(
+    study: Study,
+    path: str | PathLike[str],
+    *,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Compute what the store at `path` does not have yet, and give the figures of every case.
+
+    In this process; on so many `workers` of this machine, each a process; or on those of the scheduler at an address.
+    It may be killed at any moment: the next call goes on, and the end is the same. `progress` is told the blocks that
+    are done, how many there are, whose the last one was, and whether that case is done.
+    """
+    if not isinstance(study, Study):
+        msg = f"study: expected a Study, such as Study.read('study.toml') gives, got {shown(study)}"
+        raise InvalidOperand(msg)
+    if workers is not None:
+        check_index("workers", workers, 1 << 10)
+    with Store(path, study) as store:
+        run = _Run(store, progress)
+        if run.left:
+            if scheduler is None and not workers:
+                for task in run.tasks(threads=None):
+                    run.keep(task, *run_task(task))
+            else:
+                with connected(scheduler, workers) as client:
+                    for task, answer in run_all(client, run_task, run.tasks(threads=1)):
+                        run.keep(task, *answer)
+        return run.outcomes()
+
+
+class _Run:
+    """What a store has, and what is still to do."""
+
+    def __init__(self, store: Store, progress: Progress | None) -> None:
+        """Look at the store."""
+        self.store, self.study, self.progress = store, store.study, progress
+        self.figures: dict[int, dict[str, Any]] = {}
+        self.tallies: dict[int, dict[tuple[int, int], Tally]] = {}
+        self.total = self.done = 0
+        for number, case in enumerate(self.study.cases):
+            if case.refusal:
+                continue
+            blocks = self._count(case)
+            self.total += blocks
+            figures = store.figures(number)
+            if figures is not None:
+                self.figures[number] = figures
+                store.forget(number)
+                self.done += blocks
+            else:
+                self.tallies[number] = store.tallies(number)
+                self.done += len(self.tallies[number])
+                self._finish(number)
+
+    @property
+    def left(self) -> int:
+        """How many blocks are not done."""
+        return self.total - self.done
+
+    def _count(self, case: Case) -> int:
+        rows, columns = (-(-size // step) for size, step in zip(case.shape, self.study.block, strict=False))
+        return rows * columns
+
+    def tasks(self, threads: int | None) -> Iterator[Task]:
+        """The blocks that are not done, case by case."""
+        for number in sorted(self.tallies):
+            case = self.study.cases[number]
+            self.store.begin(number)
+            there = set(self.tallies[number])
+            for place, block in case.blocks(self.study.block):
+                if place not in there:
+                    yield Task(number, place, case, block, versions(), threads)
+
+    def keep(self, task: Task, D: NDArray[Any], found: Tally) -> None:
+        """Write a block, and the figures of its case if it was the last."""
+        self.store.write(task.number, task.place, D, found)
+        self.tallies[task.number][task.place] = found
+        self.done += 1
+        is_done = self._finish(task.number)
+        if self.progress is not None:
+            self.progress(self.done, self.total, task.case, is_done)
+
+    def _finish(self, number: int) -> bool:
+        """Write the figures of a case that has all of its blocks; whether it has."""
+        found = self.tallies[number]
+        if len(found) < self._count(self.study.cases[number]):
+            return False
+        figures = sum(found.values(), Tally()).figures()
+        self.store.finish(number, figures)
+        self.figures[number] = figures
+        del self.tallies[number]
+        return True
+
+    def outcomes(self) -> list[Outcome]:
+        """Every case."""
+        return [
+            Outcome(self.store.name(number), case, self.figures.get(number), case.refusal)
+            for number, case in enumerate(self.study.cases)
+        ]

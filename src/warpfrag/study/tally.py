@@ -1,0 +1,130 @@
+"""Errors of a block of D, which add up to those of the whole in whatever order blocks come.
+
+Sums are exact, and rounded once, when a summary is asked for: so the figures are those that `wf.error_report` has of
+the whole product. An output is compared where everything that goes into it is finite, and itself too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.error_report import Figures, Summary
+from warpfrag.exact import exact_numbers, exact_product
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NOTHING = Fraction(0)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What is known of some outputs; ulps and relative errors are those of the ones that were compared."""
+
+    outputs: int = 0
+    nonfinite: int = 0
+    compared: int = 0
+    ulps: Fraction = NOTHING
+    squared_ulps: Fraction = NOTHING
+    relatives: int = 0
+    """How many have a relative error: not those whose exact value is 0."""
+    relative: Fraction = NOTHING
+    squared_relative: Fraction = NOTHING
+    largest_relative: float = 0.0
+    largest_ulps: Fraction = NOTHING
+    worst: tuple[int, int] | None = None
+    """Where the largest error in ulps is: the first such row and column."""
+
+    def __add__(self, other: Tally) -> Tally:
+        """Both together."""
+        worst = [one for one in (self, other) if one.worst is not None]
+        first = min(worst, key=lambda one: (-one.largest_ulps, one.worst), default=self)
+        sums = ("outputs", "nonfinite", "compared", "ulps", "squared_ulps", "relatives", "relative", "squared_relative")
+        return Tally(
+            **{name: getattr(self, name) + getattr(other, name) for name in sums},
+            largest_relative=max(self.largest_relative, other.largest_relative),
+            largest_ulps=first.largest_ulps,
+            worst=first.worst,
+        )
+
+    def summary(self) -> Summary | None:
+        """Largest, root mean square and mean; None where nothing was compared."""
+        if not self.compared:
+            return None
+        return Summary(
+            largest_ulps=float(self.largest_ulps),
+            rms_ulps=sqrt(self.squared_ulps / self.compared),
+            mean_ulps=float(self.ulps / self.compared),
+            largest_relative=self.largest_relative,
+            rms_relative=sqrt(float(self.squared_relative) / max(1, self.relatives)),
+            mean_relative=float(self.relative) / max(1, self.relatives),
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """As a store and JSON have it."""
+        summary = self.summary()
+        return {
+            "outputs": self.outputs,
+            "nonfinite": self.nonfinite,
+            "compared": self.compared,
+            "errors": None if summary is None else asdict(summary),
+            "worst": None if self.worst is None else list(self.worst),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, exactly: a fraction is two integers in hex."""
+        return {
+            name: f"{value.numerator:x}/{value.denominator:x}" if isinstance(value, Fraction) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> Tally:
+        """What `to_dict` gave."""
+        found = dict(facts)
+        for name, field in cls.__dataclass_fields__.items():
+            if isinstance(field.default, Fraction):
+                numerator, denominator = found[name].split("/")
+                found[name] = Fraction(int(numerator, 16), int(denominator, 16))
+        if found["worst"] is not None:
+            found["worst"] = tuple(found["worst"])
+        return cls(**found)
+
+
+def tally(
+    D: NDArray[Any], a: NDArray[np.float64] | None, b: NDArray[np.float64] | None, result: str, start: tuple[int, int]
+) -> Tally:
+    """The errors of a block that starts at a row and column of D; without the values of A and B nothing is compared."""
+    computed = D.astype(np.float64)
+    nonfinite = int((~np.isfinite(computed)).sum())
+    if a is None or b is None:
+        return Tally(outputs=D.size, nonfinite=nonfinite)
+    rows, columns = np.flatnonzero(np.isfinite(a).all(axis=1)), np.flatnonzero(np.isfinite(b).all(axis=0))
+    found = Figures(result)
+    found.take(computed[np.ix_(rows, columns)], exact_product(a[rows], b[:, columns]))
+    if not found.count:
+        return Tally(outputs=D.size, nonfinite=nonfinite)
+    relative = np.concatenate(found.relative)
+    return Tally(
+        outputs=D.size,
+        nonfinite=nonfinite,
+        compared=found.count,
+        ulps=found.sum,
+        squared_ulps=found.squares,
+        relatives=len(relative),
+        relative=_exact_sum(relative),
+        squared_relative=_exact_sum(relative * relative),
+        largest_relative=float(np.abs(relative).max(initial=0.0)),
+        largest_ulps=found.worst.ulps,
+        worst=(start[0] + int(rows[found.worst.row]), start[1] + int(columns[found.worst.col])),
+    )
+
+
+def _exact_sum(values: NDArray[np.float64]) -> Fraction:
+    found = exact_numbers(values)
+    return Fraction(sum(found.units.tolist())) * Fraction(2) ** found.exponent

@@ -1,0 +1,138 @@
+"""The GPU's kernels without a GPU: nvcc compiles them, and the PTX machine runs them on arrays of numpy.
+
+So every rule's kernel, its preparation and its launch are held to the reference in CI too. What only a GPU can show,
+how fast they are and that the hardware agrees, `python -m warpfrag.hardware.products` shows.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from oracle.toolkit import find_nvcc
+from warpfrag import native
+from warpfrag.arithmetic import plan, reference
+from warpfrag.arithmetic.backends import cuda
+from warpfrag.arithmetic.protocol import Operands
+from warpfrag.hardware.products import SPANS, operands
+
+DEVICE = SimpleNamespace(
+    compute_capability="90",
+    attributes={"MaxSharedMemoryPerBlockOptin": 232448, "MaxSharedMemoryPerMultiprocessor": 233472},
+)
+RULES = {
+    "exponents watched": ("mma.m16n8k8.f32.bf16.bf16.f32", "sm_90"),
+    "f16 accumulators": ("mma.m16n8k16.f16.f16.f16.f16", "sm_90"),
+    "13 bits kept": ("mma.m16n8k32.f32.e4m3.e5m2.f32", "sm_89"),
+    "C added last": ("mma.m16n8k32.f32.e4m3.e4m3.f32", "sm_100"),
+    "C of f16, D of f32": ("mma.m8n8k4.row.col.f32.f16.f16.f16", "sm_70"),
+    "sparse": ("mma.sp.m16n8k32.f32.f16.f16.f32", "sm_90"),
+    "scaled": ("mma.m16n8k32.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e2m1.f32.ue8m0", "sm_120"),
+    "grouped": ("mma.m16n8k64.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", "sm_120"),
+    "clamped": ("mma.m16n8k32.satfinite.s32.u4.s4.s32", "sm_90"),
+    "bits": ("mma.m16n8k256.xor.popc.s32.b1.b1.s32", "sm_90"),
+    "f64 towards zero": ("mma.m16n8k4.rz.f64.f64.f64.f64", "sm_90"),
+    "chain": ("mma.m8n8k4.row.col.f16.f16.f16.f16", "sm_90"),
+}
+
+
+class Cupy:
+    """What the backend uses of CuPy, with arrays of numpy and kernels on the PTX machine."""
+
+    ndarray = np.ndarray
+    cuda = SimpleNamespace(Device=lambda: DEVICE)
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    def asnumpy(self, array):
+        return array
+
+    def RawModule(self, *, code, options, backend):  # noqa: N802 (CuPy's name)
+        assert backend == "nvrtc"
+        source = self.folder / f"{abs(hash((code, options)))}.cu"
+        source.write_text(code, encoding="utf-8")
+        command = [str(find_nvcc()), "-arch=sm_90", "-ftz=true", "-ptx", *options, str(source), "-o", f"{source}.ptx"]
+        subprocess.run(command, check=True, capture_output=True)
+        kernels = wf.ptx.load(f"{source}.ptx")
+        return SimpleNamespace(get_function=lambda name: Function(kernels[name]))
+
+
+class Function:
+    """A kernel, launched as CuPy launches one."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+        self.max_dynamic_shared_size_bytes = 0
+
+    def __call__(self, grid, block, arguments, shared_mem=0):
+        sizes = [(*extent, 1, 1)[:3] for extent in (grid, block)]
+        self.kernel.launch(*sizes, list(arguments), shared=shared_mem, arch="sm_90")
+
+
+@pytest.fixture
+def on_the_machine(tmp_path, monkeypatch):
+    """The backend with the PTX machine for a GPU."""
+    stand_in = Cupy(tmp_path)
+    monkeypatch.setattr(cuda, "cupy", lambda: stand_in)
+    monkeypatch.setattr(native, "cupy", lambda: stand_in)
+    monkeypatch.setattr(cuda.FusedDevice, "rows_per_thread", 2)  # a body of fewer instructions compiles sooner
+    monkeypatch.setattr(cuda.FusedDevice, "columns_per_thread", 2)
+    return stand_in
+
+
+@pytest.mark.parametrize("which", RULES)
+def test_a_rule_on_the_device_gives_the_reference(which, on_the_machine):
+    name, arch = RULES[which]
+    rule = plan(wf.get(name).form, arch).rule
+    kernel = cuda.KERNELS[type(rule)](rule)
+    random = np.random.default_rng(3)
+    for span in (*SPANS, "any"):
+        extents = (2, 18, 9, 2) if rule.c == rule.d else (1, 18, 9, 2)
+        given = operands(random, rule, extents, span)
+        if rule.c != "s32":
+            given.c[0, 0, :2] = 0, (1 << 8 * given.c.itemsize - 1)  # zeros of both signs
+        found = cuda.on_device(kernel, Operands(*(None if one is None else one.copy() for one in given)))
+        assert np.array_equal(found.astype(np.uint64), reference.matmul(rule, given).astype(np.uint64)), span
+
+
+def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine, monkeypatch):
+    """The same codes, from more launches."""
+    rule = plan(wf.get("mma.m16n8k8.f32.tf32.tf32.f32").form, "sm_90").rule
+    kernel = cuda.FusedDevice(rule)
+    given = operands(np.random.default_rng(4), rule, (6, 18, 9, 3), "near 1")
+    monkeypatch.setattr(cuda, "ROOM", 1)
+    monkeypatch.setattr(cuda, "LEAST_DEPTH", 16)
+    monkeypatch.setattr(cuda.DeviceKernel, "most_lines", 8)
+    launched = []
+    launch = kernel.launch
+
+    def counted(name, *rest, **more):
+        launched.append(name)
+        launch(name, *rest, **more)
+
+    monkeypatch.setattr(kernel, "launch", counted)
+    assert np.array_equal(kernel.matmul(given), reference.matmul(rule, given))
+    assert launched.count("fused") == 3 * 3 * 2 * 3  # tiles, rows, columns, parts of K
+
+
+@pytest.mark.parametrize("name", ["mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.s32.s8.s8.s32"])
+def test_the_real_instruction_along_k(name, on_the_machine):
+    """Registers are filled, chained and read as the layouts say."""
+    form = wf.get(name).form
+    rule = plan(form, "sm_90").rule
+    given = operands(np.random.default_rng(5), rule, (3, 40, 37, 2), "near 1")
+    found = native.Native(form, "sm_90").matmul(rule, given)
+    assert np.array_equal(found, reference.matmul(rule, given))
+
+
+def test_sums_are_added_with_their_subnormals(on_the_machine):
+    sums = np.array([2.0**-149, 1.5, -(2.0**-127)], np.float32)
+    assert np.array_equal(cuda.add_floats(sums, sums), sums + sums)
