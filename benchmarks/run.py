@@ -1,4 +1,4 @@
-"""`make bench`: how fast, as ratios in one run. Sides take turns, each in its own process, two threads, best of five.
+"""`make bench`: how fast, as ratios in one run. Sides take turns, each in its own process, best of some rounds.
 
 mmasim is compared with where it can be imported; MMASIM_PYTHON names an interpreter that has it. It needs torch:
 pip install torch ninja setuptools mmasim==2.1.1. Where its compiled part lacks OpenMP symbols, set
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROUNDS = 5
 HERE = Path(__file__).parent
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "2")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 PRODUCTS = {
     "f16": "mma.m16n8k16.f32.f16.f16.f32",
     "bf16": "mma.m16n8k16.f32.bf16.bf16.f32",
@@ -25,7 +25,14 @@ PRODUCTS = {
     "s4": "mma.m16n8k64.s32.s4.s4.s32",
     "b1": "mma.m16n8k256.s32.b1.b1.s32.and.popc",
     "sparse f16": "mma.sp.m16n8k32.f32.f16.f16.f32",
+    "sparse fp8": "mma.sp.m16n8k64.f32.e4m3.e4m3.f32",
     "f64": "mma.m8n8k4.f64.f64.f64.f64",
+}
+WARPGROUP = {
+    "f16": "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16",
+    "fp8": "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3",
+    "sparse f16": "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16",
+    "sparse fp8": "wgmma.mma_async.sp.sync.aligned.m64n256k64.f32.e4m3.e4m3",
 }
 MMASIM = {"f16": "m16n8k16.f32.f16.f16.f32", "bf16": "m16n8k16.f32.bf16.bf16.f32", "tf32": "m16n8k8.f32.tf32.tf32.f32",
           "f64": "m8n8k4.f64.f64.f64.f64"}  # fmt: skip
@@ -34,7 +41,7 @@ MMASIM = {"f16": "m16n8k16.f32.f16.f16.f32", "bf16": "m16n8k16.f32.bf16.bf16.f32
 class Side:
     """A worker process that answers one job at a time."""
 
-    def __init__(self, python: str, source: str | None = None) -> None:
+    def __init__(self, python: str, source: str | None = None, threads: int = 2) -> None:
         """Start it, with the package of that folder or the installed one."""
         path = {"PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))} if source else {}
         self.process = subprocess.Popen(  # noqa: S603 (our own worker)
@@ -43,7 +50,7 @@ class Side:
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env={**os.environ, **THREADS, **path},
+            env={**os.environ, **dict.fromkeys(THREADS, str(threads)), **path},
         )
 
     def run(self, kind: str, name: str, n: int) -> dict[str, float]:
@@ -59,9 +66,9 @@ class Side:
         self.process.communicate()
 
 
-def best(runs: list[tuple[Side, tuple[str, str, int]]]) -> list[float]:
+def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS) -> list[float]:
     """The least seconds of each job, the sides taking turns."""
-    found = [[side.run(*job)["seconds"] for side, job in runs] for _ in range(ROUNDS)]
+    found = [[side.run(*job)["seconds"] for side, job in runs] for _ in range(rounds)]
     return [min(column) for column in zip(*found, strict=True)]
 
 
@@ -72,6 +79,22 @@ def mmasim_python() -> str | None:
         if python and not subprocess.run(command, capture_output=True, check=False).returncode:  # noqa: S603
             return python
     return None
+
+
+def one_thread() -> None:
+    """f16, bf16 and tf32 against numpy float32, one thread each, in one row of turns."""
+    say("products of 512 x 512 x 512 on sm_90, one thread each: time ratio to numpy float32, and to f16")
+    labels = ("f16", "bf16", "tf32")
+    sides = [Side(sys.executable, threads=1) for _ in range(1 + len(labels))]
+    jobs = [("numpy", "", 512), *(("warpfrag gemm", PRODUCTS[label], 512) for label in labels)]
+    numpy_seconds, *ours = best(list(zip(sides, jobs, strict=True)), 25)
+    for label, seconds in zip(labels, ours, strict=True):
+        say(
+            f"  {label:<11} {512**3 / seconds / 1e9:7.2f} G/s   {seconds / numpy_seconds:6.1f} x numpy   "
+            f"{seconds / ours[0]:.2f} x f16"
+        )
+    for side in sides:
+        side.close()
 
 
 def say(text: str) -> None:
@@ -88,7 +111,8 @@ def main() -> None:
     if mmasim is None:
         say("mmasim is not installed: its ratios are left out (set MMASIM_PYTHON to an interpreter that has it)\n")
 
-    say("products of 512 x 512 x 512 on sm_90, two threads: G multiply-adds a second, time ratio to numpy float32")
+    one_thread()
+    say("\nproducts of 512 x 512 x 512 on sm_90, two threads: G multiply-adds a second, time ratio to numpy float32")
     for label, name in PRODUCTS.items():
         n = 512
         mine, theirs = best([(ours, ("warpfrag gemm", name, n)), (numpy_side, ("numpy", "", n))])
@@ -99,6 +123,13 @@ def main() -> None:
             line += f"   {sim / small:6.0f} times mmasim at {size} cubed"
         say(line)
 
+    say("\nwgmma against mma, the same product: time ratio")
+    for label, name in WARPGROUP.items():
+        warp, group = best(
+            [(ours, ("warpfrag gemm", PRODUCTS[label], 512)), (numpy_side, ("warpfrag gemm", name, 512))]
+        )
+        say(f"  {label:<11} {512**3 / group / 1e9:7.2f} G/s   {group / warp:6.2f} x mma")
+
     jobs = [(ours, ("warpfrag tile", PRODUCTS["f16"], 0))]
     jobs += [(mmasim, ("mmasim tile", MMASIM["f16"], 0))] if mmasim else []
     mine, *theirs = best(jobs)
@@ -108,8 +139,8 @@ def main() -> None:
 
     say("\ngrowth of f16, per multiply-add, against 256 cubed")
     base = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], 256))])[0] / 256**3
-    for n in (512, 1024, 2048):
-        (seconds,) = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], n))])
+    for n in (512, 1024, 2048, 4096):
+        (seconds,) = best([(ours, ("warpfrag gemm", PRODUCTS["f16"], n))], ROUNDS if n < 2048 else 2)
         say(f"  {n:>4}: {seconds:6.2f} s   {seconds / n**3 / base:.2f} times the work of 256")
 
     say("\npacking 10,000 tiles of A, time ratio to numpy's gather of the same tiles")

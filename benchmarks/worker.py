@@ -6,6 +6,7 @@ Reads one JSON job per line and answers with the seconds it took, so that two si
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any
 
 Job = Callable[[], Any]
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 
 
 def warpfrag_gemm(name: str, n: int) -> Job:
@@ -26,7 +28,7 @@ def warpfrag_gemm(name: str, n: int) -> Job:
     A, B = operands(mma.a.format.name, n, 0), operands(mma.b.format.name, n, 1)
     if mma.pattern is not None:
         A = np.where(np.arange(n) % mma.pattern.chunk < mma.pattern.kept, A, A.dtype.type(0))
-    return lambda: wf.gemm(A, B, instruction=mma, threads=2)
+    return lambda: wf.gemm(A, B, instruction=mma, threads=THREADS)
 
 
 def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own size)
@@ -57,7 +59,7 @@ def mmasim_gemm(name: str, n: int) -> Job:
     """The same product by mmasim, 64 rows or all rows at a time, whichever is faster on this machine."""
     import torch
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)
     operation = mmasim_operation(name)
     A, B = torch_operands(operation.a_type, n)
     k = operation.k
@@ -84,7 +86,7 @@ def mmasim_tile(name: str, n: int) -> Job:  # noqa: ARG001
     """One instruction on matrices, 200 times."""
     import torch
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)
     operation = mmasim_operation(name)
     A, B = torch_operands(operation.a_type, operation.k)
     A, B = A[: operation.m], B[:, : operation.n]

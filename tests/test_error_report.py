@@ -120,7 +120,7 @@ def test_rows_are_compared_some_at_a_time(monkeypatch):
     whole = wf.error_report(A, B, C, **names)
     monkeypatch.setattr(sys.modules["warpfrag.error_report"], "MOST_OUTPUTS", 12)
     told = []
-    parts = wf.error_report(A, B, C, **names, report=lambda *step: told.append(step))
+    parts = wf.error_report(A, B, C, **names, report=lambda *step: told.append(step), backend="auto")
 
     assert parts == whole
     assert whole.errors[0].nonfinite == 6
@@ -180,6 +180,7 @@ def test_exact_products_of_any_width(powers: tuple[int, int]):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"backend": "gpu"}, "backend: expected one of cpu, cuda, native, auto; got 'gpu'"),
         ({"arch": []}, "arch: expected one, or a list of at least one"),
         ({"order": 3}, "order: expected one, or a list of at least one; got 3"),
         ({"order": [3]}, "order: expected a wf.Order, got 3"),

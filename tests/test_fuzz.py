@@ -112,7 +112,8 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         ),
         "error_report": (
             wf.error_report,
-            {"A": A, "B": B, "C": None, "instruction": F16, "arch": ["sm_90"], "order": wf.Order(), "threads": 1},
+            {"A": A, "B": B, "C": None, "instruction": F16, "arch": ["sm_90"], "order": wf.Order(), "threads": 1,
+             "backend": "auto"},
         ),
         "predict": (
             wf.predict,
@@ -120,7 +121,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         ),
         "find_order": (
             wf.find_order,
-            {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90"},
+            {"A": A, "B": B, "observed": B, "instruction": None, "arch": "sm_90", "backend": "auto"},
         ),
         "quantize": (
             wf.quantize, {"A": A, "number_format": "e2m1", "scale": "ue8m0", "block": 16, "axis": -1, "raw": False,

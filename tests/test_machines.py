@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag import machines
+from warpfrag.arithmetic import machines
 from warpfrag.arithmetic.backends import cuda
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory
 from warpfrag.kinds import HOST, Kind, common_kind, kind_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -121,10 +122,157 @@ def test_results_have_the_dtype_of_the_operation(dtype: torch.dtype):
 def test_an_order_is_used():
     A, B = torch.randn(3, 200), torch.randn(200, 4)
     order = wf.Order(split_k=2, unit=64)
-    with wf.torch.emulate(instruction=TF32, order=order):
+    with wf.torch.emulate(instruction=TF32, order=order, backend="auto"):
         found = A @ B
     expected = wf.gemm(A.numpy(), B.numpy(), instruction=TF32, order=order, rounding="rne")
     assert np.array_equal(found.numpy(), expected)
+
+
+def test_results_are_written_where_they_should_be():
+    torch.manual_seed(3)
+    A, B, C = torch.randn(4, 20), torch.randn(20, 5), torch.ones(4, 5)
+    D = by_hand(A, B, F16, "sm_90")
+    with wf.torch.emulate(instruction=F16, keep=True) as run:
+        out, empty, mine = torch.zeros(4, 5), torch.empty(0), C.clone()
+        assert torch.mm(A, B, out=out) is out
+        torch.mm(A, B, out=empty)
+        torch.addmm(C, A, B, out=C)
+        mine.addmm_(A, B, beta=0)
+        batch = torch.ones(1, 4, 5).baddbmm_(A[None], B[None])
+        turned = torch.mm(torch.imag(torch.complex(A, -A).conj()), B)  # a view with its sign to be changed
+    assert [torch.equal(one, D) for one in (out, empty, mine, turned)] == [True] * 4
+    assert [torch.equal(one, D + 1) for one in (C, batch[0])] == [True] * 2
+    assert [record.operation for record in run] == ["mm", "mm", "addmm", "addmm", "baddbmm", "mm"]
+    assert len(run.results) == 6
+
+
+def state_of_torch() -> tuple[object, ...]:
+    """What a mode changes while it is entered."""
+    from torch.nn.modules import module as hooks
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    kernels = [torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()]
+    counts = [len(hooks._global_forward_pre_hooks), len(hooks._global_forward_hooks)]
+    return *kernels, *counts, torch.backends.mha.get_fastpath_enabled(), len(_get_current_dispatch_mode_stack())
+
+
+WRONG = {
+    "inner extents": lambda: torch.mm(torch.ones(2, 3), torch.ones(4, 5)),
+    "batches": lambda: torch.bmm(torch.ones(2, 3, 4), torch.ones(3, 4, 5)),
+    "a vector": lambda: torch.mm(torch.ones(3), torch.ones(3, 2)),
+    "dtypes": lambda: torch.mm(torch.ones(2, 3), torch.ones(3, 2, dtype=torch.float16)),
+    "dtype of C": lambda: torch.addmm(torch.ones(2, dtype=torch.float64), torch.ones(2, 3), torch.ones(3, 2)),
+    "integers": lambda: torch.addmm(torch.ones(2, dtype=torch.int32), torch.ones(2, 3), torch.ones(3, 2)),
+    "devices": lambda: torch.mm(torch.ones(2, 3), torch.ones(3, 2, device="meta")),
+    "C": lambda: torch.addmm(torch.ones(7), torch.ones(2, 3), torch.ones(3, 2)),
+    "in place": lambda: torch.ones(2).addmm_(torch.ones(2, 3), torch.ones(3, 2)),
+    "out": lambda: torch.mm(torch.ones(2, 3), torch.ones(3, 2), out=torch.ones(3, 3)),
+    "dtype of out": lambda: torch.mm(torch.ones(2, 3), torch.ones(3, 2), out=torch.ones(2, 2, dtype=torch.float16)),
+    "sparse": lambda: torch.mm(torch.ones(2, 3).to_sparse(), torch.ones(3, 2)),
+    "linear": lambda: torch.nn.Linear(3, 2)(torch.ones(2, 4)),
+    "too large": lambda: torch.mm(torch.full((2, 3), 1e9), torch.ones(3, 2)),
+    "infinite": lambda: torch.mm(torch.full((2, 3), float("inf")), torch.ones(3, 2)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_goes_wrong_inside_is_told_and_undone(wrong: str):
+    before = state_of_torch()
+    name = "mma.m16n8k32.f32.e4m3.e4m3.f32" if wrong in {"too large", "infinite"} else F16
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    run = wf.torch.emulate(instruction=name, model=model)
+    with pytest.raises(wf.WarpfragError), run:
+        WRONG[wrong]()
+    assert state_of_torch() == before
+    assert run.records == []
+    with run:  # and it can be used again
+        model(torch.ones(1, 3))
+    assert [record.layer for record in run] == ["0"]
+    assert state_of_torch() == before
+
+
+def test_what_has_no_numbers_is_left_to_pytorch():
+    with wf.torch.emulate(instruction=F16) as run:
+        assert torch.mm(torch.ones(2, 3, device="meta"), torch.ones(3, 4, device="meta")).shape == (2, 4)
+        assert torch.mm(torch.ones(2, 3, dtype=torch.complex64), torch.ones(3, 4, dtype=torch.complex64))[0, 0] == 3
+        assert torch.mm(torch.ones(0, 3), torch.ones(3, 4)).shape == (0, 4)
+        assert torch.mm(torch.ones(2, 0), torch.ones(0, 4)).tolist() == [[0.0] * 4] * 2
+    assert [record.shape for record in run] == [(0, 4), (2, 4)]
+
+
+def test_emulations_inside_each_other():
+    A, B = torch.randn(3, 70), torch.randn(70, 4)
+    before = state_of_torch()
+    with wf.torch.emulate(instruction=F16) as outer:
+        with pytest.raises(wf.InvalidOperand, match="is entered already"):
+            outer.__enter__()
+        with wf.torch.emulate(instruction=TF32) as inner:
+            found = A @ B
+        after = A @ B
+    assert state_of_torch() == before
+    assert torch.equal(found, by_hand(A, B, TF32, "sm_90"))
+    assert torch.equal(after, by_hand(A, B, F16, "sm_90"))
+    assert (len(inner.records), len(outer.records)) == (1, 1)
+
+
+def test_threads_have_a_mode_of_their_own():
+    """What other threads run gets neither into the records of a mode nor into its layers."""
+    torch.manual_seed(4)
+    models = [torch.nn.Sequential(torch.nn.Linear(40, 8), torch.nn.Linear(8, 2)) for _ in range(3)]
+    x, names, before = torch.randn(5, 40), [F16, BF16, TF32], state_of_torch()
+    start, failures, runs = threading.Barrier(4), [], {}
+
+    def work(place: int) -> None:
+        try:
+            with wf.torch.emulate(instruction=names[place], model=models[place]) as run:
+                start.wait()
+                results = [models[place](x) for _ in range(5)]
+                start.wait()
+            runs[place] = run, results
+        except BaseException as error:  # noqa: BLE001 (told below)
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    plain = [model(x) for model in models]
+    start.wait()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert state_of_torch() == before
+    for place, (run, results) in runs.items():
+        with wf.torch.emulate(instruction=names[place]):
+            expected = models[place](x)
+        assert all(torch.equal(expected, one) for one in results)
+        assert not torch.equal(expected, plain[place])
+        assert [record.layer for record in run] == ["0", "1"] * 5
+
+
+@pytest.mark.parametrize("name", ["instruction", "arch", "order", "compare", "model", "keep", "backend"])
+def test_nonsense_is_refused(name: str):
+    before = state_of_torch()
+    for wrong in (
+        3,
+        -1.5,
+        "",
+        "x" * 5000,
+        "mma",
+        "sm_9",
+        b"sm_90",
+        [],
+        {},
+        (1, 2),
+        object(),
+        np.zeros(3),
+        torch.ones(2),
+        float("nan"),
+    ):
+        with pytest.raises(wf.WarpfragError):
+            wf.torch.emulate(**({"instruction": F16} | {name: wrong}))
+    assert state_of_torch() == before
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ def whole_products() -> None:
     A, B = np.ones((4, 48), np.float16), np.ones((48, 3), np.float16)
     order: wf.Order = wf.Order(split_k=3, unit=16, promote=None, residue=None)
     print(order.split_k, order.unit, order.promote, order.residue, order.step, order.segment_k, order.carries_c)
-    print(order.chains(48, 16, 16), order.describe(48), order.seen_in, wf.find_order(A, B, A[:, :3] * 48))
+    print(
+        order.chains(48, 16, 16), order.describe(48), order.seen_in, wf.find_order(A, B, A[:, :3] * 48, backend="auto")
+    )
     epilogue: wf.Epilogue = wf.Epilogue(alpha=1.0, beta=1.0, bias=None, result="bf16")
     print(epilogue.alpha, epilogue.beta, epilogue.bias, epilogue.result)
     print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
@@ -164,7 +166,7 @@ def whole_products() -> None:
     codes, scales = wf.quantize(A, "e4m3", scale="ue8m0", block=32, scale_rounding="rceil", nonfinite="nan")
     stored, kept = wf.compress(wf.prune(A, "2:4"), "2:4")
     print(codes.shape, scales.shape, stored.shape, kept.shape)
-    report: wf.ErrorReport = wf.error_report(A, B, instruction=name, arch=["sm_80", "sm_90"])
+    report: wf.ErrorReport = wf.error_report(A, B, instruction=name, arch=["sm_80", "sm_90"], backend="cpu")
     print(report.instruction, report.shape, report.result, len(report.svg()), report.to_dict()["instruction"])
     one: wf.Errors = report.errors[0]
     print(one.arch, one.order, one.outputs, one.nonfinite, one.summary, one.row, one.col, one.computed, one.exact)
@@ -202,7 +204,15 @@ def the_rest() -> None:
         wf.get("mma.m16n8k99")
     except wf.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
-    except (wf.InvalidOperand, wf.InvalidSparsity, wf.NotModelled, wf.UnusableFile, wf.WarpfragError) as error:
+    except (
+        wf.InvalidOperand,
+        wf.InvalidSparsity,
+        wf.NoGpu,
+        wf.NotModelled,
+        wf.OutOfMemory,
+        wf.UnusableFile,
+        wf.WarpfragError,
+    ) as error:
         print(error)
 
 

@@ -51,7 +51,7 @@ def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result
 
 
 def _package(given: object) -> str:
-    return type(given).__module__.partition(".")[0]
+    return str(type(given).__module__).partition(".")[0]
 
 
 class _Extents(NamedTuple):
@@ -136,7 +136,7 @@ class _Block:
         try:
             return self.gemm(**strips, **options)
         except (InvalidOperand, InvalidSparsity) as error:
-            first = ", ".join(str(int(index[0])) for index in indices)
+            first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
             msg = f"{error} (counted in the strips of the block of D that starts at D[{first}])"
             raise type(error)(msg) from None
 

@@ -24,6 +24,7 @@ from warpfrag.exact import Exact, exact_numbers, exact_product
 from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm, prepare
 from warpfrag.isa.names import spell
+from warpfrag.machines import check_backend
 from warpfrag.order import Order
 from warpfrag.sparsity import compress, logical_columns
 
@@ -209,13 +210,15 @@ def error_report(
     rounding: Rounding = None,
     threads: int | None = None,
     report: Report | None = None,
+    backend: str = "cpu",
 ) -> ErrorReport:
     """How far D = A B + C is from the exact result, for each architecture and each order of additions.
 
     Operands are taken as `wf.gemm` takes them; where `rounding` rounds them, the exact result is that of the rounded
     ones. They must be finite. A large product is compared some rows at a time; `report(done, total, text)` is called
-    before each of these steps.
+    before each of these steps. `backend` says what computes the products, as for `wf.gemm`.
     """
+    check_backend(backend)
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
     taken = {str(name): prepare(A, B, instruction=instruction, arch=name, rounding=rounding) for name in archs}
@@ -228,7 +231,7 @@ def error_report(
         raise InvalidOperand(msg)
     a, b = _values(first, "a"), _values(first, "b")
     added = None if C is None else _added(C, first)
-    tasks = [Task(taken[name], name, which, threads) for name, which in product(taken, orders)]
+    tasks = [Task(taken[name], name, which, threads, backend) for name, which in product(taken, orders)]
     for task in tasks:
         task.check()
     (height, depth), width = a.shape, b.shape[1]
@@ -260,6 +263,7 @@ class Task:
     arch: str
     order: Order
     threads: int | None
+    backend: str
 
     def check(self) -> None:
         """Refuse an order that this product cannot have, before anything is computed."""
@@ -281,6 +285,7 @@ class Task:
             order=self.order,
             raw=True,
             threads=self.threads,
+            backend=self.backend,
         )
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
 

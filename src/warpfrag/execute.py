@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag import movers, warpgroup
 from warpfrag.arithmetic import matmul, plan
-from warpfrag.arithmetic.product import multiply
+from warpfrag.arithmetic.product import run_product
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.choice import Choice
@@ -114,6 +114,11 @@ def execute(
         runner = arithmetic_arch(form_of(instruction), arch)  # type: ignore[assignment] # which raises
     if threads is not None:
         check_threads(threads)
+    is_plain = byte_id is NO_IDS and thread_id is NO_IDS and scale_a is None and scale_b is None and shared is None
+    if is_plain and trans is NEITHER and negate is NEITHER and scale_d is True and isinstance(runner, Runner):
+        found = runner.run_quick(a, b, c, metadata, selector)
+        if found is not None:
+            return found
     if isinstance(runner, Runner) and runner.form.is_warpgroup:
         _refuse_scales(runner.form, scale_a=scale_a, scale_b=scale_b, byte_id=byte_id, thread_id=thread_id)
         return warpgroup.run(runner, Given(a, b, c, metadata, selector, shared, trans, negate, scale_d), threads)
@@ -124,9 +129,6 @@ def execute(
         return movers.run(runner, a, b, shared)
     if trans is not NEITHER or negate is not NEITHER or scale_d is not True:
         raise InvalidOperand(_only_of_wgmma(runner.form, trans=trans, negate=negate, scale_d=scale_d))
-    plain = byte_id is NO_IDS and thread_id is NO_IDS and selector is None and shared is None
-    if plain and metadata is None and scale_a is None and scale_b is None and runner.is_quick(a, b, c):
-        return runner.run_tile(a, b, c)
     if b is None or shared is not None or (selector is not None and "metadata" not in runner.operands):
         raise InvalidOperand(_misplaced(runner.form, b, shared, selector))
     given = [runner.a.check(a), runner.b.check(b)]
@@ -137,7 +139,7 @@ def execute(
     codes_a, codes_b = runner.a.read(given[0], batch), runner.b.read(given[1], batch)
     codes_c = runner.c.zeros(codes_a, codes_b) if c is None else runner.c.read(given[2], batch)
     extra = runner.read_chosen(chosen, batch, Choice(0 if selector is None else selector, byte_id, thread_id))
-    result = multiply(runner.choice, Operands(codes_a, codes_b, codes_c, **extra), threads)
+    result = run_product(runner.choice, Operands(codes_a, codes_b, codes_c, **extra), threads)
     return runner.d.write(result, batch)
 
 

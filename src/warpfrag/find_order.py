@@ -7,7 +7,7 @@ the orders tried so far were refuted are tried first: they hold the outputs near
 from __future__ import annotations
 
 from itertools import chain, product
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from warpfrag.formats import FORMATS
 from warpfrag.gemm import prepare
 from warpfrag.isa.names import spell
 from warpfrag.libraries import instruction_for
+from warpfrag.machines import check_backend, machine_of
 from warpfrag.order import LINE, Order, part_length
-from warpfrag.summation import add, add_up, instructions, may_be_filled_up, read_sums, sum_chains, write_sums
+from warpfrag.summation import CPU, add, add_up, instructions, may_be_filled_up, read_sums, sum_chains, write_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.words import HasForm
+    from warpfrag.machines import Machine
     from warpfrag.order import Chain
     from warpfrag.summation import Multiplicands
 
@@ -86,13 +88,16 @@ def find_order(
     instruction: str | HasForm | None = None,
     arch: str = "sm_90",
     report: Report | None = None,
+    backend: str = "cpu",
 ) -> Order | None:
     """The simplest order of additions whose product, rounded to observed's dtype, equals it in every code; or None.
 
     A, B and `observed` may be some rows and columns of a product with the whole K. Without an instruction it is the one
     that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
-    cuBLAS does. `report(done, total, text)` is called before each order is tried.
+    cuBLAS does. `report(done, total, text)` is called before each order is tried. `backend` says what computes the
+    products, as for `wf.gemm`.
     """
+    check_backend(backend)
     if instruction is None:
         instruction = instruction_for(as_array(A, "A").dtype, as_array(B, "B").dtype, arch)
     taken = prepare(A, B, instruction=instruction, arch=arch, rounding="rne" if _is_tf32(instruction) else None)
@@ -109,7 +114,9 @@ def find_order(
         raise InvalidOperand(msg)
     result = formats[seen.dtype]
     codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result])).reshape(-1, *taken.shape[-2:])
-    return search(rule, taken.operands, codes, result, report)
+    work = seen.size * taken.operands.depth
+    machine = machine_of(backend, taken.form, arch, work=work, threads=None, on_gpu=False)
+    return search(rule, taken.operands, Observed(codes, result), report, machine=machine)
 
 
 def _is_tf32(instruction: str | HasForm) -> bool:
@@ -118,27 +125,34 @@ def _is_tf32(instruction: str | HasForm) -> bool:
     return form_of(instruction).a == "tf32"
 
 
+class Observed(NamedTuple):
+    """What a kernel left: codes [T, M, N] of a format."""
+
+    codes: Codes
+    format: str
+
+
 def search(
     rule: Rule,
     operands: Multiplicands,
-    observed: Codes,
-    result: str,
+    observed: Observed,
     report: Report | None = None,
     *,
     begin: Begin | None = None,
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
+    machine: Machine = CPU,
 ) -> Order | None:
-    """The first of the candidates that gives the observed codes [T, M, N] in the format `result`.
+    """The first of the candidates that gives the observed codes.
 
     `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them,
     `begin(rows, columns)` what the first part is added to; `allowed` says which orders are tried, where more is known
     of the kernel.
     """
     is_exact = isinstance(rule, Popcount) or (isinstance(rule, Integer) and not rule.clamps)  # any order is the same
-    tried = [Order()] if is_exact or not observed.size else list(candidates(operands.depth, rule))
+    tried = [Order()] if is_exact or not observed.codes.size else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
-    whole = Sample(rule, operands, observed, result, begin, finish)
+    whole = Sample(rule, operands, observed, begin, finish, machine)
     hard: Sample | None = None
     rows: list[int] = []
     columns: list[int] = []
@@ -226,14 +240,14 @@ class Sample:
         self,
         rule: Rule,
         operands: Multiplicands,
-        observed: Codes,
-        result: str,
+        observed: Observed,
         begin: Begin | None,
         finish: Finish | None,
+        machine: Machine,
     ) -> None:
         """Take all outputs."""
-        self.rule, self.operands, self.observed, self.result = rule, operands, observed, result
-        self.begin, self.finish = begin, finish
+        self.rule, self.operands, self.observed = rule, operands, observed
+        self.begin, self.finish, self.machine = begin, finish, machine
         self.rows: Some = slice(None)
         self.columns: Some = slice(None)
         self.sums: dict[Chain, Codes] | None = None
@@ -241,9 +255,9 @@ class Sample:
 
     def only(self, rows: list[int], columns: list[int]) -> Sample:
         """The outputs of these rows and columns."""
-        observed = self.observed[:, rows][:, :, columns]
+        observed = Observed(self.observed.codes[:, rows][:, :, columns], self.observed.format)
         operands = self.operands.only(rows, columns)
-        some = Sample(self.rule, operands, observed, self.result, self.begin, self.finish)
+        some = Sample(self.rule, operands, observed, self.begin, self.finish, self.machine)
         some.rows, some.columns, some.sums = rows, columns, {}
         return some
 
@@ -256,7 +270,8 @@ class Sample:
             total = add(self.rule, total, add_up(self.rule, [found[spans] for spans in part]))
         if total is not None and self.finish is not None:
             total = self.finish(total, self.rows, self.columns)
-        return np.asarray(convert(self.rule.d, write_sums(self.rule, total), self.result) != self.observed)
+        codes, result = self.observed
+        return np.asarray(convert(self.rule.d, write_sums(self.rule, total), result) != codes)
 
     def learn(self, orders: list[Order]) -> None:
         """Keep the sums of the chains of some orders: together they cost much less than one after the other."""
@@ -270,7 +285,7 @@ class Sample:
         """The sum of each chain; those of about the same length are computed at once."""
         found = {} if self.sums is None else self.sums
         for some in self._together({spans for spans in chains if spans not in found}):
-            codes = sum_chains(self.rule, self.operands, some)
+            codes = sum_chains(self.rule, self.operands, some, self.machine)
             found |= {spans: read_sums(self.rule, codes[place]) for place, spans in enumerate(some)}
         return found
 

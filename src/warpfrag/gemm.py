@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic import plan
+from warpfrag.arithmetic.machines import check_backend, machine_of, memory_of_gpu
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.arrays import as_array
 from warpfrag.blockwise import blockwise
@@ -23,7 +24,6 @@ from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.kinds import common_kind, device_bits, dtype_of, given_back, kind_of, on_gpu, to_host
-from warpfrag.machines import check_backend, machine_of, memory_of_gpu
 from warpfrag.operand import operands_of
 from warpfrag.order import Order
 from warpfrag.summation import Multiplicands, multiply, read_sums, write_sums
@@ -31,12 +31,12 @@ from warpfrag.summation import Multiplicands, multiply, read_sums, write_sums
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.arithmetic.machines import Machine
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.arrays import Array
     from warpfrag.formats import Format, Rounding
     from warpfrag.isa.words import Form, HasForm
     from warpfrag.kinds import Kind
-    from warpfrag.machines import Machine
     from warpfrag.operand import Registers
 
 ASCENDING = Order()

@@ -19,6 +19,7 @@ from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.backends import choice_of
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arrays import as_array
+from warpfrag.choice import Choice, check_chosen
 from warpfrag.codes import code_dtype
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
@@ -31,14 +32,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from warpfrag.choice import Choice
     from warpfrag.isa.words import Form, HasForm
-    from warpfrag.operand import Operand
+    from warpfrag.operand import Chosen, Operand
 
 FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
 MOST_SPELLINGS = 1024
 MOVERS = ("ldmatrix", "stmatrix", "movmatrix")
 MOST_RUNNERS = 512
+WORD = np.dtype(np.uint32)
+CODES = 16  # a metadata code has four bits
 
 
 class Port:
@@ -65,21 +67,21 @@ class Port:
         return (
             self.fills_bytes
             and type(words) is np.ndarray
-            and words.dtype == np.uint32
+            and words.dtype is WORD  # of an equal type that is another object the slower way takes care
             and words.shape == self.words
             and words.flags.c_contiguous
         )
 
     def read_tile(self, words: NDArray[np.uint32]) -> NDArray[Any]:
         """Codes [1, rows, cols] of the registers of one warp (four tiles for m8n8k4)."""
-        codes: NDArray[Any] = words.view(self.container).take(self.first_places_of_tile)
+        cells = words if self.container is WORD else words.view(self.container)
+        codes: NDArray[Any] = cells.take(self.first_places_of_tile)
         return codes
 
     def write_tile(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
         """Registers of one warp."""
-        words: NDArray[np.uint32] = (
-            codes.astype(self.container, copy=False).take(self.elements_of_lanes).view(np.uint32)
-        )
+        taken = codes.astype(self.container, copy=False).take(self.elements_of_lanes)
+        words: NDArray[np.uint32] = taken if self.container is WORD else taken.view(WORD)
         return words
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
@@ -111,6 +113,26 @@ class Port:
         return words.reshape(*batch, *self.words)
 
 
+class ChosenPort:
+    """The way from words, one per lane, to the codes that one choice of immediates reads of them."""
+
+    def __init__(self, operand: Chosen, choice: Choice) -> None:
+        """Find the lane and the bits of each code."""
+        layout, row = operand.layout, operand.row
+        chosen = tuple(check_chosen(layout, choice.of(operand.role)).values())
+        places = fragment.first_places(layout).reshape(layout.shape)[chosen]
+        self.threads = operand.threads
+        self.lanes = places // layout.slots
+        self.shifts = (places % layout.slots * row.container + row.low).astype(WORD)
+        self.mask = WORD.type(operand.format.codes - 1)
+
+    def read(self, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Codes [..., rows, cols]."""
+        flat = words.reshape(*words.shape[: words.ndim - len(self.threads)], prod(self.threads))
+        codes: NDArray[np.uint32] = (flat.take(self.lanes, axis=-1) >> self.shifts) & self.mask
+        return codes
+
+
 class Runner:
     """One form on one architecture, ready to run: its rule, and a port for each operand."""
 
@@ -123,7 +145,9 @@ class Runner:
         self.c, self.d = Port(self.operands.c), Port(self.operands.d)
         self.chosen = self.operands.chosen_layouts
         self.pattern = self.operands.a.pattern
-        self.is_plain = not self.chosen
+        self.form_is_warpgroup = form.is_warpgroup
+        self.metadata_shape = None if self.pattern is None else self.operands.metadata.threads
+        self.ports: dict[Choice, dict[str, ChosenPort]] = {}
         self.choice = choice_of(plan(form, arch).rule)
         self.no_c = np.zeros((self.operands.d.shape[0] if form.is_quad else 1, *self.c.shape), self.c.container)
 
@@ -132,14 +156,24 @@ class Runner:
         """The port of B, where B is in registers."""
         return Port(self.operands.b)
 
-    def is_quick(self, a: Any, b: Any, c: Any) -> bool:  # noqa: ANN401 (whatever a user passes)
-        """Whether this is one tile of a plain product: then nothing needs to be broadcast or checked."""
-        return self.is_plain and self.a.is_tile(a) and self.b.is_tile(b) and (c is None or self.c.is_tile(c))
-
-    def run_tile(self, a: Any, b: Any, c: Any) -> NDArray[np.uint32]:  # noqa: ANN401 (what is_quick has seen)
-        """One tile, with as little around it as possible."""
+    def run_quick(self, a: Any, b: Any, c: Any, metadata: Any, selector: Any) -> NDArray[np.uint32] | None:  # noqa: ANN401 (whatever a user passes)
+        """One tile, with as little around it as possible; None if it is not just that, or has to be checked first."""
+        if self.form_is_warpgroup or not self.a.is_tile(a) or not self.b.is_tile(b):
+            return None
+        if c is not None and not self.c.is_tile(c):
+            return None
+        columns = None
+        if self.chosen:
+            if self.pattern is None or type(metadata) is not np.ndarray:
+                return None
+            if metadata.dtype is not WORD or metadata.shape != self.metadata_shape:
+                return None
+            port = self.ports_of(Choice(0 if selector is None else selector))["metadata"]
+            columns = self.columns_of(port.read(metadata))[None]
+        elif metadata is not None or selector is not None:
+            return None
         codes_c = self.no_c if c is None else self.c.read_tile(c)
-        operands = Operands(self.a.read_tile(a), self.b.read_tile(b), codes_c)
+        operands = Operands(self.a.read_tile(a), self.b.read_tile(b), codes_c, columns)
         kernel = self.choice.settled.get(False) or self.choice.kernel(operands)
         return self.d.write_tile(kernel.run_whole(operands))
 
@@ -156,16 +190,48 @@ class Runner:
         self, chosen: dict[str, NDArray[np.uint32]], batch: tuple[int, ...], choice: Choice
     ) -> dict[str, NDArray[Any]]:
         """Logical columns of a sparse A, and scale codes: what the selector and the ids choose of their words."""
-        check_choice(self.form, choice, self.chosen)
+        ports = self.ports_of(choice)
         found: dict[str, NDArray[Any]] = {}
         if self.pattern is not None:
-            fields = self.operands.metadata.unpack(chosen["metadata"], **choice.of("metadata"))
-            found["columns"] = tiles_of(logical_columns(self.pattern, fields), batch, 2)
+            found["columns"] = tiles_of(self.columns_of(ports["metadata"].read(chosen["metadata"])), batch, 2)
         for scale in (self.operands.scale_a, self.operands.scale_b):
             if scale is not None:
-                codes = scale.unpack(chosen[scale.role], **choice.of(scale.role), raw=True)
+                codes = ports[scale.role].read(chosen[scale.role]).astype(code_dtype(scale.format))
                 found[scale.role] = tiles_of(codes, batch, 2)
         return found
+
+    def ports_of(self, choice: Choice) -> dict[str, ChosenPort]:
+        """For each word that immediates choose from, what these choose; refused where there are none such."""
+        ids = (choice.byte_id, choice.thread_id)
+        is_exact = type(choice.selector) is int and all(type(pair) is tuple for pair in ids)
+        is_exact = is_exact and all(type(number) is int for pair in ids for number in pair)
+        found = self.ports.get(choice) if is_exact else None  # True is equal to 1, and no selector
+        if found is None:
+            check_choice(self.form, choice, self.chosen)
+            operands = self.operands
+            words = [word for word in (operands.metadata, operands.scale_a, operands.scale_b) if word is not None]
+            found = {word.role: ChosenPort(word, choice) for word in words}
+            if is_exact:
+                self.ports[choice] = found
+        return found
+
+    @cached_property
+    def _columns(self) -> NDArray[np.int32]:
+        """The logical columns that each metadata code of each chunk keeps, -1 where it is not legal."""
+        assert self.pattern is not None  # noqa: S101 (only a sparse A has them)
+        chunks = self.operands.metadata.shape[-1]
+        table = np.full((chunks, CODES, self.pattern.kept), -1, np.int32)
+        for code, kept in self.pattern.columns.items():
+            table[:, code] = np.array(kept) + self.pattern.chunk * np.arange(chunks)[:, None]
+        return table.reshape(chunks * CODES, self.pattern.kept)
+
+    def columns_of(self, fields: NDArray[np.uint32]) -> NDArray[np.int32]:
+        """Logical columns of a sparse A [..., rows, stored], by its metadata codes [..., rows, chunks]."""
+        chunks = fields.shape[-1]
+        columns = self._columns.take(fields + np.arange(0, chunks * CODES, CODES), axis=0)
+        if columns.size and columns.min() < 0:
+            logical_columns(self.operands.a.pattern, fields)  # type: ignore[arg-type] # which says what is wrong
+        return columns.reshape(*fields.shape[:-1], chunks * columns.shape[-1])
 
 
 @lru_cache(MOST_SPELLINGS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.arithmetic.machines import Cpu
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
 from warpfrag.arithmetic.rules import Fused, Integer
@@ -15,15 +16,14 @@ from warpfrag.codes import code_dtype
 from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats import FORMATS
-from warpfrag.machines import Cpu
 from warpfrag.sparsity import compress, logical_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from warpfrag.arithmetic.machines import Machine
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.patterns import Pattern
-    from warpfrag.machines import Machine
     from warpfrag.order import Chain, Order
 
     Codes = NDArray[Any]

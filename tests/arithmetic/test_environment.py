@@ -166,13 +166,18 @@ def test_the_public_functions_too(caller):
 
     usual = ask()
     for bits in ENVIRONMENTS.values():
-        caller(bits)
-        before = control_word()
-        found = ask()
-        after = control_word()
-        caller(0)
-        assert after == before
-        assert all(map(np.array_equal, found, usual))
+        answers_as_usual(ask, usual, bits, caller)
+
+
+def answers_as_usual(ask, usual, bits, caller):
+    """In an environment of the caller's the same answers, and the environment is left as it was."""
+    caller(bits)
+    before = control_word()
+    found = ask()
+    after = control_word()
+    caller(0)
+    assert after == before
+    assert all(map(np.array_equal, found, usual))
 
 
 @pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
@@ -190,14 +195,7 @@ def test_values_become_the_same_codes(bits, caller):
         converted = [convert_codes("f32", name, numbers.view(np.uint32)) for name in ("f16", "bf16", "e4m3", "s8")]
         return [*rounded, *converted]
 
-    usual = ask()
-    caller(bits)
-    before = control_word()
-    found = ask()
-    after = control_word()
-    caller(0)
-    assert after == before
-    assert all(map(np.array_equal, found, usual))
+    answers_as_usual(ask, ask(), bits, caller)
 
 
 def test_the_canary_hears_every_environment(caller):

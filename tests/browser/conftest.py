@@ -34,9 +34,10 @@ FOLLOW = """async (hash) => {
   if (location.hash === hash) await follow(hash ? "" : "#q=b1");
   await follow(hash);
 }"""
-# What a page has that its address does not hold: the focus, where it is scrolled to, what it said last.
+# What a page has that its address does not hold: the focus, an open finder, where it is scrolled to, what it said last.
 FORGET = """() => {
   document.activeElement?.blur();
+  document.querySelector("#finder").open = matchMedia("(min-width: 1080px)").matches;
   for (const part of [document.scrollingElement, ...document.querySelectorAll("*")]) {
     if (part.scrollTop || part.scrollLeft) part.scrollTo(0, 0);
   }

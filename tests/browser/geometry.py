@@ -91,7 +91,8 @@ TEXTS = """() => {
     const box = element.getBoundingClientRect();
     const text = walker.currentNode.textContent.trim();
     if (!text || box.width < 2 || element.closest('script, option, #toast:not(.shown)')) continue;
-    if (element.closest('#results > :nth-child(n + 30):not([aria-current])')) continue; // one line is like the other
+    const line = element.closest('#results > :nth-child(n + 30)');
+    if (line && !line.querySelector('[aria-current]')) continue; // one line of the list is like the other
     const { color } = getComputedStyle(element);
     const key = `${color} on ${behind(element)}`;
     found.set(key, found.get(key) ?? [text, numbers(color), behind(element), 0]);

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from browser.conftest import PHONE, check
+from browser.conftest import PHONE
 from browser.geometry import MEASURE, TEXTS, plain
 from draw.contrast import READABLE, contrast, distance
 
@@ -46,16 +46,15 @@ PLACES = "() => [...document.querySelectorAll('#lanes button, #registers li')].m
 
 
 @pytest.mark.parametrize("size", SCREENS)
-def test_the_first_screen(size, shared_tab, shared_phone):
+def test_the_first_screen(size, explorer, phone):
     """One test of all that can be seen, because to open every family and to measure it takes its time."""
     viewport = SCREENS[size]
-    opened = shared_tab if viewport else shared_phone
+    opened = explorer if viewport else phone
     usual = opened.tab.viewport_size
     opened.show()
     opened.tab.set_viewport_size(viewport or usual)
     found = {family: opened.show(i=name).evaluate(MEASURE) for family, name in FAMILIES.items()}
     opened.tab.set_viewport_size(usual)
-    check(opened)
 
     every_operand_is_shown_or_a_way_to_it(size, found)
     what_is_out_of_sight_is_cut_between_columns_and_said(size, found)

@@ -17,6 +17,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.cli import main
 from warpfrag.codes import from_codes
+from warpfrag.errors import NoGpu
 from warpfrag.study import MissingExtra, Study, UnusableScheduler, cluster, run, store, sweep
 from warpfrag.study.run import run_task
 
@@ -241,6 +242,33 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
     )
 
 
+def test_backends_that_are_not_there(tmp_path, monkeypatch, capsys):
+    """Without a GPU a sweep ends, and keeps what it has; a GPU of another architecture is a reason like any other."""
+    monkeypatch.chdir(tmp_path)
+    path = toml(tmp_path, '[8, 12, 16]\ndata = "normal"\narch = ["sm_80", "sm_90"]\nbackend = ["cpu", "native"]')
+
+    def on_a_gpu(*given, backend: str = "cpu", **options):
+        if backend == "native" and not has_gpu:
+            msg = "there is no GPU here"
+            raise NoGpu(msg)
+        if backend == "native" and options["arch"] == "sm_80":
+            msg = "the GPU of this machine is sm_90"
+            raise wf.NotModelled(msg)
+        return wf.gemm(*given, **options)
+
+    monkeypatch.setattr(run, "gemm", on_a_gpu)
+    has_gpu = False
+    assert main(["sweep", str(path)]) == 2
+    assert "there is no GPU here; 2 of 8 blocks are in" in capsys.readouterr().err
+    has_gpu = True
+    assert main(["sweep", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 4 cases cannot be computed: the GPU of this machine is sm_90" in said
+    assert sorted(zarr.open_group(tmp_path / "study.zarr", mode="r")) == ["0", "2", "3"]
+    found = sweep(Study.read(path), tmp_path / "study.zarr")
+    assert [outcome.figures and outcome.figures["compared"] for outcome in found] == [96, None, 96, 96]
+
+
 @pytest.mark.parametrize("missing", ["zarr", "distributed"])
 def test_an_extra_that_is_missing(tmp_path, monkeypatch, missing: str):
     monkeypatch.setitem(sys.modules, missing, None)
@@ -294,13 +322,20 @@ def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
 
 
 def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
-    """What came before is kept; the same study goes on with workers that are processes, one of which is killed."""
+    """Or a worker that fails: what came before is kept.
+
+    The same study goes on with workers that are processes, one of which is killed.
+    """
     monkeypatch.chdir(tmp_path)
     toml(tmp_path)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None
     ) as there:
         words = ["sweep", "study.toml", "--scheduler", there.scheduler_address]
+        with monkeypatch.context() as patched:
+            patched.setattr(run, "run_task", lambda task: 1 // 0)
+            assert main(words) == 2
+        assert "warpfrag: a worker failed (ZeroDivisionError: " in capsys.readouterr().err
         with monkeypatch.context() as patched:
             stopping(patched, 5, there.close)
             assert main(words) == 2

@@ -114,16 +114,6 @@ def test_a_fragment_shows_its_matrix():
 # Memory
 
 
-@pytest.fixture
-def accumulator():
-    return wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)
-
-
-@pytest.fixture
-def multiplicand():
-    return wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major)
-
-
 def buffers(values, folder):
     """The same bytes in every kind of memory: what is there, and what owns it."""
     raw = values.tobytes()

@@ -10,16 +10,6 @@ import warpfrag as wf
 from warpfrag import wmma
 
 
-@pytest.fixture
-def accumulator():
-    return wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)
-
-
-@pytest.fixture
-def multiplicand():
-    return wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major)
-
-
 def refuse_load(fragment, pointer, ldm, *more):
     before = fragment.words.copy()
     with pytest.raises(wf.InvalidOperand) as caught:

@@ -5,8 +5,10 @@ imports neither numpy nor numba. `matmul` runs a rule on matrices of codes; `tra
 
     lowering   instruction and architecture -> rule     product    operands checked, then run
     rules      what is computed                         schedule   blocks of outputs, threads
-    reference  a rule read, one output at a time        backends   a rule compiled: portable (numpy), compiled (numba)
+    reference  a rule read, one output at a time        backends   a rule compiled: numpy, numba, CUDA
     numbers, tracing, units                             kernels    the loops of the compiled backend
+    encodings  what every kernel is given               gpu        the kernels of the backend cuda, as CUDA C++
+    machines   cores, a GPU that emulates, its own tensor cores
 
     >>> from warpfrag.arithmetic import matmul, plan, trace
 """

@@ -51,8 +51,13 @@ def matmul(
 def multiply(choice: Choice, operands: Operands, threads: int | None) -> Codes:
     """The same for a rule whose kernels are at hand."""
     check_threads(threads)
+    check_operands(choice.rule, operands)
+    return run_product(choice, operands, threads)
+
+
+def run_product(choice: Choice, operands: Operands, threads: int | None) -> Codes:
+    """The same for operands that are known to fit together."""
     rule = choice.rule
-    check_operands(rule, operands)
     code_type = code_dtype(FORMATS[rule.d])
     if operands.c.size == 0:
         return np.empty(operands.c.shape, code_type)

@@ -172,6 +172,18 @@ def target_option(function: Function) -> Function:
     return target_option_saying("Refuse what this target does not accept; for wmma, take its fragments.")(function)
 
 
+def backend_option(function: Function) -> Function:
+    """The option --backend."""
+    option = click.option(
+        "--backend",
+        metavar="cpu|cuda|native|auto",
+        default="cpu",
+        show_default=True,
+        help="What computes the products: the cores, a GPU that emulates, its own tensor cores, or the fastest.",
+    )
+    return option(function)
+
+
 def arch_option(function: Function) -> Function:
     """The option --arch."""
     option = click.option(

@@ -6,6 +6,7 @@ import click
 
 from warpfrag.cli.arrays import array_argument, codes_option, read_array
 from warpfrag.cli.command import (
+    backend_option,
     complete_file,
     complete_instruction,
     complete_target,
@@ -59,6 +60,7 @@ def read_order(text: str) -> Order:
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
 @file_option("-o", "--output", saying="Write the figure to this file, as SVG.")
+@backend_option
 @json_option
 def command(
     *,
@@ -72,6 +74,7 @@ def command(
     codes: str | None,
     rounding: str | None,
     output: str | None,
+    backend: str,
     as_json: bool,
 ) -> None:
     """Compare D = A B + C with the exact result: largest, root mean square and mean error, in ulps and relative.
@@ -92,6 +95,7 @@ def command(
             order=list(order) or Order(),
             rounding="rne" if rounding else None,
             report=progress.show,
+            backend=backend,
         )
     if output is not None:
         write_atomically(output, report.svg().encode())

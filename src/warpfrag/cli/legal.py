@@ -6,7 +6,7 @@ import click
 
 from warpfrag.cli.command import instruction_argument, integer, json_option, target_option_saying, verb
 from warpfrag.cli.info import ptx_versions
-from warpfrag.cli.output import NO, heading, say, say_json, wrapped
+from warpfrag.cli.output import NO, heading, say, say_json, say_no, wrapped
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.legality import advice, left_out
 from warpfrag.isa.targets import targets
@@ -33,10 +33,7 @@ def command(*, name: str, target: str | None, selector: int | None, as_json: boo
         if as_json:
             say_json("legal", {**asked, "legal": False, "reason": refusal.reason, "nearest": refusal.nearest})
         else:
-            heading("no")
-            say(wrapped(refusal.reason))
-            for near in refusal.nearest:
-                say(f"  near: {near}")
+            say_no(refusal)
         return NO
     missing = left_out(name)
     advised = advice(instruction.form)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpfrag.cli.command import complete_instruction, json_option, verb
-from warpfrag.cli.output import NO, heading, say, say_json, say_table, wrapped
+from warpfrag.cli.output import NO, heading, say, say_json, say_no, say_table, wrapped
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.elsewhere import Meaning, aliases_of, meaning
 from warpfrag.isa.elsewhere.source import is_plain, statements
@@ -125,10 +125,7 @@ def _say_nothing(text: str, refusal: IllegalInstruction, *, as_json: bool) -> in
         facts = {"notation": None, "reason": refusal.reason, "nearest": refusal.nearest}
         say_json("name", {"asked": text, **facts, "instructions": [], "among": []})
     else:
-        heading("no")
-        say(wrapped(refusal.reason))
-        for near in refusal.nearest:
-            say(f"  near: {near}")
+        say_no(refusal)
     return NO
 
 

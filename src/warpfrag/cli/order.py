@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from warpfrag.cli.arrays import array_argument, codes_option, read_array
-from warpfrag.cli.command import arch_option, complete_instruction, json_option, verb
+from warpfrag.cli.command import arch_option, backend_option, complete_instruction, json_option, verb
 from warpfrag.cli.output import DONE, NO, Progress, say, say_json, wrapped
 from warpfrag.registry import get
 
@@ -31,6 +31,7 @@ from warpfrag.registry import get
     "--result", metavar="FORMAT", type=click.Choice(["bf16", "f16", "f32"]), help="D holds codes of this format."
 )
 @arch_option
+@backend_option
 @json_option
 def command(
     *,
@@ -41,6 +42,7 @@ def command(
     codes: str | None,
     result: str | None,
     arch: str,
+    backend: str,
     as_json: bool,
 ) -> int:
     """Search the order of additions that gives D = A B in every code: k ascending, split-K, promotion, residue first.
@@ -60,7 +62,7 @@ def command(
             tried = done + 1
             progress.show(done, total, text)
 
-        found = find_order(A, B, D, instruction=name, arch=arch, report=report)
+        found = find_order(A, B, D, instruction=name, arch=arch, report=report, backend=backend)
     depth = int(A.shape[-1])
     text = "" if found is None else found.describe(depth)
     if as_json:

@@ -237,3 +237,11 @@ def wrapped(text: str, *, indent: int = 0) -> str:
         else:
             lines.append(" " * indent + word if lines else word)
     return "\n".join(lines)
+
+
+def say_no(refusal: IllegalInstruction) -> None:
+    """That there is no such instruction: why, and what is near."""
+    heading("no")
+    say(wrapped(refusal.reason))
+    for near in refusal.nearest:
+        say(f"  near: {near}")

@@ -10,7 +10,7 @@ import click
 
 from warpfrag.cli.command import complete_file, file_option, integer, json_option, verb
 from warpfrag.cli.output import Progress, complain, notes, say, say_json, say_table
-from warpfrag.errors import UnusableFile
+from warpfrag.errors import NoGpu, UnusableFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def command(file: str, *, scheduler: str | None, workers: int | None, output: st
             progress.clear()
             complain(f"interrupted{shown.kept(store)}")
             raise
-        except (UnusableFile, UnusableScheduler) as error:
+        except (NoGpu, UnusableFile, UnusableScheduler) as error:
             msg = f"{error}{shown.kept(store)}"
             raise type(error)(msg) from None
     if as_json:

@@ -13,7 +13,7 @@ from warpfrag.errors import WarpfragError, shown
 from warpfrag.study.extra import UnusableScheduler, extra
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -69,26 +69,26 @@ def _unheard_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def run_all(client: Any, function: Callable[[Task], Answer], tasks: Iterator[Task]) -> Iterator[tuple[Task, Answer]]:  # noqa: ANN401 (a Client)
+def run_all(client: Any, function: Callable[[Task], Answer], tasks: Iterator[Task]) -> Generator[tuple[Task, Answer]]:  # noqa: ANN401 (a Client)
     """What the function gives for each task, as they are done; a task whose worker dies goes to another."""
     distributed = extra("distributed")
     pending: dict[Any, Task] = {}
     done = distributed.as_completed()
-
-    def submit(count: int) -> None:
-        for task in islice(tasks, count):
-            future = client.submit(function, task, pure=False)
-            pending[future] = task
-            done.add(future)
-
+    room = answers = 0
     try:
-        submit(AHEAD * max(1, sum(client.nthreads().values())))
-        while pending:
+        while True:
+            if answers == room:  # workers come and go: count their threads now and then
+                room, answers = AHEAD * max(1, sum(client.nthreads().values())), 0
+            for task in islice(tasks, max(0, room - len(pending))):
+                future = client.submit(function, task, pure=False)
+                pending[future] = task
+                done.add(future)
+            if not pending:
+                return
             future = next(done)
-            task = pending.pop(future)
-            answer = future.result()
+            task, answer = pending.pop(future), future.result()
             future.release()
-            submit(1)
+            answers += 1
             yield task, answer
     except WarpfragError:
         raise

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from warpfrag.arithmetic.machines import BACKENDS
 from warpfrag.errors import UnusableFile, WarpfragError, shown
 from warpfrag.files import read_bytes
 from warpfrag.gemm import gemm
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.targets import read_target
-from warpfrag.machines import BACKENDS
 from warpfrag.order import Order
 from warpfrag.registry import get
 from warpfrag.study.data import DISTRIBUTIONS, draw, refusal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import Popcount
 from warpfrag.codes import from_codes
 from warpfrag.coordinates import check_index
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm
 from warpfrag.isa.legality import arithmetic_arch
@@ -56,15 +57,18 @@ class Outcome:
         return {"name": self.name, **self.case.to_dict(), "figures": self.figures, "refusal": self.refusal}
 
 
-def run_task(task: Task) -> tuple[NDArray[Any], Tally]:
-    """A block of D, and its errors."""
+def run_task(task: Task) -> tuple[NDArray[Any], Tally] | str:
+    """A block of D, and its errors; or why this machine cannot compute the case: its GPU is of another architecture."""
     if task.versions != versions():
         said = (", ".join(f"{name} {number}" for name, number in one.items()) for one in (versions(), task.versions))
         msg = "a worker has {}, and the sweep {}: results could differ".format(*said)
         raise UnusableScheduler(msg)
     case, block = task.case, task.block
     given = case.operands(block)
-    codes = gemm(**given, **case.options(), raw=True, threads=task.threads)
+    try:
+        codes = gemm(**given, **case.options(), raw=True, threads=task.threads)
+    except NotModelled as error:
+        return str(error)
     D = from_codes(FORMATS[case.form.d], codes)
     a, b = _values(case, given)
     return D, tally(D, a, b, case.form.d, (block.rows.start, block.columns.start))
@@ -118,11 +122,14 @@ def sweep(
         if run.left:
             if scheduler is None and not workers:
                 for task in run.tasks(threads=None):
-                    run.keep(task, *run_task(task))
+                    run.keep(task, run_task(task))
             else:
-                with connected(scheduler, workers) as client:
-                    for task, answer in run_all(client, run_task, run.tasks(threads=1)):
-                        run.keep(task, *answer)
+                with (
+                    connected(scheduler, workers) as client,
+                    closing(run_all(client, run_task, run.tasks(threads=1))) as answers,
+                ):
+                    for task, answer in answers:
+                        run.keep(task, answer)
         return run.outcomes()
 
 
@@ -134,9 +141,11 @@ class _Run:
         self.store, self.study, self.progress = store, store.study, progress
         self.figures: dict[int, dict[str, Any]] = {}
         self.tallies: dict[int, dict[tuple[int, int], Tally]] = {}
+        self.refusals: dict[int, str] = {}
         self.total = self.done = 0
         for number, case in enumerate(self.study.cases):
             if case.refusal:
+                self.refusals[number] = case.refusal
                 continue
             blocks = self._count(case)
             self.total += blocks
@@ -166,11 +175,21 @@ class _Run:
             self.store.begin(number)
             there = set(self.tallies[number])
             for place, block in case.blocks(self.study.block):
+                if number in self.refusals:
+                    break
                 if place not in there:
                     yield Task(number, place, case, block, versions(), threads)
 
-    def keep(self, task: Task, D: NDArray[Any], found: Tally) -> None:
-        """Write a block, and the figures of its case if it was the last."""
+    def keep(self, task: Task, answer: tuple[NDArray[Any], Tally] | str) -> None:
+        """Write a block, and the figures of its case if it was the last; or give the case up."""
+        if task.number in self.refusals:
+            return  # this block was under way when another was refused
+        if isinstance(answer, str):
+            self.refusals[task.number] = answer
+            self.done += self._count(task.case) - len(self.tallies.pop(task.number))
+            self.store.drop(task.number)
+            return
+        D, found = answer
         self.store.write(task.number, task.place, D, found)
         self.tallies[task.number][task.place] = found
         self.done += 1
@@ -192,6 +211,6 @@ class _Run:
     def outcomes(self) -> list[Outcome]:
         """Every case."""
         return [
-            Outcome(self.store.name(number), case, self.figures.get(number), case.refusal)
+            Outcome(self.store.name(number), case, self.figures.get(number), self.refusals.get(number, ""))
             for number, case in enumerate(self.study.cases)
         ]

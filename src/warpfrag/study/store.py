@@ -53,6 +53,9 @@ class Store:
 
     def __init__(self, path: str | PathLike[str], study: Study) -> None:
         """Make a new store, or go on with one that is there; refused if it holds anything else."""
+        if not isinstance(path, str | os.PathLike):
+            msg = f"expected the name of a store to write, got {shown(path)}"
+            raise UnusableFile(msg)
         self.path, self.study = Path(path), study
         self._zarr = extra("zarr")
         self._arrays: dict[int, Any] = {}
@@ -175,6 +178,11 @@ class Store:
         """Keep the figures of a case; then its tallies are not needed any more."""
         self._array(number).update_attributes({"figures": figures})
         self.forget(number)
+
+    def drop(self, number: int) -> None:
+        """Remove what there is of a case that turns out not to be computable."""
+        self.forget(number)
+        shutil.rmtree(self.path / self.name(number), ignore_errors=True)
 
     def forget(self, number: int) -> None:
         """Remove the tallies of a case that is done, and their folder when it was the last."""

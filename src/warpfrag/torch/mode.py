@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import Lock, local
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
+from warpfrag.machines import check_backend
 from warpfrag.order import Order
 
 if TYPE_CHECKING:
@@ -43,6 +45,30 @@ class Operation(NamedTuple):
     C: torch.Tensor | None = None
     alpha: float = 1.0
     beta: float = 1.0
+    dtype: torch.dtype | None = None
+    """Of the result, if not that of A."""
+    out: torch.Tensor | None = None
+    """What the result is written to."""
+
+    @property
+    def result(self) -> torch.dtype:
+        """The dtype of the result."""
+        return self.dtype or self.A.dtype
+
+    def check(self) -> None:
+        """Refuse what PyTorch refuses too, or what is no dense matrix in memory."""
+        given = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
+        for name, tensor in given.items():
+            if tensor.layout != torch.strided or tensor.is_quantized:
+                msg = f"{self.name}: {name} is a tensor of layout {tensor.layout}; only plain ones are emulated"
+                raise InvalidOperand(msg)
+        of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
+        for what in ("dtype", "device"):
+            kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in given.items()}
+            if len(set(kinds.values())) > 1:
+                listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+                msg = f"{self.name}: expected operands of one {what}, got {listed}"
+                raise InvalidOperand(msg)
 
 
 @dataclass(frozen=True)
@@ -66,31 +92,88 @@ class Record:
 
 
 def _plain(name: str) -> Callable[..., Operation]:
-    def read(A: torch.Tensor, B: torch.Tensor) -> Operation:
-        return Operation(name, A, B)
+    def read(
+        A: torch.Tensor, B: torch.Tensor, out_dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
+    ) -> Operation:
+        return Operation(name, A, B, dtype=out_dtype, out=out)
 
     return read
 
 
-def _added(name: str) -> Callable[..., Operation]:
-    def read(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Operation:
-        return Operation(name, A, B, C if beta != 0 else None, float(alpha), float(beta))
+def _added(name: str, *, in_place: bool = False) -> Callable[..., Operation]:
+    def read(
+        C: torch.Tensor,
+        A: torch.Tensor,
+        B: torch.Tensor,
+        out_dtype: torch.dtype | None = None,
+        *,
+        beta: float = 1,
+        alpha: float = 1,
+        out: torch.Tensor | None = None,
+    ) -> Operation:
+        into = C if in_place else out
+        return Operation(name, A, B, C if beta != 0 else None, float(alpha), float(beta), out_dtype, into)
 
     return read
 
 
-def _linear(A: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Operation:
-    return Operation("linear", A, weight.t(), bias)
+def _linear(
+    A: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, out: torch.Tensor | None = None
+) -> Operation:
+    return Operation("linear", A, weight.t(), bias, out=out)
 
 
-aten = torch.ops.aten
-OPERATIONS: dict[Any, Callable[..., Operation]] = {
-    aten.mm.default: _plain("mm"),
-    aten.bmm.default: _plain("bmm"),
-    aten.addmm.default: _added("addmm"),
-    aten.baddbmm.default: _added("baddbmm"),
-    aten.linear.default: _linear,
-}
+def _operations() -> dict[Any, Callable[..., Operation]]:
+    """How each overload of each product is read."""
+    aten = torch.ops.aten
+    readers = {name: _plain(name) for name in ("mm", "bmm")}
+    readers |= {name: _added(name) for name in ("addmm", "baddbmm")}
+    readers |= {f"{name}_": _added(name, in_place=True) for name in ("addmm", "baddbmm")}
+    readers["linear"] = _linear
+    packets = {name: getattr(aten, name) for name in readers}
+    return {
+        getattr(packet, overload): readers[name] for name, packet in packets.items() for overload in packet.overloads()
+    }
+
+
+OPERATIONS = _operations()
+
+
+class _Inside(local):
+    """The layers that run, the outermost first: of each thread its own, since hooks see those of all."""
+
+    def __init__(self) -> None:
+        self.layers: list[str] = []
+
+
+class _Unfused:
+    """Attention made of its products rather than one fused kernel: a switch of the process, which threads share."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._lock = Lock()
+        self._undo = ExitStack()
+
+    def __enter__(self) -> None:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        with self._lock:
+            if not self._users:
+                with ExitStack() as undo:
+                    undo.enter_context(sdpa_kernel(SDPBackend.MATH))
+                    undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+                    torch.backends.mha.set_fastpath_enabled(False)
+                    self._undo = undo.pop_all()
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._undo.close()
+
+
+UNFUSED = _Unfused()
 
 
 class Emulation(TorchDispatchMode):
@@ -105,33 +188,36 @@ class Emulation(TorchDispatchMode):
         model: torch.nn.Module | None,
         *,
         keep: bool,
+        backend: str,
     ) -> None:
         """Remember what is asked for; `emulate` has checked it."""
         super().__init__()
         self.instruction, self.arch, self.order, self.compare = instruction, arch, order, compare
+        self.backend = backend
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
         """What each product gave, if `keep` was asked for."""
         self._keep = keep
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
-        self._inside: list[str] = []
+        self._inside = _Inside()
         self._layer_of_storage: dict[int, str] = {}
         self._around = ExitStack()
+        self._is_open = False
 
     def __enter__(self) -> Self:
         """Begin; attention is made of its products rather than one fused kernel."""
-        from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.nn.modules import module as hooks
 
-        self._around.enter_context(sdpa_kernel(SDPBackend.MATH))
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        self._around.callback(torch.backends.mha.set_fastpath_enabled, fast)
-        before = hooks.register_module_forward_pre_hook(self._enter_layer)
-        after = hooks.register_module_forward_hook(self._leave_layer, always_call=True)
-        self._around.callback(before.remove)
-        self._around.callback(after.remove)
-        super().__enter__()
+        if self._is_open:
+            msg = "this emulation is entered already: call emulate() again for another one"
+            raise InvalidOperand(msg)
+        with ExitStack() as around:  # what is begun is undone if something fails
+            around.enter_context(UNFUSED)
+            around.callback(hooks.register_module_forward_pre_hook(self._enter_layer).remove)
+            around.callback(hooks.register_module_forward_hook(self._leave_layer, always_call=True).remove)
+            super().__enter__()
+            self._around = around.pop_all()
+        self._is_open = True
         return self
 
     def __exit__(self, *why: object) -> None:
@@ -139,6 +225,8 @@ class Emulation(TorchDispatchMode):
         try:
             super().__exit__(*why)  # type: ignore[arg-type] # as torch has it, whatever it is called there
         finally:
+            self._is_open = False
+            self._inside = _Inside()
             self._around.close()
 
     def __iter__(self) -> Iterator[Record]:
@@ -146,11 +234,11 @@ class Emulation(TorchDispatchMode):
         return iter(self.records)
 
     def _enter_layer(self, module: Any, _args: Any) -> None:  # noqa: ANN401 (a Module)
-        self._inside.append(self._names.get(id(module), type(module).__name__))
+        self._inside.layers.append(self._names.get(id(module), type(module).__name__))
 
     def _leave_layer(self, _module: Any, _args: Any, _result: Any) -> None:  # noqa: ANN401 (as above)
-        if self._inside:
-            self._inside.pop()
+        if self._inside.layers:
+            self._inside.layers.pop()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
@@ -160,26 +248,37 @@ class Emulation(TorchDispatchMode):
         if read is None:
             return func(*args, **(kwargs or {}))
         operation = read(*args, **(kwargs or {}))
-        if not operation.A.dtype.is_floating_point:
+        if not operation.A.dtype.is_floating_point or operation.A.device.type == "meta":
             return func(*args, **(kwargs or {}))
         return self._multiply(operation)
 
     def _multiply(self, operation: Operation) -> torch.Tensor:
+        operation.check()
         A, B = _array(operation.A), _array(operation.B)
         found = self._product(A, B, operation, self.arch)
+        result = torch.from_numpy(found).to(device=operation.A.device, dtype=operation.result)
+        given = result if operation.out is None else _written(operation, result)
         self._record(operation, A, B, found)
-        result = torch.from_numpy(found).to(device=operation.A.device, dtype=operation.A.dtype)
         if self._keep:
             self.results.append(result.clone())
-        return result
+        return given
 
     def _product(self, A: NDArray[Any], B: NDArray[Any], operation: Operation, arch: str) -> NDArray[np.float32]:
         """The product in float32, before it is rounded to the dtype of the operation."""
-        sums = gemm(A, B, instruction=self.instruction, arch=arch, order=self.order, rounding="rne")
+        sums = gemm(
+            A, B, instruction=self.instruction, arch=arch, order=self.order, rounding="rne", backend=self.backend
+        )
         finished = sums.astype(np.float32)
         if operation.C is None and operation.alpha == 1:
             return finished
-        c = None if operation.C is None else np.broadcast_to(_array(operation.C), finished.shape)
+        c = None
+        if operation.C is not None:
+            try:
+                c = np.broadcast_to(_array(operation.C), finished.shape)
+            except ValueError:
+                shapes = f"{tuple(operation.C.shape)}, and the product is {finished.shape}"
+                msg = f"{operation.name}: C does not broadcast: it is {shapes}"
+                raise InvalidOperand(msg) from None
         return finish(Epilogue(operation.alpha, operation.beta), finished, c)
 
     def _record(self, operation: Operation, A: NDArray[Any], B: NDArray[Any], found: NDArray[np.float32]) -> None:
@@ -194,7 +293,7 @@ class Emulation(TorchDispatchMode):
         differing, first = None, None
         if self.compare is not None:
             other = self._product(A, B, operation, self.compare)
-            mine, theirs = (torch.from_numpy(array).to(operation.A.dtype) for array in (found, other))
+            mine, theirs = (torch.from_numpy(array).to(operation.result) for array in (found, other))
             unlike = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
             differing = int(unlike.sum())
             first = tuple(int(index) for index in unlike.nonzero()[0]) if differing else None
@@ -208,8 +307,8 @@ class Emulation(TorchDispatchMode):
     def _layer(self, operation: Operation) -> tuple[str, str]:
         """The layer of a product: the one that runs, or in the backward pass the one whose operands these are."""
         storages = [tensor.untyped_storage().data_ptr() for tensor in (operation.A, operation.B)]
-        if self._inside:
-            layer = self._inside[-1] or "model"
+        if self._inside.layers:
+            layer = self._inside.layers[-1] or "model"
             for storage in storages:
                 self._layer_of_storage.setdefault(storage, layer)
             return layer, "forward"
@@ -231,9 +330,19 @@ class Emulation(TorchDispatchMode):
         return "\n".join(lines) + (f"\n(last column:{against})" if against else "")
 
 
+def _written(operation: Operation, result: torch.Tensor) -> torch.Tensor:
+    """What a result is written to: of its dtype and shape, or empty."""
+    out = operation.out
+    if out is None or out.dtype != result.dtype or (out.shape != result.shape and out.numel()):
+        got = None if out is None else f"{out.dtype} of shape {tuple(out.shape)}"
+        msg = f"{operation.name}: expected to write {result.dtype} of shape {tuple(result.shape)}, got {got}"
+        raise InvalidOperand(msg)
+    return out.resize_(result.shape).copy_(result)
+
+
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
     """A tensor as numpy has it: without a copy where it lies in memory and numpy knows its dtype."""
-    plain = tensor.detach().cpu()
+    plain = tensor.detach().resolve_neg().cpu()
     if plain.dtype not in (torch.float16, torch.float32, torch.float64):
         plain = plain.float()
     array: NDArray[Any] = plain.numpy()
@@ -259,11 +368,13 @@ def emulate(
     compare: str | None = None,
     model: Any = None,  # noqa: ANN401 (a Module, of whichever version of torch)
     keep: bool = False,
+    backend: str = "cpu",
 ) -> Emulation:
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
     Forward and backward products alike, on tensors of the CPU or of a GPU. `compare` names another architecture, with
-    which every product is compared; `model` gives layers their names; `keep` keeps what every product gave.
+    which every product is compared; `model` gives layers their names; `keep` keeps what every product gave; `backend`
+    says what computes the products, as for `wf.gemm`.
     It is the object to ask afterwards: `records`, `results`.
     """
     form = form_of(instruction)
@@ -279,4 +390,5 @@ def emulate(
         msg = f"model: expected a torch.nn.Module, got {shown(model)}"
         raise InvalidOperand(msg)
     order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
-    return Emulation(spell(form), arch, order, compare, model, keep=check_flag("keep", keep))
+    check_backend(backend)
+    return Emulation(spell(form), arch, order, compare, model, keep=check_flag("keep", keep), backend=backend)

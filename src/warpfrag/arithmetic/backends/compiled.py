@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.kernels.jit import Entry
     from warpfrag.arithmetic.protocol import Codes, Job, Operands, Task
+    from warpfrag.formats import Format
 
 CACHE_LINE = 64
 """Bytes: arrays start at a line of the cache."""
@@ -50,6 +51,8 @@ PREPARED_BYTES = 12
 """Of each element: a float64, and at most 32 bits for its exponent."""
 LEAST_DEPTH = 1 << 10
 """But never in smaller parts than this."""
+LINE = 512
+"""Columns that the other loops like to have together."""
 _NONE = np.empty((0, 0, 0), np.int32)
 
 
@@ -75,7 +78,7 @@ class BlockKernel(ABC):
     """What the rules share whose loops take any block: all but the fused one."""
 
     entry: Entry
-    grain = Grain(columns=BLOCK)
+    grain = Grain(columns=LINE)
 
     @property
     def entry_of_parts(self) -> Entry:
@@ -119,6 +122,17 @@ def _plain(array: Codes, kind: type[np.generic]) -> Codes:
     return found.copy() if found is array and not found.flags.writeable else found
 
 
+def _integers(codes: Codes, row: Format) -> NDArray[np.int16]:
+    """The numbers that codes of an integer format stand for."""
+    values = codes.astype(np.int16)
+    values &= np.int16(row.codes - 1)
+    if row.signed:
+        half = np.int16(row.codes // 2)
+        values ^= half
+        values -= half
+    return values
+
+
 def _is_f16(name: str) -> int:
     return at.IS_F16 if name == "f16" else at.IS_F32
 
@@ -141,13 +155,9 @@ class IntegerKernel(BlockKernel):
     entry = integer_block
 
     def __init__(self, rule: Integer) -> None:
-        """Tables from codes to values."""
+        """Remember the rule as what it is."""
         self.integer = rule
         self.rule = rule
-        self.tables = [
-            np.array([FORMATS[name].decode(code) for code in range(FORMATS[name].codes)], np.int16)
-            for name in (rule.a, rule.b)
-        ]
 
     def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
         """Values, and C as the sums to add to."""
@@ -155,7 +165,7 @@ class IntegerKernel(BlockKernel):
         a, b, c, columns, *_ = operands
         sums = np.array(c, np.uint32, order="C").view(np.int32)
         rows = np.arange(b.shape[1], dtype=np.int32).reshape(1, 1, -1) if columns is None else _plain(columns, np.int32)
-        values = (self.tables[0].take(a), self.tables[1].take(b))
+        values = (_integers(a, FORMATS[rule.a]), _integers(b, FORMATS[rule.b]))
         return (*values, rows, sums, rule.stored, rule.k, rule.clamps), sums, sums.view(np.uint32)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from warpfrag.arithmetic.kernels.constants import unflatten_block
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
-from warpfrag.arithmetic.kernels.prepare import BLOCK
 
 K_AT_ONCE = 128
+BLOCK = 512  # columns of B that are packed together; their distance is a constant, so that LLVM makes vector code
 LARGEST = (1 << 31) - 1
 SMALLEST = -(1 << 31)
 

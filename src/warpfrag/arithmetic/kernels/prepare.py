@@ -15,10 +15,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from warpfrag.arithmetic.encodings import NAN_SCALE
-from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
-from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
+from warpfrag.arithmetic.kernels.jit import Array, Int, inlined, inner
+from warpfrag.arithmetic.kernels.llvm import f32_of_bits
 from warpfrag.arithmetic.kernels.scalar import power_of_two
-from warpfrag.arithmetic.kernels.vector import COLUMNS
+from warpfrag.arithmetic.kernels.vector import (
+    COLUMNS,
+    Lanes,
+    address,
+    bits_above,
+    converted,
+    larger,
+    load,
+    read_as,
+    spread,
+    store,
+    where_above,
+)
 
 if TYPE_CHECKING:
     from warpfrag.arithmetic.kernels.constants import Constants, Encoding
@@ -31,8 +43,8 @@ SPECIAL = np.int32(900)  # exponent of an infinity or a NaN, and of a group with
 ANY_SPECIAL = np.int32(400)  # the sum of two exponents is at least this if one of them is SPECIAL
 # A relative exponent is stored as NEAREST + (e - E), at least 0; that of an element that is 0 as NOTHING. So the sum
 # of two fits int8, and is negative just where a product is 0.
-NEAREST = 63
-NOTHING = -64
+NEAREST = np.int32(63)
+NOTHING = np.int32(-64)
 NUDGE = 1.0 + 2.0**-30  # factor on the elements of B: `strip` says what for
 TINY = 2.0**-500  # stands for a 0 of B: far below any grid, but above 0 as its sign bit says
 
@@ -81,6 +93,7 @@ class PreparedB(NamedTuple):
 # each that is not zero.
 LARGEST, SIGNS = np.uintp(0), np.uintp(1)
 WORD = 32
+ONE, LANES, WIDE = np.uintp(1), np.uintp(COLUMNS), np.uintp(BLOCK)
 FOUR_TIMES = np.int32(0x01010101)
 
 
@@ -102,8 +115,9 @@ class Decoder(NamedTuple):
     fraction: Int
     bias: Int
     unused: Int
-    sign_place: Int
-    special_from: Int
+    magnitude: Int  # the bits below the sign
+    to_sign: Int  # from the sign to the last place
+    last_finite: Int
 
 
 @inner
@@ -113,39 +127,29 @@ def decoder(encoding: Encoding) -> Decoder:
         np.int32(encoding.fraction),
         np.int32(encoding.bias),
         np.int32(encoding.unused),
-        np.int32(encoding.sign_place),
-        np.int32(encoding.special_from),
+        np.int32((1 << encoding.sign_place) - 1),
+        np.int32(31 - encoding.sign_place),
+        np.int32(encoding.special_from - 1),
     )
 
 
 @inner
-def decode(code: Int, by: Decoder) -> tuple[Float, Int]:
-    """The value and its exponent; what is infinite or NaN reads as 0, with an exponent of its own.
-
-    No branches, so that a loop over it becomes vector code.
-    """
-    bits = np.int32(code)
-    magnitude = np.int32(np.int32(bits & np.int32(np.int32(np.int32(1) << by.sign_place) - np.int32(1))) >> by.unused)
-    special = magnitude >= by.special_from
-    magnitude = np.int32(0) if special else magnitude
-    field = np.int32(magnitude >> by.fraction)
-    hidden = np.int32(np.int32(1) << by.fraction)
-    significand = np.int32(magnitude & np.int32(hidden - np.int32(1)))
-    significand = np.int32(significand | hidden) if field > np.int32(0) else significand
-    exponent = np.int32(max(field, np.int32(1)) - by.bias)
-    sign = np.int32(np.int32(np.int32(bits >> by.sign_place) & np.int32(1)) << np.int32(31))
-    unit = f32_of_bits(np.int32(np.int32(np.int32(127) - by.fraction) << np.int32(23)))
-    power = f32_of_bits(np.int32(np.int32(exponent + np.int32(127)) << np.int32(23)))
-    value = f32_of_bits(np.int32(bits_of_f32(np.float32(significand) * unit * power) | sign))
-    exponent = ZERO if significand == np.int32(0) else exponent
-    return value, SPECIAL if special else exponent
-
-
-@inner
-def relate(exponent: Int, largest: Int) -> Int:
-    """The exponent of an element relative to the largest of its group."""
-    relative = max(np.int32(np.int32(exponent - largest) + np.int32(NEAREST)), np.int32(0))
-    return np.int32(NOTHING) if exponent == ZERO else relative
+def decode(codes: Lanes, by: Decoder) -> tuple[Lanes, Lanes]:
+    """Values and their exponents; what is infinite or NaN reads as 0, with an exponent of its own. No value is -0."""
+    bits = read_as(codes, np.int32)
+    zero, last = spread(np.int32(0), COLUMNS), spread(by.last_finite, COLUMNS)
+    magnitude = (bits & spread(by.magnitude, COLUMNS)) >> spread(by.unused, COLUMNS)
+    finite = where_above(magnitude, last, zero, magnitude)
+    field = finite >> spread(by.fraction, COLUMNS)
+    hidden = spread(np.int32(np.int32(1) << by.fraction), COLUMNS)
+    significand = where_above(field, zero, (finite & (hidden - spread(np.int32(1), COLUMNS))) | hidden, finite)
+    exponent = larger(field, spread(np.int32(1), COLUMNS)) - spread(by.bias, COLUMNS)
+    negative = (bits << spread(by.to_sign, COLUMNS)) >> spread(np.int32(31), COLUMNS)
+    signed = converted((significand ^ negative) - negative, np.float32)
+    unit = spread(f32_of_bits(np.int32(np.int32(np.int32(127) - by.fraction) << np.int32(23))), COLUMNS)
+    power = read_as((exponent + spread(np.int32(127), COLUMNS)) << spread(np.int32(23), COLUMNS), np.float32)
+    exponent = where_above(significand, zero, exponent, spread(ZERO, COLUMNS))
+    return signed * unit * power, where_above(magnitude, last, spread(SPECIAL, COLUMNS), exponent)
 
 
 @inner
@@ -156,26 +160,51 @@ def scaled_exponent(largest: Int, scale_exponent: Int) -> Int:
 
 
 class RowScratch(NamedTuple):
-    """Room for one row of A: codes, the bit of each element, values, exponents."""
+    """Room for one row of A, in whole vectors: codes, values, exponents, the largest of each element's group, signs."""
 
     codes: Array
-    bits: Array
     values: Array
     exponents: Array
+    tops: Array
+    below: Array  # for each vector a bit for each element below zero
+    above: Array  # and above
 
 
 @inner
 def row_scratch(elements: Int) -> RowScratch:
     """For rows of so many elements."""
+    vectors = (elements + COLUMNS - 1) // COLUMNS
     return RowScratch(
-        np.empty(elements, np.uint32),
-        np.empty(elements, np.uint32),
-        np.empty(elements, np.float32),
-        np.empty(elements, np.int32),
+        np.zeros(vectors * COLUMNS, np.uint32),
+        np.empty(vectors * COLUMNS, np.float32),
+        np.empty(vectors * COLUMNS, np.int32),
+        np.empty(vectors * COLUMNS, np.int32),
+        np.empty(vectors, np.uint64),
+        np.empty(vectors, np.uint64),
     )
 
 
-@inlined
+@inner
+def some_bits(words: Array, first: Int, count: Int) -> Int:
+    """That many bits, 64 at most, of a line of words of COLUMNS bits."""
+    found = np.uint64(0)
+    for word in range(first // LANES, (first + count - ONE) // LANES + ONE):
+        at = word * LANES
+        found |= words[word] << np.uint64(at - first) if at >= first else words[word] >> np.uint64(first - at)
+    return found & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(np.uintp(64) - count))
+
+
+@inner
+def bits_met(words: Array, rows: Array, b_places: Array, at_row: Int, first: Int, count: Int) -> Int:
+    """The same, for a sparse A: each bit in the place of the element of B that its element meets."""
+    found = np.uint64(0)
+    for index in range(first, first + count):
+        place = np.uintp(b_places[np.uintp(rows[at_row + index])]) % (count + count)
+        found |= ((words[index // LANES] >> np.uint64(index % LANES)) & np.uint64(1)) << np.uint64(place)
+    return found
+
+
+@inner
 def prepare_a(
     source: Source, constants: Constants, ready: PreparedA, scratch: RowScratch, first: Int, last: Int
 ) -> None:
@@ -185,38 +214,48 @@ def prepare_a(
     one that of row `rows[row, index]` of B; no two elements of a step meet the same, and all meet the step's group.
     """
     by = decoder(constants.a)
-    length = np.uintp(constants.products)
-    stored = np.uintp(source.order.size)
-    codes, bits, values, exponents = scratch
-    for index in range(stored):
-        bits[index] = np.uint32(index % length)
-    for row in range(first, last):
-        for index in range(stored):  # apart, for this is no vector code and what follows is
-            codes[index] = source.a[row, source.order[index]]
-        if source.rows.shape[0] > 0:
-            for index in range(stored):
-                bits[index] = np.uint32(source.b_places[source.rows[row, index]]) % np.uint32(2 * length)
+    length, steps, size = np.uintp(constants.products), np.uintp(ready.groups.shape[1]), np.uintp(ready.groups.shape[2])
+    stored, width = np.uintp(source.order.size), np.uintp(source.a.shape[1])
+    codes, values, exponents = address(scratch.codes), address(scratch.values), address(scratch.exponents)
+    tops, below, above = address(scratch.tops), address(scratch.below), address(scratch.above)
+    a, order, rows, b_places = address(source.a), address(source.order), address(source.rows), address(source.b_places)
+    ready_values, relatives, groups = address(ready.values), address(ready.relatives), address(ready.groups)
+    zero = spread(np.int32(0), COLUMNS)
+    for row in range(np.uintp(first), np.uintp(last)):
+        at_row = row * stored
         for index in range(stored):
-            value, exponent = decode(codes[index], by)
-            values[index] = value
-            ready.values[row, index] = np.float64(value)
-            exponents[index] = exponent
-        for step in range(ready.groups.shape[1]):
-            start = np.uintp(step) * length
+            codes[index] = a[row * width + np.uintp(order[index])]
+        for word in range(np.uintp(scratch.below.size)):
+            value, exponent = decode(load(codes, word * LANES, COLUMNS), by)
+            store(values, word * LANES, value)
+            store(exponents, word * LANES, exponent)
+            below[word] = bits_above(zero, read_as(value, np.int32))
+            above[word] = bits_above(read_as(value, np.int32), zero)
+        for step in range(steps):
+            start = step * length
             top = ZERO
-            below = present = np.uint64(0)
             for index in range(start, start + length):
                 top = max(top, exponents[index])
-                below |= np.uint64(values[index] < np.float32(0.0)) << np.uint64(bits[index])
-                present |= np.uint64(values[index] != np.float32(0.0)) << np.uint64(bits[index])
             for index in range(start, start + length):
-                byte = np.int32(relate(exponents[index], top) & np.int32(255))
-                ready.relatives[row, index] = np.int32(byte * FOUR_TIMES)
-            ready.groups[row, step, LARGEST] = top
-            for word in range(np.uintp(ready.groups.shape[2] // 2)):
-                at_word = SIGNS + word + word
-                ready.groups[row, step, at_word] = np.int32(below >> np.uint64(WORD * word))
-                ready.groups[row, step, at_word + np.uintp(1)] = np.int32(present >> np.uint64(WORD * word))
+                tops[index] = top
+            at_group = (row * steps + step) * size
+            groups[at_group] = top
+            if constants.is_sparse:
+                negative = bits_met(below, rows, b_places, at_row, start, length)
+                nonzero = negative | bits_met(above, rows, b_places, at_row, start, length)
+            else:
+                negative = some_bits(below, start, length)
+                nonzero = negative | some_bits(above, start, length)
+            for at_word in range(at_group + SIGNS, at_group + size, ONE + ONE):
+                groups[at_word] = np.int32(negative)
+                groups[at_word + ONE] = np.int32(nonzero)
+                negative, nonzero = negative >> np.uint64(WORD), nonzero >> np.uint64(WORD)
+        for index in range(stored):
+            ready_values[at_row + index] = np.float64(values[index])
+        for index in range(stored):
+            relative = max(np.int32(np.int32(exponents[index] - tops[index]) + NEAREST), np.int32(0))
+            relative = NOTHING if exponents[index] == ZERO else relative
+            relatives[at_row + index] = np.int32(np.int32(relative & np.int32(255)) * FOUR_TIMES)
         if source.scale_a.size > 0:
             scale_row(source.scale_a, ready, constants, row)
 
@@ -232,16 +271,16 @@ def scale_row(scale: Array, ready: PreparedA, constants: Constants, row: Int) ->
 
 
 class GroupScratch(NamedTuple):
-    """Room for one group of B: a line of values, and all exponents."""
+    """Room for one group of B: a line of codes, and exponents for one vector of columns."""
 
-    line: Array
+    codes: Array
     exponents: Array
 
 
 @inner
 def group_scratch(rows: Int) -> GroupScratch:
     """For groups of so many rows."""
-    return GroupScratch(np.empty(BLOCK, np.float32), np.empty(rows * BLOCK, np.int32))
+    return GroupScratch(np.empty(rows * BLOCK, np.uint32), np.empty(rows * COLUMNS, np.int32))
 
 
 class Group(NamedTuple):
@@ -250,8 +289,8 @@ class Group(NamedTuple):
     start: Int  # first column
     width: Int
     padded: Int  # columns with those past N that are computed too
+    first: Int  # row, in the order of adding
     rows: Int
-    sign_words: Int
     at_rows: Int
     at_group: Int
 
@@ -270,66 +309,70 @@ def scale_group(scale: Array, instruction: Int, ready: PreparedB, group: Group) 
 
 
 @inlined
-def prepare_group(
-    codes: Array, order: Array, by: Decoder, ready: PreparedB, scratch: GroupScratch, group: Group
-) -> None:
-    """Rows `order` of B, for the columns of a group; those past N are zeros."""
-    line, exponents = scratch
-    wide = np.uintp(BLOCK)
-    for column in range(group.padded):
-        ready.groups[group.at_group + column] = ZERO if column < group.width else np.int32(0)
-        for word in range(group.sign_words):
-            ready.groups[group.at_group + wide * np.uintp(1 + word) + column] = np.int32(0)
+def gather_group(codes: Array, width: Int, order: Array, one: Int, line: Array, group: Group) -> None:
+    """Codes of the rows of a group of B, by addresses; columns past N are ones."""
     for index in range(group.rows):
-        at_row = group.at_rows + np.uintp(index) * wide
-        at_line = np.uintp(index) * wide
-        k = order[index]
+        at_line, at_codes = index * WIDE, np.uintp(order[group.first + index]) * width + group.start
         for column in range(group.width):
-            value, exponent = decode(codes[k, group.start + column], by)
-            line[column] = value
-            exponents[at_line + column] = exponent
-        bit, at_signs = np.int32(index % WORD), wide * np.uintp(1 + index // WORD)
-        for column in range(group.width):
-            value = line[column]
-            at = group.at_group + column
-            ready.values[at_row + column] = np.float64(value) * NUDGE if value != np.float32(0.0) else TINY
-            ready.groups[at] = max(ready.groups[at], exponents[at_line + column])
-            ready.groups[at + at_signs] |= np.int32(np.int32(value < np.float32(0.0)) << bit)
-    for index in range(group.rows):
-        at_row = group.at_rows + np.uintp(index) * wide
-        at_line = np.uintp(index) * wide
-        for column in range(group.width):
-            largest = ready.groups[group.at_group + column]
-            ready.relatives[at_row + column] = np.int8(relate(exponents[at_line + column], largest))
+            line[at_line + column] = codes[at_codes + column]
         for column in range(group.width, group.padded):
-            ready.values[at_row + column] = 0.0
-        for column in range(group.width, wide):
-            ready.relatives[at_row + column] = np.int8(NEAREST)
+            line[at_line + column] = one
 
 
 @inlined
+def prepare_group(line: Array, by: Decoder, ready: PreparedB, exponents: Array, group: Group) -> None:
+    """A group whose codes are there, by addresses."""
+    zero, tiny, nudge = spread(np.int32(0), COLUMNS), spread(TINY, COLUMNS), spread(NUDGE, COLUMNS)
+    nearest, nothing, no_value = spread(NEAREST, COLUMNS), spread(NOTHING, COLUMNS), spread(ZERO, COLUMNS)
+    for first in range(np.uintp(0), group.padded, LANES):
+        top, signs, at_signs = no_value, zero, group.at_group + WIDE + first
+        for index in range(group.rows):
+            value, exponent = decode(load(line, index * WIDE + first, COLUMNS), by)
+            bits = read_as(value, np.int32)
+            nudged = converted(value, np.float64) * nudge
+            nudged = where_above(larger(bits, zero - bits), zero, nudged, tiny)
+            store(ready.values, group.at_rows + index * WIDE + first, nudged)
+            store(exponents, index * LANES, exponent)
+            top = larger(top, exponent)
+            signs = signs | (
+                where_above(zero, bits, spread(np.int32(1), COLUMNS), zero)
+                << spread(np.int32(index % np.uintp(WORD)), COLUMNS)
+            )
+            if index % np.uintp(WORD) == np.uintp(WORD - 1) or index + ONE == group.rows:
+                store(ready.groups, at_signs, signs)
+                signs, at_signs = zero, at_signs + WIDE
+        store(ready.groups, group.at_group + first, top)
+        for index in range(group.rows):
+            exponent = load(exponents, index * LANES, COLUMNS)
+            relative = where_above(exponent, no_value, larger(exponent - top + nearest, zero), nothing)
+            store(ready.relatives, group.at_rows + index * WIDE + first, converted(relative, np.int8))
+    for index in range(group.rows):
+        for column in range(group.padded, WIDE):
+            ready.relatives[group.at_rows + index * WIDE + column] = np.int8(NEAREST)
+
+
+@inner
 def prepare_b(
     source: Source, constants: Constants, ready: PreparedB, scratch: GroupScratch, first: Int, last: Int
 ) -> None:
     """Blocks of columns of B, group after group."""
     by = decoder(constants.b)
-    steps = source.order.size // constants.products
-    rows = source.b_order.size
+    one = np.uint32((constants.b.bias << constants.b.fraction) << constants.b.unused)
+    steps = np.uintp(source.order.size // constants.products)
+    rows, every = np.uintp(source.b_order.size), np.uintp(source.b.shape[1])
     group_rows = rows // steps
-    words = sign_words(group_rows)
-    for block in range(first, last):
-        width = min(BLOCK, source.b.shape[1] - block * BLOCK)
+    words = np.uintp(sign_words(source.b_order.size // (source.order.size // constants.products)))
+    there = PreparedB(address(ready.values), address(ready.relatives), address(ready.groups))
+    codes, order = address(source.b), address(source.b_order)
+    line, exponents = address(scratch.codes), address(scratch.exponents)
+    for block in range(np.uintp(first), np.uintp(last)):
+        width: Int = min(WIDE, every - block * WIDE)
+        wide = np.uintp(padded(np.int64(width)))
         for step in range(steps):
-            group = Group(
-                np.uintp(block * BLOCK),
-                np.uintp(width),
-                np.uintp(padded(width)),
-                group_rows,
-                words,
-                np.uintp(block * rows + step * group_rows) * np.uintp(BLOCK),
-                np.uintp((block * steps + step) * (1 + words) * BLOCK),
-            )
-            order = source.b_order[step * group_rows : (step + 1) * group_rows]
-            prepare_group(source.b, order, by, ready, scratch, group)
+            at_rows = (block * rows + step * group_rows) * WIDE
+            at_group = (block * steps + step) * (ONE + words) * WIDE
+            group = Group(block * WIDE, width, wide, step * group_rows, group_rows, at_rows, at_group)
+            gather_group(codes, every, order, one, line, group)
+            prepare_group(line, by, there, exponents, group)
             if source.scale_b.size > 0:
-                scale_group(source.scale_b, step // constants.steps, ready, group)
+                scale_group(source.scale_b, step // np.uintp(constants.steps), ready, group)

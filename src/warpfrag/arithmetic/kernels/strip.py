@@ -34,7 +34,7 @@ are unsigned because a signed one might count from the end.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,11 +42,13 @@ from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
 from warpfrag.arithmetic.kernels.constants import IS_F16, Constants
 from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits
-from warpfrag.arithmetic.kernels.prepare import BLOCK, LARGEST, NEAREST, NUDGE, SIGNS
+from warpfrag.arithmetic.kernels.prepare import BLOCK, LARGEST, NEAREST, NUDGE, ONE, SIGNS, WIDE
 from warpfrag.arithmetic.kernels.rounding import OVERFLOW_F16
 from warpfrag.arithmetic.kernels.vector import (
     COLUMNS,
-    any_above,
+    Lanes,
+    bits_above,
+    converted,
     interleaved,
     larger,
     load,
@@ -56,15 +58,13 @@ from warpfrag.arithmetic.kernels.vector import (
     read_as,
     spread,
     store,
-    widened,
 )
 
 Four: TypeAlias = "tuple[Int, Int, Int, Int]"
-Lanes: TypeAlias = Any
 
 STRIP = 4  # rows of A that pass together: an element of B once loaded meets them all
-TOP = 2 * NEAREST  # the sum of two relative exponents that are the largest of their groups
-FAR = np.int8(TOP - NEAREST)  # sums up to here may be too large: one of the two may have been raised to 0
+TOP = 2 * int(NEAREST)  # the sum of two relative exponents that are the largest of their groups
+FAR = np.int8(TOP - int(NEAREST))  # sums up to here may be too large: one of the two may have been raised to 0
 LEAST_COMMON = -100  # every sum is then 0 or a normal f32: the grid is 2**-125 at least
 MOST_COMMON = 120  # 32 products and C are then below 2**128
 BIAS = 1023  # of a float64's exponent
@@ -76,8 +76,7 @@ ORIGIN = np.uint32((LEAST_COMMON + BIAS) << 20)
 FURTHEST = np.uint32((MOST_COMMON - LEAST_COMMON) << 20)
 
 WORDS = BLOCK // 4  # 32-bit words of a line of int8
-NEXT = np.uintp(1)
-WIDE = np.uintp(BLOCK)
+NO_BITS = np.uint64(0)
 WIDE2 = np.uintp(2 * BLOCK)
 WIDE3 = np.uintp(3 * BLOCK)
 
@@ -161,17 +160,17 @@ def keep_largest(tops: Array, odd: Array, top0: Lanes, top1: Lanes, top2: Lanes,
     store(tops, WIDE2, top2)
     store(tops, WIDE3, top3)
     near = spread(np.int8(FAR + 1), BLOCK)
-    odd[0] = any_above(near, top0)
-    odd[1] = any_above(near, top1)
-    odd[2] = any_above(near, top2)
-    odd[3] = any_above(near, top3)
+    odd[0] = bits_above(near, top0) != NO_BITS
+    odd[1] = bits_above(near, top1) != NO_BITS
+    odd[2] = bits_above(near, top2) != NO_BITS
+    odd[3] = bits_above(near, top3) != NO_BITS
 
 
 @inner
 def count_below(a_groups: Array, at_word: Int, b_groups: Array, at_signs: Int) -> Lanes:
     """How many products of one word of signs are below zero, for some columns."""
     negative = spread(np.uint32(a_groups[at_word]), COLUMNS)
-    nonzero = spread(np.uint32(a_groups[at_word + NEXT]), COLUMNS)
+    nonzero = spread(np.uint32(a_groups[at_word + ONE]), COLUMNS)
     return ones_of((read_as(load(b_groups, at_signs, COLUMNS), np.uint32) ^ negative) & nonzero)
 
 
@@ -214,15 +213,15 @@ def start_sums(
                 raised = larger(signed, least - (least & is_zero))
                 exponent_c = read_as(larger(raised, floor), np.uint32)
             pair = load(b_groups, strip.at_group + j, COLUMNS) + offset
-            common = read_as(pair + widened(load(tops, own + j, COLUMNS), np.int32), np.uint32) << shift
+            common = read_as(pair + converted(load(tops, own + j, COLUMNS), np.int32), np.uint32) << shift
             common = larger(common, exponent_c)
             reach = larger(reach, common - origin)
             at_signs = strip.at_group + WIDE + j
             below = (upper_c >> sign) + count_below(a_groups, at_row + SIGNS, b_groups, at_signs)
-            if strip.sign_words > NEXT:
-                below = below + count_below(a_groups, at_row + SIGNS + NEXT + NEXT, b_groups, at_signs + WIDE)
+            if strip.sign_words > ONE:
+                below = below + count_below(a_groups, at_row + SIGNS + ONE + ONE, b_groups, at_signs + WIDE)
             store(words, own + own + j + j, interleaved(below, common + to_start))
-        odd[row] |= any_above(reach, furthest)
+        odd[row] |= bits_above(reach, furthest) != NO_BITS
 
 
 @inlined

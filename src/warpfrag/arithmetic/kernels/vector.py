@@ -7,18 +7,20 @@ same code is AVX-512, AVX2 or NEON. Operators work lane by lane; a scalar is mad
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Build = tuple[Any, "Callable[..., Any]"]
+Build: TypeAlias = "tuple[Any, Callable[..., Any]]"
+Lanes: TypeAlias = Any
+"""A vector, to mypy."""
 
 
 class Vector(types.Type):
@@ -142,6 +144,7 @@ def _both(word: str) -> dict[str, str]:
 OPERATORS: dict[Any, dict[str, str]] = {
     operator.add: {**_both("add"), "f": "fadd"},
     operator.sub: {**_both("sub"), "f": "fsub"},
+    operator.mul: {**_both("mul"), "f": "fmul"},
     operator.and_: _both("and_"),
     operator.or_: _both("or_"),
     operator.xor: _both("xor"),
@@ -162,7 +165,7 @@ def _call(builder: Any, name: str, vectors: Any) -> Any:  # noqa: ANN401
     llvm = vectors[0].type
     element = {"double": "f64", "float": "f32"}.get(str(llvm.element), str(llvm.element))
     signature = ir.FunctionType(llvm, [llvm] * len(vectors))
-    function = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+    function = get_or_insert_function(  # type: ignore[no-untyped-call]
         builder.module, signature, f"llvm.{name}.v{llvm.count}{element}"
     )
     return builder.call(function, vectors)
@@ -199,10 +202,12 @@ def ones_of(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
 
 
 @vector_intrinsic
-def widened(_typing_context: Any, x: Any, like: Any) -> Build:  # noqa: ANN401
-    """Integers or floats in a wider type."""
+def converted(_typing_context: Any, x: Any, like: Any) -> Build:  # noqa: ANN401
+    """The same numbers in another type that has them; of integers that it has not, the lower bits."""
     kind = Vector(like.dtype, x.lanes)
-    word = {"f": "fpext", "s": "sext", "u": "zext"}[_kind(x.element)]
+    ways = {"ff": "fpext", "sf": "sitofp", "ss": "sext", "uu": "zext"}
+    narrows = x.element.bitwidth > kind.element.bitwidth
+    word = "trunc" if narrows else ways[_kind(x.element) + _kind(kind.element)]
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return getattr(builder, word)(arguments[0], context.get_value_type(kind))
@@ -249,16 +254,31 @@ def odd_lanes(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
     return kind(x), generate
 
 
+def _above(builder: Any, x: Any, arguments: Any) -> Any:  # noqa: ANN401
+    """In which lanes the first is larger than the second; integers."""
+    compare = builder.icmp_signed if x.element.signed else builder.icmp_unsigned
+    return compare(">", arguments[0], arguments[1])
+
+
 @vector_intrinsic
-def any_above(_typing_context: Any, x: Any, y: Any) -> Build:  # noqa: ANN401
-    """Whether any lane of x is larger than that of y; integers."""
+def where_above(_typing_context: Any, x: Any, y: Any, this: Any, that: Any) -> Build:  # noqa: ANN401
+    """Lanes of `this` where x is larger than y, else of `that`."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
-        compare = builder.icmp_signed if x.element.signed else builder.icmp_unsigned
-        mask = builder.bitcast(compare(">", *arguments), ir.IntType(x.lanes))
-        return builder.icmp_unsigned("!=", mask, mask.type(0))
+        return builder.select(_above(builder, x, arguments), arguments[2], arguments[3])
 
-    return types.boolean(x, y), generate
+    return this(x, y, this, that), generate
+
+
+@vector_intrinsic
+def bits_above(_typing_context: Any, x: Any, y: Any) -> Build:  # noqa: ANN401
+    """A bit for each lane of x that is larger than that of y, of 64 lanes at most."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        mask = builder.bitcast(_above(builder, x, arguments), ir.IntType(x.lanes))
+        return mask if x.lanes == ir.IntType(64).width else builder.zext(mask, ir.IntType(64))
+
+    return types.uint64(x, y), generate
 
 
 COLUMNS = 32 if get_host_cpu_features().get("avx512f") else 8

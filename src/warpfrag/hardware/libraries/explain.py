@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.epilogue import fma
-from warpfrag.find_order import Begin, Finish, search
+from warpfrag.find_order import Begin, Finish, Observed, search
 from warpfrag.gemm import prepare
 from warpfrag.hardware.libraries.cases import DTYPES, Case, operands
 from warpfrag.hardware.libraries.measure import say
@@ -80,8 +80,7 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
             order = search(
                 taken.rule,
                 taken.operands,
-                observed[None],
-                case.result_type,
+                Observed(observed[None], case.result_type),
                 begin=begin,
                 finish=finish,
                 allowed=allowed,
