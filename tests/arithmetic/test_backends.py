@@ -267,3 +267,12 @@ def test_every_kernel_can_be_compiled_ahead():
     assert {type(rule) for rule in found} == set(KERNELS)
     assert all(Compiled.holds(rule) for rule in found)
     assert all(Compiled().compile(rule) for rule in found)
+
+
+def test_scale_factors_that_a_batch_shares_are_contiguous_to_the_loops():
+    """Loops are compiled for contiguous arrays; a batch that shares its scale factors broadcasts them."""
+    rule = rule_of(wf.get("mma.m16n8k32.kind::mxf8f6f4.block_scale.f32.e4m3.e5m2.f32.ue8m0").form, "sm_120")
+    a, b, c = np.zeros((3, 16, 64), np.uint8), np.zeros((3, 64, 8), np.uint8), np.zeros((3, 16, 8), np.uint32)
+    scale_a, scale_b = (np.broadcast_to(np.ones(shape, np.uint8), (3, *shape)) for shape in ((16, 2), (2, 8)))
+    loaded = FusedKernel(rule).load(Operands(a, b, c, None, scale_a, scale_b))
+    assert [one.flags.c_contiguous for one in loaded] == [True] * len(loaded)

@@ -11,13 +11,13 @@ import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
 from draw.contrast import READABLE, contrast
 from warpfrag.cli.relayout import command
-from warpfrag.draw.motion_view import source_place
 from warpfrag.motion.pairs import fragments, tiled_alike
 from warpfrag.motion.steps import cost, described
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 F8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
 WMMA = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"
+WGMMA = "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3"
 LOAD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 CELLS = """(side) => [...document.querySelectorAll(`[data-operand="${side}"]`)].map((cell) => {
   const { part = 0, row, col, lane, reg, slot } = cell.dataset;
@@ -30,6 +30,8 @@ PAIRS = {
     "permuted": (F8, "d", F8, "a", {"col": 4}, {}, "col"),
     "wmma": (WMMA, "a", F16, "a", {}, {}, ""),
     "larger target": (F16, "b", WMMA, "b", {"col": 2}, {}, ""),
+    "four warps": (WGMMA, "d", WGMMA, "a", {}, {"col": 2}, ""),
+    "four warps, permuted": (WGMMA, "d", WGMMA, "a", {}, {"col": 2}, "col"),
     "matrices": (LOAD, "d", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", "d", {}, {"matrix": 2}, ""),
 }
 
@@ -44,6 +46,13 @@ def operands(case):
     return plan, {"i": source, "view": "relayout", "operand": role, "to": f"{target}:{other}", "permute": permute}
 
 
+def source_lanes(plan, element):
+    """The lanes of the source that hold an element of the target."""
+    if plan.permutation:
+        element = element | {plan.permuted: plan.permutation[element[plan.permuted]]}
+    return {place.lane for place in plan.source.layout.where(**element)}
+
+
 @pytest.mark.parametrize("case", PAIRS)
 def test_cells_and_plan_are_those_of_python(explorer, case):
     plan, state = operands(case)
@@ -51,11 +60,13 @@ def test_cells_and_plan_are_those_of_python(explorer, case):
     for side, operand in (("source", plan.source), ("target", plan.target)):
         cells = tab.evaluate(CELLS, side)
         layout = operand.layout
-        assert len(cells) == layout.outs["row"] * layout.outs["col"] * layout.outs.get("matrix", 1)
+        warps = layout.ins.get("warp", 1)  # the first is shown
+        assert len(cells) == layout.outs["row"] * layout.outs["col"] * layout.outs.get("matrix", 1) // warps
         for part, row, col, lane, reg, slot, moved in cells:
             element = {"row": row, "col": col} | ({"matrix": part} if "matrix" in layout.outs else {})
-            assert layout.where(**element)[0] == (lane, reg, slot)
-            away = side == "target" and source_place(plan, lane=lane, reg=reg, slot=slot).lane != lane
+            place = layout.where(**element)[0]
+            assert place == (*([0] if warps > 1 else []), lane, reg, slot)
+            away = side == "target" and lane not in source_lanes(plan, element)
             assert moved == away, (side, element)
 
     assert tab.locator(".verdict").inner_text() == plan.verdict
@@ -66,7 +77,7 @@ def test_cells_and_plan_are_those_of_python(explorer, case):
     assert plan.permutation_text in tab.locator("#view .legend").inner_text()
 
 
-@pytest.mark.parametrize("case", ["free", "shuffles", "permuted", "matrices"])
+@pytest.mark.parametrize("case", ["free", "shuffles", "permuted", "matrices", "four warps, permuted"])
 def test_the_command_prints_the_plan_that_is_shown(explorer, case):
     plan, state = operands(case)
     tab = explorer.show(**state)

@@ -75,6 +75,8 @@ def written_layouts():
         widest = wf.get(row["name"].replace("{n}", "256"))
         for role, place in row["operands"].items():
             found[data()["operands"][place]["layout"]] = widest.operands[role].row.layout
+        width, place = row["moved"]  # D of the width whose relayouts are known
+        found[data()["operands"][place]["layout"]] = wf.get(row["name"].replace("{n}", str(width))).d.layout
     return found
 
 

@@ -60,7 +60,7 @@ def conversion(source: str, target: str) -> NDArray[np.uint32]:
 
 def powers_of_two(codes: NDArray[Any]) -> NDArray[np.int32]:
     """ue8m0 codes as exponents."""
-    exponents = codes.astype(np.int32) - FORMATS["ue8m0"].bias
+    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous, where codes are broadcast
     exponents[codes == FORMATS["ue8m0"].nan_code] = NAN_SCALE
     return exponents
 

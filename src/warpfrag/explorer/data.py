@@ -8,6 +8,7 @@ travel as text, because `warpfrag.expressions` knows how to write them.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
@@ -16,9 +17,11 @@ from warpfrag.explorer.listed import Listed
 from warpfrag.explorer.moves import Moves
 from warpfrag.explorer.names import names_of
 from warpfrag.expressions import element_formulas, place_formulas
+from warpfrag.instruction import instruction_of
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, targets
+from warpfrag.motion.pairs import WIDTH
 from warpfrag.registry import find
 
 if TYPE_CHECKING:
@@ -152,7 +155,8 @@ def _warpgroups(writer: Writer) -> list[dict[str, Any]]:
         row = writer.instruction(one) | {"name": name, "widths": widths[name]}
         held = {role: place for role, place in row["operands"].items() if role != "c"}
         b = {"format": one.b.format.name, "rows": one.b.shape[0]}
-        found.append(row | {"operands": held, "staged": b})
+        moved = instruction_of(replace(one.form, shape=one.form.shape._replace(n=WIDTH)), one.arch).d
+        found.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.place(moved.row)]})
     return found
 
 
@@ -162,7 +166,10 @@ def page_data() -> dict[str, Any]:
     instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]
     warpgroups = _warpgroups(writer)
     names = {row["name"]: place for place, row in enumerate(instructions)}
-    moves = Moves(writer.texts).written(lambda one: [writer.operands.place(one.row), names[one.instruction]])
+    # a warpgroup's instruction has a row with others of its types, and goes by its name
+    moves = Moves(writer.texts).written(
+        lambda one: [writer.operands.place(one.row), names.get(one.instruction, one.instruction)]
+    )
     return {
         "version": __version__,
         "targets": list(targets()),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.explorer.listed import Listed
-from warpfrag.motion.pairs import fragments, tiled_alike
+from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import relayout
 from warpfrag.motion.steps import cost, described
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
+def every_fragment() -> tuple[Operand, ...]:
+    """Those of a warp, then those of four; what is in a page's lists stands in this order."""
+    return fragments() + warpgroup_fragments()
+
+
 class Moves:
     """Gathers plans while it walks over the pairs of fragments."""
 
@@ -33,19 +38,19 @@ class Moves:
         self.orders = Listed(list)
         self._known: dict[Hashable, list[Any]] = {}
 
-    def written(self, place: Callable[[Operand], list[int]]) -> dict[str, Any]:
-        """Fragments, each as where its operand and its instruction stand, and from each the others with their plans."""
+    def written(self, place: Callable[[Operand], list[Any]]) -> dict[str, Any]:
+        """Fragments, each with its operand and its instruction, and from each the others with their plans."""
         return {
-            "fragments": [place(one) for one in fragments()],
-            "relayouts": [list(self._relayouts(source)) for source in fragments()],
+            "fragments": [place(one) for one in every_fragment()],
+            "relayouts": [list(self._relayouts(source)) for source in every_fragment()],
             "plans": self.plans.entries,
             "orders": self.orders.entries,
         }
 
     def _relayouts(self, source: Operand) -> Iterator[list[Any]]:
         """For each fragment of the same extents its place and its plan; then what a new order of a coordinate saves."""
-        for place, target in enumerate(fragments()):
-            pair = tiled_alike(source, target)
+        for place, target in enumerate(every_fragment()):
+            pair = tiled_alike(source, target) if source.threads == target.threads else None
             if pair is None:
                 continue
             key = _what_matters(*pair)

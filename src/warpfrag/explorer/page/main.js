@@ -51,7 +51,7 @@ function draw() {
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
   showLanes(scene());
-  if (instruction.family) drawWarpgroup(scene(), state, VIEW_WRITERS);
+  if (instruction.family) drawWarpgroup(state.view === "relayout" ? instruction : scene(), state, VIEW_WRITERS);
   else VIEW_WRITERS[state.view](instruction, state);
   fitView();
   for (const button of document.querySelectorAll("#views [data-set]")) {

@@ -94,7 +94,7 @@ function instructionOf(row) {
     },
     get operands() {
       const operands = Object.fromEntries(
-        Object.entries(row.operands).map(([role, place]) => [role, operandOf(DATA.operands[place], layoutOf(row, role))]),
+        Object.keys(row.operands).map((role) => [role, operandOf(rowOf(row, role), layoutOf(row, role))]),
       );
       Object.defineProperty(this, "operands", { value: operands });
       return operands;
@@ -102,9 +102,15 @@ function instructionOf(row) {
   };
 }
 
+/** The operand of a role; D of a warpgroup has a row of its own for the width whose relayouts are known. */
+function rowOf({ operands, moved, shape }, role) {
+  const hasOwn = moved && role === "d" && moved[0] === shape[1];
+  return DATA.operands[hasOwn ? moved[1] : operands[role]];
+}
+
 /** The layout of an operand; that of a warpgroup's D is as wide as the instruction, and shown for the first warp. */
 function layoutOf(row, role) {
-  const layout = DATA.layouts[DATA.operands[row.operands[role]].layout];
+  const layout = DATA.layouts[rowOf(row, role).layout];
   if (!row.widths) return layout;
   return ofWarp(role === "d" ? narrowed(layout, row.shape[1]) : layout, 0);
 }

@@ -16,11 +16,12 @@ export function drawRelayout(instruction, state) {
   byId("view").innerHTML = relayout
     ? `<div class="view-bar">${from ? `<span>from ${from}</span>` : ""}${targetChoice(instruction, relayout, state)}</div>` +
       pairFigure(relayout, state)
-    : `<p class="empty">${escapeText(operand.unknown ?? nothing(operand))}.</p>`;
+    : `<p class="empty">${escapeText(operand.unknown ?? nothing(operand, instruction))}.</p>`;
 }
 
-function nothing(operand) {
-  return `No plan leads from ${operand.letter} of this instruction to another fragment`;
+function nothing({ letter, role }, { moved }) {
+  if (moved && role === "d") return `Relayouts of D are shown for n = ${moved[0]}: those of other widths are alike`;
+  return `No plan leads from ${letter} of this instruction to another fragment`;
 }
 
 /** What a fragment is called in the list: its operands, its format and its instruction. */
@@ -92,6 +93,7 @@ function pairFigure(relayout, state) {
   const [moved, all] = countMoved(relayout);
   const lanes = moved ? `${moved} of ${all} elements come from another lane` : "Every element is in its lane already";
   const sign = moved ? `: in ${target.letter} a corner of their cell is marked` : "";
+  const warps = source.layout.start ? " Every warp does this with its own rows; those of warp 0 are shown." : "";
   const steps = plan.steps.map(([cost, text]) => `<li><b>${escapeText(cost)}</b> ${escapeText(text)}</li>`);
   const listed = steps.length ? `<h3>Steps</h3><ol class="steps">${steps.join("")}</ol>` : "";
   return (
@@ -100,7 +102,7 @@ function pairFigure(relayout, state) {
       ["source.0", source.letter],
       ["target.0", target.letter],
     ])}</div>` +
-    `<div class="legend"><p>A cell names the lane (T) and the PTX element. ${lanes}${sign}. ` +
+    `<div class="legend"><p>A cell names the lane (T) and the PTX element. ${lanes}${sign}.${warps} ` +
     `${escapeText(orderText)}</p></div>` +
     `<div class="pairs-of">${pairGrids(relayout, state)}</div>` +
     `${listed}<h3>Code</h3>${["cuda", "ptx"].map((lang) => command(relayout, lang)).join("")}`

@@ -48,7 +48,7 @@ function keyAt(place) {
 
 function ownerOf(place) {
   const [operand, instruction] = MOVES.fragments[place];
-  return [INSTRUCTIONS[instruction], MOVES.operands[operand].role];
+  return [INSTRUCTIONS[instruction] ?? BY_NAME.get(instruction), MOVES.operands[operand].role];
 }
 
 /** The target that is meant if none is said: another operand of the same instruction, or else the first there is. */
@@ -65,7 +65,8 @@ export function tiledOperand(operand, counts, names = {}) {
   const layout = tiled(operand.layout, counts);
   const extents = layout.shape.slice(operand.plane);
   const parts = operand.parts * (operand.plane ? counts[0] : 1);
-  return { ...operand, layout, regs: extentOf(layout, "reg"), rows: extents[0], cols: extents[1], parts, counts, ...names };
+  const rows = layout.start ? operand.rows : extents[0]; // of a warpgroup those of one warp
+  return { ...operand, layout, regs: extentOf(layout, "reg"), rows, cols: extents[1], parts, counts, ...names };
 }
 
 function tilesFor(mine, other) {

@@ -19,7 +19,7 @@ export function isSingle(operand) {
 
 /** The scene of a state; the same object as long as nothing of it changes. */
 export function sceneOf(instruction, { view, operand, to, permute, tiles, warp }) {
-  if (instruction.family) {
+  if (instruction.family && view !== "relayout") {
     const wanted = `${instruction.name} ${warp}`;
     if (wanted !== last.asked) last = { asked: wanted, scene: of(instruction, warpOperands(instruction, warp), { pattern: instruction.pattern }) };
     return last.scene;

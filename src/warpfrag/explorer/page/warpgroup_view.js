@@ -20,12 +20,10 @@ const FIELD_LABELS = { start: "start", leading: "leading", stride: "stride", bas
 export function drawWarpgroup(instruction, state, writers) {
   const view = byId("view");
   if (state.view === "memory") view.innerHTML = widthBar(instruction) + descriptorView(instruction, state);
-  else if (state.view === "relayout")
-    view.innerHTML = `${widthBar(instruction)}<p class="empty">Relayouts are shown for the fragments of one warp.</p>`;
   else if (state.view === "matrix") view.innerHTML = widthBar(instruction, state) + warpFragments(instruction, state);
   else {
     writers[state.view](instruction, state);
-    view.insertAdjacentHTML("afterbegin", widthBar(instruction, state));
+    view.insertAdjacentHTML("afterbegin", widthBar(instruction, state.view === "relayout" ? null : state));
   }
 }
 
