@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.ptx.decoder import decode
 from warpfrag.ptx.parser import parse
-from warpfrag.ptx.program import decode
 from warpfrag.ptx.syntax import Address, Braced, Either, Float, Function, Group, Integer, Name, Scope, Statement
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
