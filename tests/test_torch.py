@@ -141,6 +141,11 @@ def test_results_are_written_where_they_should_be():
         batch = torch.ones(1, 4, 5).baddbmm_(A[None], B[None])
         turned = torch.mm(torch.imag(torch.complex(A, -A).conj()), B)  # a view with its sign to be changed
     assert [torch.equal(one, D) for one in (out, empty, mine, turned)] == [True] * 4
+    with wf.torch.emulate(instruction=F16):
+        wide = torch.mm(A.half(), B.half(), out_dtype=torch.float32)
+        added = torch.addmm(torch.ones(4, 5), A.half(), B.half(), out_dtype=torch.float32)
+    assert wide.dtype == added.dtype == torch.float32
+    assert [torch.equal(wide, D), torch.equal(added, D + 1)] == [True] * 2
     assert [torch.equal(one, D + 1) for one in (C, batch[0])] == [True] * 2
     assert [record.operation for record in run] == ["mm", "mm", "addmm", "addmm", "baddbmm", "mm"]
     assert len(run.results) == 6
