@@ -179,7 +179,7 @@ def whole_kernels() -> None:
     kernel: wf.ptx.Kernel = module["nothing"]
     run: wf.ptx.Run = kernel.launch(grid=1, block=32)
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
-    print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes))
+    print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes), run.printed)
 
 
 def on_a_gpu() -> None:
