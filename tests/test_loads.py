@@ -327,9 +327,9 @@ def test_kernels_that_run_ways_compile(tmp_path: Path):
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "ways.cu") == ""
 
 
-def run_ptx(text: str, lane: int) -> list[int]:
-    """The addresses that a lane of an emitted function gives, from a base of 0: its integer instructions, run."""
-    registers = {"%base": 0, "%lane": lane}
+def run_ptx(text: str, thread: int) -> list[int]:
+    """The addresses that a thread of an emitted function gives, from a base of 0: its integer instructions, run."""
+    registers = {"%base": 0, "%lane": thread % 32, "%thread": thread}
     found = []
     for line in text.splitlines():
         match = re.fullmatch(r"    (add|mad|shr|shl|and|xor)\.(?:lo\.)?\w+ (%t\d+), (.*);", line)
@@ -355,9 +355,9 @@ def test_emitted_ptx_gives_the_addresses():
     seen = 0
     for way in sample_ways():
         text = way.emit("ptx")
-        for lane in range(32):
-            for access, address in zip(way.accesses, run_ptx(text, lane), strict=True):
-                assert access.addresses[lane] in {None, address}
+        for thread in range(len(way.accesses[0].addresses)):
+            for access, address in zip(way.accesses, run_ptx(text, thread), strict=True):
+                assert access.addresses[thread] in {None, address}
                 assert address in access.addresses  # a lane whose address is not read repeats another's
                 seen += 1
     assert seen > 4000

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from warpfrag.arithmetic import trace
+from warpfrag.arithmetic.machines import check_backend
 from warpfrag.arithmetic.rules import Popcount
 from warpfrag.arrays import as_array
 from warpfrag.codes import codes_of, from_codes
@@ -24,7 +25,6 @@ from warpfrag.exact import Exact, exact_numbers, exact_product
 from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm, prepare
 from warpfrag.isa.names import spell
-from warpfrag.machines import check_backend
 from warpfrag.order import Order
 from warpfrag.sparsity import compress, logical_columns
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from warpfrag.arithmetic.machines import check_backend, machine_of
 from warpfrag.arithmetic.rules import Integer, Popcount
 from warpfrag.arrays import as_array
 from warpfrag.codes import code_dtype, natural_dtype
@@ -20,7 +21,6 @@ from warpfrag.formats import FORMATS
 from warpfrag.gemm import prepare
 from warpfrag.isa.names import spell
 from warpfrag.libraries import instruction_for
-from warpfrag.machines import check_backend, machine_of
 from warpfrag.order import LINE, Order, part_length
 from warpfrag.summation import CPU, add, add_up, instructions, may_be_filled_up, read_sums, sum_chains, write_sums
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.arithmetic.machines import Machine
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.words import HasForm
-    from warpfrag.machines import Machine
     from warpfrag.order import Chain
     from warpfrag.summation import Multiplicands
 

@@ -10,8 +10,8 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.ptx.callgraph import statements
+from warpfrag.ptx.decoder import decode
 from warpfrag.ptx.parser import parse
-from warpfrag.ptx.program import decode
 from warpfrag.ptx.syntax import Address, Braced, Either, Float, Group, Integer, Name
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"

@@ -25,10 +25,10 @@
     >>> run.exact
     True
 
-`syntax` is what a module is, `parser` reads it. `program` decodes one entry: registers, blocks of instructions and
-their actions. `opcodes/` has a row for every instruction, `arithmetic/` what lanes compute. `wave` runs warps, `memory`
-is what they read and write, `barriers` how they wait; `native/` does the same in native code. `work` shares blocks out,
-`kernel` is the public face.
+`syntax` is what a module is, `parser` reads it. `decoder` makes a `program` of one entry: registers, blocks of
+instructions and their actions. `opcodes/` has a row for every instruction, `arithmetic/` what lanes compute. `wave`
+runs warps, `memory` is what they read and write, `barriers` how they wait; `native/` does the same in native code.
+`work` shares blocks out, `kernel` is the public face.
 """
 
 from __future__ import annotations

@@ -21,11 +21,12 @@ from warpfrag.isa.targets import read_target
 from warpfrag.ptx import spaces
 from warpfrag.ptx.actions import Action, Atomic, Load, Matrix, Refused, SystemCall
 from warpfrag.ptx.contraction import contract
+from warpfrag.ptx.decoder import decode
 from warpfrag.ptx.memory import Allocation, Memory
 from warpfrag.ptx.native.engine import Native
 from warpfrag.ptx.opcodes.compared import compared
 from warpfrag.ptx.parser import parse
-from warpfrag.ptx.program import Parameter, Program, Sink, Step, decode
+from warpfrag.ptx.program import Parameter, Program, Sink, Step
 from warpfrag.ptx.warps import Launch, Tally
 from warpfrag.ptx.work import Blocks, Progress, Work
 

@@ -16,6 +16,7 @@ except ImportError as error:  # pragma: no cover (tests of this room need torch)
     msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
     raise ImportError(msg) from error
 
+from warpfrag.arithmetic.machines import check_backend
 from warpfrag.coordinates import check_flag
 from warpfrag.epilogue import Epilogue, finish
 from warpfrag.errors import InvalidOperand, shown
@@ -23,7 +24,6 @@ from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
-from warpfrag.machines import check_backend
 from warpfrag.order import Order
 
 if TYPE_CHECKING:

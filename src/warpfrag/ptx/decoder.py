@@ -1,0 +1,711 @@
+"""From what was read to what is run: names become numbers, statements steps.
+
+Variables get addresses, parameters offsets, labels places. Functions are decoded when the first call of them is met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from warpfrag.errors import shown
+from warpfrag.ptx import spaces
+from warpfrag.ptx.actions import (
+    Across,
+    Action,
+    Atomic,
+    Branch,
+    Call,
+    IndirectCall,
+    Leave,
+    Load,
+    Matrix,
+    MemoryBarrier,
+    Move,
+    Pure,
+    Refused,
+    Store,
+    SystemCall,
+)
+from warpfrag.ptx.callgraph import CallGraph
+from warpfrag.ptx.opcodes.table import find
+from warpfrag.ptx.program import (
+    Constant,
+    Copy,
+    Operand,
+    Parameter,
+    Place,
+    Program,
+    Register,
+    Sink,
+    Special,
+    Step,
+    Vector,
+)
+from warpfrag.ptx.special import is_special
+from warpfrag.ptx.syntax import (
+    Address,
+    Braced,
+    Either,
+    Float,
+    Function,
+    Group,
+    Integer,
+    Label,
+    Name,
+    Negation,
+    Piece,
+    PtxError,
+    Scope,
+    Source,
+    Statement,
+    Variable,
+)
+from warpfrag.ptx.types import TYPES
+
+if TYPE_CHECKING:
+    from warpfrag.ptx import syntax
+    from warpfrag.ptx.actions import Space
+    from warpfrag.ptx.types import Type
+
+MOST_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
+MOST_FRAMES = 512  # of functions that call themselves
+FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger
+FUNCTION_BYTES = 16  # between the addresses of two functions
+STACK_BYTES = 16 * 1024  # for alloca
+SYSTEM = {"vprintf", "__assertfail", "malloc", "free"}  # functions that every GPU's driver brings
+
+
+def size_of(variable: Variable) -> int:
+    """The bytes of a variable; 0 for an array without a size."""
+    kind = TYPES.get(variable.type)
+    if kind is None:
+        raise PtxError(variable.line, f"expected a type of a .{variable.space}, got .{shown(variable.type)[1:-1]}")
+    return max(1, kind.bits // 8) * variable.vector * prod(variable.dims or (1,))
+
+
+def alignment_of(variable: Variable) -> int:
+    """What its address is a multiple of."""
+    kind = TYPES.get(variable.type)
+    natural = max(1, kind.bits // 8) * variable.vector if kind else 1
+    return variable.align or natural
+
+
+def decode(source: Source, entry: str) -> Program:
+    """Decode an entry and all that it calls."""
+    functions = {function.name: function for function in source.functions if not function.is_entry}
+    functions |= {function.name: function for function in source.functions if function.body}
+    functions |= {other: functions[name] for other, name in source.aliases.items() if name in functions}
+    found = functions.get(entry)
+    if found is None or not found.is_entry:
+        names = ", ".join(function.name for function in source.functions if function.is_entry) or "none"
+        raise PtxError(0, f"expected one of the entries ({names}), got {shown(entry)}")
+    return Decoder(source, functions, found).run()
+
+
+class Names:
+    """The names of a scope, and those around it."""
+
+    def __init__(self, outer: Names | None = None) -> None:
+        """Start empty."""
+        self.outer = outer
+        self.known: dict[str, Register | Place | Vector] = {}
+        self.labels: dict[str, list[int]] = {}  # filled in when the place is known
+        self.tables: dict[str, tuple[str, ...]] = {}
+
+    def find(self, name: str) -> Register | Place | Vector | None:
+        """A register or variable."""
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.known:
+                return scope.known[name]
+            scope = scope.outer
+        return None
+
+    def label(self, name: str) -> list[int] | None:
+        """The place of a label."""
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.labels:
+                return scope.labels[name]
+            scope = scope.outer
+        return None
+
+    def table(self, name: str) -> tuple[str, ...] | None:
+        """The targets of a table."""
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.tables:
+                return scope.tables[name]
+            scope = scope.outer
+        return None
+
+
+class Decoder:
+    """Decodes one entry; functions are decoded when the first call of them is met."""
+
+    def __init__(self, source: Source, functions: dict[str, Function], entry: Function) -> None:
+        """Lay out the variables of the module."""
+        self.source, self.functions, self.entry = source, functions, entry
+        self.steps: list[Step] = []
+        self.bits: list[int] = []
+        self.shared = spaces.SHARED_START
+        self.shared_align = 16
+        self.local = 0
+        self.has_dynamic = False
+        self.globals = spaces.VARIABLES
+        self.values: dict[str, tuple[int, int, bytes]] = {}
+        self.waiting: list[tuple[Variable, int]] = []
+        self.pending: list[tuple[int, list[list[int]], int]] = []
+        self.module = Names()
+        self.current = entry.name
+        self.owned: dict[str, list[Register]] = {}  # the registers of each function
+        self.carry = self.register("%cc", 1)
+        self.frame = self.register("%frame", 64)
+        self.stack = self.register("%stack", 64)
+        self.allocates: set[str] = set()  # functions with an alloca
+        self.graph = CallGraph(source)
+        self.by_address: list[int] = []  # the calls of functions by their address
+        self.waiting_frames: list[tuple[Step, str]] = []  # calls that may come back, and their callers
+        self.dynamic: list[tuple[Names, Variable]] = []
+        for variable in source.variables:
+            self.declare(variable, self.module)
+        self.called: dict[str, tuple[int, Function, Names]] = {}
+
+    def run(self) -> Program:
+        """The program."""
+        parameters, total = self.parameters(self.entry)
+        outer = Names(self.module)
+        for parameter in parameters:
+            outer.known[parameter.name] = Place(None, parameter.offset, "param", parameter.name)
+        self.function(self.entry, outer)
+        while waiting := [name for name, (start, _, _) in self.called.items() if start < 0]:
+            for name in waiting:
+                _, function, names = self.called[name]
+                self.called[name] = (len(self.steps), function, names)
+                self.function(function, names)
+        for step, caller in self.waiting_frames:  # all registers of the callers are known now
+            step.saves, step.deepens = tuple(self.owned[caller]), True
+        leaders = self.link()
+        start = -(-self.shared // self.shared_align) * self.shared_align
+        for names, variable in self.dynamic:
+            names.known[variable.name] = Place(None, start, "shared", variable.name)
+        self._fill_dynamic(start)
+        self._initialise()
+        local = self.local * self.frames()
+        if self.allocates:
+            local = self._place_stack(local)
+        if self.local > MOST_LOCAL:
+            raise PtxError(self.entry.line, f"expected at most {MOST_LOCAL} bytes of local memory, got {self.local}")
+        return Program(
+            self.entry.name,
+            self.source.target,
+            self.steps,
+            self.bits,
+            parameters,
+            total,
+            self.shared - spaces.SHARED_START,
+            start,
+            self.has_dynamic,
+            local,
+            self.frame,
+            self.local,
+            self.entry.directives,
+            self.values,
+            leaders,
+        )
+
+    def frames(self) -> int:
+        """How many frames local memory holds: one, unless functions call themselves."""
+        if not any(step.deepens for step in self.steps):
+            return 1
+        self.local = max(16, -(-self.local // 16) * 16)
+        return max(16, min(MOST_FRAMES, FRAMES_BYTES // self.local))
+
+    def link(self) -> set[int]:
+        """Fill in the targets of branches and calls; the starts of blocks."""
+        leaders = {0}
+        for at, targets, _line in self.pending:
+            self.steps[at].targets = tuple(target[0] for target in targets)
+        for at in self.by_address:
+            self.link_by_address(at)
+        for at, step in enumerate(self.steps):
+            if isinstance(step.action, Call):
+                step.targets = (self.called[step.text][0],)
+            if isinstance(step.action, Branch | Call | IndirectCall):
+                leaders.update(step.targets)
+            if step.action.ends_block:
+                leaders.add(at + 1)
+        return leaders
+
+    def _place_stack(self, start: int) -> int:
+        """Put what alloca gives behind all else; the end of local memory. A function's part ends with it."""
+        start = -(-start // 16) * 16
+        for step in self.steps:
+            if step.name.startswith("alloca."):
+                step.sources = (*step.sources[:-1], Constant(start))
+            elif isinstance(step.action, Call) and step.text in self.allocates:
+                step.saves = (*step.saves, self.stack)
+        return start + STACK_BYTES
+
+    def link_by_address(self, at: int) -> None:
+        """Give a call by address a call of each function that it may reach, with a branch back behind it."""
+        step = self.steps[at]
+        action = step.action
+        if not isinstance(action, IndirectCall):
+            return
+        for call in action.calls:
+            step.targets = (*step.targets, len(self.steps))
+            back = Step(step.line, "bra", *find("bra", 1), None, targets=(at + 1,), text=step.text)
+            self.steps += [call, back]
+
+    # --- declarations
+
+    def parameters(self, function: Function) -> tuple[list[Parameter], int]:
+        """The parameters of an entry, one after the other as their alignment wants."""
+        found, offset = [], 0
+        for variable in function.parameters:
+            size, align = size_of(variable), alignment_of(variable)
+            offset = -(-offset // align) * align
+            found.append(
+                Parameter(
+                    variable.name, variable.type, size, align, offset, variable.pointer, variable.dims is not None
+                )
+            )
+            offset += size
+        return found, offset
+
+    def register(self, name: str, bits: int) -> Register:
+        """A new register."""
+        self.bits.append(bits)
+        found = Register(len(self.bits) - 1, bits, name)
+        self.owned.setdefault(self.current, []).append(found)
+        return found
+
+    def declare(self, variable: Variable, names: Names) -> None:
+        """Give a variable its place."""
+        if variable.space == "reg":
+            kind = TYPES.get(variable.type)
+            if kind is None:
+                raise PtxError(variable.line, f"expected the type of a register, got .{shown(variable.type)[1:-1]}")
+            if kind.bits == 128:  # two registers, the low half first
+                names.known[variable.name] = Vector(
+                    tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
+                )
+            elif variable.vector > 1:
+                parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
+                names.known[variable.name] = Vector(parts)
+                for part in parts:
+                    names.known[part.name] = part
+            else:
+                names.known[variable.name] = self.register(variable.name, kind.bits)
+            return
+        if variable.type not in TYPES:
+            return  # textures and samplers: whatever uses them is refused
+        size, align = size_of(variable), alignment_of(variable)
+        if variable.space.startswith("shared"):
+            if variable.linkage == "extern" and size == 0:
+                self.has_dynamic = True
+                self.shared_align = max(self.shared_align, align)
+                self.dynamic.append((names, variable))
+                names.known[variable.name] = Place(None, -1, "dynamic", variable.name)
+                return
+            self.shared = -(-self.shared // align) * align
+            names.known[variable.name] = Place(None, self.shared, "shared", variable.name)
+            self.shared += size
+        elif variable.space in {"local", "param"}:
+            self.local = -(-self.local // align) * align
+            base = self.frame if self.graph.is_recursive(self.current) else None
+            names.known[variable.name] = Place(base, self.local, "local", variable.name)
+            self.local += size
+        else:
+            self.globals = -(-self.globals // max(align, spaces.ALIGNMENT)) * max(align, spaces.ALIGNMENT)
+            names.known[variable.name] = Place(None, self.globals, "global", variable.name)
+            self.values[variable.name] = self.globals, size, b""
+            self.waiting.append((variable, size))
+            self.globals += size + spaces.ALIGNMENT
+
+    def _initialise(self) -> None:
+        """The bytes that variables start with; addresses of others are known now."""
+        for variable, size in self.waiting:
+            kind = TYPES[variable.type]
+            data = bytearray()
+            for value in variable.initial:
+                if isinstance(value, Name | Piece):
+                    name = value.name if isinstance(value, Piece) else value
+                    address = self.address_of(name, variable.line)
+                    address = value.of(address) if isinstance(value, Piece) else address
+                    data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
+                elif isinstance(value, Integer | Float):
+                    number = Constant(_as_written(value, kind))
+                    data += number.code(kind).to_bytes(max(1, kind.bits // 8), "little")
+                else:
+                    raise PtxError(variable.line, f"expected a number as a value, got {value}")
+            if len(data) > size:
+                raise PtxError(variable.line, f"expected at most {size} bytes for {variable.name}, got {len(data)}")
+            address = self.values[variable.name][0]
+            self.values[variable.name] = address, size, bytes(data)
+
+    def address_of(self, name: Name, line: int) -> int:
+        """The generic address of a variable of the module, or the address of a function."""
+        place = self.module.find(name.text)
+        if isinstance(place, Place):
+            return spaces.WINDOWS.get(place.space, 0) + place.offset + name.offset
+        function = self.function_address(name.text)
+        if function is None:
+            raise PtxError(line, f"expected a variable or a function as a value, got {name}")
+        return function + name.offset
+
+    def function_address(self, name: str) -> int | None:
+        """Where a function lies: a number of our own, which no other function has."""
+        if name not in self.functions:
+            return None
+        return spaces.CODE + FUNCTION_BYTES * (1 + list(self.functions).index(name))
+
+    # --- functions
+
+    def function(self, function: Function, names: Names) -> None:
+        """Decode the body of a function."""
+        if function.body is None:
+            raise PtxError(function.line, f"expected a body of {function.name}")
+        self.current = function.name
+        self.scope(function.body, names)
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.guard is not None or not isinstance(last.action, Leave):
+            self.steps.append(Step(function.line, "ret", *find("ret", 0), None, text="the end of the body"))
+
+    def scope(self, scope: Scope, names: Names) -> None:
+        """Decode a body in braces."""
+        for item in scope.items:  # a branch may lead to a label that comes later
+            if isinstance(item, Label):
+                if item.name in names.labels or item.name in names.tables:
+                    raise PtxError(item.line, f"expected one label {item.name}, got a second")
+                if item.targets:
+                    names.tables[item.name] = item.targets
+                else:
+                    names.labels[item.name] = [-1]
+        for item in scope.items:
+            if isinstance(item, Variable):
+                self.declare(item, names)
+            elif isinstance(item, Scope):
+                self.scope(item, Names(names))
+            elif isinstance(item, Label):
+                if not item.targets:
+                    names.labels[item.name][0] = len(self.steps)
+            else:
+                self.steps.append(self.step(item, names))
+
+    def step(self, statement: Statement, names: Names) -> Step:
+        """Decode an instruction."""
+        opcode = statement.opcode
+        if opcode.startswith("cvta.param") and self.current != self.entry.name:
+            opcode = opcode.replace(".param", ".local")  # where the parameters of functions lie
+        row, action = find(opcode, len(statement.operands))
+        guard = None
+        if statement.guard is not None:
+            found = names.find(statement.guard.text)
+            if not isinstance(found, Register) or found.bits != 1:
+                raise PtxError(statement.line, f"expected a predicate after @, got {statement.guard}")
+            guard = Register(found.index, 1, found.name, statement.negated)
+        step = Step(statement.line, opcode, row, action, guard, text=str(statement))
+        if isinstance(action, Refused):
+            return step
+        if isinstance(action, Branch):
+            self.branch(step, statement, names)
+        elif isinstance(action, Call):
+            self.call(step, statement, names)
+        else:
+            self.operands(step, statement, names)
+        return step
+
+    def operands(self, step: Step, statement: Statement, names: Names) -> None:
+        """Results and sources of everything but branches and calls."""
+        action = step.action
+        given = list(statement.operands)
+        if given and has_result(action):
+            first = given.pop(0)
+            pair = (first.first, first.second) if isinstance(first, Either) else (first,)
+            step.results = tuple(self.operand(one, names, statement) for one in pair)
+        step.sources = tuple(self.operand(one, names, statement) for one in given)
+        if isinstance(action, Pure) and row_has_carry(step):
+            if (
+                step.name.split(".", maxsplit=1)[0].endswith("c")
+                and step.row
+                and step.row.opcode in {"addc", "subc", "madc"}
+            ):
+                step.sources = (*step.sources, self.carry)
+            if ".cc" in step.name:
+                step.results = (*step.results, self.carry)
+        if step.row is not None and step.row.opcode in {"alloca", "stacksave", "stackrestore"}:
+            self.use_stack(step)
+        if isinstance(action, Pure | Across):
+            self.check(step, statement)
+        if isinstance(action, Move):
+            self.move_vector(step, statement)
+        if isinstance(action, Load | Store | Atomic) and action.space == "generic":
+            place = step.sources[0]
+            if isinstance(place, Place) and place.space in spaces.WINDOWS:  # a variable says where it is
+                step.action = replace(action, space=cast("Space", place.space))
+        if isinstance(action, Load | Store) and action.space == "param":
+            place = next(one for one in (*step.results, *step.sources) if isinstance(one, Place))
+            if place.space == "local" or (place.base is not None and self.current != self.entry.name):
+                step.action = (
+                    Load("local", action.type, action.count)
+                    if isinstance(action, Load)
+                    else Store("local", action.type, action.count)
+                )
+
+    def use_stack(self, step: Step) -> None:
+        """alloca, stacksave and stackrestore read or write how much of the stack is taken."""
+        if step.name.startswith("alloca."):
+            self.allocates.add(self.current)
+            align = step.sources[1] if len(step.sources) > 1 else Constant(8)
+            step.results = (*step.results, self.stack)
+            step.sources = (*step.sources[:1], align, self.stack, Constant(0))
+        elif step.name.startswith("stacksave."):
+            step.sources = (self.stack,)
+        else:
+            step.results, step.sources = (self.stack,), step.results
+
+    def move_vector(self, step: Step, statement: Statement) -> None:
+        """A move from vector to vector: one move for each register, by way of others, since both may share some."""
+        target, source = step.results[0], step.sources[0] if step.sources else None
+        if not (isinstance(target, Vector) and isinstance(source, Vector)):
+            return
+        bits = {one.bits for one in target.items if isinstance(one, Register)}
+        if len(target.items) != len(source.items) or len(bits) != 1:
+            raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
+        name = f"mov.b{bits.pop()}"
+        kept = [self.register("", int(name[5:])) for _ in source.items]
+        pairs = [*zip(kept, source.items, strict=True), *zip(target.items, kept, strict=True)]
+        row, action = find(name, 2)
+        moves = [Step(step.line, name, row, action, step.guard, (to,), (one,), text=step.text) for to, one in pairs]
+        self.steps += moves[:-1]
+        step.name, step.row, step.action = name, row, action
+        step.results, step.sources = moves[-1].results, moves[-1].sources
+
+    def check(self, step: Step, statement: Statement) -> None:
+        """Refuse too many operands, or too few."""
+        action = step.action
+        if not isinstance(action, Pure | Across):
+            return
+        if step.row is not None and step.row.any_words:
+            step.sources = ()
+            return
+        if len(step.sources) != len(action.sources) or not 1 <= len(step.results) <= len(action.results):
+            want = f"{len(action.sources)} sources"
+            raise PtxError(statement.line, f"expected a result and {want} for {statement.opcode}, got {statement}")
+        for result in step.results:
+            if not isinstance(result, Register | Sink):
+                raise PtxError(
+                    statement.line, f"expected a register as the result of {statement.opcode}, got {statement}"
+                )
+        for kind, one in zip(action.sources, step.sources, strict=True):
+            if kind is None and not isinstance(one, Constant):
+                raise PtxError(statement.line, f"expected a constant in {statement}")
+            if isinstance(one, (Sink, Vector)):
+                raise PtxError(statement.line, f"expected a register or a number as a source in {statement}")
+
+    def branch(self, step: Step, statement: Statement, names: Names) -> None:
+        """Targets of a branch; they are known when all is read."""
+        wanted: list[str] = []
+        given = statement.operands
+        action = step.action
+        if isinstance(action, Branch) and action.indexed:
+            table = names.table(given[1].text) if len(given) == 2 and isinstance(given[1], Name) else None
+            if table is None:
+                raise PtxError(statement.line, f"expected an index and a table of targets, got {statement}")
+            step.sources = (self.operand(given[0], names, statement),)
+            wanted += table
+        elif len(given) == 1 and isinstance(given[0], Name):
+            wanted.append(given[0].text)
+        else:
+            raise PtxError(statement.line, f"expected a label, got {statement}")
+        places = []
+        for name in wanted:
+            place = names.label(name)
+            if place is None:
+                raise PtxError(statement.line, f"expected a label, got {shown(name)}, which is nowhere")
+            places.append(place)
+        self.pending.append((len(self.steps), places, statement.line))
+
+    def call(self, step: Step, statement: Statement, names: Names) -> None:
+        """The function that is called, and how its parameters and results are copied."""
+        given = list(statement.operands)
+        results = _take_group(given)
+        name = given.pop(0) if given else None
+        arguments = _take_group(given)
+        holder = names.find(name.text) if isinstance(name, Name) else None
+        if isinstance(holder, Register):
+            self.call_by_address(step, statement, names, holder)
+            return
+        function = self.functions.get(name.text) if isinstance(name, Name) else None
+        if function is not None and function.body is None and function.name in SYSTEM and not given:
+            step.action = SystemCall(function.name)
+            step.results = tuple(self.operand(one, names, statement) for one in results)
+            step.sources = tuple(self.operand(one, names, statement) for one in arguments)
+            return
+        if function is None or function.body is None or given:
+            what = str(name) if name is not None else "nothing"
+            step.action = Refused(f"call of {what}: only functions with a body in this module are modelled")
+            return
+        if len(results) != len(function.results) or len(arguments) != len(function.parameters):
+            raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
+        self.call_function(step, function, [self.operand(one, names, statement) for one in (*arguments, *results)])
+
+    def call_function(self, step: Step, function: Function, given: list[Operand]) -> None:
+        """Copy operands of a caller, arguments and then results, to and from the parameters of a function."""
+        if function.name not in self.called:
+            inner, caller = Names(self.module), self.current
+            self.current = function.name
+            for variable in (*function.results, *function.parameters):
+                self.declare(variable, inner)
+            self.current = caller
+            self.called[function.name] = (-1, function, inner)
+        inner = self.called[function.name][2]
+        step.text = function.name
+        formals = [(one, inner.known[one.name]) for one in (*function.parameters, *function.results)]
+        copies = [(outer, own, size_of(formal)) for outer, (formal, own) in zip(given, formals, strict=True)]
+        count = len(function.parameters)
+        step.copies = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
+        step.returns = tuple(Copy(own, outer, size) for outer, own, size in copies[count:])
+        if self.graph.comes_back(self.current, function.name):
+            self.waiting_frames.append((step, self.current))
+
+    def call_by_address(self, step: Step, statement: Statement, names: Names, holder: Register) -> None:
+        """Every function that a register may hold the address of: those of a table, or all that fit."""
+        given = list(statement.operands)
+        results = _take_group(given)
+        given.pop(0)
+        arguments = _take_group(given)
+        listed = given[0].text if len(given) == 1 and isinstance(given[0], Name) else ""
+        table = names.table(listed)
+        wanted = self.graph.addressed if table is None else table
+        fitting = [
+            function
+            for function in (self.functions.get(name) for name in wanted)
+            if function is not None
+            and function.body is not None
+            and (len(function.results), len(function.parameters)) == (len(results), len(arguments))
+        ]
+        operands = [self.operand(one, names, statement) for one in (*arguments, *results)]
+        calls = []
+        for function in fitting:
+            call = Step(statement.line, step.name, step.row, Call(), None)
+            self.call_function(call, function, operands)
+            calls.append(call)
+        addresses = tuple(self.function_address(function.name) or 0 for function in fitting)
+        step.action = IndirectCall(addresses, tuple(calls))
+        step.sources = (holder,)
+        self.by_address.append(len(self.steps))
+
+    # --- operands
+
+    def operand(self, given: syntax.Operand, names: Names, statement: Statement) -> Operand:
+        """One operand, its names looked up."""
+        if isinstance(given, Integer):
+            return Constant(given.value)
+        if isinstance(given, Float):
+            return Constant(given)
+        if isinstance(given, Braced):
+            return Vector(tuple(self.operand(item, names, statement) for item in given.items))
+        if isinstance(given, Negation):
+            found = names.find(given.name.text)
+            if not isinstance(found, Register) or found.bits != 1:
+                raise PtxError(statement.line, f"expected a predicate after !, got {given.name}")
+            return Register(found.index, 1, found.name, negated=True)
+        if isinstance(given, Address):
+            return self.place(given, names, statement)
+        if isinstance(given, Name):
+            return self.named(given, names, statement)
+        raise PtxError(statement.line, f"expected a register, a number or an address, got {given}")
+
+    def named(self, given: Name, names: Names, statement: Statement) -> Operand:
+        """A name on its own: a register, a variable's address, a special register or the sink."""
+        if given.text == "_":
+            return Sink()
+        found = names.find(given.text)
+        if isinstance(found, Register) and given.offset:
+            return self.sum_of(found, given.offset, statement)
+        if isinstance(found, Place):
+            return Place(found.base, found.offset + given.offset, found.space, given.text)
+        if found is not None:
+            return found
+        if is_special(given.text):
+            return Special(given.text)
+        address = self.function_address(given.text)
+        if address is not None:
+            return Constant(address + given.offset)
+        raise PtxError(statement.line, f"expected a name that is declared, got {shown(given.text)}")
+
+    def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
+        """A register plus a constant where an operand is wanted: an addition of its own, as ptxas makes it."""
+        if register.bits not in {16, 32, 64}:
+            raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
+        name, result = f"add.s{register.bits}", self.register(f"{register.name}{offset:+d}", register.bits)
+        given = (register, Constant(offset))
+        self.steps.append(Step(statement.line, name, *find(name, 3), None, (result,), given, text=str(statement)))
+        return result
+
+    def place(self, given: Address, names: Names, statement: Statement) -> Operand:
+        """An address."""
+        if isinstance(given.base, Integer):
+            return Place(None, given.base.value)
+        found = names.find(given.base.text)
+        if isinstance(found, Register):
+            return Place(found, given.base.offset)
+        if isinstance(found, Place):
+            return Place(found.base, found.offset + given.base.offset, found.space, given.base.text)
+        raise PtxError(statement.line, f"expected a register or a variable in brackets, got {given}")
+
+    def _fill_dynamic(self, start: int) -> None:
+        """Put the address of dynamic shared memory where it was left open."""
+
+        def filled(operand: Operand) -> Operand:
+            if isinstance(operand, Place) and operand.space == "dynamic":
+                return Place(operand.base, operand.offset + 1 + start, "shared", operand.name)
+            if isinstance(operand, Vector):
+                return Vector(tuple(filled(item) for item in operand.items))
+            return operand
+
+        for step in self.steps:
+            step.results = tuple(filled(one) for one in step.results)
+            step.sources = tuple(filled(one) for one in step.sources)
+
+
+def _as_written(value: Integer | Float, kind: Type) -> int | Float:
+    """A value of a variable: an integer among floats is a float."""
+    if isinstance(value, Float):
+        return value
+    if kind.is_float:
+        return Float(int(np.float64(value.value).view(np.uint64)), 64)
+    return value.value
+
+
+def _take_group(given: list[syntax.Operand]) -> tuple[syntax.Operand, ...]:
+    """The operands in the parentheses that come first, if they do."""
+    if given and isinstance(given[0], Group):
+        group = given.pop(0)
+        return group.items if isinstance(group, Group) else ()
+    return ()
+
+
+def row_has_carry(step: Step) -> bool:
+    """Whether a step reads or writes the carry."""
+    return step.row is not None and (step.row.opcode in {"addc", "subc", "madc"} or "cc" in step.row.required)
+
+
+def has_result(action: Action) -> bool:
+    """Whether the first operand is a result."""
+    if isinstance(action, Pure | Move | Load | Across):
+        return True
+    if isinstance(action, Atomic):
+        return action.returns
+    if isinstance(action, MemoryBarrier):
+        return action.name in {"test_wait", "try_wait", "pending_count", "arrive", "arrive_drop"}
+    if isinstance(action, Matrix):
+        return action.operation != "stmatrix" and "store" not in action.name
+    return bool(getattr(action, "reduction", ""))
