@@ -1,1 +1,1 @@
-"""Compiled inner loops, one file per family of instructions; `warpfrag.arithmetic.fast` calls them."""
+"""Compiled inner loops, one file per family of instructions; `warpfrag.arithmetic.backends.compiled` calls them."""
