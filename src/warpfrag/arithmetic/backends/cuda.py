@@ -158,6 +158,8 @@ class DeviceKernel(ABC):
 
     def matmul(self, operands: Operands) -> Device:
         """D's codes, as an array of the GPU."""
+        if operands.c.size == 0:
+            return cupy().empty(operands.c.shape, code_dtype(FORMATS[self.rule.d]))
         out = None
         for place, parts in self.parts(operands):
             code = parts[0].c
