@@ -49,6 +49,10 @@ def test_two_arguments_may_be_one_array_and_memory_changes_in_place():
 
     assert out.tolist() == [9, 0, 3]
 
+    whole = np.array([0, 0, 0, 0, 5], np.uint32)  # a part of it that begins where it does is shorter
+    wf.ptx.load(text.replace("[%rd2+8]", "[%rd2+16]"))["k"].launch(1, 1, [whole[:3], whole, 0.0, 3])
+    assert whole.tolist() == [5, 0, 3, 0, 5]
+
 
 def test_a_struct_is_its_fields():
     text = TEXT.replace(".param .u64 out, .param .align 8 .b8 blob[12]", ".param .align 8 .b8 s[24]").replace(

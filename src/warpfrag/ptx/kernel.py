@@ -337,7 +337,7 @@ class Kernel:
             raise InvalidOperand(msg)
         data = bytearray(self.program.parameter_bytes)
         address = spaces.ARRAYS
-        known: dict[int, int] = {}
+        known: dict[tuple[int, int], int] = {}
         for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
             if isinstance(value, list | tuple):
                 code, address = _struct(value, number, parameter, address, allocations, known)
@@ -438,7 +438,7 @@ def _allocate(
     parameter: Parameter,
     address: int,
     allocations: list[Allocation],
-    known: dict[int, int],
+    known: dict[tuple[int, int], int],
 ) -> tuple[bytes, int]:
     """Give an array an address; the same array twice is one allocation."""
     what = f"argument {number} ({parameter.name})"
@@ -451,7 +451,7 @@ def _allocate(
     if array.dtype.hasobject:
         msg = f"{what}: expected an array of numbers, got {array.dtype}"
         raise InvalidOperand(msg)
-    place = array.ctypes.data
+    place = (array.ctypes.data, array.nbytes)
     if place not in known or array.nbytes == 0:
         known[place] = address
         flat = array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
@@ -473,7 +473,7 @@ def _struct(
     parameter: Parameter,
     address: int,
     allocations: list[Allocation],
-    known: dict[int, int],
+    known: dict[tuple[int, int], int],
 ) -> tuple[bytes, int]:
     """The bytes of a struct: arrays are pointers, each field at a multiple of its size."""
     data = b""
