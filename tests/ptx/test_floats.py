@@ -15,6 +15,8 @@ from warpfrag.ptx.arithmetic.floats import Style
 from warpfrag.ptx.arithmetic.rounding import exact_root
 from warpfrag.ptx.types import container
 
+pytestmark = pytest.mark.one_engine
+
 MODES = ("rn", "rz", "rm", "rp")
 NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0xFFF8000000000000}
 

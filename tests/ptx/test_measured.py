@@ -9,6 +9,8 @@ from warpfrag.ptx.arithmetic.conversions import float_to_float
 from warpfrag.ptx.arithmetic.floats import Style, divide, fma, multiply
 from warpfrag.ptx.arithmetic.rounding import decode
 
+pytestmark = pytest.mark.one_engine
+
 WIDTH = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 FTZ = Style(ftz=True)
 SEEN = {

@@ -123,6 +123,7 @@ MEANING = {
 }
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("name", MEANING)
 def test_integer_rows_mean_what_the_isa_says(name):
     source = random.Random(name)
@@ -133,6 +134,7 @@ def test_integer_rows_mean_what_the_isa_says(name):
     assert found == [MEANING[name](*codes) & 0xFFFFFFFF for codes in tried]
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("kind", ["u16", "s16", "u32", "s32", "u64", "s64"])
 def test_division_goes_towards_zero(kind):
     bits = int(kind[1:])
@@ -149,6 +151,7 @@ def test_division_goes_towards_zero(kind):
         assert (quotient, rest) == (whole % (1 << bits), (x - whole * y) % (1 << bits))
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("table", [0x00, 0xE8, 0x96, 0xFF, 0x1B])
 def test_lop3_is_any_function_of_three_bits(table):
     a, b, c = 0b11110000, 0b11001100, 0b10101010
@@ -156,6 +159,7 @@ def test_lop3_is_any_function_of_three_bits(table):
     assert compute("lop3.b32", [a], [b], [c], table)[0] & 0xFF == table
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("target", ["e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "e2m1x2"])
 def test_narrow_conversions_agree_with_ml_dtypes(target):
     dtype = {
@@ -174,6 +178,7 @@ def test_narrow_conversions_agree_with_ml_dtypes(target):
     assert [code & ((1 << shift) - 1) for code in found] == expected[::-1]
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 def test_wide_integers_are_rounded_once(mode):
     source = random.Random(mode)
@@ -185,6 +190,7 @@ def test_wide_integers_are_rounded_once(mode):
     assert negative == [rounded("f64", -(value >> 1) - 1, mode) for value in values]
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize(
     ("name", "codes", "expected"),
     [
@@ -225,6 +231,7 @@ def test_approximate_functions_are_those_of_an_h200(name):
     assert [(hex(codes[0, at]), hex(found[at]), hex(OF_AN_H200[name][at])) for at in wrong[:5]] == []
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("name", ALL_HALVES)
 def test_halves_of_every_input(name):
     codes = np.arange(1 << 16, dtype=np.uint16)
@@ -235,6 +242,7 @@ def test_halves_of_every_input(name):
     assert np.array_equal(find(f"{name}x2", 2)[1].function(joined), expected)
 
 
+@pytest.mark.one_engine
 def test_every_row_has_a_source_and_a_kernel_that_can_be_compared():
     assert all(row.source for rows in ROWS.values() for row in rows)
     found = list(cases("cvt"))
@@ -246,6 +254,7 @@ def test_every_row_has_a_source_and_a_kernel_that_can_be_compared():
         assert pairs(case) == 1
 
 
+@pytest.mark.one_engine
 def test_what_was_compared_with_a_gpu_is_in_the_table():
     known = compared()
     refused = [name for name in sorted(known.spellings)[::7] if isinstance(find(name, 3)[1], Refused)]
@@ -258,6 +267,7 @@ def test_what_was_compared_with_a_gpu_is_in_the_table():
     assert "add.f32x2" not in known.spellings
 
 
+@pytest.mark.one_engine
 def test_a_report_becomes_the_table(tmp_path, monkeypatch):
     rows = [("add.s32", 9, 0), ("add.s64", 9, 1), ("sin.approx.f32", 9, 0), ("add.f32x2", 0, 0)]
     outcomes = [

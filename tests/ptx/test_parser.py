@@ -64,6 +64,7 @@ DONE:
 )
 
 
+@pytest.mark.one_engine
 def test_a_module_with_everything():
     source = parse(EVERYTHING)
     kernel = source.functions[-1]
@@ -142,6 +143,7 @@ def test_rare_directives_are_read_and_the_kernel_runs():
     assert (out[0], out.view(np.uint32)[1]) == (7, 5)
 
 
+@pytest.mark.one_engine
 def test_variables_start_with_their_values():
     program = decode(parse(EVERYTHING), "kernel")
     address, _, data = program.variables["pointers"]
@@ -153,6 +155,7 @@ def test_variables_start_with_their_values():
     assert program.parameter_bytes == 36
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -195,6 +198,7 @@ def test_what_cannot_be_decoded_is_refused_with_its_line(body, message):
         wf.ptx.load(f"{HEAD}.entry k()\n{{ {body} }}")["k"].launch(1, 32)
 
 
+@pytest.mark.one_engine
 def test_every_name_of_a_kernel_is_found():
     assert len(FILES) >= 10
     for file in FILES:
@@ -211,6 +215,7 @@ def written():
             yield name, kernels.read(f"{name}.ptx").decode()
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in written()])
 def test_reading_agrees_with_pyptx(text):
     oracle = pytest.importorskip("pyptx.parser", reason="pyptx is not installed")
