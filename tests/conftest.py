@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 import warpfrag
@@ -27,3 +29,11 @@ def pytest_terminal_summary(terminalreporter):
         counts.update({name: n for name, n in report.user_properties if name.startswith("assembler: ")})
     for name, count in sorted(counts.items()):
         terminalreporter.write_line(f"{name}: {count}")
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C counts, also where a shell has switched it off."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)

@@ -260,14 +260,6 @@ def fail():
     raise ZeroDivisionError(msg)
 
 
-@pytest.fixture
-def ctrl_c():
-    """Ctrl-C counts, also where a shell has switched it off."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, handler)
-
-
 def broken(kernel, happens):
     """What changes in a kernel so that something happens in the middle of its work.
 

@@ -79,6 +79,7 @@ ENDLESS = "AGAIN:\n add.s32 %r5, %r5, 1; setp.ne.u32 %p1, %r5, 0; selp.b32 %r5, 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_ends_a_launch_and_says_how_far_it_came(threads):
     timer = threading.Timer(0.3, _thread.interrupt_main)
     timer.start()

@@ -208,6 +208,7 @@ def stopping(monkeypatch, after: int, stop) -> None:
     monkeypatch.setattr(store.Store, "write", writing)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_with_what_is_done_and_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     toml(tmp_path)
