@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag import native
 from warpfrag.arithmetic import machines
 from warpfrag.arithmetic.backends import cuda
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory
@@ -28,6 +29,7 @@ def no_gpu(monkeypatch):
         msg = "CuPy is not installed: pip install 'warpfrag[gpu]'"
         raise NoGpu(msg)
 
+    native._own_target.cache_clear()
     monkeypatch.setattr(cuda, "cupy", absent)
     monkeypatch.setattr("warpfrag.native.cupy", absent)
 
