@@ -1,7 +1,7 @@
 """The GPU's kernels without a GPU: nvcc compiles them, and the PTX machine runs them on arrays of numpy.
 
-So every kernel, its preparation and its launch are held to the reference in CI too, for a rule of each kind. What only a
-GPU can show, how fast they are and that the hardware agrees, `python -m warpfrag.hardware.products` shows.
+So every kernel, its preparation and its launch are held to the reference in CI too, for a rule of each kind. What only
+a GPU can show, how fast they are and that the hardware agrees, `python -m warpfrag.hardware.products` shows.
 """
 
 from __future__ import annotations
