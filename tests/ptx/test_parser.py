@@ -244,6 +244,7 @@ def test_mutated_files_are_read_or_refused(seed):
     file = source.choice([one for one in FILES if one.stat().st_size < 9000])
     text = mutated(file.read_text(encoding="utf-8"), source)
     out = np.zeros(4096, np.uint32)
+    said = ""
     try:
         module = wf.ptx.load(text + "\n")
         for name in module:
@@ -252,5 +253,5 @@ def test_mutated_files_are_read_or_refused(seed):
             kernel.launch(1, 128, args, shared=64, limit=3000)
     except wf.WarpfragError as error:
         said = str(error)
-        if len(said) > 2000:
-            raise
+
+    assert len(said) <= 2000  # nothing but our own error may come, and it can be read
