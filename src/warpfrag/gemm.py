@@ -20,6 +20,7 @@ from warpfrag.blockwise import blockwise
 from warpfrag.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
+from warpfrag.extents import Extents
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
@@ -49,13 +50,12 @@ class Product:
     form: Form
     rule: Rule
     operands: Multiplicands
-    shape: tuple[int, ...]
-    """Of D, with its batch axes; the operands have one."""
+    extents: Extents
 
     @property
-    def batch(self) -> tuple[int, ...]:
-        """D's batch axes."""
-        return self.shape[:-2]
+    def shape(self) -> tuple[int, ...]:
+        """Of D, with its batch axes; the operands have one."""
+        return self.extents.shape
 
 
 @blockwise
@@ -124,10 +124,8 @@ def _check_epilogue(epilogue: object, product: Product) -> None:
     if product.rule.d != "f32":
         msg = f"{spell(product.form)}: an epilogue takes sums in f32, and D is {product.rule.d}"
         raise InvalidOperand(msg)
-    columns = product.shape[-1]
-    if epilogue.bias is not None and len(float32_of(epilogue.bias, "bias")) != columns:
-        msg = f"bias: expected {columns} numbers, one for each column, got {len(float32_of(epilogue.bias, 'bias'))}"
-        raise InvalidOperand(msg)
+    if epilogue.bias is not None:
+        product.extents.check_bias(len(float32_of(epilogue.bias, "bias")))
 
 
 def _finished(
@@ -142,10 +140,8 @@ def _finished(
 
 def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:
     """C with the batch axis of the product."""
-    if c.shape[-2:] != product.shape[-2:] or not _broadcasts(c.shape[:-2], product.batch):
-        msg = f"C is {_extents(c)}, expected {' x '.join(map(str, product.shape))}"
-        raise InvalidOperand(msg)
-    return _flat(c, product.batch)
+    product.extents.check_c(c.shape)
+    return _flat(c, product.extents.batch)
 
 
 def prepare(
@@ -166,20 +162,12 @@ def prepare(
     operands = operands_of(form, wanted)
     a = _codes(operands["a"], A, "A", raw=raw, rounding=rounding)
     b = _codes(operands["b"], B, "B", raw=raw, rounding=rounding)
-    if a.shape[-1] != b.shape[-2]:
-        msg = f"A is {_extents(a)} and B is {_extents(b)}: the inner extents differ"
-        raise InvalidOperand(msg)
-    try:
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
-        msg = f"A is {_extents(a)} and B is {_extents(b)}: their batch axes do not broadcast"
-        raise InvalidOperand(msg) from None
-    shape = (*batch, a.shape[-2], b.shape[-1])
+    extents = Extents.of(a.shape, b.shape)
     found: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
     if form.block_scale or scales[0] is not None or scales[1] is not None:
-        found = _scales(form, scales, batch, (a.shape[-2], a.shape[-1], b.shape[-1]), raw=raw, rounding=rounding)
-    multiplicands = Multiplicands(_flat(a, batch), _flat(b, batch), operands.a.pattern, *found)
-    return Product(form, plan(form, wanted).rule, multiplicands, shape)
+        found = _scales(form, scales, extents, raw=raw, rounding=rounding)
+    multiplicands = Multiplicands(_flat(a, extents.batch), _flat(b, extents.batch), operands.a.pattern, *found)
+    return Product(form, plan(form, wanted).rule, multiplicands, extents)
 
 
 def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
@@ -187,16 +175,6 @@ def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
     if codes.shape[:-2] != batch:  # what is broadcast cannot be written, and kernels copy that
         codes = np.broadcast_to(codes, (*batch, *codes.shape[-2:]))
     return codes.reshape(math.prod(batch), *codes.shape[-2:])
-
-
-def _broadcasts(axes: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether an operand with these batch axes serves a product of that batch."""
-    given = (1,) * (len(batch) - len(axes)) + axes
-    return len(given) == len(batch) and all(one in (1, other) for one, other in zip(given, batch, strict=True))
-
-
-def _extents(codes: NDArray[Any]) -> str:
-    return " x ".join(map(str, codes.shape))
 
 
 def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
@@ -233,8 +211,7 @@ def _codes_on_gpu(
 def _scales(
     form: Form,
     scales: tuple[ArrayLike | None, ArrayLike | None],
-    batch: tuple[int, ...],
-    extents: tuple[int, int, int],
+    extents: Extents,
     *,
     raw: bool,
     rounding: Rounding,
@@ -247,23 +224,13 @@ def _scales(
         msg = f"{spell(form)} needs scale_a and scale_b"
         raise InvalidOperand(msg)
     operands = operands_of(form, "")
-    rows, depth, columns = extents
-    per_step = operands["scale_a"].shape[1]
-    blocks = max(1, -(-depth // form.shape.k)) * per_step
-    needed = -(-depth // (form.shape.k // per_step))  # the others are reached by padding only
     one = operands["scale_a"].format.encode(1.0)
+    _, blocks = extents.scale_blocks(form)
     found = []
     for what, given, along in zip(("scale_a", "scale_b"), scales, (-1, -2), strict=True):
         codes = _codes(operands[what], given, what, raw=raw, rounding=rounding)  # type: ignore[arg-type] # neither is None
-        across = -3 - along
-        if codes.shape[across] != (rows if along == -1 else columns) or not needed <= codes.shape[along] <= blocks:
-            expected = (rows, needed) if along == -1 else (needed, columns)
-            msg = f"{what}: expected shape {expected}, got {codes.shape}"
-            raise InvalidOperand(msg)
+        extents.check_scales(form, what, codes.shape)
         padding = [(0, 0)] * codes.ndim
         padding[along] = (0, blocks - codes.shape[along])
-        if not _broadcasts(codes.shape[:-2], batch):
-            msg = f"{what}: its batch axes {codes.shape[:-2]} do not broadcast to {batch}"
-            raise InvalidOperand(msg)
-        found.append(_flat(np.pad(codes, padding, constant_values=one), batch))
+        found.append(_flat(np.pad(codes, padding, constant_values=one), extents.batch))
     return found[0], found[1]
