@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from warpfrag.arrays import Array
     from warpfrag.formats import Format, Rounding
     from warpfrag.isa.words import Form, HasForm
-    from warpfrag.kinds import Kind
+    from warpfrag.kinds import Foreign, ForeignArray, Given, Kind, Lazy
     from warpfrag.operand import Registers
 
 ASCENDING = Order()
@@ -58,23 +58,52 @@ class Product:
         return self.extents.shape
 
 
+class Options(TypedDict, total=False):
+    """The keywords of `gemm`, which says what each means."""
+
+    instruction: Required[str | HasForm]
+    arch: str
+    order: Order
+    epilogue: Epilogue | None
+    scale_a: Given | None
+    scale_b: Given | None
+    raw: bool
+    rounding: Rounding
+    threads: int | None
+    backend: str
+
+
+@overload
+def gemm(
+    A: ForeignArray, B: ForeignArray | ArrayLike, C: ForeignArray | ArrayLike | None = None, **options: Unpack[Options]
+) -> ForeignArray: ...
+
+
+@overload
+def gemm(A: ArrayLike, B: Lazy, C: ArrayLike | Lazy | None = None, **options: Unpack[Options]) -> Lazy: ...
+
+
+@overload
+def gemm(A: ArrayLike, B: ArrayLike, C: ArrayLike | None = None, **options: Unpack[Options]) -> Array: ...
+
+
 @blockwise
 def gemm(
-    A: ArrayLike,
-    B: ArrayLike,
-    C: ArrayLike | None = None,
+    A: Given,
+    B: Given,
+    C: Given | None = None,
     *,
     instruction: str | HasForm,
     arch: str = "sm_90",
     order: Order = ASCENDING,
     epilogue: Epilogue | None = None,
-    scale_a: ArrayLike | None = None,
-    scale_b: ArrayLike | None = None,
+    scale_a: Given | None = None,
+    scale_b: Given | None = None,
     raw: bool = False,
     rounding: Rounding = None,
     threads: int | None = None,
     backend: str = "cpu",
-) -> Array:
+) -> Array | Foreign:
     """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
 
     Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
@@ -112,7 +141,7 @@ def gemm(
             c = None if C is None else _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
             codes = multiply(product.rule, product.operands, c, order, machine).reshape(product.shape)
             found = codes if raw else from_codes(operands["d"].format, codes)
-        given: Array = given_back(found, kind)
+        given: Array | Foreign = given_back(found, kind)
         return given
 
 
@@ -145,12 +174,12 @@ def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:
 
 
 def prepare(
-    A: ArrayLike,
-    B: ArrayLike,
+    A: Given,
+    B: Given,
     *,
     instruction: str | HasForm,
     arch: str,
-    scales: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    scales: tuple[Given | None, Given | None] = (None, None),
     raw: bool = False,
     rounding: Rounding = None,
 ) -> Product:
@@ -177,7 +206,7 @@ def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
     return codes.reshape(math.prod(batch), *codes.shape[-2:])
 
 
-def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
+def _codes(operand: Registers, array: Given, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
     """Codes of a matrix of any extents, or of a batch of them: where it is, if its bits are the codes."""
     kind = kind_of(array)
     if kind.on_gpu and (found := _codes_on_gpu(operand.format, array, kind, raw=raw, rounding=rounding)) is not None:
@@ -210,7 +239,7 @@ def _codes_on_gpu(
 
 def _scales(
     form: Form,
-    scales: tuple[ArrayLike | None, ArrayLike | None],
+    scales: tuple[Given | None, Given | None],
     extents: Extents,
     *,
     raw: bool,
