@@ -171,6 +171,27 @@ def test_arrays_of_several_kinds_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("name", "codes", "raw"),
+    [
+        ("b1", np.array([0, 1], np.uint8), True),
+        ("b1", np.array([False, True]), False),
+        ("e2m1", np.array([0, 15], np.uint8), True),
+        ("f16", np.array([1.0, np.nan], np.float16), False),
+    ],
+)
+def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
+    """Those of fewer bits than a byte after one look at the largest."""
+    gemm = sys.modules["warpfrag.gemm"]
+    monkeypatch.setattr(gemm, "device_bits", lambda array, _: array.view(f"uint{8 * array.itemsize}"))
+    ask = {"kind": Kind("cupy", "cuda:0"), "raw": raw, "rounding": None}
+    found = gemm._codes_on_gpu(wf.FORMATS[name], codes, **ask)
+    assert np.array_equal(found, codes.view(found.dtype))
+    assert gemm._codes_on_gpu(wf.FORMATS[name], codes[:0], **ask).size == 0
+    if wf.FORMATS[name].bits < 8:  # the host says which is wrong
+        assert gemm._codes_on_gpu(wf.FORMATS[name], codes.view(np.uint8) << 4, **ask | {"raw": True}) is None
+
+
+@pytest.mark.parametrize(
     ("dtype", "instruction"),
     [
         ("float16", F16),

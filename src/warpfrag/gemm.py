@@ -230,11 +230,14 @@ def _codes_on_gpu(
     raw: bool,
     rounding: Rounding,
 ) -> Any:  # noqa: ANN401
-    """An array of a GPU as codes, where its bits are; None where its values must be looked at."""
+    """An array of a GPU as codes, where its bits are; None where its values must be looked at one by one."""
     dtype, wanted = dtype_of(array), code_dtype(number_format)
-    fills = number_format.bits == 8 * wanted.itemsize
     is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
-    return device_bits(array, kind) if fills and (dtype == wanted if raw else is_natural) else None
+    if not (dtype == wanted if raw else is_natural):
+        return None
+    codes = device_bits(array, kind)
+    fills = number_format.bits == 8 * wanted.itemsize
+    return codes if fills or not codes.size or int(codes.max()) < number_format.codes else None
 
 
 def _scales(
