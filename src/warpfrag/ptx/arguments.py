@@ -70,7 +70,7 @@ class Arguments:
         for field_number, value in enumerate(fields):
             name = f"{parameter.name}, field {field_number}"
             size = value.nbytes if isinstance(value, np.generic) else len(value) if isinstance(value, bytes) else 8
-            field = Parameter(name, parameter.type, size, size, 0, is_pointer=False, is_array=False)
+            field = Parameter(name, parameter.type, size, size, 0, is_array=False)
             if isinstance(value, np.ndarray):
                 code = self._pointer(value, number, field)
             elif isinstance(value, np.generic | bytes) or value is None:

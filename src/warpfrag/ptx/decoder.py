@@ -270,11 +270,7 @@ class Decoder:
         for variable in function.parameters:
             size, align = size_of(variable), alignment_of(variable)
             offset = -(-offset // align) * align
-            found.append(
-                Parameter(
-                    variable.name, variable.type, size, align, offset, variable.pointer, variable.dims is not None
-                )
-            )
+            found.append(Parameter(variable.name, variable.type, size, align, offset, variable.dims is not None))
             offset += size
         return found, offset
 
