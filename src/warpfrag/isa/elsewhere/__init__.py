@@ -20,7 +20,6 @@ from warpfrag.isa.elsewhere import machine_code as sass
 from warpfrag.isa.elsewhere import mlir
 from warpfrag.isa.elsewhere.atoms import ATOM, atoms
 from warpfrag.isa.elsewhere.spelling import Notation, all_names_of, named
-from warpfrag.isa.elsewhere.spelling import names_of as names_of
 
 if TYPE_CHECKING:
     from warpfrag.isa.words import Form
