@@ -117,7 +117,7 @@ class Decoder:
         start = self.variables.place_dynamic()
         self._fill_dynamic(start)
         self.variables.initialise()
-        local = self.variables.local * self.frames()
+        local = self.frames() * self.variables.local  # which frames() has rounded up
         if self.allocates:
             local = self._place_stack(local)
         if self.variables.local > MOST_LOCAL:
