@@ -262,8 +262,9 @@ class Emulation(TorchDispatchMode):
         )
         found = self._product(A, B, operation, self.arch)
         result = found.to(device=operation.A.device, dtype=operation.result)
+        record = self._record(operation, A, B, found)  # before an operand is written to
         given = result if operation.out is None else _written(operation, result)
-        self._record(operation, A, B, found)
+        self.records.append(record)
         if self._keep:
             self.results.append(result.clone())
         return given
@@ -298,7 +299,7 @@ class Emulation(TorchDispatchMode):
         finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
         return torch.from_numpy(finished).to(sums.device)
 
-    def _record(self, operation: Operation, A: torch.Tensor, B: torch.Tensor, found: torch.Tensor) -> None:
+    def _record(self, operation: Operation, A: torch.Tensor, B: torch.Tensor, found: torch.Tensor) -> Record:
         layer, direction = self._layer(operation)
         exact = operation.alpha * (A.double() @ B.double())
         if operation.C is not None:
@@ -313,11 +314,9 @@ class Emulation(TorchDispatchMode):
             unlike = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
             differing = int(unlike.sum())
             first = tuple(int(index) for index in unlike.nonzero()[0]) if differing else None
-        self.records.append(
-            Record(
-                len(self.records), layer, direction, operation.name, tuple(found.shape), A.shape[-1],
-                distance / size if size else distance, differing, found.numel(), first,
-            )
+        return Record(
+            len(self.records), layer, direction, operation.name, tuple(found.shape), A.shape[-1],
+            distance / size if size else distance, differing, found.numel(), first,
         )  # fmt: skip
 
     def _layer(self, operation: Operation) -> tuple[str, str]:
