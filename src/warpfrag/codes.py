@@ -89,6 +89,18 @@ def from_codes(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
     return codes.astype(code_dtype(number_format), copy=False).view(dtype)
 
 
+def as_read(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
+    """Codes as a tensor core reads them: without the bits that the format has no use for."""
+    unused = number_format.unused
+    return codes & ~codes.dtype.type((1 << unused) - 1) if unused else codes
+
+
+def values_of(number_format: Format, codes: NDArray[Any]) -> NDArray[np.float64]:
+    """What a tensor core reads, as float64."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+        return from_codes(number_format, as_read(number_format, codes)).astype(np.float64)
+
+
 def _codes_of_bits(number_format: Format, numbers: NDArray[Any], what: str) -> NDArray[Any]:
     codes: NDArray[Any] = np.ascontiguousarray(numbers).view(code_dtype(number_format)).reshape(numbers.shape)
     if number_format.kind == "integer" and number_format.bits < 8 * codes.dtype.itemsize:

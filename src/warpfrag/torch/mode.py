@@ -18,7 +18,7 @@ except ImportError as error:  # pragma: no cover (tests of this room need torch)
 
 from warpfrag.arithmetic.backends.cuda import cupy
 from warpfrag.arithmetic.machines import check_backend
-from warpfrag.codes import from_codes, to_codes
+from warpfrag.codes import as_read, from_codes, to_codes
 from warpfrag.coordinates import check_flag
 from warpfrag.epilogue import Epilogue, finish
 from warpfrag.errors import InvalidOperand, NoGpu, shown
@@ -365,10 +365,7 @@ def _rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
     if tensor.is_cuda and (found := rounded_there(tensor, name)) is not None:
         return found
     row = FORMATS[name]
-    codes = to_codes(row, _wide(tensor).cpu().numpy(), rounding="rne")
-    if row.unused:
-        codes = codes & ~codes.dtype.type((1 << row.unused) - 1)
-    numbers = from_codes(row, codes)
+    numbers = from_codes(row, as_read(row, to_codes(row, _wide(tensor).cpu().numpy(), rounding="rne")))
     given: torch.Tensor = given_back(
         numbers if hasattr(torch, row.dtype) else numbers.astype(np.float32), Kind("torch", str(tensor.device))
     )
