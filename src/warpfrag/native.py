@@ -46,6 +46,7 @@ CONSTRAINTS = {"f32": "f", "f64": "d"}
 
 
 FRAGMENT = aligned(height=INT, width=INT, slots=INT, bits=INT, low=INT, words=INT)
+EXTENTS = aligned(height=INT, width=INT, down=INT, across=INT)
 
 
 @cache
@@ -119,7 +120,7 @@ class NativeKernel(DeviceKernel):
         tiles, height, width = codes.shape
         down, across = -(-height // int(fragment["height"])), -(-width // int(fragment["width"]))
         words = cupy().empty((tiles, down * across, 32 * int(fragment["words"])), np.uint32)
-        sizes = (INT(height), INT(width), INT(down), INT(across), INT(by_column))
+        sizes = (struct(EXTENTS, height, width, down, across), INT(by_column))
         grid = (-(-words[0].size // THREADS), tiles, 1)
         self.launch(f"pack{8 * codes.dtype.itemsize}", grid, THREADS, codes, *self.fragments[role], words, *sizes)
         return words, down, across
@@ -134,9 +135,9 @@ class NativeKernel(DeviceKernel):
         self.launch("native", grid, 32 * WARPS, a, b, c, d, INT(down), INT(across), INT(instructions))
         tiles, height, width = operands.c.shape
         out = cupy().empty(operands.c.shape, code_dtype(FORMATS[self.rule.d]))
-        sizes = (INT(height), INT(width), INT(down), INT(across))
+        extents = struct(EXTENTS, height, width, down, across)
         grid = (-(-d[0].size // THREADS), tiles, 1)
-        self.launch(f"unpack{8 * out.dtype.itemsize}", grid, THREADS, d, *self.fragments["d"], out, *sizes)
+        self.launch(f"unpack{8 * out.dtype.itemsize}", grid, THREADS, d, *self.fragments["d"], out, extents)
         return out
 
 

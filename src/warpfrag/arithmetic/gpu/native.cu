@@ -9,31 +9,38 @@ struct Fragment {
     int height, width, slots, bits, low, words;
 };
 
-// One thread makes one word of one fragment; fragments are in order of rows, or of columns. What lies beyond the matrix is 0.
+// A matrix, and how many fragments it has down and across.
+struct Extents {
+    int height, width, down, across;
+};
+
+// One thread makes one word of one fragment; fragments are in order of rows, or of columns. What lies beyond the
+// matrix is 0.
 template <typename Code>
-__device__ __forceinline__ void pack(const Code *codes, Fragment f, const int *rows, const int *columns, u32 *words, int height, int width, int down, int across,
-                                     int by_column) {
+__device__ __forceinline__ void pack(const Code *codes, Fragment f, const int *rows, const int *columns, u32 *words,
+                                     Extents of, int by_column) {
     s64 word = (s64)blockIdx.x * blockDim.x + threadIdx.x, each = 32 * f.words, tile = blockIdx.y;
-    s64 fragment = word / each;
-    if (fragment >= (s64)down * across) return;
+    s64 fragment = word / each, fragments = (s64)of.down * of.across;
+    if (fragment >= fragments) return;
     int at = word % each;
-    int row0 = (by_column ? fragment % down : fragment / across) * f.height;
-    int column0 = (by_column ? fragment / down : fragment % across) * f.width;
-    codes += tile * height * width;
+    int row0 = (by_column ? fragment % of.down : fragment / of.across) * f.height;
+    int column0 = (by_column ? fragment / of.down : fragment % of.across) * f.width;
+    codes += tile * of.height * of.width;
     u32 found = 0;
     int slots = f.bits == 64 ? 1 : f.slots, first = f.bits == 64 ? at / 2 : at * f.slots;
     for (int slot = 0; slot < slots; slot++) {
         int row = row0 + rows[first + slot], column = column0 + columns[first + slot];
-        u64 code = row < height && column < width ? (u64)codes[(s64)row * width + column] << f.low : 0;
+        bool inside = row < of.height && column < of.width;
+        u64 code = inside ? (u64)codes[(s64)row * of.width + column] << f.low : 0;
         found |= f.bits == 64 ? (u32)(code >> (at % 2 * 32)) : (u32)code << (slot * f.bits);
     }
-    words[tile * down * across * each + word] = found;
+    words[tile * fragments * each + word] = found;
 }
 
-#define PACK(NAME, CODE)                                                                                              \
-    extern "C" __global__ void NAME(const CODE *codes, Fragment f, const int *rows, const int *columns, u32 *words, int height, int width, int down,       \
-                                    int across, int by_column) {                                                      \
-        pack<CODE>(codes, f, rows, columns, words, height, width, down, across, by_column);                                          \
+#define PACK(NAME, CODE)                                                                                            \
+    extern "C" __global__ void NAME(const CODE *codes, Fragment f, const int *rows, const int *columns, u32 *words, \
+                                    Extents of, int by_column) {                                                    \
+        pack<CODE>(codes, f, rows, columns, words, of, by_column);                                                  \
     }
 PACK(pack8, u8)
 PACK(pack16, u16)
@@ -41,27 +48,28 @@ PACK(pack32, u32)
 PACK(pack64, u64)
 
 template <typename Code>
-__device__ __forceinline__ void unpack(const u32 *words, Fragment f, const int *rows, const int *columns, Code *codes, int height, int width, int down, int across) {
+__device__ __forceinline__ void unpack(const u32 *words, Fragment f, const int *rows, const int *columns, Code *codes,
+                                       Extents of) {
     s64 word = (s64)blockIdx.x * blockDim.x + threadIdx.x, each = 32 * f.words, tile = blockIdx.y;
-    s64 fragment = word / each;
-    if (fragment >= (s64)down * across) return;
-    int at = word % each, row0 = fragment / across * f.height, column0 = fragment % across * f.width;
-    words += tile * down * across * each;
-    codes += tile * height * width;
+    s64 fragment = word / each, fragments = (s64)of.down * of.across;
+    if (fragment >= fragments) return;
+    int at = word % each, row0 = fragment / of.across * f.height, column0 = fragment % of.across * f.width;
+    words += tile * fragments * each;
+    codes += tile * of.height * of.width;
     if (f.bits == 64 && at % 2) return;
     int slots = f.bits == 64 ? 1 : f.slots, first = f.bits == 64 ? at / 2 : at * f.slots;
     for (int slot = 0; slot < slots; slot++) {
         int row = row0 + rows[first + slot], column = column0 + columns[first + slot];
-        if (row >= height || column >= width) continue;
+        if (row >= of.height || column >= of.width) continue;
         u64 code = f.bits == 64 ? words[word] | (u64)words[word + 1] << 32 : words[word] >> (slot * f.bits);
-        codes[(s64)row * width + column] = (Code)code;
+        codes[(s64)row * of.width + column] = (Code)code;
     }
 }
 
-#define UNPACK(NAME, CODE)                                                                                            \
-    extern "C" __global__ void NAME(const u32 *words, Fragment f, const int *rows, const int *columns, CODE *codes, int height, int width, int down,       \
-                                    int across) {                                                                     \
-        unpack<CODE>(words, f, rows, columns, codes, height, width, down, across);                                                   \
+#define UNPACK(NAME, CODE)                                                                                          \
+    extern "C" __global__ void NAME(const u32 *words, Fragment f, const int *rows, const int *columns, CODE *codes, \
+                                    Extents of) {                                                                   \
+        unpack<CODE>(words, f, rows, columns, codes, of);                                                           \
     }
 UNPACK(unpack16, u16)
 UNPACK(unpack32, u32)
@@ -69,7 +77,8 @@ UNPACK(unpack64, u64)
 
 // Fragments of A are [row of tiles][k], of B [column of tiles][k], of C and D [row of tiles][column of tiles].
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    native(const REGISTER_A *a, const REGISTER_A *b, const REGISTER_C *c, REGISTER_C *d, int down, int across, int instructions) {
+    native(const REGISTER_A *a, const REGISTER_A *b, const REGISTER_C *c, REGISTER_C *d, int down, int across,
+           int instructions) {
     const int in_a = REGISTERS_A * 4 / sizeof(REGISTER_A), in_b = REGISTERS_B * 4 / sizeof(REGISTER_A);
     const int in_c = REGISTERS_C * 4 / sizeof(REGISTER_C);
     int lane = threadIdx.x % 32;
@@ -95,11 +104,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
         for (int i = 0; i < DOWN; i++)
 #pragma unroll
-            for (int r = 0; r < in_a; r++) x[i][r] = a[((s64)min(row + i, down - 1) * instructions + k) * 32 * in_a + r];
+            for (int r = 0; r < in_a; r++)
+                x[i][r] = a[((s64)min(row + i, down - 1) * instructions + k) * 32 * in_a + r];
 #pragma unroll
         for (int j = 0; j < ACROSS; j++)
 #pragma unroll
-            for (int r = 0; r < in_b; r++) y[j][r] = b[((s64)min(column + j, across - 1) * instructions + k) * 32 * in_b + r];
+            for (int r = 0; r < in_b; r++)
+                y[j][r] = b[((s64)min(column + j, across - 1) * instructions + k) * 32 * in_b + r];
 #pragma unroll
         for (int i = 0; i < DOWN; i++)
 #pragma unroll
@@ -111,5 +122,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         for (int j = 0; j < ACROSS; j++)
             if (row + i < down && column + j < across)
 #pragma unroll
-                for (int r = 0; r < in_c; r++) d[((s64)(row + i) * across + column + j) * 32 * in_c + r] = sums[i][j][r];
+                for (int r = 0; r < in_c; r++)
+                    d[((s64)(row + i) * across + column + j) * 32 * in_c + r] = sums[i][j][r];
 }
