@@ -23,10 +23,26 @@ from warpfrag.motion.access import Access
 from warpfrag.motion.relayout import Relayout
 from warpfrag.motion.way import Way
 from warpfrag.operand import Metadata, Operands, Scale
+from warpfrag.ptx.kernel import Counts, Module, Observation
+from warpfrag.ptx.program import Parameter
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("sphinx", "myst_parser", "furo")
-HANDED_OUT = (Relayout, Way, Access, Choice, Operands, Metadata, Scale, Run, Digit)  # by what is public
+HANDED_OUT = (
+    Relayout,
+    Way,
+    Access,
+    Choice,
+    Operands,
+    Metadata,
+    Scale,
+    Run,
+    Digit,
+    Module,
+    Counts,
+    Observation,
+    Parameter,
+)  # by what is public
 SHOWN = {  # without an entry
     "warpfrag.FORMATS": "a dict",
     "warpfrag.wmma": "a module, whose functions have entries",

@@ -26,9 +26,10 @@
     True
 
 `syntax` is what a module is, `parser` reads it. `decoder` makes a `program` of one entry: registers, blocks of
-instructions and their actions. `opcodes/` has a row for every instruction, `arithmetic/` what lanes compute. `wave`
-runs warps, `memory` is what they read and write, `barriers` how they wait; `native/` does the same in native code.
-`work` shares blocks out, `kernel` is the public face.
+instructions and their actions; `variables` says where everything lies. `opcodes/` has a row for every instruction,
+`arithmetic/` what lanes compute. `wave` runs warps, `memory` is what they read and write, `barriers` how they wait;
+`native/` does the same in native code. `arguments` are what a launch is given, `work` shares blocks out, and `kernel`
+is the public face.
 """
 
 from __future__ import annotations
