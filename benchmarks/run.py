@@ -66,9 +66,9 @@ class Side:
         self.process.communicate()
 
 
-def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS) -> list[float]:
-    """The least seconds of each job, the sides taking turns."""
-    found = [[side.run(*job)["seconds"] for side, job in runs] for _ in range(rounds)]
+def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, measure: str = "seconds") -> list[float]:
+    """The least seconds of each job, the sides taking turns; "cpu" measures processor time."""
+    found = [[side.run(*job)[measure] for side, job in runs] for _ in range(rounds)]
     return [min(column) for column in zip(*found, strict=True)]
 
 
@@ -81,17 +81,24 @@ def mmasim_python() -> str | None:
     return None
 
 
-def one_thread() -> None:
-    """f16, bf16 and tf32 against numpy float32, one thread each: processor time, which other work disturbs less."""
+def one_thread(mmasim: str | None) -> None:
+    """f16, bf16 and tf32 against numpy float32 and mmasim, one thread each.
+
+    Processor time, which other work disturbs less.
+    """
     say("products of 512 x 512 x 512 on sm_90, one thread each: time ratio to numpy float32, and to f16")
     labels = ("f16", "bf16", "tf32")
     sides = [Side(sys.executable, threads=1) for _ in range(1 + len(labels))]
     jobs = [("numpy", "", 512), *(("warpfrag gemm", PRODUCTS[label], 512) for label in labels)]
-    turns = [[side.run(*job)["cpu"] for side, job in zip(sides, jobs, strict=True)] for _ in range(25)]
-    numpy_seconds, *ours = (min(column) for column in zip(*turns, strict=True))
+    numpy_seconds, *ours = best(list(zip(sides, jobs, strict=True)), 25, "cpu")
     for label, seconds in zip(labels, ours, strict=True):
         ratios = f"{seconds / numpy_seconds:6.1f} x numpy   {seconds / ours[0]:.2f} x f16"
         say(f"  {label:<11} {512**3 / seconds / 1e9:7.2f} G/s   {ratios}")
+    if mmasim:
+        sides.append(Side(mmasim, threads=1))
+        pair = [(sides[1], jobs[1]), (sides[-1], ("mmasim gemm", MMASIM["f16"], 512))]
+        mine, theirs = best(pair, 3, "cpu")  # it takes some seconds each time
+        say(f"  f16: {theirs / mine:.0f} times mmasim")
     for side in sides:
         side.close()
 
@@ -110,7 +117,7 @@ def main() -> None:
     if mmasim is None:
         say("mmasim is not installed: its ratios are left out (set MMASIM_PYTHON to an interpreter that has it)\n")
 
-    one_thread()
+    one_thread(python)
     say("\nproducts of 512 x 512 x 512 on sm_90, two threads: G multiply-adds a second, time ratio to numpy float32")
     for label, name in PRODUCTS.items():
         n = 512

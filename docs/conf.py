@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sphinx.pycode import ModuleAnalyzer
+
 import warpfrag
 
 project = "warpfrag"
@@ -29,3 +31,9 @@ html_show_sphinx = False
 html_copy_source = False
 highlight_language = "text"
 pygments_style = "default"
+
+# Overloads are for type checkers: the page shows the one signature that has every keyword and its default.
+gemm = ModuleAnalyzer.for_module("warpfrag.gemm")
+gemm.analyze()
+gemm.overloads.clear()
+del gemm  # Sphinx takes what is left here for settings

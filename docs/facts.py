@@ -79,7 +79,7 @@ def facts() -> dict[str, int]:
     families = sum(len(table["families"]) for table in read_table("instructions").values())
     return {
         "instructions": len(everything),
-        "products (mma, mma.sp, wmma.mma)": sum(instruction.form.is_product for instruction in everything),
+        "products (mma, mma.sp, wmma.mma, wgmma)": sum(instruction.form.is_product for instruction in everything),
         "of them sparse": sum(instruction.form.is_sparse for instruction in everything),
         "loads, stores and other movers": sum(not instruction.form.is_product for instruction in everything),
         "family rows in the table": families,
@@ -88,6 +88,6 @@ def facts() -> dict[str, int]:
         "number formats": len(FORMATS),
         "targets": len(targets()),
         "architectures": len(architectures()),
-        "GPUs with captured results": len(captured_gpus()),
+        "GPUs with captured results": len({capture.device for capture in captured_gpus()}),
         "captured cases": sum(gpu.cases for gpu in captured_gpus()),
     }

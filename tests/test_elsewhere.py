@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import warpfrag as wf
-from warpfrag.isa.elsewhere import aliases_of, searched_names
+from warpfrag.isa.elsewhere import aliases_of
 from warpfrag.isa.elsewhere.machine_code import forms_of, users
 from warpfrag.isa.elsewhere.source import is_plain, statements
 from warpfrag.isa.elsewhere.spelling import named
@@ -361,12 +361,3 @@ def test_nicknames_with_scales_say_which():
     for name, row in nicknames().items():
         role = "d" if row.types == ("s32",) else "a"
         assert wf.find(**{role: name}) or row.types == ("f32",), name
-
-
-def test_names_for_a_search_are_short():
-    for form in forms():
-        found = searched_names(form)
-        assert len(set(found)) == len(found)
-        assert all("\n" not in name and len(name) < 160 for name in found)
-    assert "SM80_16x8x16_F32F16F16F32_TN" in searched_names(wf.get(NAME).form)
-    assert sum(bool(searched_names(form)) for form in forms()) / len(forms()) > 0.95

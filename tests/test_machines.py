@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -72,12 +73,16 @@ def test_what_is_no_backend_is_refused(backend):
         wf.gemm(A, B, instruction=F16, backend=backend)
 
 
-def test_auto_takes_the_cores_where_there_is_no_gpu_and_says_so(no_gpu, monkeypatch, caplog):
-    monkeypatch.setattr(machines, "PAYS", 1)
+def test_auto_takes_the_cores_where_there_is_no_gpu_and_says_why(no_gpu, monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "warpfrag"):
+        wf.gemm(A, B, instruction=F16, backend="auto")
+        monkeypatch.setattr(machines, "PAYS", 1)
         found = wf.gemm(A, B, instruction=F16, backend="auto")
     assert np.array_equal(found, wf.gemm(A, B, instruction=F16))
-    assert caplog.messages == ["60 multiply-adds on sm_90: backend 'cpu'"]
+    assert caplog.messages == [
+        "60 multiply-adds on sm_90: backend 'cpu' (a GPU pays from 67108864 on)",
+        "60 multiply-adds on sm_90: backend 'cpu' (CuPy is not installed: pip install 'warpfrag[gpu]')",
+    ]
 
 
 @pytest.mark.parametrize(("fails", "takes"), [((), "native"), (("native",), "cuda"), (("native", "cuda"), "cpu")])
@@ -121,9 +126,27 @@ def test_an_architecture_that_is_not_the_gpus_own_is_refused(monkeypatch):
     monkeypatch.setattr("warpfrag.native._own_target", lambda: "sm_90a")
     with pytest.raises(NotModelled, match="this GPU is sm_90a, and sm_80 is asked for; backend 'cuda' emulates it"):
         wf.gemm(A, B, instruction=F16, arch="sm_80", backend="native")
-    wgmma = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
-    with pytest.raises(NotModelled, match="operands in shared memory, which its kernel does not take; use 'cuda'"):
-        wf.gemm(A, B, instruction=wgmma, backend="native")
+
+
+@pytest.mark.parametrize(
+    ("own", "instruction", "why"),
+    [
+        ("sm_90a", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "has operands in shared memory"),
+        ("sm_90a", "mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32", "is sparse"),
+        ("sm_120a", "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0", "has scale factors"),
+        ("sm_70", "mma.m8n8k4.row.col.f32.f16.f16.f32", "is four products of a warp"),
+    ],
+)
+def test_what_the_native_kernel_does_not_run_is_refused_and_auto_says_why(own, instruction, why, monkeypatch, caplog):
+    monkeypatch.setattr("warpfrag.native._own_target", lambda: own)
+    form, arch = wf.get(instruction).form, own.removesuffix("a")
+    said = f"backend 'native' runs one dense product of a warp from registers: \\S+ {why}; use 'cuda'"
+    with pytest.raises(NotModelled, match=said):
+        machines.machine_of("native", form, arch, work=1, threads=None, on_gpu=True)
+    monkeypatch.setattr(machines, "cuda", lambda: SimpleNamespace(name="cuda"))
+    with caplog.at_level(logging.INFO, "warpfrag"):
+        machines.machine_of("auto", form, arch, work=1, threads=None, on_gpu=True)
+    assert re.search(rf"backend 'cuda' \({said}\)", caplog.text)
 
 
 class Tensor:
@@ -145,6 +168,27 @@ def test_arrays_of_several_kinds_are_refused():
     with pytest.raises(InvalidOperand, match="A is a torch tensor on cuda:0, B is a numpy array on cpu; expected one"):
         wf.gemm(Tensor(), B, instruction=F16, backend="cuda")
     assert common_kind({"A": [[1.0]], "B": B, "C": None}) == HOST
+
+
+@pytest.mark.parametrize(
+    ("name", "codes", "raw"),
+    [
+        ("b1", np.array([0, 1], np.uint8), True),
+        ("b1", np.array([False, True]), False),
+        ("e2m1", np.array([0, 15], np.uint8), True),
+        ("f16", np.array([1.0, np.nan], np.float16), False),
+    ],
+)
+def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
+    """Those of fewer bits than a byte after one look at the largest."""
+    gemm = sys.modules["warpfrag.gemm"]
+    monkeypatch.setattr(gemm, "device_bits", lambda array, _: array.view(f"uint{8 * array.itemsize}"))
+    ask = {"kind": Kind("cupy", "cuda:0"), "raw": raw, "rounding": None}
+    found = gemm._codes_on_gpu(wf.FORMATS[name], codes, **ask)
+    assert np.array_equal(found, codes.view(found.dtype))
+    assert gemm._codes_on_gpu(wf.FORMATS[name], codes[:0], **ask).size == 0
+    if wf.FORMATS[name].bits < 8:  # the host says which is wrong
+        assert gemm._codes_on_gpu(wf.FORMATS[name], codes.view(np.uint8) << 4, **ask | {"raw": True}) is None
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,28 @@ def whole_products() -> None:
     print(one.growth[0].k, one.edges[0], one.counts[0], one.steps[0].result, one.name)
 
 
+class Tensor:
+    """What a type checker sees of a tensor of PyTorch."""
+
+    def detach(self) -> Tensor:
+        return self
+
+
+class Chunks:
+    """And of an array of Dask."""
+
+    chunks = ((1,), (1,))
+
+    def compute(self) -> object:
+        return self
+
+
+def arrays_of_others(A: Tensor, B: Chunks) -> tuple[Tensor, Chunks]:
+    name = "mma.m16n8k16.f32.f16.f16.f32"
+    of_both: Chunks = wf.gemm([[1.0]], B, instruction=name)
+    return wf.gemm(A, A, A, instruction=name, backend="cuda"), wf.gemm(of_both, [[1.0]], instruction=name)
+
+
 def whole_kernels() -> None:
     module: wf.ptx.Module = wf.ptx.load(KERNEL)
     kernel: wf.ptx.Kernel = module["nothing"]

@@ -13,7 +13,7 @@ import inspect
 import math
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -21,8 +21,8 @@ import numpy as np
 from warpfrag.arrays import as_array
 from warpfrag.epilogue import Epilogue, float32_of
 from warpfrag.errors import InvalidOperand, InvalidSparsity
+from warpfrag.extents import Extents
 from warpfrag.isa.legality import form_of
-from warpfrag.isa.operands import operands as operand_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,15 +52,6 @@ def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result
 
 def _package(given: object) -> str:
     return str(type(given).__module__).partition(".")[0]
-
-
-class _Extents(NamedTuple):
-    """What the shapes of a product say."""
-
-    batch: tuple[int, ...]
-    rows: int
-    columns: int
-    depth: int
 
 
 def _graph(gemm: Callable[..., Any], given: dict[str, Any]) -> Any:  # noqa: ANN401 (a Dask array)
@@ -107,7 +98,7 @@ def _graph(gemm: Callable[..., Any], given: dict[str, Any]) -> Any:  # noqa: ANN
     )
 
 
-def _chunks(operands: dict[str, Any], extents: _Extents) -> list[tuple[int, ...]]:
+def _chunks(operands: dict[str, Any], extents: Extents) -> list[tuple[int, ...]]:
     """How D is cut: rows as A's, columns as B's, a batch axis as that of the first operand which is not broadcast."""
     A, B = operands["A"], operands["B"]
     found = []
@@ -166,53 +157,19 @@ def _taken(role: str, given: Any) -> Any:  # noqa: ANN401 (an array of any kind)
     return array
 
 
-def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> _Extents:
+def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> Extents:
     """Refuse shapes that do not make a product, with all of their numbers: a task sees only its own part."""
-    A, B = arrays["A"], arrays["B"]
-    if A.shape[-1] != B.shape[-2]:
-        msg = f"A is {_text(A.shape)} and B is {_text(B.shape)}: the inner extents differ"
-        raise InvalidOperand(msg)
-    try:
-        batch = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
-    except ValueError:
-        msg = f"A is {_text(A.shape)} and B is {_text(B.shape)}: their batch axes do not broadcast"
-        raise InvalidOperand(msg) from None
-    extents = _Extents(batch, A.shape[-2], B.shape[-1], A.shape[-1])
-    shape = (*batch, extents.rows, extents.columns)
-    if "C" in arrays and (arrays["C"].shape[-2:] != shape[-2:] or not _serves(arrays["C"], batch)):
-        msg = f"C is {_text(arrays['C'].shape)}, expected {_text(shape)}"
-        raise InvalidOperand(msg)
+    extents = Extents.of(arrays["A"].shape, arrays["B"].shape)
+    if "C" in arrays:
+        extents.check_c(arrays["C"].shape)
     bias = _bias(options)
-    if bias is not None and len(bias) != extents.columns:
-        msg = f"bias: expected {extents.columns} numbers, one for each column, got {len(bias)}"
-        raise InvalidOperand(msg)
+    if bias is not None:
+        extents.check_bias(len(bias))
     form = form_of(options.get("instruction", ""))
     if form.block_scale and "scale_a" in arrays and "scale_b" in arrays:
-        each = operand_rows(form, "")["scale_a"].layout.outs["scale"]  # scale factors of a row, per instruction
-        needed = -(-extents.depth // (form.shape.k // each))
-        most = max(1, -(-extents.depth // form.shape.k)) * each
-        for role, expected in (("scale_a", (extents.rows, needed)), ("scale_b", (needed, extents.columns))):
-            along, across = (-1, -2) if role == "scale_a" else (-2, -1)
-            found = arrays[role].shape
-            if found[across] != expected[across] or not needed <= found[along] <= most:
-                msg = f"{role}: expected shape {expected}, got {found}"
-                raise InvalidOperand(msg)
-            if not _serves(arrays[role], batch):
-                msg = f"{role}: its batch axes {found[:-2]} do not broadcast to {batch}"
-                raise InvalidOperand(msg)
+        for role in ("scale_a", "scale_b"):
+            extents.check_scales(form, role, arrays[role].shape)
     return extents
-
-
-def _serves(array: Any, batch: tuple[int, ...]) -> bool:  # noqa: ANN401 (an array of either kind)
-    """Whether an operand serves a product of that batch."""
-    axes = array.shape[:-2]
-    return len(axes) <= len(batch) and all(
-        one in (1, other) for one, other in zip(axes[::-1], batch[::-1], strict=False)
-    )
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
 
 
 def _bias(options: dict[str, Any]) -> NDArray[np.float32] | None:

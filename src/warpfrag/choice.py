@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 SIDES = ("scale_a", "scale_b")
 CHOOSING: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
 """The words of which a part is read, and the coordinates that choose it."""
-MEANING = {
-    "selector": "The sparsity selector.",
-    "thread_id": "Which lanes supply the scale factors.",
-    "byte_id": "The first byte of the scale word that is used.",
-}
 WORD_BYTES = 4
 
 

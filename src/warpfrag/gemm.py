@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from warpfrag.blockwise import blockwise
 from warpfrag.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
+from warpfrag.extents import Extents
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from warpfrag.arrays import Array
     from warpfrag.formats import Format, Rounding
     from warpfrag.isa.words import Form, HasForm
-    from warpfrag.kinds import Kind
+    from warpfrag.kinds import Foreign, ForeignArray, Given, Kind, Lazy
     from warpfrag.operand import Registers
 
 ASCENDING = Order()
@@ -49,32 +50,60 @@ class Product:
     form: Form
     rule: Rule
     operands: Multiplicands
-    shape: tuple[int, ...]
-    """Of D, with its batch axes; the operands have one."""
+    extents: Extents
 
     @property
-    def batch(self) -> tuple[int, ...]:
-        """D's batch axes."""
-        return self.shape[:-2]
+    def shape(self) -> tuple[int, ...]:
+        """Of D, with its batch axes; the operands have one."""
+        return self.extents.shape
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `gemm`, which says what each means."""
+
+    instruction: Required[str | HasForm]
+    arch: str
+    order: Order
+    epilogue: Epilogue | None
+    scale_a: Given | None
+    scale_b: Given | None
+    raw: bool
+    rounding: Rounding
+    threads: int | None
+    backend: str
+
+
+@overload
+def gemm(
+    A: ForeignArray, B: ForeignArray | ArrayLike, C: ForeignArray | ArrayLike | None = None, **options: Unpack[Options]
+) -> ForeignArray: ...
+
+
+@overload
+def gemm(A: ArrayLike, B: Lazy, C: ArrayLike | Lazy | None = None, **options: Unpack[Options]) -> Lazy: ...
+
+
+@overload
+def gemm(A: ArrayLike, B: ArrayLike, C: ArrayLike | None = None, **options: Unpack[Options]) -> Array: ...
 
 
 @blockwise
 def gemm(
-    A: ArrayLike,
-    B: ArrayLike,
-    C: ArrayLike | None = None,
+    A: Given,
+    B: Given,
+    C: Given | None = None,
     *,
     instruction: str | HasForm,
     arch: str = "sm_90",
     order: Order = ASCENDING,
     epilogue: Epilogue | None = None,
-    scale_a: ArrayLike | None = None,
-    scale_b: ArrayLike | None = None,
+    scale_a: Given | None = None,
+    scale_b: Given | None = None,
     raw: bool = False,
     rounding: Rounding = None,
     threads: int | None = None,
     backend: str = "cpu",
-) -> Array:
+) -> Array | Foreign:
     """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
 
     Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
@@ -112,7 +141,7 @@ def gemm(
             c = None if C is None else _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
             codes = multiply(product.rule, product.operands, c, order, machine).reshape(product.shape)
             found = codes if raw else from_codes(operands["d"].format, codes)
-        given: Array = given_back(found, kind)
+        given: Array | Foreign = given_back(found, kind)
         return given
 
 
@@ -124,10 +153,8 @@ def _check_epilogue(epilogue: object, product: Product) -> None:
     if product.rule.d != "f32":
         msg = f"{spell(product.form)}: an epilogue takes sums in f32, and D is {product.rule.d}"
         raise InvalidOperand(msg)
-    columns = product.shape[-1]
-    if epilogue.bias is not None and len(float32_of(epilogue.bias, "bias")) != columns:
-        msg = f"bias: expected {columns} numbers, one for each column, got {len(float32_of(epilogue.bias, 'bias'))}"
-        raise InvalidOperand(msg)
+    if epilogue.bias is not None:
+        product.extents.check_bias(len(float32_of(epilogue.bias, "bias")))
 
 
 def _finished(
@@ -142,19 +169,17 @@ def _finished(
 
 def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:
     """C with the batch axis of the product."""
-    if c.shape[-2:] != product.shape[-2:] or not _broadcasts(c.shape[:-2], product.batch):
-        msg = f"C is {_extents(c)}, expected {' x '.join(map(str, product.shape))}"
-        raise InvalidOperand(msg)
-    return _flat(c, product.batch)
+    product.extents.check_c(c.shape)
+    return _flat(c, product.extents.batch)
 
 
 def prepare(
-    A: ArrayLike,
-    B: ArrayLike,
+    A: Given,
+    B: Given,
     *,
     instruction: str | HasForm,
     arch: str,
-    scales: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    scales: tuple[Given | None, Given | None] = (None, None),
     raw: bool = False,
     rounding: Rounding = None,
 ) -> Product:
@@ -166,20 +191,12 @@ def prepare(
     operands = operands_of(form, wanted)
     a = _codes(operands["a"], A, "A", raw=raw, rounding=rounding)
     b = _codes(operands["b"], B, "B", raw=raw, rounding=rounding)
-    if a.shape[-1] != b.shape[-2]:
-        msg = f"A is {_extents(a)} and B is {_extents(b)}: the inner extents differ"
-        raise InvalidOperand(msg)
-    try:
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
-        msg = f"A is {_extents(a)} and B is {_extents(b)}: their batch axes do not broadcast"
-        raise InvalidOperand(msg) from None
-    shape = (*batch, a.shape[-2], b.shape[-1])
+    extents = Extents.of(a.shape, b.shape)
     found: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
     if form.block_scale or scales[0] is not None or scales[1] is not None:
-        found = _scales(form, scales, batch, (a.shape[-2], a.shape[-1], b.shape[-1]), raw=raw, rounding=rounding)
-    multiplicands = Multiplicands(_flat(a, batch), _flat(b, batch), operands.a.pattern, *found)
-    return Product(form, plan(form, wanted).rule, multiplicands, shape)
+        found = _scales(form, scales, extents, raw=raw, rounding=rounding)
+    multiplicands = Multiplicands(_flat(a, extents.batch), _flat(b, extents.batch), operands.a.pattern, *found)
+    return Product(form, plan(form, wanted).rule, multiplicands, extents)
 
 
 def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
@@ -189,17 +206,7 @@ def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
     return codes.reshape(math.prod(batch), *codes.shape[-2:])
 
 
-def _broadcasts(axes: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether an operand with these batch axes serves a product of that batch."""
-    given = (1,) * (len(batch) - len(axes)) + axes
-    return len(given) == len(batch) and all(one in (1, other) for one, other in zip(given, batch, strict=True))
-
-
-def _extents(codes: NDArray[Any]) -> str:
-    return " x ".join(map(str, codes.shape))
-
-
-def _codes(operand: Registers, array: ArrayLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
+def _codes(operand: Registers, array: Given, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
     """Codes of a matrix of any extents, or of a batch of them: where it is, if its bits are the codes."""
     kind = kind_of(array)
     if kind.on_gpu and (found := _codes_on_gpu(operand.format, array, kind, raw=raw, rounding=rounding)) is not None:
@@ -223,18 +230,20 @@ def _codes_on_gpu(
     raw: bool,
     rounding: Rounding,
 ) -> Any:  # noqa: ANN401
-    """An array of a GPU as codes, where its bits are; None where its values must be looked at."""
+    """An array of a GPU as codes, where its bits are; None where its values must be looked at one by one."""
     dtype, wanted = dtype_of(array), code_dtype(number_format)
-    fills = number_format.bits == 8 * wanted.itemsize
     is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
-    return device_bits(array, kind) if fills and (dtype == wanted if raw else is_natural) else None
+    if not (dtype == wanted if raw else is_natural):
+        return None
+    codes = device_bits(array, kind)
+    fills = number_format.bits == 8 * wanted.itemsize
+    return codes if fills or not codes.size or int(codes.max()) < number_format.codes else None
 
 
 def _scales(
     form: Form,
-    scales: tuple[ArrayLike | None, ArrayLike | None],
-    batch: tuple[int, ...],
-    extents: tuple[int, int, int],
+    scales: tuple[Given | None, Given | None],
+    extents: Extents,
     *,
     raw: bool,
     rounding: Rounding,
@@ -247,23 +256,13 @@ def _scales(
         msg = f"{spell(form)} needs scale_a and scale_b"
         raise InvalidOperand(msg)
     operands = operands_of(form, "")
-    rows, depth, columns = extents
-    per_step = operands["scale_a"].shape[1]
-    blocks = max(1, -(-depth // form.shape.k)) * per_step
-    needed = -(-depth // (form.shape.k // per_step))  # the others are reached by padding only
     one = operands["scale_a"].format.encode(1.0)
+    _, blocks = extents.scale_blocks(form)
     found = []
     for what, given, along in zip(("scale_a", "scale_b"), scales, (-1, -2), strict=True):
         codes = _codes(operands[what], given, what, raw=raw, rounding=rounding)  # type: ignore[arg-type] # neither is None
-        across = -3 - along
-        if codes.shape[across] != (rows if along == -1 else columns) or not needed <= codes.shape[along] <= blocks:
-            expected = (rows, needed) if along == -1 else (needed, columns)
-            msg = f"{what}: expected shape {expected}, got {codes.shape}"
-            raise InvalidOperand(msg)
+        extents.check_scales(form, what, codes.shape)
         padding = [(0, 0)] * codes.ndim
         padding[along] = (0, blocks - codes.shape[along])
-        if not _broadcasts(codes.shape[:-2], batch):
-            msg = f"{what}: its batch axes {codes.shape[:-2]} do not broadcast to {batch}"
-            raise InvalidOperand(msg)
-        found.append(_flat(np.pad(codes, padding, constant_values=one), batch))
+        found.append(_flat(np.pad(codes, padding, constant_values=one), extents.batch))
     return found[0], found[1]

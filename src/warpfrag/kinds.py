@@ -6,7 +6,7 @@ PyTorch. Arrays of a GPU are handled by CuPy, as unsigned integers beside the dt
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,44 @@ from warpfrag.errors import InvalidOperand, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
+
+    Given: TypeAlias = "ArrayLike | Foreign"
+
+
+class TorchTensor(Protocol):
+    """What a type checker knows PyTorch's tensors by, installed or not."""
+
+    def detach(self) -> object:
+        """The same without a history."""
+
+
+class CupyArray(Protocol):
+    """CuPy's arrays."""
+
+    def get(self) -> object:
+        """The same in the memory of the host."""
+
+    @property
+    def device(self) -> object:
+        """Its GPU."""
+
+
+class DaskArray(Protocol):
+    """Dask's arrays."""
+
+    def compute(self) -> object:
+        """The same as one array."""
+
+    @property
+    def chunks(self) -> object:
+        """How it is cut."""
+
+
+Foreign: TypeAlias = TorchTensor | CupyArray | DaskArray
+"""Arrays of other libraries than numpy: a product of theirs is one of theirs."""
+ForeignArray = TypeVar("ForeignArray", bound=Foreign)
+Lazy = TypeVar("Lazy", bound=DaskArray)
 
 
 class Kind(NamedTuple):

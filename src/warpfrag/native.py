@@ -154,14 +154,14 @@ class Native:
             raise NotModelled(msg)
         rows = {role: operands_of(form, wanted)[role] for role in "abcd"}
         why = (
-            "sparse" if form.is_sparse
-            else "block-scaled" if form.block_scale
-            else "in shared memory" if any(row.home != "warp" for row in rows.values())
-            else "in four products of a warp" if any(len(row.shape) != 2 for row in rows.values())
+            "is sparse" if form.is_sparse
+            else "has scale factors" if form.block_scale
+            else "has operands in shared memory" if any(row.home != "warp" for row in rows.values())
+            else "is four products of a warp" if any(len(row.shape) != 2 for row in rows.values())
             else ""
         )  # fmt: skip
         if why:
-            msg = f"backend 'native': {spell(form)} has operands {why}, which its kernel does not take; use 'cuda'"
+            msg = f"backend 'native' runs one dense product of a warp from registers: {spell(form)} {why}; use 'cuda'"
             raise NotModelled(msg)
         self.form, self.rows = form, rows
 

@@ -141,7 +141,7 @@ def instructions(chain: Chain, k: int) -> int:
 
 def _zeros(like: Codes, shape: tuple[int, ...], name: str) -> Codes:
     """Zeros of a format, in the memory that another array is in."""
-    return np.zeros_like(like, code_dtype(FORMATS[name]), shape=shape)
+    return np.zeros(shape, code_dtype(FORMATS[name]), like=like)
 
 
 def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
@@ -151,7 +151,7 @@ def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
         return codes[(slice(None),) * axis + (slice(first, last),)]
     taken, filled = _places(chain, k)
     shape = (*codes.shape[:axis], filled[1], *codes.shape[axis + 1 :])
-    found = np.zeros_like(codes, shape=shape)
+    found = np.zeros(shape, codes.dtype, like=codes)
     taken, into = (np.asarray(index, like=codes) for index in (taken, filled[0]))
     found[(slice(None),) * axis + (into,)] = codes.take(taken, axis)
     return found

@@ -31,7 +31,7 @@ BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
 """Multiply-adds from which it pays to go to a GPU: below, copying and launching take longer."""
 log = logging.getLogger("warpfrag")
-"""Says which machine `auto` took, at level INFO."""
+"""Says which machine `auto` took and why no faster one, at level INFO."""
 
 
 class Machine(Protocol):
@@ -89,8 +89,8 @@ def machine_of(backend: str, form: Form, arch: str, *, work: int, threads: int |
         return cuda()
     if backend == "native":
         return native(form, arch)
-    found = _fastest(form, arch, work=work, threads=threads, on_gpu=on_gpu)
-    log.info("%d multiply-adds on %s: backend %r", work, arch, found.name)
+    found, why = _fastest(form, arch, work=work, threads=threads, on_gpu=on_gpu)
+    log.info("%d multiply-adds on %s: backend %r%s", work, arch, found.name, why and f" ({why})")
     return found
 
 
@@ -109,12 +109,13 @@ def native(form: Form, arch: str) -> Machine:
     return found
 
 
-def _fastest(form: Form, arch: str, *, work: int, threads: int | None, on_gpu: bool) -> Machine:
+def _fastest(form: Form, arch: str, *, work: int, threads: int | None, on_gpu: bool) -> tuple[Machine, str]:
+    """The machine, and why it is not the fastest of all."""
     if work < PAYS and not on_gpu:
-        return Cpu(threads)
+        return Cpu(threads), f"a GPU pays from {PAYS} on"
     try:
-        return native(form, arch)
-    except NotModelled:
-        return cuda()
-    except NoGpu:
-        return Cpu(threads)
+        return native(form, arch), ""
+    except NotModelled as error:
+        return cuda(), str(error)
+    except NoGpu as error:
+        return Cpu(threads), str(error)

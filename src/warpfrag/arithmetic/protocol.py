@@ -40,6 +40,18 @@ class Operands(NamedTuple):
         """How many multiply-adds it takes."""
         return int(self.a.size * self.b.shape[2])
 
+    def part(self, tiles: int | slice, rows: slice, columns: slice) -> Operands:
+        """What some rows and columns of D need, in one tile or in some."""
+        a, b, c, met, scale_a, scale_b = self
+        return Operands(
+            a[tiles, rows],
+            b[tiles, :, columns],
+            c[tiles, rows, columns],
+            None if met is None else met[tiles, rows],
+            None if scale_a is None else scale_a[tiles, rows],
+            None if scale_b is None else scale_b[tiles, :, columns],
+        )
+
 
 class Block(NamedTuple):
     """Some outputs: all in these tiles, rows and columns, from the first to before the last."""

@@ -1,15 +1,12 @@
 """From what was read to what is run: names become numbers, statements steps.
 
-Variables get addresses, parameters offsets, labels places. Functions are decoded when the first call of them is met.
+Labels get places; where variables lie, `variables` says. Functions are decoded when the first call of them is met.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING, cast
-
-import numpy as np
 
 from warpfrag.errors import shown
 from warpfrag.ptx import spaces
@@ -36,7 +33,6 @@ from warpfrag.ptx.program import (
     Constant,
     Copy,
     Operand,
-    Parameter,
     Place,
     Program,
     Register,
@@ -57,41 +53,23 @@ from warpfrag.ptx.syntax import (
     Label,
     Name,
     Negation,
-    Piece,
     PtxError,
     Scope,
     Source,
     Statement,
     Variable,
 )
-from warpfrag.ptx.types import TYPES
+from warpfrag.ptx.variables import Names, Variables, parameters_of, size_of
 
 if TYPE_CHECKING:
     from warpfrag.ptx import syntax
     from warpfrag.ptx.actions import Space
-    from warpfrag.ptx.types import Type
 
 MOST_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
 MOST_FRAMES = 512  # of functions that call themselves
 FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger
-FUNCTION_BYTES = 16  # between the addresses of two functions
 STACK_BYTES = 16 * 1024  # for alloca
 SYSTEM = {"vprintf", "__assertfail", "malloc", "free"}  # functions that every GPU's driver brings
-
-
-def size_of(variable: Variable) -> int:
-    """The bytes of a variable; 0 for an array without a size."""
-    kind = TYPES.get(variable.type)
-    if kind is None:
-        raise PtxError(variable.line, f"expected a type of a .{variable.space}, got .{shown(variable.type)[1:-1]}")
-    return max(1, kind.bits // 8) * variable.vector * prod(variable.dims or (1,))
-
-
-def alignment_of(variable: Variable) -> int:
-    """What its address is a multiple of."""
-    kind = TYPES.get(variable.type)
-    natural = max(1, kind.bits // 8) * variable.vector if kind else 1
-    return variable.align or natural
 
 
 def decode(source: Source, entry: str) -> Program:
@@ -106,79 +84,25 @@ def decode(source: Source, entry: str) -> Program:
     return Decoder(source, functions, found).run()
 
 
-class Names:
-    """The names of a scope, and those around it."""
-
-    def __init__(self, outer: Names | None = None) -> None:
-        """Start empty."""
-        self.outer = outer
-        self.known: dict[str, Register | Place | Vector] = {}
-        self.labels: dict[str, list[int]] = {}  # filled in when the place is known
-        self.tables: dict[str, tuple[str, ...]] = {}
-
-    def find(self, name: str) -> Register | Place | Vector | None:
-        """A register or variable."""
-        scope: Names | None = self
-        while scope is not None:
-            if name in scope.known:
-                return scope.known[name]
-            scope = scope.outer
-        return None
-
-    def label(self, name: str) -> list[int] | None:
-        """The place of a label."""
-        scope: Names | None = self
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.outer
-        return None
-
-    def table(self, name: str) -> tuple[str, ...] | None:
-        """The targets of a table."""
-        scope: Names | None = self
-        while scope is not None:
-            if name in scope.tables:
-                return scope.tables[name]
-            scope = scope.outer
-        return None
-
-
 class Decoder:
     """Decodes one entry; functions are decoded when the first call of them is met."""
 
     def __init__(self, source: Source, functions: dict[str, Function], entry: Function) -> None:
-        """Lay out the variables of the module."""
+        """Nothing is decoded yet; the variables of the module have their places."""
         self.source, self.functions, self.entry = source, functions, entry
-        self.steps: list[Step] = []
-        self.bits: list[int] = []
-        self.shared = spaces.SHARED_START
-        self.shared_align = 16
-        self.local = 0
-        self.has_dynamic = False
-        self.globals = spaces.VARIABLES
-        self.values: dict[str, tuple[int, int, bytes]] = {}
-        self.waiting: list[tuple[Variable, int]] = []
-        self.pending: list[tuple[int, list[list[int]], int]] = []
-        self.module = Names()
-        self.current = entry.name
-        self.owned: dict[str, list[Register]] = {}  # the registers of each function
-        self.carry = self.register("%cc", 1)
-        self.frame = self.register("%frame", 64)
-        self.stack = self.register("%stack", 64)
-        self.allocates: set[str] = set()  # functions with an alloca
         self.graph = CallGraph(source)
+        self.variables = Variables(source, functions, self.graph, entry.name)
+        self.steps: list[Step] = []
+        self.pending: list[tuple[int, list[list[int]], int]] = []
+        self.called: dict[str, tuple[int, Function, Names]] = {}
         self.by_address: list[int] = []  # the calls of functions by their address
         self.waiting_frames: list[tuple[Step, str]] = []  # calls that may come back, and their callers
-        self.dynamic: list[tuple[Names, Variable]] = []
-        for variable in source.variables:
-            self.declare(variable, self.module)
-        self.called: dict[str, tuple[int, Function, Names]] = {}
+        self.allocates: set[str] = set()  # functions with an alloca
 
     def run(self) -> Program:
         """The program."""
-        parameters, total = self.parameters(self.entry)
-        outer = Names(self.module)
+        parameters, total = parameters_of(self.entry)
+        outer = Names(self.variables.module)
         for parameter in parameters:
             outer.known[parameter.name] = Place(None, parameter.offset, "param", parameter.name)
         self.function(self.entry, outer)
@@ -188,33 +112,33 @@ class Decoder:
                 self.called[name] = (len(self.steps), function, names)
                 self.function(function, names)
         for step, caller in self.waiting_frames:  # all registers of the callers are known now
-            step.saves, step.deepens = tuple(self.owned[caller]), True
+            step.saves, step.deepens = tuple(self.variables.owned[caller]), True
         leaders = self.link()
-        start = -(-self.shared // self.shared_align) * self.shared_align
-        for names, variable in self.dynamic:
-            names.known[variable.name] = Place(None, start, "shared", variable.name)
+        start = self.variables.place_dynamic()
         self._fill_dynamic(start)
-        self._initialise()
-        local = self.local * self.frames()
+        self.variables.initialise()
+        local = self.frames() * self.variables.local  # which frames() has rounded up
         if self.allocates:
             local = self._place_stack(local)
-        if self.local > MOST_LOCAL:
-            raise PtxError(self.entry.line, f"expected at most {MOST_LOCAL} bytes of local memory, got {self.local}")
+        if self.variables.local > MOST_LOCAL:
+            raise PtxError(
+                self.entry.line, f"expected at most {MOST_LOCAL} bytes of local memory, got {self.variables.local}"
+            )
         return Program(
             self.entry.name,
             self.source.target,
             self.steps,
-            self.bits,
+            self.variables.bits,
             parameters,
             total,
-            self.shared - spaces.SHARED_START,
+            self.variables.shared - spaces.SHARED_START,
             start,
-            self.has_dynamic,
+            self.variables.has_dynamic,
             local,
-            self.frame,
-            self.local,
+            self.variables.frame,
+            self.variables.local,
             self.entry.directives,
-            self.values,
+            self.variables.values,
             leaders,
         )
 
@@ -222,8 +146,8 @@ class Decoder:
         """How many frames local memory holds: one, unless functions call themselves."""
         if not any(step.deepens for step in self.steps):
             return 1
-        self.local = max(16, -(-self.local // 16) * 16)
-        return max(16, min(MOST_FRAMES, FRAMES_BYTES // self.local))
+        self.variables.local = max(16, -(-self.variables.local // 16) * 16)
+        return max(16, min(MOST_FRAMES, FRAMES_BYTES // self.variables.local))
 
     def link(self) -> set[int]:
         """Fill in the targets of branches and calls; the starts of blocks."""
@@ -248,7 +172,7 @@ class Decoder:
             if step.name.startswith("alloca."):
                 step.sources = (*step.sources[:-1], Constant(start))
             elif isinstance(step.action, Call) and step.text in self.allocates:
-                step.saves = (*step.saves, self.stack)
+                step.saves = (*step.saves, self.variables.stack)
         return start + STACK_BYTES
 
     def link_by_address(self, at: int) -> None:
@@ -262,116 +186,13 @@ class Decoder:
             back = Step(step.line, "bra", *find("bra", 1), None, targets=(at + 1,), text=step.text)
             self.steps += [call, back]
 
-    # --- declarations
-
-    def parameters(self, function: Function) -> tuple[list[Parameter], int]:
-        """The parameters of an entry, one after the other as their alignment wants."""
-        found, offset = [], 0
-        for variable in function.parameters:
-            size, align = size_of(variable), alignment_of(variable)
-            offset = -(-offset // align) * align
-            found.append(
-                Parameter(
-                    variable.name, variable.type, size, align, offset, variable.pointer, variable.dims is not None
-                )
-            )
-            offset += size
-        return found, offset
-
-    def register(self, name: str, bits: int) -> Register:
-        """A new register."""
-        self.bits.append(bits)
-        found = Register(len(self.bits) - 1, bits, name)
-        self.owned.setdefault(self.current, []).append(found)
-        return found
-
-    def declare(self, variable: Variable, names: Names) -> None:
-        """Give a variable its place."""
-        if variable.space == "reg":
-            kind = TYPES.get(variable.type)
-            if kind is None:
-                raise PtxError(variable.line, f"expected the type of a register, got .{shown(variable.type)[1:-1]}")
-            if kind.bits == 128:  # two registers, the low half first
-                names.known[variable.name] = Vector(
-                    tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
-                )
-            elif variable.vector > 1:
-                parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
-                names.known[variable.name] = Vector(parts)
-                for part in parts:
-                    names.known[part.name] = part
-            else:
-                names.known[variable.name] = self.register(variable.name, kind.bits)
-            return
-        if variable.type not in TYPES:
-            return  # textures and samplers: whatever uses them is refused
-        size, align = size_of(variable), alignment_of(variable)
-        if variable.space.startswith("shared"):
-            if variable.linkage == "extern" and size == 0:
-                self.has_dynamic = True
-                self.shared_align = max(self.shared_align, align)
-                self.dynamic.append((names, variable))
-                names.known[variable.name] = Place(None, -1, "dynamic", variable.name)
-                return
-            self.shared = -(-self.shared // align) * align
-            names.known[variable.name] = Place(None, self.shared, "shared", variable.name)
-            self.shared += size
-        elif variable.space in {"local", "param"}:
-            self.local = -(-self.local // align) * align
-            base = self.frame if self.graph.is_recursive(self.current) else None
-            names.known[variable.name] = Place(base, self.local, "local", variable.name)
-            self.local += size
-        else:
-            self.globals = -(-self.globals // max(align, spaces.ALIGNMENT)) * max(align, spaces.ALIGNMENT)
-            names.known[variable.name] = Place(None, self.globals, "global", variable.name)
-            self.values[variable.name] = self.globals, size, b""
-            self.waiting.append((variable, size))
-            self.globals += size + spaces.ALIGNMENT
-
-    def _initialise(self) -> None:
-        """The bytes that variables start with; addresses of others are known now."""
-        for variable, size in self.waiting:
-            kind = TYPES[variable.type]
-            data = bytearray()
-            for value in variable.initial:
-                if isinstance(value, Name | Piece):
-                    name = value.name if isinstance(value, Piece) else value
-                    address = self.address_of(name, variable.line)
-                    address = value.of(address) if isinstance(value, Piece) else address
-                    data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
-                elif isinstance(value, Integer | Float):
-                    number = Constant(_as_written(value, kind))
-                    data += number.code(kind).to_bytes(max(1, kind.bits // 8), "little")
-                else:
-                    raise PtxError(variable.line, f"expected a number as a value, got {value}")
-            if len(data) > size:
-                raise PtxError(variable.line, f"expected at most {size} bytes for {variable.name}, got {len(data)}")
-            address = self.values[variable.name][0]
-            self.values[variable.name] = address, size, bytes(data)
-
-    def address_of(self, name: Name, line: int) -> int:
-        """The generic address of a variable of the module, or the address of a function."""
-        place = self.module.find(name.text)
-        if isinstance(place, Place):
-            return spaces.WINDOWS.get(place.space, 0) + place.offset + name.offset
-        function = self.function_address(name.text)
-        if function is None:
-            raise PtxError(line, f"expected a variable or a function as a value, got {name}")
-        return function + name.offset
-
-    def function_address(self, name: str) -> int | None:
-        """Where a function lies: a number of our own, which no other function has."""
-        if name not in self.functions:
-            return None
-        return spaces.CODE + FUNCTION_BYTES * (1 + list(self.functions).index(name))
-
     # --- functions
 
     def function(self, function: Function, names: Names) -> None:
         """Decode the body of a function."""
         if function.body is None:
             raise PtxError(function.line, f"expected a body of {function.name}")
-        self.current = function.name
+        self.variables.current = function.name
         self.scope(function.body, names)
         last = self.steps[-1] if self.steps else None
         if last is None or last.guard is not None or not isinstance(last.action, Leave):
@@ -389,7 +210,7 @@ class Decoder:
                     names.labels[item.name] = [-1]
         for item in scope.items:
             if isinstance(item, Variable):
-                self.declare(item, names)
+                self.variables.declare(item, names)
             elif isinstance(item, Scope):
                 self.scope(item, Names(names))
             elif isinstance(item, Label):
@@ -401,7 +222,7 @@ class Decoder:
     def step(self, statement: Statement, names: Names) -> Step:
         """Decode an instruction."""
         opcode = statement.opcode
-        if opcode.startswith("cvta.param") and self.current != self.entry.name:
+        if opcode.startswith("cvta.param") and self.variables.current != self.entry.name:
             opcode = opcode.replace(".param", ".local")  # where the parameters of functions lie
         row, action = find(opcode, len(statement.operands))
         guard = None
@@ -436,9 +257,9 @@ class Decoder:
                 and step.row
                 and step.row.opcode in {"addc", "subc", "madc"}
             ):
-                step.sources = (*step.sources, self.carry)
+                step.sources = (*step.sources, self.variables.carry)
             if ".cc" in step.name:
-                step.results = (*step.results, self.carry)
+                step.results = (*step.results, self.variables.carry)
         if step.row is not None and step.row.opcode in {"alloca", "stacksave", "stackrestore"}:
             self.use_stack(step)
         if isinstance(action, Pure | Across):
@@ -451,7 +272,7 @@ class Decoder:
                 step.action = replace(action, space=cast("Space", place.space))
         if isinstance(action, Load | Store) and action.space == "param":
             place = next(one for one in (*step.results, *step.sources) if isinstance(one, Place))
-            if place.space == "local" or (place.base is not None and self.current != self.entry.name):
+            if place.space == "local" or (place.base is not None and self.variables.current != self.entry.name):
                 step.action = (
                     Load("local", action.type, action.count)
                     if isinstance(action, Load)
@@ -461,14 +282,14 @@ class Decoder:
     def use_stack(self, step: Step) -> None:
         """alloca, stacksave and stackrestore read or write how much of the stack is taken."""
         if step.name.startswith("alloca."):
-            self.allocates.add(self.current)
+            self.allocates.add(self.variables.current)
             align = step.sources[1] if len(step.sources) > 1 else Constant(8)
-            step.results = (*step.results, self.stack)
-            step.sources = (*step.sources[:1], align, self.stack, Constant(0))
+            step.results = (*step.results, self.variables.stack)
+            step.sources = (*step.sources[:1], align, self.variables.stack, Constant(0))
         elif step.name.startswith("stacksave."):
-            step.sources = (self.stack,)
+            step.sources = (self.variables.stack,)
         else:
-            step.results, step.sources = (self.stack,), step.results
+            step.results, step.sources = (self.variables.stack,), step.results
 
     def move_vector(self, step: Step, statement: Statement) -> None:
         """A move from vector to vector: one move for each register, by way of others, since both may share some."""
@@ -479,7 +300,7 @@ class Decoder:
         if len(target.items) != len(source.items) or len(bits) != 1:
             raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
         name = f"mov.b{bits.pop()}"
-        kept = [self.register("", int(name[5:])) for _ in source.items]
+        kept = [self.variables.register("", int(name[5:])) for _ in source.items]
         pairs = [*zip(kept, source.items, strict=True), *zip(target.items, kept, strict=True)]
         row, action = find(name, 2)
         moves = [Step(step.line, name, row, action, step.guard, (to,), (one,), text=step.text) for to, one in pairs]
@@ -559,11 +380,11 @@ class Decoder:
     def call_function(self, step: Step, function: Function, given: list[Operand]) -> None:
         """Copy operands of a caller, arguments and then results, to and from the parameters of a function."""
         if function.name not in self.called:
-            inner, caller = Names(self.module), self.current
-            self.current = function.name
+            inner, caller = Names(self.variables.module), self.variables.current
+            self.variables.current = function.name
             for variable in (*function.results, *function.parameters):
-                self.declare(variable, inner)
-            self.current = caller
+                self.variables.declare(variable, inner)
+            self.variables.current = caller
             self.called[function.name] = (-1, function, inner)
         inner = self.called[function.name][2]
         step.text = function.name
@@ -572,8 +393,8 @@ class Decoder:
         count = len(function.parameters)
         step.copies = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
         step.returns = tuple(Copy(own, outer, size) for outer, own, size in copies[count:])
-        if self.graph.comes_back(self.current, function.name):
-            self.waiting_frames.append((step, self.current))
+        if self.graph.comes_back(self.variables.current, function.name):
+            self.waiting_frames.append((step, self.variables.current))
 
     def call_by_address(self, step: Step, statement: Statement, names: Names, holder: Register) -> None:
         """Every function that a register may hold the address of: those of a table, or all that fit."""
@@ -597,7 +418,7 @@ class Decoder:
             call = Step(statement.line, step.name, step.row, Call(), None)
             self.call_function(call, function, operands)
             calls.append(call)
-        addresses = tuple(self.function_address(function.name) or 0 for function in fitting)
+        addresses = tuple(self.variables.function_address(function.name) or 0 for function in fitting)
         step.action = IndirectCall(addresses, tuple(calls))
         step.sources = (holder,)
         self.by_address.append(len(self.steps))
@@ -636,7 +457,7 @@ class Decoder:
             return found
         if is_special(given.text):
             return Special(given.text)
-        address = self.function_address(given.text)
+        address = self.variables.function_address(given.text)
         if address is not None:
             return Constant(address + given.offset)
         raise PtxError(statement.line, f"expected a name that is declared, got {shown(given.text)}")
@@ -645,7 +466,7 @@ class Decoder:
         """A register plus a constant where an operand is wanted: an addition of its own, as ptxas makes it."""
         if register.bits not in {16, 32, 64}:
             raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
-        name, result = f"add.s{register.bits}", self.register(f"{register.name}{offset:+d}", register.bits)
+        name, result = f"add.s{register.bits}", self.variables.register(f"{register.name}{offset:+d}", register.bits)
         given = (register, Constant(offset))
         self.steps.append(Step(statement.line, name, *find(name, 3), None, (result,), given, text=str(statement)))
         return result
@@ -674,15 +495,6 @@ class Decoder:
         for step in self.steps:
             step.results = tuple(filled(one) for one in step.results)
             step.sources = tuple(filled(one) for one in step.sources)
-
-
-def _as_written(value: Integer | Float, kind: Type) -> int | Float:
-    """A value of a variable: an integer among floats is a float."""
-    if isinstance(value, Float):
-        return value
-    if kind.is_float:
-        return Float(int(np.float64(value.value).view(np.uint64)), 64)
-    return value.value
 
 
 def _take_group(given: list[syntax.Operand]) -> tuple[syntax.Operand, ...]:

@@ -20,6 +20,7 @@ from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.ptx import spaces
 from warpfrag.ptx.actions import Action, Atomic, Load, Matrix, Refused, SystemCall
+from warpfrag.ptx.arguments import Arguments
 from warpfrag.ptx.contraction import contract
 from warpfrag.ptx.decoder import decode
 from warpfrag.ptx.memory import Allocation, Memory
@@ -286,9 +287,9 @@ class Kernel:
 
     def _memory(self, args: Sequence[Any]) -> Memory:
         """The arrays and the module's variables."""
-        allocations: list[Allocation] = []
-        memory = Memory(self._arguments(args, allocations), len(self.program.steps))
-        for allocation in allocations:
+        arguments = Arguments(self.name, self.parameters)
+        memory = Memory(arguments.take(args, self.program.parameter_bytes), len(self.program.steps))
+        for allocation in arguments.allocations:
             memory.add(allocation)
         for name, (address, size, initial) in self.program.variables.items():
             data = np.zeros(size, np.uint8)
@@ -328,25 +329,6 @@ class Kernel:
             msg = f"expected at most {MOST_SHARED} bytes of shared memory, got {total}"
             raise InvalidOperand(msg)
         return Launch(blocks, threads, int(shared), read_target(arch, "", "arch").name, limit)
-
-    def _arguments(self, args: Sequence[Any], allocations: list[Allocation]) -> bytes:
-        """The bytes of the parameters; arrays become allocations."""
-        if len(args) != len(self.parameters):
-            kinds = ", ".join(f"{one.name} .{one.type}" for one in self.parameters) or "none"
-            msg = f"{self.name} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}"
-            raise InvalidOperand(msg)
-        data = bytearray(self.program.parameter_bytes)
-        address = spaces.ARRAYS
-        known: dict[tuple[int, int], int] = {}
-        for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
-            if isinstance(value, list | tuple):
-                code, address = _struct(value, number, parameter, address, allocations, known)
-            elif isinstance(value, np.ndarray) and _is_pointer(value, parameter):
-                code, address = _allocate(value, number, parameter, address, allocations, known)
-            else:
-                code = _scalar(value, number, parameter)
-            data[parameter.offset : parameter.offset + parameter.size] = code
-        return bytes(data)
 
     def _waves(self, config: Launch, seed: int | None) -> Iterator[Blocks]:
         """The blocks that run at once."""
@@ -430,106 +412,3 @@ def _check_choice(name: str, given: Sequence[str], known: tuple[str, ...]) -> No
         if one not in known:
             msg = f"expected {name} of {', '.join(known)}, got {shown(one)}"
             raise InvalidOperand(msg)
-
-
-def _allocate(
-    array: np.ndarray[Any, Any],
-    number: int,
-    parameter: Parameter,
-    address: int,
-    allocations: list[Allocation],
-    known: dict[tuple[int, int], int],
-) -> tuple[bytes, int]:
-    """Give an array an address; the same array twice is one allocation."""
-    what = f"argument {number} ({parameter.name})"
-    if parameter.size != 8:
-        msg = f"{what}: expected a number of {parameter.size} bytes, got an array"
-        raise InvalidOperand(msg)
-    if not array.flags.c_contiguous:
-        msg = f"{what}: expected a contiguous array, got strides {array.strides} for shape {array.shape}"
-        raise InvalidOperand(msg)
-    if array.dtype.hasobject:
-        msg = f"{what}: expected an array of numbers, got {array.dtype}"
-        raise InvalidOperand(msg)
-    place = (array.ctypes.data, array.nbytes)
-    if place not in known or array.nbytes == 0:
-        known[place] = address
-        flat = array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
-        allocations.append(Allocation(address, flat, what, bool(array.flags.writeable)))
-        size = max(array.nbytes, 1) + spaces.ALIGNMENT  # a gap, so that an access beyond one is not in the next
-        address += -(-size // spaces.ALIGNMENT) * spaces.ALIGNMENT
-    return known[place].to_bytes(8, "little"), address
-
-
-def _is_pointer(array: np.ndarray[Any, Any], parameter: Parameter) -> bool:
-    """Whether an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
-    holds_one = parameter.size == parameter.align == 8
-    return not parameter.is_array or (holds_one and array.nbytes != parameter.size)
-
-
-def _struct(
-    fields: Sequence[Any],
-    number: int,
-    parameter: Parameter,
-    address: int,
-    allocations: list[Allocation],
-    known: dict[tuple[int, int], int],
-) -> tuple[bytes, int]:
-    """The bytes of a struct: arrays are pointers, each field at a multiple of its size."""
-    data = b""
-    for field_number, value in enumerate(fields):
-        name = f"{parameter.name}, field {field_number}"
-        size = value.nbytes if isinstance(value, np.generic) else len(value) if isinstance(value, bytes) else 8
-        field = Parameter(name, parameter.type, size, size, 0, is_pointer=False, is_array=False)
-        if isinstance(value, np.ndarray):
-            code, address = _allocate(value, number, field, address, allocations, known)
-        elif isinstance(value, np.generic | bytes) or value is None:
-            code = _scalar(value, number, field)
-        else:
-            msg = f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {shown(value)}"
-            raise InvalidOperand(msg)
-        aligned = 1 if isinstance(value, bytes) else size
-        data += bytes(-len(data) % aligned) + code
-    if len(data) > parameter.size:
-        msg = f"argument {number} ({parameter.name}): expected at most {parameter.size} bytes, got {len(data)}"
-        raise InvalidOperand(msg)
-    return data.ljust(parameter.size, b"\0"), address
-
-
-def _scalar(value: Any, number: int, parameter: Parameter) -> bytes:  # noqa: ANN401 (whatever a user passes)
-    """The bytes of a number, a null pointer or a block of bytes."""
-    what = f"argument {number} ({parameter.name}, .{parameter.type})"
-    if value is None:
-        if parameter.size != 8:
-            msg = f"{what}: None is a null pointer of 8 bytes, expected {parameter.size} bytes"
-            raise InvalidOperand(msg)
-        return bytes(8)
-    if isinstance(value, bytes):
-        data = value
-    elif isinstance(value, np.ndarray | np.generic):
-        data = value.tobytes()
-    elif isinstance(value, bool | int | float):
-        data = _python_number(value, what, parameter)
-    else:
-        msg = f"{what}: expected an array, a number, bytes or None, got {shown(value)}"
-        raise InvalidOperand(msg)
-    if len(data) != parameter.size:
-        msg = f"{what}: expected {parameter.size} bytes, got {len(data)} of {shown(value)}"
-        raise InvalidOperand(msg)
-    return data
-
-
-def _python_number(value: float, what: str, parameter: Parameter) -> bytes:
-    """A plain number of Python takes the type of its parameter."""
-    if isinstance(value, float):
-        if parameter.size not in {4, 8} or parameter.type[0] in "us":
-            msg = f"{what}: expected an integer, got {value}; give a numpy scalar to choose its bits"
-            raise InvalidOperand(msg)
-        return np.array(value, f"f{parameter.size}").tobytes()
-    if parameter.type[0] == "f":
-        return np.array(value, f"f{parameter.size}").tobytes()
-    bits = 8 * parameter.size
-    if parameter.size > 8 or not -(1 << (bits - 1)) <= value < 1 << bits:
-        msg = f"{what}: expected an integer of {bits} bits, got {shown(value)}"
-        raise InvalidOperand(msg)
-    return (int(value) & ((1 << bits) - 1)).to_bytes(parameter.size, "little")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -328,21 +329,7 @@ class Parser:
             initial = tuple(self.initial())
             if dims and not dims[0]:  # as many as there are values
                 dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
-        return [
-            Variable(
-                token.line,
-                name,
-                like.space,
-                like.type,
-                like.vector,
-                dims,
-                like.align,
-                like.pointer,
-                like.linkage,
-                initial,
-            )
-            for name in names
-        ]
+        return [replace(like, line=token.line, name=name, dims=dims, initial=initial) for name in names]
 
     def initial(self) -> list[Operand | Piece]:
         """The values of a variable, nested braces in a row; what a sampler is set to is left out."""

@@ -140,7 +140,6 @@ class Parameter:
     size: int
     align: int
     offset: int
-    is_pointer: bool
     is_array: bool
 
 

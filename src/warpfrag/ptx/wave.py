@@ -109,29 +109,36 @@ class Wave(Warps):
         steps, end = self.program.steps, self.program.ends[start]
         self.check_stop()
         group.put(self.turns, group.of(self.turns) + self.weight(start))
-        at = start
-        while at < end:
-            step = steps[at]
-            self.line, self.memory.step = step.line, at
-            action = step.action
-            active = group
-            if step.guard is not None:
-                held = group.of(self.registers[step.guard.index])
-                active = group.part(group.mask & (~held if step.guard.negated else held))
-            if action.is_collective and not self.gathered(at, step, group, active):
+        for at in range(start, end):
+            if not self.one(at, group) or steps[at].action.ends_block:
                 return
-            self.tally.steps[at] += group.warps
-            self.tally.total += group.warps
-            if self.tally.total > self.launch.limit:
-                msg = f"the launch has run {self.launch.limit} warp instructions, its limit: it may never end"
-                raise PtxError(step.line, msg)
-            if action.ends_block:
-                HANDLERS[type(action)](self, at, step, group, active)
-                return
-            if active.is_whole or active.mask.any():
-                self.act(step, active)
-            at += 1
         group.put(self.place, end)
+
+    def one(self, at: int, group: Group) -> bool:
+        """One step; False if lanes wait for others of their warp."""
+        step = self.program.steps[at]
+        self.line, self.memory.step = step.line, at
+        action = step.action
+        active = group
+        if step.guard is not None:
+            held = group.of(self.registers[step.guard.index])
+            active = group.part(group.mask & (~held if step.guard.negated else held))
+        if action.is_collective and not self.gathered(at, step, group, active):
+            return False
+        self.count(at, at + 1, group.warps)
+        if action.ends_block:
+            HANDLERS[type(action)](self, at, step, group, active)
+        elif active.is_whole or active.mask.any():
+            self.act(step, active)
+        return True
+
+    def count(self, start: int, end: int, warps: int) -> None:
+        """Steps that run."""
+        self.tally.steps[start:end] += warps
+        self.tally.total += (end - start) * warps
+        if self.tally.total > self.launch.limit:
+            msg = f"the launch has run {self.launch.limit} warp instructions, its limit: it may never end"
+            raise PtxError(self.program.steps[start].line, msg)
 
     def check_stop(self) -> None:
         """End this thread's work if the launch was interrupted."""

@@ -153,7 +153,7 @@ class DeviceKernel(ABC):
         together = min(MOST_TILES, max(1, whole // depth))
         instructions, each = depth // self.rule.k, at_once // self.rule.k
         for place in product(_parts(tiles, together), _parts(height, self.most_lines), _parts(width, self.most_lines)):
-            block = _block(operands, *place)
+            block = operands.part(*place)
             yield place, [part_of_k(block, part.start, part.stop, instructions) for part in _parts(instructions, each)]
 
     def matmul(self, operands: Operands) -> Device:
@@ -171,18 +171,6 @@ class DeviceKernel(ABC):
                 out = cupy().empty(operands.c.shape, code.dtype)
             out[place] = code
         return out
-
-
-def _block(operands: Operands, tiles: slice, rows: slice, columns: slice) -> Operands:
-    a, b, c, met, scale_a, scale_b = operands
-    return Operands(
-        a[tiles, rows],
-        b[tiles, :, columns],
-        c[tiles, rows, columns],
-        None if met is None else met[tiles, rows],
-        None if scale_a is None else scale_a[tiles, rows],
-        None if scale_b is None else scale_b[tiles, :, columns],
-    )
 
 
 def _contiguous(operands: Operands) -> Operands:

@@ -98,7 +98,7 @@ class PortableJob:
             tiles = slice(tile, min(tile + together, block.last_tile))
             for first in range(block.first_row, block.last_row, rows_at_once):
                 rows = slice(first, min(first + rows_at_once, block.last_row))
-                part = _part(self.operands, tiles if self.kernel.takes_tiles else tile, rows, columns)
+                part = self.operands.part(tiles if self.kernel.takes_tiles else tile, rows, columns)
                 self.out[tiles, rows, columns] = run_tiles(self.kernel, part)
 
 
@@ -112,19 +112,6 @@ def run_tiles(kernel: PortableKernel, operands: Operands) -> Codes:
     """One tile, of matrices, or some at once where the kernel takes them."""
     with np.errstate(all="ignore"):
         return kernel.function(kernel.rule, operands)
-
-
-def _part(operands: Operands, tile: int | slice, rows: slice, columns: slice) -> Operands:
-    """Some rows and columns of one tile or of some."""
-    a, b, c, met, scale_a, scale_b = operands
-    return Operands(
-        a[tile, rows],
-        b[tile, :, columns],
-        c[tile, rows, columns],
-        None if met is None else met[tile, rows],
-        None if scale_a is None else scale_a[tile, rows],
-        None if scale_b is None else scale_b[tile, :, columns],
-    )
 
 
 class Decoded(NamedTuple):

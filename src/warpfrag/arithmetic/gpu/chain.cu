@@ -4,17 +4,6 @@
 
 #define LENGTH 4
 
-#if C_IS_F16
-typedef u16 C;
-#else
-typedef u32 C;
-#endif
-#if D_IS_F16
-typedef u16 D;
-#else
-typedef u32 D;
-#endif
-
 extern "C" __global__ void chain(const u16 *a, const u16 *b, const C *c, D *d, int height, int width, int depth, int tiles) {
     s64 output = (s64)blockIdx.x * blockDim.x + threadIdx.x;
     if (output >= (s64)tiles * height * width) return;

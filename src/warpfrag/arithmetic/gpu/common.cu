@@ -6,6 +6,18 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long s64;
 
+// Codes of accumulators: of f16 where a rule says so, else of f32.
+#if C_IS_F16
+typedef u16 C;
+#else
+typedef u32 C;
+#endif
+#if D_IS_F16
+typedef u16 D;
+#else
+typedef u32 D;
+#endif
+
 #define NAN_F16 0x7fffu
 #define NAN_F32 0x7fffffffu
 

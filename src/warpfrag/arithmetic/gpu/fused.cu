@@ -42,17 +42,6 @@
     _Pragma("unroll") for (int i = 0; i < ROWS_PER_THREAD; i++) \
     _Pragma("unroll") for (int j = 0; j < COLUMNS_PER_THREAD; j++)
 
-#if C_IS_F16
-typedef u16 C;
-#else
-typedef u32 C;
-#endif
-#if D_IS_F16
-typedef u16 D;
-#else
-typedef u32 D;
-#endif
-
 // How an element of A or B is read: `constants.Encoding`.
 struct Encoding {
     int fraction, bias, unused, sign_place, special_from, infinity;

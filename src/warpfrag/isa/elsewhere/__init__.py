@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypedDict
 from warpfrag.isa.elsewhere import machine_code as sass
 from warpfrag.isa.elsewhere import mlir
 from warpfrag.isa.elsewhere.atoms import ATOM, atoms
-from warpfrag.isa.elsewhere.spelling import Notation, all_names_of, named, names_of
+from warpfrag.isa.elsewhere.spelling import Notation, all_names_of, named
 
 if TYPE_CHECKING:
     from warpfrag.isa.words import Form
@@ -83,13 +83,6 @@ def aliases_of(form: Form) -> Aliases:
 
 
 _NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
-
-
-def searched_names(form: Form) -> tuple[str, ...]:
-    """The names of an instruction to search for: atoms, the intrinsic, opcodes; not the long text of MLIR."""
-    atoms_of_it = [entry.name for entry in all_names_of(form, "cute")]
-    opcodes = [opcode for code in sass.machine_code(form).values() for opcode in sass.opcodes(code)]
-    return tuple(dict.fromkeys([*atoms_of_it, *names_of(form, "nvvm")[:1], *opcodes]))
 
 
 def meaning(text: str) -> Meaning | None:

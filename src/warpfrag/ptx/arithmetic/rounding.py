@@ -19,7 +19,6 @@ from warpfrag.ptx.types import Codes, container
 if TYPE_CHECKING:
     from warpfrag.formats import Format
 
-MODES = ("rn", "rz", "rm", "rp", "rna")
 U1, U63, U64 = np.uint64(1), np.uint64(63), np.uint64(64)
 TOP = np.uint64(1 << 63)
 FRACTION = np.uint64((1 << 52) - 1)

@@ -40,7 +40,17 @@ def helpers_text(helpers: set[Helper]) -> str:
     own = {(way, space, bits, count) for way, _, bits, count in generic for space in WINDOWS.values()}
     plain = sorted((helpers | own) - generic)
     movers = sorted({(way, bits, count) for way, _, bits, count in plain})
-    parts = [DECLARED, FAULT, FIND, COUNT, DIFFERENT, SECTORS, PASSES, *(mover_text(*one) for one in movers)]
+    parts = [
+        DECLARED,
+        FAULT,
+        FIND,
+        MISALIGNED,
+        COUNT,
+        DIFFERENT,
+        SECTORS,
+        PASSES,
+        *(mover_text(*one) for one in movers),
+    ]
     parts += [plain_text(*one) for one in plain]
     parts += [generic_text(*one) for one in sorted(generic)]
     return "\n".join([*parts, *(copy_text(words) for _, _, _, words in sorted(copies))])
@@ -101,11 +111,7 @@ def plain_text(way: str, space: str, bits: int, count: int) -> str:
         head,
         f"""entry:
   %all = load <32 x i64>, ptr %addresses, align 8
-  %live = bitcast i32 %mask to <32 x i1>
-  %rests = and <32 x i64> %all, splat (i64 {aligned})
-  %own_rests = select <32 x i1> %live, <32 x i64> %rests, <32 x i64> zeroinitializer
-  %rest = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_rests)
-  %crooked = icmp ne i64 %rest, 0
+  %crooked = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {aligned})
   br i1 %crooked, label %fault, label %straight
 fault:
   ret i32 1
@@ -126,10 +132,7 @@ straight:
             fronts = f"  %fronts = call i64 @passes(i32 %mask, ptr %addresses, i64 {max(size, BANK_BYTES)})"
         lines += [
             fronts,
-            f"  call void @count(ptr %context, i64 {context.PASSES + SPACES.index(space)}, i64 %fronts)",
-            f"  %steps_at = getelementptr i64, ptr %context, i64 {context.PASSES_OF_STEPS}",
-            "  %steps = load ptr, ptr %steps_at",
-            "  call void @count(ptr %steps, i64 %step, i64 %fronts)",
+            f"  call void @count_wavefronts(ptr %context, i64 {SPACES.index(space)}, i64 %step, i64 %fronts)",
         ]
     lines.append(in_table(way, size, mover) if space in {"global", "const"} else in_buffer(space, size, mover))
     return "\n".join([*lines, "}"])
@@ -300,14 +303,36 @@ declare i64 @llvm.vector.reduce.umin.v32i64(<32 x i64>)
 declare i64 @llvm.vector.reduce.umax.v32i64(<32 x i64>)
 declare i64 @llvm.umax.i64(i64, i64)"""
 
-COUNT = """
-define internal void @count(ptr %counters, i64 %index, i64 %more) alwaysinline {
+# Whether the address of a lane that is live has one of these low bits.
+MISALIGNED = f"""
+define internal i1 @is_misaligned(i32 %mask, ptr %addresses, i64 %low_bits) alwaysinline {{
+  %all = load <32 x i64>, ptr %addresses, align 8
+  %live = bitcast i32 %mask to <32 x i1>
+{spread("low", "%low_bits")}
+  %rests = and <32 x i64> %all, %low
+  %own_rests = select <32 x i1> %live, <32 x i64> %rests, <32 x i64> zeroinitializer
+  %rest = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_rests)
+  %found = icmp ne i64 %rest, 0
+  ret i1 %found
+}}"""
+
+COUNT = f"""
+define internal void @count(ptr %counters, i64 %index, i64 %more) alwaysinline {{
   %at = getelementptr i64, ptr %counters, i64 %index
   %before = load i64, ptr %at
   %after = add i64 %before, %more
   store i64 %after, ptr %at
   ret void
-}"""
+}}
+
+define internal void @count_wavefronts(ptr %context, i64 %space, i64 %step, i64 %more) alwaysinline {{
+  %passes = getelementptr i64, ptr %context, i64 {context.PASSES}
+  call void @count(ptr %passes, i64 %space, i64 %more)
+  %steps_at = getelementptr i64, ptr %context, i64 {context.PASSES_OF_STEPS}
+  %steps = load ptr, ptr %steps_at
+  call void @count(ptr %steps, i64 %step, i64 %more)
+  ret void
+}}"""
 
 # Of several faults the first step's is kept, and of one step's the first warp's.
 FAULT = f"""

@@ -14,7 +14,7 @@ def copy_text(words: int) -> str:
     Lanes that take the same number of bytes are one request, as in the readable engine; zeros follow them.
     """
     size = 4 * words
-    counter, passes = context.READ + SPACES.index("global"), context.PASSES + SPACES.index("global")
+    space = SPACES.index("global")
     zeros = "\n".join(
         f"""  %zero{word} = getelementptr i8, ptr %items, i64 {128 * word}
   store <32 x i32> zeroinitializer, ptr %zero{word}, align 64"""
@@ -31,13 +31,8 @@ def copy_text(words: int) -> str:
     return f"""
 define internal i32 @copy_{words}({COPY_TAKES}) noinline {{
 entry:
-  %all = load <32 x i64>, ptr %addresses, align 8
   %counts = load <32 x i32>, ptr %taken, align 64
-  %live = bitcast i32 %mask to <32 x i1>
-  %rests = and <32 x i64> %all, splat (i64 {size - 1})
-  %own_rests = select <32 x i1> %live, <32 x i64> %rests, <32 x i64> zeroinitializer
-  %rest = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_rests)
-  %crooked = icmp ne i64 %rest, 0
+  %crooked = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {size - 1})
   br i1 %crooked, label %fault, label %straight
 fault:
   ret i32 1
@@ -67,12 +62,9 @@ request:
   %part_lanes = call i32 @llvm.ctpop.i32(i32 %part)
   %part_wide = zext i32 %part_lanes to i64
   %bytes = mul i64 %part_wide, %count_wide
-  call void @count(ptr %context, i64 {counter}, i64 %bytes)
+  call void @count(ptr %context, i64 {context.READ + space}, i64 %bytes)
   %fronts = call i64 @sectors(i32 %part, ptr %addresses)
-  call void @count(ptr %context, i64 {passes}, i64 %fronts)
-  %steps_at = getelementptr i64, ptr %context, i64 {context.PASSES_OF_STEPS}
-  %steps = load ptr, ptr %steps_at
-  call void @count(ptr %steps, i64 %step, i64 %fronts)
+  call void @count_wavefronts(ptr %context, i64 {space}, i64 %step, i64 %fronts)
   %is_all = icmp eq i32 %count, {size}
   br label %lanes
 lanes:

@@ -27,7 +27,7 @@ from warpfrag.ptx.spaces import SPACES
 from warpfrag.ptx.special import special
 from warpfrag.ptx.syntax import PtxError
 from warpfrag.ptx.types import container
-from warpfrag.ptx.wave import HANDLERS, POLLING, Wave
+from warpfrag.ptx.wave import POLLING, Wave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -323,32 +323,11 @@ class CompiledWave(Wave):
         """Whether the limit of the launch leaves so many steps: beyond it they run one by one."""
         return self.tally.total + steps * group.warps <= self.launch.limit
 
-    def count(self, start: int, end: int, warps: int) -> None:
-        """Steps that ran."""
-        self.tally.steps[start:end] += warps
-        self.tally.total += (end - start) * warps
-        if self.tally.total > self.launch.limit:
-            msg = f"the launch has run {self.launch.limit} warp instructions, its limit: it may never end"
-            raise PtxError(self.program.steps[start].line, msg)
-
-    def one(self, at: int, group: Group) -> bool:
-        """One step as the readable engine runs it; False if lanes wait for others of their warp."""
-        step = self.program.steps[at]
-        self.line, self.memory.step = step.line, at
+    def gathered(self, at: int, step: Step, group: Group, active: Group) -> bool:
+        """Whether all lanes are here that a step needs: at once where everyone is."""
         action = step.action
-        active = group
-        if step.guard is not None:
-            held = group.of(self.registers[step.guard.index])
-            active = group.part(group.mask & (~held if step.guard.negated else held))
         here = active is self.everyone and not (isinstance(action, Matrix) and action.operation == "wgmma")
-        if action.is_collective and not here and not self.gathered(at, step, group, active):
-            return False
-        self.count(at, at + 1, group.warps)
-        if action.ends_block:
-            HANDLERS[type(action)](self, at, step, group, active)
-        elif active.is_whole or active.mask.any():
-            self.act(step, active)
-        return True
+        return here or super().gathered(at, step, group, active)
 
     def native_fault(self) -> PtxError:
         """The error of an access that native code refused, in the readable engine's words."""
