@@ -103,7 +103,7 @@ function cut(scroll, room) {
 
 function rangeOfHeads(heads) {
   const numbers = heads.flatMap((head) => (head.querySelector("b") ?? head).textContent.match(/\d+/g).map(Number));
-  const [first, last] = [numbers[0], numbers.at(-1)];
+  const [first, last] = [numbers[0], Number(heads.at(-1).dataset.last ?? numbers.at(-1))];
   return first === last ? `${first}` : `${first}–${last}`;
 }
 
