@@ -16,6 +16,8 @@ import warpfrag as wf
 from warpfrag.exact import exact_numbers, exact_product
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
+TF32 = "mma.m16n8k8.f32.tf32.tf32.f32"
+SIGNALLING = np.full((2, 4), 0x7F802000, np.uint32).view(np.float32)
 CASES = {
     F16: (np.float16, ["sm_80", "sm_90"]),
     "mma.m16n8k16.f16.f16.f16.f16": (np.float16, ["sm_90"]),
@@ -185,6 +187,7 @@ def test_exact_products_of_any_width(powers: tuple[int, int]):
         ({"order": 3}, "order: expected one, or a list of at least one; got 3"),
         ({"order": [3]}, "order: expected a wf.Order, got 3"),
         ({"A": np.full((2, 4), np.inf)}, r"A: element \(0, 0\) is inf: there is no exact result"),
+        ({"A": SIGNALLING, "instruction": TF32}, r"A: element \(0, 0\) is nan: there is no exact result"),
         ({"A": np.ones((0, 4))}, "expected matrices with at least one output"),
         ({"A": np.ones((2, 2, 4))}, "expected matrices with at least one output"),
         ({"order": wf.Order(promote=3)}, "promote is a multiple of the instruction's k, 16; got 3"),

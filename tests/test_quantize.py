@@ -170,8 +170,8 @@ def test_rceil_is_the_smallest_power_that_clamps_nothing(name: str):
 
 
 def test_a_block_with_nan_or_infinity_is_nan():
-    A = np.ones((3, 64))
-    A[0, 3], A[1, 40] = np.nan, -np.inf
+    A = np.ones((3, 64), np.float32)
+    A.view(np.uint32)[0, 3], A[1, 40] = 0x7F800001, -np.inf  # a NaN that signals
     for name in FLOATS:
         codes, scales = wf.quantize(A, name, scale="ue8m0", block=32, nonfinite="nan", raw=True)
         assert (scales == 0xFF).tolist() == [[True, False], [False, True], [False, False]]
@@ -246,6 +246,11 @@ def test_pruning_keeps_the_largest_of_each_chunk(pattern: str, chunk: int, unit:
         expected = np.where(np.isin(np.arange(chunk) // unit, best), row, 0.0)
         assert np.array_equal(pruned, expected)
         assert not np.signbit(pruned[~np.isin(np.arange(chunk) // unit, best)]).any()
+
+
+def test_pruning_keeps_a_nan_as_it_is():
+    A = np.array([[0x3F800000, 0x7F800001, 0x40000000, 0x7F800000]], np.uint32).view(np.float32)
+    assert wf.prune(A).view(np.uint32).tolist() == [[0, 0x7F800001, 0, 0x7F800000]]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import runpy
 import threading
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ import warpfrag as wf
 if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
     pytest.importorskip("torch", reason="needs the extra torch")
 import torch
+
+from warpfrag.torch import mode
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
@@ -98,6 +102,7 @@ def test_a_transformer_forward_and_backward():
     layers = {record.layer for record in run if record.direction == "backward"}
     assert {"0.qkv", "0.out", "0.up", "0.down", "1.qkv", "1.down"} <= layers
     assert any(record.differing for record in run)  # an A100 and an H100 do not agree
+    assert all(bool(record.differing) == (record.first_differing is not None) for record in run)
     assert all(record.error < 1e-5 for record in run)
     assert str(run).splitlines()[1].split()[1:3] == ["0.qkv", "forward"]
 
@@ -128,6 +133,40 @@ def test_an_order_is_used():
     assert np.array_equal(found.numpy(), expected)
 
 
+@pytest.mark.parametrize("name", ["f16", "bf16", "tf32"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_gpu_rounds_its_tensors_as_the_host_does(name: str, dtype: torch.dtype):
+    """By PyTorch, which the host shows as well: ties, subnormals, what is too large, infinities."""
+    wide = dtype == torch.float32
+    codes = torch.arange(-(1 << 31), 1 << 31, 0xFFFE) if wide else torch.arange(-(1 << 15), 1 << 15)
+    tensor = codes.to(torch.int32 if wide else torch.int16).view(dtype)
+    found, expected = mode.rounded_there(tensor, name), mode._rounded(tensor, name)
+    assert found is not None
+    assert found.dtype == expected.dtype
+    same = found == expected
+    signs = found.signbit() == expected.signbit()
+    assert (same & signs | found.isnan() & expected.isnan()).all()
+    assert mode.rounded_there(tensor.double(), name) is None  # PyTorch rounds those twice
+
+
+def test_tensors_of_a_gpu_stay_there_where_a_backend_is(monkeypatch: pytest.MonkeyPatch):
+    tensor = SimpleNamespace(is_cuda=True, device=torch.device("cuda", 0))
+    where = {
+        backend: partial(wf.torch.emulate(instruction=F16, backend=backend)._device, tensor)
+        for backend in ("cpu", "cuda", "native", "auto")
+    }
+    monkeypatch.setattr(mode, "cupy", lambda: None)
+    assert [str(find()) for find in where.values()] == ["cpu", "cuda:0", "cuda:0", "cuda:0"]
+
+    def absent() -> None:
+        raise wf.NoGpu
+
+    monkeypatch.setattr(mode, "cupy", absent)
+    assert [str(where[backend]()) for backend in ("cpu", "auto")] == ["cpu", "cpu"]
+    with pytest.raises(wf.NoGpu):
+        where["cuda"]()
+
+
 def test_results_are_written_where_they_should_be():
     torch.manual_seed(3)
     A, B, C = torch.randn(4, 20), torch.randn(20, 5), torch.ones(4, 5)
@@ -148,6 +187,7 @@ def test_results_are_written_where_they_should_be():
     assert [torch.equal(wide, D), torch.equal(added, D + 1)] == [True] * 2
     assert [torch.equal(one, D + 1) for one in (C, batch[0])] == [True] * 2
     assert [record.operation for record in run] == ["mm", "mm", "addmm", "addmm", "baddbmm", "mm"]
+    assert all(record.error < 1e-5 for record in run)  # C is read before it is written to
     assert len(run.results) == 6
 
 

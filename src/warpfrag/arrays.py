@@ -30,3 +30,9 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
         msg = f"{what}: expected an array of numbers, got one with masked elements: fill them first"
         raise InvalidOperand(msg)
     return found
+
+
+def as_doubles(numbers: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers as float64; a signalling NaN becomes a quiet one without a word, and what is too large infinite."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return numbers.astype(np.float64)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from warpfrag.arrays import as_array
+from warpfrag.arrays import as_array, as_doubles
 from warpfrag.coordinates import check_flag
 from warpfrag.environment import exact_floats
 from warpfrag.errors import InvalidOperand
@@ -89,6 +89,17 @@ def from_codes(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
     return codes.astype(code_dtype(number_format), copy=False).view(dtype)
 
 
+def as_read(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
+    """Codes as a tensor core reads them: without the bits that the format has no use for."""
+    unused = number_format.unused
+    return codes & ~codes.dtype.type((1 << unused) - 1) if unused else codes
+
+
+def values_of(number_format: Format, codes: NDArray[Any]) -> NDArray[np.float64]:
+    """What a tensor core reads, as float64."""
+    return as_doubles(from_codes(number_format, as_read(number_format, codes)))
+
+
 def _codes_of_bits(number_format: Format, numbers: NDArray[Any], what: str) -> NDArray[Any]:
     codes: NDArray[Any] = np.ascontiguousarray(numbers).view(code_dtype(number_format)).reshape(numbers.shape)
     if number_format.kind == "integer" and number_format.bits < 8 * codes.dtype.itemsize:
@@ -107,8 +118,7 @@ def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rou
             what,
             "an integer is taken by value only up to 2**53",
         )
-    with np.errstate(invalid="ignore", over="ignore"):  # a signalling NaN is a NaN like any other
-        values = numbers if numbers.dtype.kind in "iub" else numbers.astype(np.float64)
+    values = numbers if numbers.dtype.kind in "iub" else as_doubles(numbers)
     if numbers.dtype.kind == "f" and numbers.dtype.itemsize > values.dtype.itemsize:
         lost = (values != numbers) & ~np.isnan(numbers)
         _refuse_first(lost, numbers, what, "a longdouble is taken by value only where float64 holds it")

@@ -18,7 +18,7 @@ from warpfrag.arithmetic import trace
 from warpfrag.arithmetic.machines import check_backend
 from warpfrag.arithmetic.rules import Popcount
 from warpfrag.arrays import as_array
-from warpfrag.codes import codes_of, from_codes
+from warpfrag.codes import codes_of, from_codes, values_of
 from warpfrag.draw.plots import error_page
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.exact import Exact, exact_numbers, exact_product
@@ -299,11 +299,8 @@ def _listed(what: str, given: object) -> list[Any]:
 
 def _values(taken: Product, role: str) -> NDArray[np.float64]:
     """What the tensor core reads of an operand, as float64."""
-    row = FORMATS[getattr(taken.rule, role)]
-    codes = getattr(taken.operands, role)[0]
-    if row.unused:
-        codes = codes & ~codes.dtype.type((1 << row.unused) - 1)
-    return _finite(from_codes(row, codes).astype(np.float64), role.upper())
+    values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
+    return _finite(values, role.upper())
 
 
 def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:

@@ -116,15 +116,22 @@ def to_host(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (what a user gave)
         return array
     import torch
 
-    plain = array.detach().resolve_conj().resolve_neg().cpu()
-    if plain.is_sparse or plain.is_quantized or plain.layout != torch.strided:
-        msg = f"expected a dense tensor, got one with layout {plain.layout}"
-        raise InvalidOperand(msg)
+    plain = _plain(array).cpu()
     wanted = dtype_of(plain)
     if wanted.kind in "biufc":  # those that numpy has itself
         return plain.numpy()
     bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
     return plain.contiguous().view(bits).numpy().view(wanted)
+
+
+def _plain(tensor: Any) -> Any:  # noqa: ANN401 (a tensor of PyTorch)
+    """A tensor without a history whose memory holds its numbers; what is not dense is refused."""
+    import torch
+
+    if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:
+        msg = f"expected a dense tensor, got one with layout {tensor.layout}"
+        raise InvalidOperand(msg)
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def device_bits(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (an array of CuPy)
@@ -137,7 +144,7 @@ def device_bits(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (an array of CuP
         import torch
 
         signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-        array = cp.from_dlpack(array.detach().contiguous().view(signed))
+        array = cp.from_dlpack(_plain(array).contiguous().view(signed))
     return cp.ascontiguousarray(array).view(f"uint{8 * size}")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from warpfrag.arrays import as_array
+from warpfrag.arrays import as_array, as_doubles
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.isa.patterns import Pattern, pattern
 from warpfrag.sparsity import compress as compress_codes
@@ -34,7 +34,7 @@ def prune(A: ArrayLike, pattern: str = "2:4") -> Array:
     rule = _find(pattern)
     matrix = _rows(A)
     chunks, columns = _chunks(matrix, rule)
-    magnitude = np.abs(chunks.astype(np.float64))
+    magnitude = np.abs(as_doubles(chunks))
     magnitude = np.where(np.isnan(magnitude), np.inf, magnitude)
     units = magnitude.reshape(*chunks.shape[:-1], rule.chunk // rule.unit, rule.unit)
     with np.errstate(over="ignore"):

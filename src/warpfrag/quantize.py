@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arrays import as_array
+from warpfrag.arrays import as_array, as_doubles
 from warpfrag.codes import from_codes
 from warpfrag.coordinates import check_flag
 from warpfrag.environment import exact_floats
@@ -137,7 +137,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
     if not is_real or given.dtype.itemsize > 8:
         msg = f"A: expected real numbers that float64 holds, got dtype {given.dtype}"
         raise InvalidOperand(msg)
-    numbers = given.astype(np.float64)
+    numbers = as_doubles(given)
     if given.dtype.kind in "iu" and given.dtype.itemsize > 4 and np.any(abs(given.astype(object)) > 1 << 53):
         msg = "A: an integer is taken by value only up to 2**53"
         raise InvalidOperand(msg)

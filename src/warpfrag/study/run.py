@@ -10,7 +10,7 @@ import numpy as np
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import Popcount
-from warpfrag.codes import from_codes
+from warpfrag.codes import from_codes, values_of
 from warpfrag.coordinates import check_index
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.formats import FORMATS
@@ -83,16 +83,11 @@ def _values(
         return None, None
     found = []
     for role, axis in (("A", 1), ("B", 0)):
-        row = FORMATS[getattr(form, role.lower())]
-        codes = given[role]
-        if row.unused:
-            codes = codes & ~codes.dtype.type((1 << row.unused) - 1)
-        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-            values = from_codes(row, codes).astype(np.float64)
+        values = values_of(FORMATS[getattr(form, role.lower())], given[role])
         if form.block_scale:
             scale = operands(form, "")[f"scale_{role.lower()}"]
             each = form.shape.k // scale.layout.outs["scale"]
-            factors = from_codes(scale.format, given[f"scale_{role.lower()}"]).astype(np.float64)
+            factors = values_of(scale.format, given[f"scale_{role.lower()}"])
             values = values * np.repeat(factors, each, axis=axis)[: values.shape[0], : values.shape[1]]
         found.append(values)
     return found[0], found[1]

@@ -16,20 +16,21 @@ except ImportError as error:  # pragma: no cover (tests of this room need torch)
     msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
     raise ImportError(msg) from error
 
+from warpfrag.arithmetic.backends.cuda import cupy
 from warpfrag.arithmetic.machines import check_backend
+from warpfrag.codes import as_read, from_codes, to_codes
 from warpfrag.coordinates import check_flag
 from warpfrag.epilogue import Epilogue, finish
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, NoGpu, shown
 from warpfrag.formats import FORMATS
 from warpfrag.gemm import gemm
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
+from warpfrag.kinds import Kind, given_back
 from warpfrag.order import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
 
     from warpfrag.isa.words import HasForm
 
@@ -254,54 +255,68 @@ class Emulation(TorchDispatchMode):
 
     def _multiply(self, operation: Operation) -> torch.Tensor:
         operation.check()
-        A, B = _array(operation.A), _array(operation.B)
+        form, device = form_of(self.instruction), self._device(operation.A)
+        A, B = (
+            _rounded(tensor.detach().resolve_neg().to(device), name)
+            for tensor, name in ((operation.A, form.a), (operation.B, form.b))
+        )
         found = self._product(A, B, operation, self.arch)
-        result = torch.from_numpy(found).to(device=operation.A.device, dtype=operation.result)
+        result = found.to(device=operation.A.device, dtype=operation.result)
+        record = self._record(operation, A, B, found)  # before an operand is written to
         given = result if operation.out is None else _written(operation, result)
-        self._record(operation, A, B, found)
+        self.records.append(record)
         if self._keep:
             self.results.append(result.clone())
         return given
 
-    def _product(self, A: NDArray[Any], B: NDArray[Any], operation: Operation, arch: str) -> NDArray[np.float32]:
+    def _device(self, tensor: torch.Tensor) -> torch.device:
+        """Where a product is computed: on the tensor's own GPU, or on the host, which copies what it needs."""
+        try:
+            if tensor.is_cuda and self.backend != "cpu":
+                cupy()
+                return tensor.device
+        except NoGpu:
+            if self.backend != "auto":
+                raise
+        return torch.device("cpu")
+
+    def _product(self, A: torch.Tensor, B: torch.Tensor, operation: Operation, arch: str) -> torch.Tensor:
         """The product in float32, before it is rounded to the dtype of the operation."""
-        sums = gemm(
-            A, B, instruction=self.instruction, arch=arch, order=self.order, rounding="rne", backend=self.backend
-        )
-        finished = sums.astype(np.float32)
-        if operation.C is None and operation.alpha == 1:
-            return finished
-        c = None
-        if operation.C is not None:
+        sums = gemm(A, B, instruction=self.instruction, arch=arch, order=self.order, backend=self.backend).float()
+        c = operation.C
+        if c is None and operation.alpha == 1:
+            return sums
+        if c is not None:
             try:
-                c = np.broadcast_to(_array(operation.C), finished.shape)
-            except ValueError:
-                shapes = f"{tuple(operation.C.shape)}, and the product is {finished.shape}"
+                c = c.detach().resolve_neg().broadcast_to(sums.shape)
+            except RuntimeError:
+                shapes = f"{tuple(c.shape)}, and the product is {tuple(sums.shape)}"
                 msg = f"{operation.name}: C does not broadcast: it is {shapes}"
                 raise InvalidOperand(msg) from None
-        return finish(Epilogue(operation.alpha, operation.beta), finished, c)
+            if sums.is_cuda and operation.alpha == operation.beta == 1 and c.dtype != torch.float64:
+                return sums + c.float()  # one addition, rounded once
+        numbers = None if c is None else _wide(c).cpu().numpy()
+        finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
+        return torch.from_numpy(finished).to(sums.device)
 
-    def _record(self, operation: Operation, A: NDArray[Any], B: NDArray[Any], found: NDArray[np.float32]) -> None:
+    def _record(self, operation: Operation, A: torch.Tensor, B: torch.Tensor, found: torch.Tensor) -> Record:
         layer, direction = self._layer(operation)
-        form = form_of(self.instruction)
-        rounded = [_rounded(array, name) for array, name in ((A, form.a), (B, form.b))]
-        exact = operation.alpha * (rounded[0] @ rounded[1])
+        exact = operation.alpha * (A.double() @ B.double())
         if operation.C is not None:
-            exact = exact + operation.beta * _array(operation.C).astype(np.float64)
-        size = float(np.sqrt(np.mean(exact**2))) if exact.size else 0.0
-        distance = float(np.sqrt(np.mean((found - exact) ** 2))) if exact.size else 0.0
+            exact = exact + operation.beta * operation.C.detach().to(found.device).double()
+        size, distance = (
+            float(error.square().mean().sqrt()) if error.numel() else 0.0 for error in (exact, found - exact)
+        )
         differing, first = None, None
         if self.compare is not None:
             other = self._product(A, B, operation, self.compare)
-            mine, theirs = (torch.from_numpy(array).to(operation.result) for array in (found, other))
+            mine, theirs = (numbers.to(operation.result) for numbers in (found, other))
             unlike = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
             differing = int(unlike.sum())
             first = tuple(int(index) for index in unlike.nonzero()[0]) if differing else None
-        self.records.append(
-            Record(
-                len(self.records), layer, direction, operation.name, tuple(found.shape), A.shape[-1],
-                distance / size if size else distance, differing, int(found.size), first,
-            )
+        return Record(
+            len(self.records), layer, direction, operation.name, tuple(found.shape), A.shape[-1],
+            distance / size if size else distance, differing, found.numel(), first,
         )  # fmt: skip
 
     def _layer(self, operation: Operation) -> tuple[str, str]:
@@ -340,24 +355,36 @@ def _written(operation: Operation, result: torch.Tensor) -> torch.Tensor:
     return out.resize_(result.shape).copy_(result)
 
 
-def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    """A tensor as numpy has it: without a copy where it lies in memory and numpy knows its dtype."""
-    plain = tensor.detach().resolve_neg().cpu()
-    if plain.dtype not in (torch.float16, torch.float32, torch.float64):
-        plain = plain.float()
-    array: NDArray[Any] = plain.numpy()
-    return array
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of a dtype that numpy knows."""
+    return tensor if tensor.dtype in (torch.float16, torch.float32, torch.float64) else tensor.float()
 
 
-def _rounded(array: NDArray[Any], name: str) -> NDArray[np.float64]:
-    """Numbers as the instruction takes them, in float64."""
-    from warpfrag.codes import from_codes, to_codes
-
+def _rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """Numbers as the instruction takes them: its format's own dtype where PyTorch has it, else float32."""
+    if tensor.is_cuda and (found := rounded_there(tensor, name)) is not None:
+        return found
     row = FORMATS[name]
-    codes = to_codes(row, array, rounding="rne")
-    if row.unused:
-        codes = codes & ~codes.dtype.type((1 << row.unused) - 1)
-    return from_codes(row, codes).astype(np.float64)
+    numbers = from_codes(row, as_read(row, to_codes(row, _wide(tensor).cpu().numpy(), rounding="rne")))
+    given: torch.Tensor = given_back(
+        numbers if hasattr(torch, row.dtype) else numbers.astype(np.float32), Kind("torch", str(tensor.device))
+    )
+    return given
+
+
+def rounded_there(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
+    """The same by PyTorch, where the tensor is; None where that may round twice, or refuses nothing."""
+    if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return None
+    if name in ("f16", "bf16"):
+        return tensor.to(getattr(torch, FORMATS[name].dtype))
+    if name != "tf32":
+        return None
+    unused = FORMATS[name].unused
+    bits = tensor.float().contiguous().view(torch.int32)
+    even = (bits >> unused) & 1
+    nearest = (bits + even + (1 << unused - 1) - 1) >> unused << unused
+    return torch.where(tensor.isnan(), torch.nan, torch.where(tensor.isinf(), bits, nearest).view(torch.float32))
 
 
 def emulate(
@@ -374,7 +401,7 @@ def emulate(
 
     Forward and backward products alike, on tensors of the CPU or of a GPU. `compare` names another architecture, with
     which every product is compared; `model` gives layers their names; `keep` keeps what every product gave; `backend`
-    says what computes the products, as for `wf.gemm`.
+    says what computes the products, as for `wf.gemm`: tensors of a GPU stay there unless it is "cpu".
     It is the object to ask afterwards: `records`, `results`.
     """
     form = form_of(instruction)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.choice import FIRST_CHOICE
-from warpfrag.codes import from_codes, to_codes
+from warpfrag.codes import to_codes, values_of
 from warpfrag.sparsity import logical_columns
 
 if TYPE_CHECKING:
@@ -145,11 +145,7 @@ _fraction = np.frompyfunc(Fraction, 1, 1)
 
 
 def _value(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
-    values = from_codes(number_format, codes)
-    if number_format.unused:  # tf32: the low bits are not read
-        mask = np.uint32(~((1 << number_format.unused) - 1) & 0xFFFFFFFF)
-        values = (np.ascontiguousarray(values).view(np.uint32) & mask).view(np.float32)
-    values = values.astype(np.float64)
+    values = values_of(number_format, codes)
     if number_format.name == "f64":
         fractions: NDArray[Any] = _fraction(values.astype(object))
         return fractions
