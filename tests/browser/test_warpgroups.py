@@ -86,6 +86,7 @@ def test_each_warp_shows_its_rows(explorer, width, warp):
     )
     for row, col, lane, reg in cells[::7]:
         assert layout.where(row=row, col=col) == [(warp, lane, reg, 0)]
+    assert tab.evaluate(MEASURE)["cramped"] == []  # d127 fits as d3 does
 
 
 def test_a_way_leads_to_every_operand(explorer):
