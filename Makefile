@@ -10,6 +10,7 @@ EXTRAS  ?= dev,docs
 BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
+KERNELS   := .venv/kernels
 # Folders are listed too: their time changes when a file is removed.
 SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE)
 
@@ -23,7 +24,9 @@ unexport PYTHONPATH PYTHONHOME
 run: $(INSTALLED)  ## a tour: what warpfrag can do, shown on one instruction
 	@$(BIN)/python examples/tour.py
 
-test: lint types $(INSTALLED)  ## lint, check types, run the tests against the installed wheel
+# Kernels are compiled once, beside mypy: test processes that start without them would each compile their own.
+test: lint  ## lint, check types, run the tests against the installed wheel
+	@$(MAKE) --no-print-directory -j 2 types $(KERNELS)
 	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 format: $(INSTALLED)  ## format the code and mend what ruff can mend
@@ -73,3 +76,7 @@ $(INSTALLED): $(SOURCES) | $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[$(EXTRAS)]"
 	@touch $@
+
+$(KERNELS): $(INSTALLED)
+	@echo "compiling the kernels"
+	@$(BIN)/python -m warpfrag.arithmetic.kernels > $@

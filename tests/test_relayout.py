@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warpfrag as wf
-from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas
+from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas, virtual
 from warpfrag.codes import code_dtype
 from warpfrag.elimination import Echelon
 from warpfrag.hardware.motion import relayout_unit, sample_plans, timed_ways, timing_unit
@@ -398,7 +398,7 @@ def test_every_plan_compiles_and_assembles(tmp_path: Path):
     (tmp_path / "plans.ptx").write_text(
         "\n".join([".version 8.0", ".target sm_90", ".address_size 64", *ptx]), encoding="utf-8"
     )
-    assert assemble(ptxas, "sm_90", tmp_path / "plans.ptx") == []
+    assert assemble(ptxas, virtual("sm_90"), tmp_path / "plans.ptx") == []
 
 
 def test_kernels_that_run_plans_compile(tmp_path: Path):

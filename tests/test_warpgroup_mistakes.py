@@ -95,16 +95,16 @@ def wrong_tiles(tile):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_wrong_descriptors_of_b_and_of_a(name):
-    one, turn = product(name), FORMS.index(name)  # every second mistake: the next form has the others
+    one, turn = product(name), FORMS.index(name)  # some of the mistakes: the next forms have the others
     right = one.run()
     planted = 0
-    for number, tile in [*enumerate(wrong_tiles(one.tiles["b"]))][turn % 2 :: 2]:
+    for number, tile in [*enumerate(wrong_tiles(one.tiles["b"]))][turn % 3 :: 3]:
         d = one.run(b=tile)
         if not np.array_equal(d, right):
-            one.check("descriptor", "b", d, staged=number // 2 % 2 == 1)
+            one.check("descriptor", "b", d, staged=number % 2 == 1)
             planted += 1
-    assert planted >= 3
-    for tile in [*wrong_tiles(one.tiles["a"])][turn % 2 :: 3]:
+    assert planted >= 1
+    for tile in [*wrong_tiles(one.tiles["a"])][turn % 4 :: 4]:
         d = one.run(a=tile)
         if not np.array_equal(d, right):
             one.check("descriptor", "a", d, staged=True)
@@ -119,7 +119,7 @@ def test_registers_warps_signs_and_what_is_added(name):
     planted = [
         ("lanes", "a", one.run(a=lanes[turn % 3])),
         ("registers", "a", one.run(a=a[..., [1, 0, *range(2, a.shape[-1])]])),
-        ("lanes", "d", right[([0, 1, 3, 2], [1, 1, 1, 1])[turn % 2]]),
+        ("lanes", "d", right[([0, 1, 3, 2], [1, 1, 1, 1])[turn // 2 % 2]]),
         ("registers", "d", right[..., order]),
         ("lanes", "c", one.run(c=c[[0, 2, 1, 3]])),
         ("registers", "c", one.run(c=c[..., order])),
@@ -127,7 +127,7 @@ def test_registers_warps_signs_and_what_is_added(name):
     ]
     if one.mma.a.format.is_float:
         planted += [("sign", "a", one.run(negate=(True, False))), ("sign", "b", one.run(negate=(False, True)))]
-    for kind, operand, d in planted:
+    for kind, operand, d in planted[turn % 2 :: 2]:  # the next form has the others
         if not np.array_equal(d, right):
             one.check(kind, operand, d)
     one.check("c", "c", right, scale_d=False)

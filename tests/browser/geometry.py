@@ -15,7 +15,7 @@ def plain(text):
 MEASURE = """() => {
   const canvas = document.createElement('canvas').getContext('2d');
   const boxOf = (element) => element.getBoundingClientRect();
-  const firstOf = (grid) => grid.querySelector('[data-operand], [data-bytes]');
+  const firstOf = (grid) => grid.querySelector('[data-operand], [data-bytes], [data-unit]');
   const onScreen = (box) =>
     box.width > 0 && box.top >= 0 && box.bottom <= innerHeight && box.left >= 0 && box.right <= innerWidth;
   const clipOf = (element) => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from functools import cache
 from itertools import product
@@ -105,10 +106,15 @@ def smallest_cover():
     return cover
 
 
-CELLS = """() => Array.from(document.querySelectorAll('#view [data-operand]'), (cell) => {
+CELLS = """() => JSON.stringify(Array.from(document.querySelectorAll('#view [data-operand]'), (cell) => {
   const { operand, part = 0, row, col, lane, reg, slot, owners = '' } = cell.dataset;
   return [operand, Number(part), Number(row), Number(col), Number(lane), Number(reg), Number(slot), owners];
-})"""
+}))"""
+
+
+def cells(tab):
+    """What every cell says of itself; as one text, because values by the thousand take their time to the browser."""
+    return json.loads(tab.evaluate(CELLS))
 
 
 def test_every_cell_of_every_layout_is_that_of_the_tables(explorer):
@@ -122,7 +128,7 @@ def test_every_cell_of_every_layout_is_that_of_the_tables(explorer):
                 places = holders(operand, leading, row, col)
                 owners = " ".join(".".join(map(str, place)) for place in places) if len(places) > 1 else ""
                 expected.add((operand.role, part, row, col, *places[0], owners))
-        found = explorer.show(i=name).evaluate(CELLS)
+        found = cells(explorer.show(i=name))
         assert len(found) == len(expected), name
         assert set(map(tuple, found)) == expected, name
         operand, part, leading = chance.choice(shown)
@@ -148,7 +154,7 @@ def test_the_corner_shows_c_too(explorer):
 @pytest.mark.parametrize("name", [DENSE[0], DENSE[5], SPARSE[0], QUAD[0], MOVERS[0], WMMA[0]])
 def test_the_warp_view_is_that_of_the_tables(explorer, name):
     for role, operand in wf.get(name).operands.items():
-        found = explorer.show(i=name, view="warp", operand=role).evaluate(CELLS)
+        found = cells(explorer.show(i=name, view="warp", operand=role))
         layout = operand.layout
         expected = {
             (role, element[0] if len(element) == 3 and role != "metadata" else 0, *element[-2:], *place, "")

@@ -76,6 +76,14 @@ def test_the_figure_is_svg_with_a_cell_per_element(explorer, view):
     assert {text.text for text in drawing.iter(f"{SVG}text")} >= {"T0", "T31"}
 
 
+def test_the_figure_of_a_relayout_marks_what_moves(explorer):
+    tab = explorer.show(i=NAME, view="relayout", operand="a", to=f"{NAME}:b")
+    moved = tab.locator("#view .moved").count()
+
+    assert moved > 0
+    assert copied(explorer, "svg").count("<path") == moved
+
+
 @pytest.mark.parametrize("view", ["matrix", "warp", "table"])
 def test_the_figure_has_colours_that_every_reader_of_svg_knows(explorer, view):
     """The small cells of s8 are see-through, which a browser computes as a colour that SVG 1.1 does not know."""

@@ -188,9 +188,11 @@ def test_what_registers_hold_stands_in_line(explorer):
 
 
 def test_movmatrix_leads_from_left_to_right(explorer):
-    titles = explorer.show(i=FAMILIES["movmatrix"]).locator("#view .caption h3").all_inner_texts()
+    tab = explorer.show(i=FAMILIES["movmatrix"])
 
-    assert titles == ["Source a", "Destination d"]
+    assert tab.locator("#view .caption h3").all_inner_texts() == ["Source A", "Destination D"]
+    assert [text[:5] for text in tab.locator("#registers ul").all_inner_texts()] == ["reg 0"] * 2
+    assert tab.locator("#registers small").all_inner_texts() == ["a0\N{EN DASH}1", "d0\N{EN DASH}1"]
 
 
 def test_what_lights_up_is_explained_until_something_does(explorer):
@@ -204,6 +206,8 @@ def test_what_lights_up_is_explained_until_something_does(explorer):
 def test_a_large_screen_does_not_scroll_as_a_whole_and_keeps_the_finder_open(explorer):
     tab = explorer.show(i=FAMILIES["b1"])
     assert tab.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]") == [1440, 1000]
+    tab.evaluate("document.querySelector('main').scrollTop = 300")
+    assert tab.locator(".figure-bar").bounding_box()["y"] == tab.locator("main").bounding_box()["y"]  # nothing above it
     tab.fill("#query", "movmatrix")
     tab.press("#query", "Enter")
 
@@ -214,12 +218,14 @@ def test_a_large_screen_does_not_scroll_as_a_whole_and_keeps_the_finder_open(exp
 
 
 def test_a_phone_does_not_scroll_sideways(phone):
-    """Nor do the tables below the figure."""
+    """Nor do the tables and formulas below the figure; and fingers meet what they aim at."""
     for family, view in product(["dense", "b1", "sparse", "quad", "ldmatrix"], ["matrix", "warp", "table"]):
         tab = phone.show(i=FAMILIES[family], view=view)
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (family, view)
-        tables = tab.evaluate("[...document.querySelectorAll('.wide')].map((box) => box.scrollWidth - box.clientWidth)")
-        assert max(tables) <= 0, (family, view)
+        over = "[...document.querySelectorAll('.wide, pre')].map((box) => box.scrollWidth - box.clientWidth)"
+        assert max(tab.evaluate(over)) <= 0, (family, view)
+        low = "[...document.querySelectorAll('button, select, #registers li')].map((one) => one.offsetHeight)"
+        assert min(filter(None, tab.evaluate(low))) >= 24, (family, view)
 
 
 def test_a_phone_shows_all_of_a_figure_that_a_link_points_into(phone):
@@ -230,10 +236,16 @@ def test_a_phone_shows_all_of_a_figure_that_a_link_points_into(phone):
 
     assert [(grid["rows"], grid["hidden"]) for grid in seen["grids"]] == [(0, 0)] * 3
     assert 0 < picked["y"] < picked["y"] + picked["height"] < panel["y"]
+    tab = phone.show(i=FAMILIES["b1"], at="a.9.223")
+    picked, frame = tab.locator("#view .is-here").bounding_box(), tab.locator(".at-a .scroll").bounding_box()
+    assert picked["x"] + picked["width"] + 9 < frame["x"] + frame["width"]  # not where the grid fades away
 
 
 def test_a_phone_cuts_the_warp_between_registers(phone):
-    tab = phone.show(i=FAMILIES["dense"], view="warp", operand="a")
+    tab = phone.show(i=FAMILIES["sparse"], view="warp", operand="metadata")
+    assert tab.locator(".more").is_hidden()  # the eight codes of its only register are in sight
+    tab = phone.show(i=FAMILIES["boxes"], view="warp", operand="a")
+    assert tab.evaluate(MEASURE)["cramped"] == []
     right = tab.locator(".scroll").bounding_box()
     heads = [head.bounding_box() for head in tab.locator(".register-head").all()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
@@ -19,10 +20,10 @@ F8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
 WMMA = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3"
 LOAD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
-CELLS = """(side) => [...document.querySelectorAll(`[data-operand="${side}"]`)].map((cell) => {
+CELLS = """(side) => JSON.stringify([...document.querySelectorAll(`[data-operand="${side}"]`)].map((cell) => {
   const { part = 0, row, col, lane, reg, slot } = cell.dataset;
   return [+part, +row, +col, +lane, +reg, +slot, cell.matches('.moved')];
-})"""
+}))"""
 PAIRS = {
     "free": (F16, "d", F16, "a", {"col": 2}, {}, ""),
     "movmatrix": (F16, "d", F16, "b", {}, {}, ""),
@@ -58,7 +59,7 @@ def test_cells_and_plan_are_those_of_python(explorer, case):
     plan, state = operands(case)
     tab = explorer.show(**state)
     for side, operand in (("source", plan.source), ("target", plan.target)):
-        cells = tab.evaluate(CELLS, side)
+        cells = json.loads(tab.evaluate(CELLS, side))
         layout = operand.layout
         warps = layout.ins.get("warp", 1)  # the first is shown
         assert len(cells) == layout.outs["row"] * layout.outs["col"] * layout.outs.get("matrix", 1) // warps

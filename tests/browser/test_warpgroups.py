@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from browser.geometry import MEASURE
 
 NAME = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"
 SPARSE = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f16.f16.f16"
@@ -68,6 +69,8 @@ def test_a_word_is_built_from_fields_and_fields_from_a_word(explorer):
     fields = {name: tab.locator(f'[data-descriptor-field="{name}"]').input_value() for name in wf.Descriptor.FIELDS}
     decoded = wf.Descriptor.decode(0xC000000300080040)
     assert fields == {name: str(getattr(decoded, name)) for name in wf.Descriptor.FIELDS}
+    tab.hover("[data-unit='1152']")
+    assert tab.locator(".is-here").get_attribute("data-unit") == "1152"
 
 
 @pytest.mark.parametrize(("width", "warp"), [(8, 3), (24, 2), (256, 0)])
@@ -83,6 +86,7 @@ def test_each_warp_shows_its_rows(explorer, width, warp):
     )
     for row, col, lane, reg in cells[::7]:
         assert layout.where(row=row, col=col) == [(warp, lane, reg, 0)]
+    assert tab.evaluate(MEASURE)["cramped"] == []  # d127 fits as d3 does
 
 
 def test_a_way_leads_to_every_operand(explorer):
@@ -112,6 +116,8 @@ def test_n_is_a_choice(explorer):
 def test_a_phone_has_room(phone, view):
     tab = phone.show(i=NAME.format(64), view=view, word="0x4000000100400000")
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+    assert view == "table" or tab.evaluate(MEASURE)["cramped"] == []
+    assert view != "memory" or tab.locator(".more").is_hidden()  # a line of memory is in sight
 
 
 def test_what_is_shown_is_copied(explorer):

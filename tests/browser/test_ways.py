@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 
@@ -27,6 +28,12 @@ def modules(browser):
     tab.evaluate(f"() => {{ {script}; Object.assign(globalThis, {{ waysOf, tiled, elementAt, extentOf }}); }}")
     yield tab
     tab.close()
+
+
+def run(modules, function, given):
+    """What a function gives; by way of texts, because values by the thousand take their time there and back."""
+    script = f"(text) => JSON.stringify(({function})(JSON.parse(text)))"
+    return json.loads(modules.evaluate(script, json.dumps(given)))
 
 
 def as_page_has(data, operand):
@@ -62,7 +69,8 @@ def test_ways_addresses_and_conflicts(modules, data):
                           [[one.instruction, list(one.words), list(one.addresses), one.width, one.slot,
                             one.passes, one.conflicts] for one in way.accesses]]
                          for way in ways if not BYTE_MOVERS.search(way.name)])  # fmt: skip
-    found = modules.evaluate(
+    found = run(
+        modules,
         """([cases, movers]) => cases.map(([operand, counts, memory, verb]) => {
           const layout = tiled(operand.layout, counts);
           const whole = { ...operand, layout, regs: extentOf(layout, "reg") };
@@ -93,7 +101,8 @@ def test_tiles_are_those_of_python(modules, data):
         counts = [whole.layout.outs[dim] // extent for dim, extent in single.layout.outs.items()]
         cases.append([as_page_has(data, single)["layout"], counts])
         expected.append([list(whole.layout.at(**place._asdict())) for place in whole.layout.places()])
-    found = modules.evaluate(
+    found = run(
+        modules,
         """(cases) => cases.map(([layout, counts]) => {
           const whole = tiled(layout, counts), all = [];
           for (let lane = 0; lane < extentOf(whole, "lane"); lane++)

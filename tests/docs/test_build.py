@@ -10,9 +10,11 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
+import family_pages
 import pytest
 
 import warpfrag as wf
@@ -101,6 +103,16 @@ def broken_links(site):
     return broken
 
 
+def every_instruction_is_on_one_family_page(folder):
+    written = [path for path in folder.glob("*.md") if path.stem != "index"]
+    lines = Counter(line for path in written for line in path.read_text(encoding="utf-8").splitlines())
+
+    assert len(written) == len(family_pages.groups()) > 1
+    assert {lines[instruction.name] for instruction in wf.find()} == {1}
+    for path in written:
+        assert path.with_suffix(".svg").read_text(encoding="utf-8").startswith("<svg")
+
+
 def test_the_documentation_builds(tmp_path):
     """One test, because every process that runs a part of it would build the site anew."""
     site = build(tmp_path)
@@ -109,5 +121,6 @@ def test_the_documentation_builds(tmp_path):
     assert missing_names(site) == []
     assert missing_parameters(site) == []
     assert broken_links(site) == []
+    every_instruction_is_on_one_family_page(tmp_path / "pages" / "docs" / "families")
     assert (site / "families" / "mma.m16n8k16.html").exists()
     assert not (ROOT / "docs" / "families").exists()  # nothing is written into the checkout

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import facts
-import family_pages
 import generate
 import pytest
 import regions
@@ -93,13 +91,3 @@ def test_the_verbs_are_those_of_the_command():
     table = regions.verbs_table()
 
     assert [line.split("`")[1] for line in table.splitlines()[2:]] == [f"warpfrag {verb}" for verb in VERBS]
-
-
-def test_every_instruction_is_on_one_family_page(tmp_path):
-    written = family_pages.write_pages(tmp_path / "families")
-    lines = Counter(line for path in written for line in path.read_text(encoding="utf-8").splitlines())
-
-    assert len(written) == len(family_pages.groups()) > 1
-    assert {lines[instruction.name] for instruction in wf.find()} == {1}
-    for path in written:
-        assert path.with_name(f"{path.stem}.svg").read_text(encoding="utf-8").startswith("<svg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from warpfrag.layout import Layout
 from warpfrag.motion.lines import moved
 
 
+@cache
 def every_copy():
+    """Each copy of each operand, once."""
     found = {}
     for instruction in of_a_warp():
         if instruction.form.is_product and not instruction.form.is_wmma:
@@ -23,9 +26,6 @@ def every_copy():
                 for copy in shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix"):
                     found.setdefault((copy.operand, copy.order), (instruction.operands[role], copy))
     return list(found.values())
-
-
-COPIES = every_copy()
 
 
 def line_of(copy, codes, lane):
@@ -41,15 +41,11 @@ def line_of(copy, codes, lane):
     return bits
 
 
-@pytest.mark.parametrize(
-    ("operand", "copy"), COPIES, ids=[f"{o.role} {o.format} {c.order} {o.shape}" for o, c in COPIES]
-)
-def test_registers_are_what_pack_gives(operand, copy):
-    codes = np.random.default_rng(1).integers(0, 1 << operand.format.bits, operand.shape, np.uint64)
-    words = operand.pack(codes.astype(np.uint32), raw=True)
+def words_by(copy, codes, regs):
+    """What the mover leaves in registers."""
     mover, unit = copy.mover, moved(copy.mover).row.container
     line_dim = mover.addresses.dims[1]
-    found = np.zeros((32, operand.regs), np.uint32)
+    found = np.zeros((32, regs), np.uint32)
     lines = [line_of(copy, codes, lane) for lane in range(mover.addresses.lanes)]
     for place in moved(mover).layout.places():
         at = moved(mover).layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
@@ -57,14 +53,21 @@ def test_registers_are_what_pack_gives(operand, copy):
         inside = at.col if line_dim == "row" else at.row
         for bit in range(unit):
             found[place.lane, place.reg] |= np.uint32(lines[giver][inside * unit + bit] << place.slot * unit + bit)
+    return found << np.uint32(copy.shift)
 
-    assert np.array_equal(found << np.uint32(copy.shift), words)
+
+def test_registers_are_what_pack_gives():
+    for operand, copy in every_copy():
+        codes = np.random.default_rng(1).integers(0, 1 << operand.format.bits, operand.shape, np.uint64)
+        words = operand.pack(codes.astype(np.uint32), raw=True)
+
+        assert np.array_equal(words_by(copy, codes, operand.regs), words), (operand, copy.order)
 
 
 def test_the_operands_that_have_one():
-    formats = {(operand.role, operand.format.name) for operand, _ in COPIES}
+    formats = {(operand.role, operand.format.name) for operand, _ in every_copy()}
 
-    assert len(COPIES) > 50
+    assert len(every_copy()) > 50
     assert {("a", "f16"), ("b", "f16"), ("a", "tf32"), ("a", "b1"), ("a", "e2m1"), ("d", "f16")} <= formats
     assert not {("c", "f32"), ("d", "s32"), ("a", "f64")} & formats
 

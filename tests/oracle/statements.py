@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oracle.toolkit import assemble
+from oracle.toolkit import assemble, virtual
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +63,7 @@ def judge(statements: Sequence[str], ptxas: Path, target: str, version: tuple[in
         lines = [*head, ".visible .entry judged()", DECLARED, *left.values(), "}"]
         module.write_text("\n".join(lines) + "\n", encoding="utf-8")
         owners = dict(enumerate(left, start=len(head) + 3))
-        # for a virtual architecture ptxas reads and checks only: the same verdicts in an eighth of the time
-        complaints = assemble(ptxas, target.replace("sm_", "compute_"), module)
+        complaints = assemble(ptxas, virtual(target), module)
         if not complaints:
             break
         if any(complaint.line not in owners for complaint in complaints):

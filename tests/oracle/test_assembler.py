@@ -11,7 +11,7 @@ from itertools import chain
 import pytest
 
 from instructions import every, of_a_warp
-from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas
+from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas, virtual
 from warpfrag.emit import cuda, emit, ptx, ptx_warpgroup
 from warpfrag.emit.ptx import header
 from warpfrag.emit.ptx_kernels import raw_kernel
@@ -25,8 +25,8 @@ from warpfrag.registry import find, get
 CLASSES = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120f", "sm_120a")
 # No nvcc that knows all other targets knows the retired ones; their PTX is assembled all the same.
 KNOWN_TO_NVCC = [name for name, target in targets().items() if not target.ptxas]
-# Everything for every target takes half an hour. By default each text is judged once, where texts that differ only in
-# the name of their instruction are one; and each instruction is judged for every class of targets.
+# Everything for every target takes half an hour. By default each text becomes machine code once, where texts that
+# differ only in the name of their instruction are one; and each instruction is judged for every class of targets.
 EVERYTHING = os.environ.get("WARPFRAG_ASSEMBLE_EVERYTHING") == "1"
 CHUNK = 60
 
@@ -116,13 +116,15 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
     for version, instructions in by_version.items():
         if version > newest:
             continue
-        bodies = [ptx.body(one, (target,)) if one in whole else statement_of(one) for one in instructions]
-        text = "\n".join([*header(instructions, target), *chain.from_iterable(bodies)])
-        module = tmp_path / f"version{version[0]}{version[1]}.ptx"
-        module.write_text(text, encoding="utf-8")
+        bodies = [ptx.body(one, (target,)) for one in instructions if one in whole]
+        known = [statement_of(one) for one in instructions if one not in whole]
+        for judge, some in ((target, bodies), (virtual(target), known)):
+            text = "\n".join([*header(instructions, target), *chain.from_iterable(some)])
+            module = tmp_path / f"version{version[0]}{version[1]}.ptx"
+            module.write_text(text, encoding="utf-8")
 
-        assert assemble(ptxas, target, module) == []
-        kernels += text.count(".visible .entry")
+            assert not some or assemble(ptxas, judge, module) == []
+            kernels += text.count(".visible .entry")
     assert kernels >= len([one for one in legal(target) if first_version(one.form, target) <= newest])
     record_property("assembler: PTX kernels assembled", kernels)
 
@@ -139,7 +141,7 @@ def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     while left:
         lines, owners = numbered([(None, head), *((instruction, smallest(instruction)) for instruction in left)])
         module.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        refused = {owners.get(complaint.line) for complaint in assemble(ptxas, target, module)}
+        refused = {owners.get(complaint.line) for complaint in assemble(ptxas, virtual(target), module)}
 
         assert refused & set(left), f"{target} takes {left[0].name} and {len(left) - 1} more"
         left = [instruction for instruction in left if instruction not in refused]
@@ -241,13 +243,18 @@ def test_the_assembler_advises_what_the_comments_say(tmp_path):
     assert len(advised) == 44
 
 
-def test_a_wrong_module_is_noticed(tmp_path):
+@pytest.mark.parametrize(("right", "wrong"), [("m16n8k16.row.col", "m16n8k16.col.row"), ("m16n8k16", "m16n8k32")])
+def test_a_wrong_module_is_noticed(tmp_path, right, wrong):
+    """By an assembler that makes no machine code too."""
     ptxas, _ = find_ptxas("sm_80")
-    module = tmp_path / "wrong.ptx"
-    text = emit("mma.m16n8k16.f32.f16.f16.f32", lang="ptx", target="sm_80")
-    module.write_text(text.replace("m16n8k16.row.col", "m16n8k16.col.row"), encoding="utf-8")
+    module, source = tmp_path / "wrong.ptx", tmp_path / "wrong.cu"
+    for path, lang in ((module, "ptx"), (source, "cuda")):
+        text = emit("mma.m16n8k16.f32.f16.f16.f32", lang=lang, target="sm_80", kernels=True)
+        path.write_text(re.sub(rf"(mma\.sync\.aligned\.){right}", rf"\g<1>{wrong}", text), encoding="utf-8")
 
     assert assemble(ptxas, "sm_80", module)
+    assert assemble(ptxas, virtual("sm_80"), module)
+    assert "ptxas" in compile_cuda(find_nvcc(), "sm_80", source)
 
 
 def test_absence_is_a_skip_or_a_failure(monkeypatch):

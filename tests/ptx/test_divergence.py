@@ -7,12 +7,9 @@ import pytest
 
 import warpfrag as wf
 
+pytestmark = pytest.mark.one_engine  # each launch names its own
+
 SEEDS = 6
-
-
-@pytest.fixture(autouse=True)
-def engine():
-    """Both engines run in every test here: each launch names its own."""
 
 
 class Writer:

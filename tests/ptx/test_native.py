@@ -13,13 +13,10 @@ from warpfrag.ptx.native.lanes import RULES
 from warpfrag.ptx.native.products import crosses
 from warpfrag.ptx.opcodes.table import find
 
+pytestmark = pytest.mark.one_engine  # each launch names its own
+
 LANES = 4096
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
-
-
-@pytest.fixture(autouse=True)
-def engine():
-    """Both engines run in every test here: each launch names its own."""
 
 
 def names(*patterns):

@@ -42,6 +42,7 @@ AGAIN:
 )
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("threads", [100, 128])
 def test_blocks_on_several_cores_leave_the_same(threads):
     found, runs = [], []
@@ -56,6 +57,7 @@ def test_blocks_on_several_cores_leave_the_same(threads):
     assert all(run.counts == runs[0].counts for run in runs)
 
 
+@pytest.mark.one_engine
 def test_blocks_whose_order_can_be_seen_run_on_one_core():
     for body in (
         "ld.param.u64 %rd1, [out]; atom.global.add.u32 %r5, [%rd1], 1;",
@@ -148,6 +150,7 @@ def test_a_checked_launch_without_findings_runs_as_ever(engine):
 # --- wavefronts
 
 
+@pytest.mark.one_engine
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 def test_passes_over_banks_are_those_of_the_rule(width):
     rng = np.random.default_rng(width)

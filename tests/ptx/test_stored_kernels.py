@@ -16,6 +16,8 @@ import pytest
 import warpfrag as wf
 from seeded import seeded
 
+pytestmark = pytest.mark.one_engine  # each launch names its own
+
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 CASES = json.loads((DATA / "kernels.json").read_text(encoding="utf-8"))
 BOTH = {  # the others are compiled in seconds, and are left to the readable engine here
@@ -24,11 +26,6 @@ BOTH = {  # the others are compiled in seconds, and are left to the readable eng
     "caches", "stack", "atomic_refs", "t_rms_rope_90", "t_swiglu_quant_90", "warp_sort",
 }  # fmt: skip
 RUNS = [(name, "reference") for name in CASES] + [(name, "compiled") for name in CASES if name in BOTH]
-
-
-@pytest.fixture(autouse=True)
-def engine():
-    """Both engines are named here, one by one."""
 
 
 @cache

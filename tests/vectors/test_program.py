@@ -6,6 +6,7 @@ CUDA runs the kernels; the function under test reads D off the expected register
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -21,7 +22,7 @@ SPARSE = "mma.sp.m16n8k32.s32.s8.s8.s32"
 SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 DOUBLE = "mma.m8n8k4.f64.f64.f64.f64"
 
-# Compiled in front of a program; -DWRONG_GROUP and the like say which register the function under test gets wrong.
+# Compiled in front of a program; the environment says in which group the function under test gets a register wrong.
 STAND_IN = """\
 #include <cstdint>
 #include <cstdlib>
@@ -54,7 +55,8 @@ void multiply(D& d, const Inputs&...) {
     const int thread = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t* words = expected() + thread * (sizeof d / sizeof(uint32_t));
     std::memcpy(&d, words, sizeof d);
-    if (launches == WRONG_GROUP && thread == 32 + 5) reinterpret_cast<uint32_t*>(&d)[WRONG_WORD] ^= 1;
+    const int wrong_group = std::atoi(std::getenv("WRONG_GROUP"));
+    if (launches == wrong_group && thread == 32 + 5) reinterpret_cast<uint32_t*>(&d)[WRONG_WORD] ^= 1;
 }
 }
 #define UNDER_TEST stand_in::multiply
@@ -80,8 +82,8 @@ def find_compiler():
     return compiler or absent("no C++ compiler")
 
 
-def compile_and_run(folder, source, *options):
-    """Status and output of a program for the host."""
+def compiled(folder, source, *options):
+    """A program for the host."""
     program = folder / "program"
     command = [
         find_compiler(),
@@ -94,8 +96,13 @@ def compile_and_run(folder, source, *options):
         str(source),
     ]
     subprocess.run(command, check=True)
-    run = subprocess.run([str(program)], capture_output=True, check=False, text=True)
-    return run.returncode, run.stdout.splitlines()
+    return program
+
+
+def run(program, **environment):
+    """Its status and what it says."""
+    done = subprocess.run([str(program)], capture_output=True, check=False, text=True, env=os.environ | environment)
+    return done.returncode, done.stdout.splitlines()
 
 
 def test_a_header_compiles_and_holds_the_words(tmp_path):
@@ -111,7 +118,7 @@ def test_a_header_compiles_and_holds_the_words(tmp_path):
         '    std::printf("%d %llu %d\\n", g.selector, sum, g.scale_a == nullptr);\n  }\n}\n',
         encoding="utf-8",
     )
-    _, lines = compile_and_run(tmp_path, tmp_path / "sum.cpp", "-Werror")
+    _, lines = run(compiled(tmp_path, tmp_path / "sum.cpp", "-Werror"))
     sums = [int(group.words["metadata"].sum(dtype=np.uint64) + group.d.sum(dtype=np.uint64)) for group in found.groups]
 
     assert lines == [f"{g.choice.selector} {total} 1" for g, total in zip(found.groups, sums, strict=True)]
@@ -123,12 +130,12 @@ def test_the_program_names_the_group_that_fails(tmp_path, name, arch, wrong):
     found.save(tmp_path / "program.cu")
     (tmp_path / "cuda_runtime.h").write_text("", encoding="utf-8")
     group, d = found.groups[wrong], found.instruction.d
+    source = tmp_path / "host.cpp"
+    text = [f"#define WRONG_WORD {d.words - 1}", STAND_IN, '#include "program.cu"', REST]
+    source.write_text("\n".join(text), encoding="utf-8")
+    program = compiled(tmp_path, source, f"-I{tmp_path}", "-Wno-unused-function")
     for planted in (-1, wrong):
-        source = tmp_path / "host.cpp"
-        text = [f"#define WRONG_GROUP {planted}", f"#define WRONG_WORD {d.words - 1}", STAND_IN]
-        text += ['#include "program.cu"', REST]
-        source.write_text("\n".join(text), encoding="utf-8")
-        status, lines = compile_and_run(tmp_path, source, f"-I{tmp_path}", "-Wno-unused-function")
+        status, lines = run(program, WRONG_GROUP=str(planted))
 
         assert lines[0] == f"{found.instruction.name} on stand-in, sm_80"
         assert lines[1].startswith(f"note: expected are the codes of {arch};")
@@ -154,8 +161,9 @@ def test_the_program_names_the_group_that_fails(tmp_path, name, arch, wrong):
         assert f"1 of {len(found.groups)} groups failed: {group.name}" in lines
 
 
-@pytest.mark.parametrize(("name", "arch"), [(SPARSE, "sm_90"), (SCALED, "sm_120")])
-def test_the_program_compiles_as_it_says(tmp_path, name, arch):
+@pytest.mark.parametrize(("name", "arch", "with_own"), [(SPARSE, "sm_90", [False, True]), (SCALED, "sm_120", [True])])
+def test_the_program_compiles_as_it_says(tmp_path, name, arch, with_own):
+    """As it stands, and with a function of one's own, for which there are arguments of every kind."""
     nvcc = find_nvcc()
     source = tmp_path / "FILE.cu"
     found = vectors(name, arch=arch)
@@ -163,13 +171,13 @@ def test_the_program_compiles_as_it_says(tmp_path, name, arch):
     said = [line[2:].split() for line in source.read_text(encoding="utf-8").splitlines() if "nvcc -std" in line]
     mine = f"#define my_mma warpfrag::{identifier(found.instruction)}::mma\n"
     (tmp_path / "my_mma.cuh").write_text(emit(name) + mine, encoding="utf-8")
-    assert len(said) == 2
-    for words in said:
-        options = words[1 : words.index("&&")]
+    assert ["my_mma" in " ".join(words) for words in said] == [False, True]
+    for own in with_own:
+        options = said[own][1 : said[own].index("&&")]
         command = [str(nvcc), "-Werror", "all-warnings", "-Xptxas", "-O0", *options]
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
+        built = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
 
-        assert [line for line in run.stderr.splitlines() if "; info" not in line] == []
-        assert run.returncode == 0
-        run = subprocess.run([str(tmp_path / "test")], capture_output=True, check=False, text=True)
-        assert run.returncode == (0 if "groups passed" in run.stdout else 2), run.stdout
+        assert [line for line in built.stderr.splitlines() if "; info" not in line] == []
+        assert built.returncode == 0
+        status, lines = run(tmp_path / "test")
+        assert status == (0 if "groups passed" in "".join(lines) else 2), lines

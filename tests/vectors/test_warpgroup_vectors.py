@@ -170,7 +170,7 @@ def test_the_program_compiles_with_a_function_of_ones_own(tmp_path):
     assert len(said) == 2
     for words in said:
         options = words[1 : words.index("&&")]
-        command = [str(nvcc), "-Werror", "all-warnings", *options]
+        command = [str(nvcc), "-Werror", "all-warnings", "-Xptxas", "-O0", *options]
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
         assert [line for line in run.stderr.splitlines() if not line.startswith("ptxas info")] == []
         assert run.returncode == 0

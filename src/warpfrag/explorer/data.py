@@ -98,7 +98,9 @@ class Writer:
             "bitop": form.bitop,
             "targets": self.target_sets.place(instruction.targets),
             "operands": {
-                role: self._role(operand) for role, operand in instruction.operands.items() if operand.home != "shared"
+                role: self._role(operand)
+                for role, operand in sorted(instruction.operands.items())  # inputs first, of movmatrix too
+                if operand.home != "shared"
             },
             "sources": [self.texts.place(source) for source in instruction.sources],
             "fragments_of": instruction.arch,

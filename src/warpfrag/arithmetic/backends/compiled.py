@@ -184,7 +184,10 @@ class PopcountKernel(BlockKernel):
         a, b, c, *_ = operands
         words_a = np.packbits(a, axis=2, bitorder="little").view(np.uint64)
         tiles, depth, width = b.shape
-        bytes_b = np.packbits(b, axis=1, bitorder="little").reshape(tiles, depth // 64, 8, width)
+        bits = np.asarray(b, np.uint8).reshape(tiles, depth // 64, 8, 8, width)
+        bytes_b = bits[:, :, :, 0].copy()
+        for place in range(1, 8):  # whole lines at once: packbits takes ten times as long along this axis
+            bytes_b |= bits[:, :, :, place] << place
         words_b = np.ascontiguousarray(bytes_b.swapaxes(2, 3)).view(np.uint64)[..., 0]
         sums = np.array(c, np.uint32, order="C").view(np.int32)
         return (words_a, words_b, sums, self.is_xor), sums, sums.view(np.uint32)

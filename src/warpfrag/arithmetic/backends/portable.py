@@ -7,7 +7,7 @@ float operations (sums that are exact, and the f32 of `Chain`) run in the defaul
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -58,7 +58,7 @@ class PortableKernel:
             Popcount: _popcount,
         }
         self.function = functions.get(type(rule), _fused)
-        self.takes_tiles = self.function is _fused  # many at once
+        self.takes_tiles = self.function in (_fused, _integer)  # many at once
 
     def most_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
         """Any K."""
@@ -376,22 +376,24 @@ def _dense(operands: Operands, a: NDArray[np.float64]) -> NDArray[np.float64]:
     """A with its zeros."""
     if operands.columns is None:
         return a
-    full = np.zeros((len(a), len(operands.b)), np.float64)
-    np.put_along_axis(full, operands.columns.astype(np.int64), a, axis=1)
+    full = np.zeros((*a.shape[:-1], operands.b.shape[-2]), np.float64)
+    np.put_along_axis(full, operands.columns.astype(np.int64), a, axis=-1)
     return full
+
+
+@cache
+def _values(name: str) -> NDArray[np.float64]:
+    """What each code of an integer format stands for."""
+    return np.array([FORMATS[name].decode(code) for code in range(FORMATS[name].codes)], np.float64)
 
 
 def _integer(rule: Integer, operands: Operands) -> Codes:
     """Sums of integers: exact in float64, since none reaches 2**53 within an instruction."""
-    values = [
-        np.array([FORMATS[name].decode(code) for code in range(FORMATS[name].codes)], np.float64)[codes]
-        for name, codes in ((rule.a, operands.a), (rule.b, operands.b))
-    ]
-    a, b = _dense(operands, values[0]), values[1]
+    a, b = _dense(operands, _values(rule.a)[operands.a]), _values(rule.b)[operands.b]
     total = operands.c.astype(np.uint32).view(np.int32).astype(np.int64)
-    for first in range(0, len(b), rule.k):
+    for first in range(0, b.shape[-2], rule.k):
         whole = slice(first, first + rule.k)
-        total = total + (a[:, whole] @ b[whole]).astype(np.int64)
+        total = total + (a[..., whole] @ b[..., whole, :]).astype(np.int64)
         total = np.clip(total, -(1 << 31), (1 << 31) - 1) if rule.clamps else total
     return (total & 0xFFFFFFFF).astype(np.uint32)
 

@@ -26,7 +26,9 @@ from warpfrag.arithmetic.kernels.prepare import (
     ANY_SPECIAL,
     BLOCK,
     LARGEST,
+    SPECIAL,
     WIDE,
+    ZERO,
     PreparedA,
     PreparedB,
     Source,
@@ -43,22 +45,29 @@ from warpfrag.arithmetic.kernels.strip import (
     BIAS,
     FAR,
     LEAST_COMMON,
+    LEAST_PAIR,
     MOST_COMMON,
+    MOST_PAIR,
+    NOT_PLAINLY,
+    PLAINLY,
     STRIP,
     TOP,
+    Start,
     Strip,
     add_products,
     add_products_sparse,
+    any_large,
     biased_exponent,
+    find_far,
     find_largest,
     find_largest_sparse,
     group_of,
     keep_odd_rows,
     kept_bits,
     round_to_f16,
-    start_sums,
+    start_of,
 )
-from warpfrag.arithmetic.kernels.vector import address, read_from
+from warpfrag.arithmetic.kernels.vector import address
 
 PANEL = 32  # elements of a row of A, or one instruction's, whose rows of B stay in a near cache while many rows pass
 ROWS_AT_ONCE = 256  # rows of A whose accumulators stay in the second cache while all panels of B pass
@@ -99,6 +108,13 @@ def is_odd(c: Float, top: Int, pair: Int) -> Flag:
     return out_of_range & (not keeps_c(c, top, pair))
 
 
+class Span(NamedTuple):
+    """The least and the most of some exponents."""
+
+    least: Int
+    most: Int
+
+
 class OddRow(NamedTuple):
     """One odd row of a strip: where it is, and where its outputs are."""
 
@@ -119,7 +135,6 @@ class Scratch(NamedTuple):
     tops: Array  # largest sums of exponents
     odd: Array
     before: Array  # what odd rows held before the step
-    words: Array  # the sums, as words
     lines: Array  # of a sparse A: where the line of B is that each element meets
 
 
@@ -132,7 +147,6 @@ def strip_scratch(rows: Int, products: Int) -> Scratch:
         np.empty(STRIP * BLOCK, np.int8),
         np.empty(STRIP, np.int8),
         np.empty(STRIP * BLOCK, np.float64),
-        np.empty(2 * STRIP * BLOCK, np.uint32),
         np.empty(STRIP * products, np.uintp),
     )
 
@@ -184,19 +198,35 @@ def find_lines(lines: Array, rows: Array, b_places: Array, base: Int, strip: Str
 
 
 @inlined
-def run_step(held: Array, scratch: Scratch, a: PreparedA, b: PreparedB, constants: Constants, strip: Strip) -> None:
-    """One step of a strip, by addresses. The rounding mode is towards zero."""
+def run_step(
+    held: Array,
+    scratch: Scratch,
+    a: PreparedA,
+    b: PreparedB,
+    constants: Constants,
+    start: Start,
+    may_be_far: Flag,
+    strip: Strip,
+) -> Flag:
+    """One step of a strip, by addresses. The rounding mode is towards zero. Whether any row is odd."""
+    tops, odd, lines = scratch.tops, scratch.odd, scratch.lines
     if constants.is_sparse:
-        find_largest_sparse(scratch.tops, scratch.odd, a.relatives, b.relatives, scratch.lines, strip)
+        find_largest_sparse(tops, odd, a.relatives, b.relatives, lines, strip)
     else:
-        find_largest(scratch.tops, scratch.odd, a.relatives, b.relatives, strip)
-    start_sums(scratch.words, scratch.odd, scratch.tops, held, a.groups, b.groups, constants, strip)
-    keep_odd_rows(scratch.before, scratch.odd, held, strip)
-    sums, kept = read_from(scratch.words, np.float64), kept_bits(constants.round_to)
+        find_largest(tops, odd, a.relatives, b.relatives, strip)
+    if may_be_far:
+        find_far(odd, tops, held, a.groups, b.groups, start, strip)
+    any_odd = (odd[0] | odd[1] | odd[2] | odd[3]) != 0
+    if any_odd:
+        keep_odd_rows(scratch.before, odd, held, strip)
+    kept = kept_bits(constants.round_to)
     if constants.is_sparse:
-        add_products_sparse(held, sums, a.values, b.values, scratch.lines, kept, strip)
+        add_products_sparse(held, tops, a, b, lines, start, kept, strip)
+    elif start.is_plain:
+        add_products(held, tops, a, b, start, kept, strip, PLAINLY)
     else:
-        add_products(held, sums, a.values, b.values, kept, strip)
+        add_products(held, tops, a, b, start, kept, strip, NOT_PLAINLY)
+    return any_odd
 
 
 @inlined
@@ -236,6 +266,36 @@ def redo_odd_rows(
 
 
 @inner
+def span_of_a(groups: Array, part: Part) -> Span:
+    """Between which exponents some rows of A lie, by the largest of each group that is not all 0."""
+    least, most = SPECIAL, ZERO
+    for row in range(part.first_row, part.last_row):
+        for step in range(groups.shape[1]):
+            largest = groups[row, step, LARGEST]
+            least = min(least, SPECIAL if largest == ZERO else largest)
+            most = max(most, largest)
+    return Span(least, most)
+
+
+@inner
+def span_of_b(groups: Array, first: Int, last: Int, lines: Int, width: Int) -> Span:
+    """The same for some groups of a block of columns of B, by address."""
+    least, most = SPECIAL, ZERO
+    for group in range(first, last):
+        for column in range(width):
+            largest = groups[group * lines * WIDE + column]
+            least = min(least, SPECIAL if largest == ZERO else largest)
+            most = max(most, largest)
+    return Span(least, most)
+
+
+@inner
+def far_pairs(a: Span, b: Span) -> Flag:
+    """Whether any largest exponents of two groups come to less than LEAST_PAIR, or to more than MOST_PAIR."""
+    return (np.int32(a.least + b.least) < LEAST_PAIR) | (np.int32(a.most + b.most) > MOST_PAIR)
+
+
+@inner
 def fused_part(
     a: PreparedA,
     b: PreparedB,
@@ -253,30 +313,35 @@ def fused_part(
         address(scratch.tops),
         address(scratch.odd),
         address(scratch.before),
-        address(scratch.words),
         address(scratch.lines),
     )
     at_a = PreparedA(address(a.values), address(a.relatives), address(a.groups))
     at_b = PreparedB(address(b.values), address(b.relatives), address(b.groups))
     rows_met, b_places = address(source.rows), address(source.b_places)
-    accumulators, odd = there.accumulators, there.odd
+    accumulators, start = there.accumulators, start_of(constants, source.b_order.size // a.groups.shape[1])
     add_last, to_f16 = constants.adds_c_last != 0, constants.round_to == TO_F16_RN
     held = there.from_zero if add_last else accumulators  # what the steps add to
     steps, all_steps = np.uintp(constants.steps), np.uintp(a.groups.shape[1])
     products, b_rows = np.uintp(constants.products), np.uintp(source.b_order.size)
     group_words = np.uintp(a.groups.shape[2] // 2)
+    lines = np.uintp(1) + group_words  # of a group of B
     at_once = max(np.uintp(1), np.uintp(PANEL) // (products * steps)) * steps
     first_row, last_row = np.uintp(part.first_row), np.uintp(part.last_row - 1)
+    span_a = span_of_a(a.groups, part)
     for block in range(np.uintp(part.first_block), np.uintp(part.last_block)):
         base = block * b_rows * WIDE
         width = np.uintp(padded(source.b.shape[1] - np.int64(block) * BLOCK))
         read_c(c, constants, accumulators, part, block)
+        first_group = block * all_steps
+        span_b = span_of_b(at_b.groups, first_group, first_group + all_steps, lines, width)
+        any_far = any_large(accumulators, np.uintp(0), (last_row - first_row + np.uintp(1)) * WIDE)
+        any_far |= far_pairs(span_a, span_b)
         write_control_word(TOWARDS_ZERO)
         for first_step in range(np.uintp(0), all_steps, at_once):
             for row in range(first_row, last_row + np.uintp(1), np.uintp(STRIP)):
                 at_c = (row - first_row) * WIDE
                 for step in range(first_step, min(all_steps, first_step + at_once)):
-                    at_group = (block * all_steps + step) * (np.uintp(1) + group_words) * WIDE
+                    at_group = (first_group + step) * lines * WIDE
                     at_first, at_held = base + step * products * WIDE, np.uintp(0) if add_last else at_c
                     strip = Strip(
                         row, last_row, step, all_steps, products, group_words, at_first, at_group, width, at_held
@@ -286,16 +351,16 @@ def fused_part(
                             there.from_zero[j] = 0.0
                     if constants.is_sparse:
                         find_lines(there.lines, rows_met, b_places, base, strip)
-                    run_step(held, there, at_a, at_b, constants, strip)
-                    any_odd = (odd[0] | odd[1] | odd[2] | odd[3]) != 0
+                    any_odd = run_step(held, there, at_a, at_b, constants, start, any_far, strip)
                     ends = add_last and step % steps == steps - np.uintp(1)
                     if to_f16 or any_odd or ends:
                         write_control_word(TO_NEAREST)
                         if to_f16:
                             round_to_f16(held, strip)
+                            any_far |= any_large(held, strip.at_held, np.uintp(STRIP) * WIDE)
                         if any_odd:
-                            start = np.int64(block) * BLOCK
-                            redo_odd_rows(held, scratch, (a.groups, b.groups), source, constants, strip, start)
+                            first = np.int64(block) * BLOCK
+                            redo_odd_rows(held, scratch, (a.groups, b.groups), source, constants, strip, first)
                         if ends:
                             finish_with_c(accumulators, at_c, there.from_zero, constants.d_format == IS_F16, width)
                         write_control_word(TOWARDS_ZERO)

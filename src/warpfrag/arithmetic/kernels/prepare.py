@@ -187,10 +187,11 @@ def row_scratch(elements: Int) -> RowScratch:
 @inner
 def some_bits(words: Array, first: Int, count: Int) -> Int:
     """That many bits, 64 at most, of a line of words of COLUMNS bits."""
-    found = np.uint64(0)
-    for word in range(first // LANES, (first + count - ONE) // LANES + ONE):
-        at = word * LANES
-        found |= words[word] << np.uint64(at - first) if at >= first else words[word] >> np.uint64(first - at)
+    word, place = first // LANES, first % LANES
+    found = words[word] >> np.uint64(place)
+    if place + count > LANES:
+        for further in range(word + ONE, (first + count - ONE) // LANES + ONE):
+            found |= words[further] << np.uint64(further * LANES - first)
     return found & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(np.uintp(64) - count))
 
 

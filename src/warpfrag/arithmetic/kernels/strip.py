@@ -1,9 +1,9 @@
 """One step of the truncated fused dot-product-add, for a strip of rows of A and a block of columns of B.
 
 1. The largest exponent of the products: a maximum over int8 sums (`find_largest`).
-2. With C's exponent, the common grid, and a float64 whose last place is that grid (`start_sums`).
-3. Products added to it, then C, with the rounding mode towards zero (`add_products`, `exact_sum`).
-4. The exact sum, rounded once: truncated with its last bits, or to the nearest f16 (`round_to_f16`).
+2. With C's exponent, the common grid, and a float64 whose last place is that grid; C is added to it (`started`).
+3. Products added to it, with the rounding mode towards zero (`add_products`).
+4. The exact sum (`exact_sum`), rounded once: truncated with its last bits, or to the nearest f16 (`round_to_f16`).
 
 Why a float64 sum truncates each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53
 of them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards
@@ -11,7 +11,7 @@ zero for a product above zero. For one below zero it is one grid too far, except
 There is no exception once every element of B, and C, is larger by 2**-30 of itself (`prepare.NUDGE`): a product has at
 most 22 bits and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not
 has still not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids
-higher: `start_sums` counts them by their signs. A 0 of A has no sign; a 0 of B is made so small a number above zero
+higher: `started` counts them by their signs. A 0 of A has no sign; a 0 of B is made so small a number above zero
 (`prepare.TINY`) that its products are counted like any other.
 
 An example, with grids of 1 (common exponent 25, 25 fraction bits). Products 5.75, -2.25 and -3, C = 4: truncated they
@@ -19,13 +19,15 @@ are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 
 1.5 * 2**52; B was made larger by 2**-30 of itself, so the products are a little further from zero.
 
     S + 2                        the sum starts two grids higher
-    + 5.7500000054  =  S + 7     S + 7.75... is not a float64: rounded towards zero, which is down
-    - 2.2500000021  =  S + 4     S + 4.74... down: one grid too far, as for every product below zero
-    - 3.0000000028  =  S + 0     S + 0.99... down: too far as well, because the product no longer lies on the grid
-    + 4.0000000037  =  S + 4     C
+    + 4.0000000037  =  S + 6     C
+    + 5.7500000054  =  S + 11    S + 11.75... is not a float64: rounded towards zero, which is down
+    - 2.2500000021  =  S + 8     S + 8.74... down: one grid too far, as for every product below zero
+    - 3.0000000028  =  S + 4     S + 4.99... down: too far as well, because the product no longer lies on the grid
     - S             =  4         exact, and right: the two grids too far are the two at the start
 
-A row is *odd* if it has an output that all this does not cover; `fused` does those again.
+A row is *odd* if it has an output that all this does not cover; `fused` does those again. Those without a product that
+the int8 sums can rely on are seen there. Those with a common exponent out of range are looked for only if the largest
+exponents of the groups, or C, allow any: `find_far` takes as long as the rest of step 2.
 
 Outputs are float64 throughout, whatever the accumulator's format. The rows of a strip lie BLOCK apart in everything
 that is kept for one. Four rows are written out by hand, so that their sums stay in registers for a whole step. Indices
@@ -40,9 +42,20 @@ import numpy as np
 
 from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
 from warpfrag.arithmetic.kernels.constants import IS_F16, Constants
-from warpfrag.arithmetic.kernels.jit import Array, Float, Int, inlined, inner
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits
-from warpfrag.arithmetic.kernels.prepare import BLOCK, LARGEST, NEAREST, NUDGE, ONE, SIGNS, WIDE
+from warpfrag.arithmetic.kernels.prepare import (
+    BLOCK,
+    LARGEST,
+    NEAREST,
+    NUDGE,
+    ONE,
+    SIGNS,
+    WIDE,
+    WORD,
+    PreparedA,
+    PreparedB,
+)
 from warpfrag.arithmetic.kernels.rounding import OVERFLOW_F16
 from warpfrag.arithmetic.kernels.vector import (
     COLUMNS,
@@ -70,15 +83,24 @@ MOST_COMMON = 120  # 32 products and C are then below 2**128
 BIAS = 1023  # of a float64's exponent
 EXPONENT = np.int64(2047 << 52)  # mask of a float64's exponent
 UPPER_EXPONENT = np.uint32(2047 << 20)  # the same in its upper word
+UPPER_SIGN = np.uint32(1 << 31)
 TO_UPPER = np.uint32(20)  # from an exponent to its place in the upper word
 HALF = 1 << 19  # in the upper word of a float64: one half after the leading one
 ORIGIN = np.uint32((LEAST_COMMON + BIAS) << 20)
 FURTHEST = np.uint32((MOST_COMMON - LEAST_COMMON) << 20)
+# Where the largest exponents of two groups come to LEAST_PAIR at least, no common exponent is below LEAST_COMMON: a sum
+# that can be relied on lies at most NEAREST - 1 below theirs. Where they come to MOST_PAIR at most, 2**37 products do
+# not bring a C above MOST_COMMON that began with an exponent of MOST_C at most.
+LEAST_PAIR = np.int32(LEAST_COMMON + int(NEAREST) - 1)
+MOST_PAIR = np.int32(MOST_COMMON - 40)
+MOST_C = np.int32(MOST_COMMON - 2)
 
 WORDS = BLOCK // 4  # 32-bit words of a line of int8
 NO_BITS = np.uint64(0)
 WIDE2 = np.uintp(2 * BLOCK)
 WIDE3 = np.uintp(3 * BLOCK)
+PLAINLY, NOT_PLAINLY = True, False  # how sums start
+ROW0, ROW1, ROW2, ROW3 = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3)
 
 
 class Strip(NamedTuple):
@@ -166,62 +188,118 @@ def keep_largest(tops: Array, odd: Array, top0: Lanes, top1: Lanes, top2: Lanes,
     odd[3] = bits_above(near, top3) != NO_BITS
 
 
+class Start(NamedTuple):
+    """What the starts of all sums have in common: exponents biased as in float64, where they are in its upper word."""
+
+    least: Lanes  # exponent that a C which is not 0 is read with at least
+    floor: Lanes  # common exponent at least
+    is_narrow: Flag  # whether any of the two is ever reached
+    is_plain: Flag  # not so, and the word of signs has a bit left for C's
+    to_start: Lanes  # from a common exponent to the upper word of the sum's start
+
+
 @inner
-def count_below(a_groups: Array, at_word: Int, b_groups: Array, at_signs: Int) -> Lanes:
-    """How many products of one word of signs are below zero, for some columns."""
-    negative = spread(np.uint32(a_groups[at_word]), COLUMNS)
-    nonzero = spread(np.uint32(a_groups[at_word + ONE]), COLUMNS)
-    return ones_of((read_as(load(b_groups, at_signs, COLUMNS), np.uint32) ^ negative) & nonzero)
+def start_of(constants: Constants, group_rows: Int) -> Start:
+    """By the numbers of a rule, and how many signs a group of B has."""
+    # An f32 is read with its own exponent, an f16 with at least that of its subnormals.
+    has_least = constants.c_format == IS_F16 and constants.c_emin > -126
+    is_narrow = has_least or constants.zero_exponent > LEAST_COMMON  # a floor further down is never reached here
+    return Start(
+        spread(np.int32(np.int32(constants.c_emin + BIAS if has_least else 0) << np.int32(20)), COLUMNS),
+        spread(np.int32(np.int32(constants.zero_exponent + BIAS) << np.int32(20)), COLUMNS),
+        is_narrow,
+        not is_narrow and group_rows < WORD,
+        spread(np.uint32(((52 - constants.fraction_bits) << 20) + HALF), COLUMNS),
+    )
+
+
+@inner
+def common_exponents(upper_c: Lanes, largest_pair: Lanes, top: Lanes, start: Start, plainly: Flag) -> Lanes:
+    """Of some columns of a row, by the upper words of C, the largest exponents of groups, and the largest sums."""
+    exponent_c = upper_c & spread(UPPER_EXPONENT, COLUMNS)
+    if not plainly and start.is_narrow:
+        signed = read_as(exponent_c, np.int32)
+        is_zero = (signed - spread(np.int32(1), COLUMNS)) >> spread(np.int32(31), COLUMNS)
+        raised = larger(signed, start.least - (start.least & is_zero))
+        exponent_c = read_as(larger(raised, start.floor), np.uint32)
+    products = read_as(largest_pair + converted(top, np.int32), np.uint32) << spread(TO_UPPER, COLUMNS)
+    return larger(products, exponent_c)
+
+
+@inner
+def largest_of(a_groups: Array, at_group: Int) -> Lanes:
+    """The largest exponent of a group of A, as `common_exponents` needs it to be added to those of B."""
+    return spread(np.int32(a_groups[at_group + LARGEST] + np.int32(BIAS - TOP)), COLUMNS)
+
+
+@inner
+def upper_words(values: Lanes) -> Lanes:
+    """The upper words of float64s."""
+    return odd_lanes(read_as(values, np.uint32))
 
 
 @inlined
-def start_sums(
-    words: Array,
-    odd: Array,
-    tops: Array,
-    held: Array,
-    a_groups: Array,
-    b_groups: Array,
-    constants: Constants,
-    strip: Strip,
+def find_far(
+    odd: Array, tops: Array, held: Array, a_groups: Array, b_groups: Array, start: Start, strip: Strip
 ) -> None:
-    """For each output the float64 that its sum starts from, as two words, the lower one first.
-
-    A row becomes odd if any output has a common exponent out of range, as it is with any infinity or NaN. Exponents
-    are biased as in float64, and lie where they do in its upper word.
-    """
-    # An f32 is read with its own exponent, an f16 with at least that of its subnormals.
-    has_least = constants.c_format == IS_F16 and constants.c_emin > -126
-    narrow = has_least or constants.zero_exponent > LEAST_COMMON  # a floor further down is never reached here
-    least = spread(np.int32(np.int32(constants.c_emin + BIAS if has_least else 0) << np.int32(20)), COLUMNS)
-    floor = spread(np.int32(np.int32(constants.zero_exponent + BIAS) << np.int32(20)), COLUMNS)
-    to_start = spread(np.uint32(((52 - constants.fraction_bits) << 20) + HALF), COLUMNS)
-    origin, furthest = spread(ORIGIN, COLUMNS), spread(FURTHEST, COLUMNS)
-    mask, shift, sign = spread(UPPER_EXPONENT, COLUMNS), spread(TO_UPPER, COLUMNS), spread(np.uint32(31), COLUMNS)
-    size = SIGNS + strip.sign_words + strip.sign_words
+    """Mark rows with a common exponent out of range, as it is with any infinity or NaN."""
+    size = group_size(strip)
     for row in range(STRIP):
         own = np.uintp(row) * WIDE
-        at_row = group_of(strip, row) * size
-        offset = spread(np.int32(a_groups[at_row + LARGEST] + np.int32(BIAS - TOP)), COLUMNS)
+        largest_a = largest_of(a_groups, group_of(strip, row) * size)
         reach = spread(np.uint32(0), COLUMNS)
         for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
-            upper_c = odd_lanes(read_as(load(held, strip.at_held + own + j, COLUMNS), np.uint32))
-            exponent_c = upper_c & mask
-            if narrow:
-                signed = read_as(exponent_c, np.int32)
-                is_zero = (signed - spread(np.int32(1), COLUMNS)) >> spread(np.int32(31), COLUMNS)
-                raised = larger(signed, least - (least & is_zero))
-                exponent_c = read_as(larger(raised, floor), np.uint32)
-            pair = load(b_groups, strip.at_group + j, COLUMNS) + offset
-            common = read_as(pair + converted(load(tops, own + j, COLUMNS), np.int32), np.uint32) << shift
-            common = larger(common, exponent_c)
-            reach = larger(reach, common - origin)
-            at_signs = strip.at_group + WIDE + j
-            below = (upper_c >> sign) + count_below(a_groups, at_row + SIGNS, b_groups, at_signs)
-            if strip.sign_words > ONE:
-                below = below + count_below(a_groups, at_row + SIGNS + ONE + ONE, b_groups, at_signs + WIDE)
-            store(words, own + own + j + j, interleaved(below, common + to_start))
-        odd[row] |= bits_above(reach, furthest) != NO_BITS
+            upper_c = upper_words(load(held, strip.at_held + own + j, COLUMNS))
+            largest_pair = load(b_groups, strip.at_group + j, COLUMNS) + largest_a
+            common = common_exponents(upper_c, largest_pair, load(tops, own + j, COLUMNS), start, start.is_plain)
+            reach = larger(reach, common - spread(ORIGIN, COLUMNS))
+        odd[row] |= bits_above(reach, spread(FURTHEST, COLUMNS)) != NO_BITS
+
+
+@inner
+def group_size(strip: Strip) -> Int:
+    """Words of a group of A."""
+    return SIGNS + strip.sign_words + strip.sign_words
+
+
+@inner
+def below_zero(a_groups: Array, at_word: Int, b_groups: Array, at_signs: Int) -> Lanes:
+    """A bit for each product of one word of signs that is below zero, for some columns."""
+    negative = spread(np.uint32(a_groups[at_word]), COLUMNS)
+    nonzero = spread(np.uint32(a_groups[at_word + ONE]), COLUMNS)
+    return (read_as(load(b_groups, at_signs, COLUMNS), np.uint32) ^ negative) & nonzero
+
+
+@inner
+def started(
+    held: Array, tops: Array, a: PreparedA, b: PreparedB, start: Start, strip: Strip, row: Int, j: Int, plainly: Flag
+) -> Lanes:
+    """What the sums of some columns of a row start from, with C added. The rounding mode is towards zero."""
+    own, at_a = row * WIDE, group_of(strip, row) * group_size(strip)
+    c = load(held, strip.at_held + own + j, COLUMNS)
+    upper_c = upper_words(c)
+    largest_pair = load(b.groups, strip.at_group + j, COLUMNS) + largest_of(a.groups, at_a)
+    common = common_exponents(upper_c, largest_pair, load(tops, own + j, COLUMNS), start, plainly)
+    at_word, at_signs = at_a + SIGNS, strip.at_group + WIDE + j
+    signs = below_zero(a.groups, at_word, b.groups, at_signs)
+    if plainly:
+        below = ones_of(signs | (upper_c & spread(UPPER_SIGN, COLUMNS)))
+    else:
+        below = ones_of(signs) + (upper_c >> spread(np.uint32(31), COLUMNS))
+        if strip.sign_words > ONE:
+            below = below + ones_of(below_zero(a.groups, at_word + ONE + ONE, b.groups, at_signs + WIDE))
+    first = read_as(interleaved(below, common + start.to_start), np.float64)
+    return multiply_add(c, spread(NUDGE, COLUMNS), first)
+
+
+@inner
+def any_large(held: Array, first: Int, count: Int) -> Flag:
+    """Whether any of so many numbers has an exponent above MOST_C."""
+    most = spread(np.uint32(np.uint32(MOST_C + np.int32(BIAS)) << TO_UPPER), COLUMNS)
+    reach = spread(np.uint32(0), COLUMNS)
+    for at in range(first, first + count, np.uintp(COLUMNS)):
+        reach = larger(reach, upper_words(load(held, at, COLUMNS)) & spread(UPPER_EXPONENT, COLUMNS))
+    return bits_above(reach, most) != NO_BITS
 
 
 @inlined
@@ -235,9 +313,8 @@ def keep_odd_rows(before: Array, odd: Array, held: Array, strip: Strip) -> None:
 
 
 @inner
-def exact_sum(c: Lanes, total: Lanes) -> Lanes:
-    """The sum with C added, and without what it started from."""
-    total = multiply_add(c, spread(NUDGE, COLUMNS), total)
+def exact_sum(total: Lanes) -> Lanes:
+    """A sum without what it started from."""
     power = read_as(read_as(total, np.int64) & spread(EXPONENT, COLUMNS), np.float64)
     return multiply_add(power, spread(-1.5, COLUMNS), total)
 
@@ -258,44 +335,57 @@ def kept_bits(round_to: Int) -> Int:
 
 @inlined
 def finish_sums(held: Array, at: Int, kept: Int, total0: Lanes, total1: Lanes, total2: Lanes, total3: Lanes) -> None:
-    """Add C, truncate, and hold the results."""
-    store(held, at, truncated(exact_sum(load(held, at, COLUMNS), total0), kept))
-    store(held, at + WIDE, truncated(exact_sum(load(held, at + WIDE, COLUMNS), total1), kept))
-    store(held, at + WIDE2, truncated(exact_sum(load(held, at + WIDE2, COLUMNS), total2), kept))
-    store(held, at + WIDE3, truncated(exact_sum(load(held, at + WIDE3, COLUMNS), total3), kept))
+    """Truncate, and hold the results."""
+    store(held, at, truncated(exact_sum(total0), kept))
+    store(held, at + WIDE, truncated(exact_sum(total1), kept))
+    store(held, at + WIDE2, truncated(exact_sum(total2), kept))
+    store(held, at + WIDE3, truncated(exact_sum(total3), kept))
 
 
 @inlined
-def add_products(held: Array, sums: Array, a: Array, b: Array, kept: Int, strip: Strip) -> None:
-    """Products, C, and the truncation that ends a step. The rounding mode is towards zero."""
+def add_products(
+    held: Array, tops: Array, a: PreparedA, b: PreparedB, start: Start, kept: Int, strip: Strip, plainly: Flag
+) -> None:
+    """The sums of a step, and the truncation that ends it. The rounding mode is towards zero.
+
+    `plainly` is PLAINLY or NOT_PLAINLY: two loops, of which the first, for most rules, has no branches.
+    """
     row0, row1, row2, row3 = elements_of(strip)
     for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
-        total0, total1 = load(sums, j, COLUMNS), load(sums, j + WIDE, COLUMNS)
-        total2, total3 = load(sums, j + WIDE2, COLUMNS), load(sums, j + WIDE3, COLUMNS)
+        total0 = started(held, tops, a, b, start, strip, ROW0, j, plainly)
+        total1 = started(held, tops, a, b, start, strip, ROW1, j, plainly)
+        total2 = started(held, tops, a, b, start, strip, ROW2, j, plainly)
+        total3 = started(held, tops, a, b, start, strip, ROW3, j, plainly)
         at = strip.at_first + j
         for k in range(strip.products):
-            line = load(b, at, COLUMNS)
-            total0 = multiply_add(spread(a[row0 + k], COLUMNS), line, total0)
-            total1 = multiply_add(spread(a[row1 + k], COLUMNS), line, total1)
-            total2 = multiply_add(spread(a[row2 + k], COLUMNS), line, total2)
-            total3 = multiply_add(spread(a[row3 + k], COLUMNS), line, total3)
+            line = load(b.values, at, COLUMNS)
+            total0 = multiply_add(spread(a.values[row0 + k], COLUMNS), line, total0)
+            total1 = multiply_add(spread(a.values[row1 + k], COLUMNS), line, total1)
+            total2 = multiply_add(spread(a.values[row2 + k], COLUMNS), line, total2)
+            total3 = multiply_add(spread(a.values[row3 + k], COLUMNS), line, total3)
             at += WIDE
         finish_sums(held, strip.at_held + j, kept, total0, total1, total2, total3)
 
 
 @inlined
-def add_products_sparse(held: Array, sums: Array, a: Array, b: Array, lines: Array, kept: Int, strip: Strip) -> None:
+def add_products_sparse(
+    held: Array, tops: Array, a: PreparedA, b: PreparedB, lines: Array, start: Start, kept: Int, strip: Strip
+) -> None:
     """The same for a sparse A."""
     row0, row1, row2, row3 = elements_of(strip)
     two, three = strip.products * np.uintp(2), strip.products * np.uintp(3)
     for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
-        total0, total1 = load(sums, j, COLUMNS), load(sums, j + WIDE, COLUMNS)
-        total2, total3 = load(sums, j + WIDE2, COLUMNS), load(sums, j + WIDE3, COLUMNS)
+        total0 = started(held, tops, a, b, start, strip, ROW0, j, NOT_PLAINLY)
+        total1 = started(held, tops, a, b, start, strip, ROW1, j, NOT_PLAINLY)
+        total2 = started(held, tops, a, b, start, strip, ROW2, j, NOT_PLAINLY)
+        total3 = started(held, tops, a, b, start, strip, ROW3, j, NOT_PLAINLY)
         for k in range(strip.products):
-            total0 = multiply_add(spread(a[row0 + k], COLUMNS), load(b, lines[k] + j, COLUMNS), total0)
-            total1 = multiply_add(spread(a[row1 + k], COLUMNS), load(b, lines[k + strip.products] + j, COLUMNS), total1)
-            total2 = multiply_add(spread(a[row2 + k], COLUMNS), load(b, lines[k + two] + j, COLUMNS), total2)
-            total3 = multiply_add(spread(a[row3 + k], COLUMNS), load(b, lines[k + three] + j, COLUMNS), total3)
+            line0, line1 = load(b.values, lines[k] + j, COLUMNS), load(b.values, lines[k + strip.products] + j, COLUMNS)
+            line2, line3 = load(b.values, lines[k + two] + j, COLUMNS), load(b.values, lines[k + three] + j, COLUMNS)
+            total0 = multiply_add(spread(a.values[row0 + k], COLUMNS), line0, total0)
+            total1 = multiply_add(spread(a.values[row1 + k], COLUMNS), line1, total1)
+            total2 = multiply_add(spread(a.values[row2 + k], COLUMNS), line2, total2)
+            total3 = multiply_add(spread(a.values[row3 + k], COLUMNS), line3, total3)
         finish_sums(held, strip.at_held + j, kept, total0, total1, total2, total3)
 
 

@@ -198,7 +198,7 @@ export function showRegister(instruction, role, lane, reg) {
     const [row, col] = coordinates.slice(operand.plane);
     const part = operand.parts > 1 ? coordinates[0] : 0;
     const own = ofEach[slot].filter((words) => !shared.includes(words));
-    const label = [`bits ${bitsText(operand, slot)}`, ...own].join(", ");
+    const label = [`${operand.bits > 1 ? "bits" : "bit"} ${bitsText(operand, slot)}`, ...own].join(", ");
     return `<div><dt>${label}</dt><dd>${elementText(operand, part, row, col)}</dd></div>`;
   });
   byId("details-facts").innerHTML = facts.join("");

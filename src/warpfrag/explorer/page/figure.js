@@ -141,7 +141,7 @@ function scaleControls(scale, state) {
 
 /** A mover or a wmma load or store: its matrices side by side. */
 function moverFigure(instruction, state) {
-  const operands = Object.values(instruction.operands).sort((one, other) => (one.role < other.role ? -1 : 1));
+  const operands = Object.values(instruction.operands);
   if (operands[0].unknown) return `<p class="empty">${escapeText(operands[0].unknown)}.</p>`;
   const { addresses } = instruction;
   const grids = operands.flatMap((operand) =>
@@ -165,7 +165,7 @@ function addressText({ dims }) {
 function moverCaption(instruction, operand, part) {
   const shape = `${operand.rows} × ${operand.cols} · ${operand.format}`;
   if (instruction.op === "movmatrix") {
-    return `<h3>${operand.role === "a" ? "Source a" : "Destination d"}</h3> <span>${shape}</span>`;
+    return `<h3>${operand.role === "a" ? "Source A" : "Destination D"}</h3> <span>${shape}</span>`;
   }
   if (!instruction.addresses) {
     const registers = `${operand.regs} × ${operand.ptx_type}${copiesText(operand)}`;

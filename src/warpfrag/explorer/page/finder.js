@@ -90,7 +90,7 @@ export function showFound(state) {
   }
   byId("clear").hidden = !(FACETS.some((facet) => state[facet]) || state.q);
   byId("count").textContent = found.length
-    ? `${found.length} instruction${found.length > 1 ? "s" : ""}${found.some(({ family }) => family) ? ", wgmma once for all n" : ""}`
+    ? `${found.length} instruction${found.length > 1 ? "s" : ""}${found.length > 1 && found.some(({ family }) => family) ? ", wgmma once for all n" : ""}`
     : "Nothing has all of these words. Try fewer, or clear the choices.";
   listFound(state);
 }

@@ -7,7 +7,8 @@ const PAIR = 700; // where there are several products, two stand side by side in
 const BETWEEN = 24; // with this between them
 const GROWN = 1.3; // cells that stand side by side may be so much wider than they like, where there is room
 const FILLED = 1.7; // and those of A, where what stands below it is wider
-const TIGHT = 24; // in cells narrower than this, words are smaller
+const TIGHT = 8; // in cells with less than this for a letter, the lane is smaller,
+const TINY = 7; // and with less than this the element too
 
 /** Buttons that say what is out of sight, and lead there. */
 export const MORE =
@@ -15,8 +16,8 @@ export const MORE =
   `<button type="button" data-more="1">›</button></span>`;
 
 function sizesOf(grid) {
-  const { width, least, height, count, head, heads } = grid.dataset;
-  return { width: +width, least: +least, height: +height, count: +count, head: +head, heads: +heads };
+  const { width, least, height, count, head, heads, letters = 0 } = grid.dataset;
+  return { width: +width, least: +least, height: +height, count: +count, head: +head, heads: +heads, letters: +letters };
 }
 
 /** The width of the cells of grids that stand side by side: what they like, or less, down to the least they need. */
@@ -31,12 +32,14 @@ function cellWidths(sizes, room) {
   return { fits: least <= left, cells };
 }
 
-function resize(grid, { head, height }, cell) {
+function resize(grid, { head, height, letters }, cell) {
   const { style } = grid.parentElement; // it scrolls, and has to know the heads that stay
   style.setProperty("--w", `${cell}px`);
   style.setProperty("--h", `${height}px`);
   style.setProperty("--head", `${head}px`);
-  grid.classList.toggle("tight", cell < TIGHT);
+  const most = Math.max(letters, 3); // T31
+  grid.classList.toggle("tight", cell < TIGHT * most);
+  grid.classList.toggle("tiny", cell < TINY * most);
 }
 
 function fitAlone(grid, room) {
@@ -103,7 +106,7 @@ function cut(scroll, room) {
 
 function rangeOfHeads(heads) {
   const numbers = heads.flatMap((head) => (head.querySelector("b") ?? head).textContent.match(/\d+/g).map(Number));
-  const [first, last] = [numbers[0], numbers.at(-1)];
+  const [first, last] = [numbers[0], Number(heads.at(-1).dataset.last ?? numbers.at(-1))];
   return first === last ? `${first}` : `${first}–${last}`;
 }
 

@@ -7,11 +7,12 @@ import { MORE } from "./fit.js";
 
 const FOLD = 4; // registers with a run of at least so many neighbours become boxes
 const LETTER = 6.2; // width of a letter of the heads, in pixels
+const SMALLEST = 5.45; // and of the smallest letters of a cell
 const ADDRESS = 28; // width of the heads that name the lane of an address
 
 /** How large a cell of each kind is: the width it likes, the least that its words need, and its height. */
 const SIZES = {
-  plain: { width: 31, least: 21, height: 26 },
+  plain: { width: 31, least: 20, height: 26 },
   field: { width: 42, least: 36, height: 26 },
   h4: { width: 56, least: 37, height: 33 },
   h8: { width: 56, least: 37, height: 33 },
@@ -107,13 +108,19 @@ function columnHeads({ words, cells }, pattern) {
 /** The room that a grid takes: how wide its cells like to be and can be, how many stand side by side, its row heads. */
 function measures(operand, fold, { words, cells }, { height = fold.size, heads = 0 }) {
   const longest = Math.max(...words.map((text) => text.length));
-  const least = Math.max(SIZES[fold.size].least, Math.ceil((longest * LETTER + 2) / cells));
+  const letters = fold.size === "plain" ? elementName(operand, operand.regs - 1, operand.slots - 1).length : 0; // d127
+  const least = Math.max(
+    SIZES[fold.size].least,
+    Math.ceil((longest * LETTER + 1) / cells),
+    Math.ceil(letters * SMALLEST + 3),
+  );
   const last = rangeText(operand.first + operand.rows - fold.down, fold.down);
   return {
     width: Math.max(SIZES[fold.size].width, least),
     least,
     height: SIZES[height].height,
     count: words.length * cells,
+    letters,
     head: Math.ceil(Math.max(last.length, 2) * LETTER) + 6,
     heads,
   };

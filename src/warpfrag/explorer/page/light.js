@@ -60,8 +60,8 @@ function light(cells = [], name) {
   lit.push(...cells);
 }
 
-/** Light up lanes, registers ("a.5.1"), one element and its relatives. */
-export function lightUp({ lanes = [], registers = [], element = null, relatives = [] }) {
+/** Light up lanes, registers ("a.5.1"), one element and its relatives; or a cell that stands for no element. */
+export function lightUp({ lanes = [], registers = [], element = null, relatives = [], cell = null }) {
   lightsOut();
   const cells = cellIndex();
   for (const lane of lanes) light(cells.lane.get(lane), "is-lane");
@@ -72,4 +72,5 @@ export function lightUp({ lanes = [], registers = [], element = null, relatives 
   }
   for (const relative of relatives) light(cellsOf(relative), "is-term");
   if (element) light(cellsOf(element), "is-here");
+  if (cell) light([cell], "is-here");
 }

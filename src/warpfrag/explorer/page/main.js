@@ -132,11 +132,12 @@ function follow({ target }) {
   const unit = target.closest("[data-unit]");
   if (unit) {
     showUnit(unit);
+    lightUp({ cell: unit });
     return;
   }
   const bytes = target.closest("[data-bytes]");
   if (bytes) {
-    lightUp({ lanes: showBytes(bytes, scene(), state) });
+    lightUp({ lanes: showBytes(bytes, scene(), state), cell: bytes });
     return;
   }
   const lane = target.closest("[data-address], #lanes [data-lane]");

@@ -18,8 +18,8 @@ const CELL_SIZES = {
   8: { width: 52, least: 30, height: 30 },
   16: { width: 104, least: 32, height: 30 },
 };
-const SMALL_LETTER = 5.45; // width of a letter of the elements in a cell, in pixels
-const LANE_LETTER = 6.65; // and of its lane
+export const SMALL_LETTER = 5.45; // width of a letter of the elements in a cell, in pixels
+export const LANE_LETTER = 6.65; // and of its lane
 const MOST_BUTTONS = 4; // more accesses than that are a list
 const TILE_WORDS = { "": "1", "row=2": "2 rows", "col=2": "2 cols" };
 

@@ -3,6 +3,7 @@
 import { escapeText } from "./html.js";
 
 const MARGIN = 8;
+const MARK = 5; // the legs of a marked corner
 const BASELINE = 0.8; // of the height of a line of text
 const NUMBER = /[\d.]+(?:e-?\d+)?/g;
 const LEFT_OUT = ".controls, .choices, .view-bar, .jumps, .more, .hidden";
@@ -55,8 +56,14 @@ function rectangle(element, style, { x, y, width, height }) {
   const box = [x, y, width, height].map((value) => value.toFixed(1));
   return (
     `<rect x="${box[0]}" y="${box[1]}" width="${box[2]}" height="${box[3]}" ` +
-    `${fill}${line}>${title}</rect>`
+    `${fill}${line}>${title}</rect>${element.matches(".moved") ? cornerMark(x + width, y + height) : ""}`
   );
+}
+
+/** What moves has a marked corner, which is no colour of the cell. */
+function cornerMark(right, bottom) {
+  const [x, y, leg] = [right, bottom, MARK].map((value) => value.toFixed(1));
+  return `<path d="M${x} ${y}v-${leg}l-${leg} ${leg}z" ${painted("fill", getComputedStyle(document.body).color)}/>`;
 }
 
 /** The line around a cell: the ring of what is lit, or the border. */

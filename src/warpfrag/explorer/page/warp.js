@@ -7,7 +7,7 @@ import { cellData, laneClass } from "./grid.js";
 import { selectorControls } from "./figure.js";
 import { MORE } from "./fit.js";
 
-const FEW = 8; // registers; more have shorter heads, so that these are no wider than what stands below
+const FEW = 8; // registers; more, and those of one element, have shorter heads, no wider than what stands below
 
 /** Buttons for the operands of an instruction, or for those of a kind. */
 export function operandChoices(instruction, state, wanted = () => true) {
@@ -45,6 +45,8 @@ export function drawWarp(instruction, state) {
     `<div class="line heads" role="row">` +
     `<div class="head row-head lane-head" role="columnheader">` +
     `lane</div>${heads.join("")}</div>${lines.join("")}</div></div></section>`;
+  const words = [...byId("view").querySelectorAll(".warp .cell, .slot-bits span, .warp:has(.slot-bits span:only-child) b")];
+  byId("view").querySelector(".warp").style.setProperty("--letters", Math.max(0, ...words.map((one) => one.textContent.length)));
 }
 
 function registerHead(operand, reg, packed) {
@@ -52,7 +54,7 @@ function registerHead(operand, reg, packed) {
     ? ""
     : Array.from({ length: operand.slots }, (_, slot) => `<span>${bitsText(operand, slot)}</span>`).join("");
   return (
-    `<div class="head register-head" role="columnheader"><b>${operand.regs > FEW ? "reg" : "register"} ${reg}</b>` +
+    `<div class="head register-head" role="columnheader"><b>${operand.regs > FEW || operand.slots === 1 ? "reg" : "register"} ${reg}</b>` +
     `<div class="slot-bits">${bits}</div></div>`
   );
 }

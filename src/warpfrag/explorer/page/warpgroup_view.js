@@ -7,6 +7,7 @@ import { figureBar, selectorControls } from "./figure.js";
 import { showFacts } from "./details.js";
 import { MORE } from "./fit.js";
 import { ROW_BYTES, SWIZZLES, UNIT } from "./memory.js";
+import { LANE_LETTER, SMALL_LETTER } from "./memory_view.js";
 import { FIELDS, compact, decode, encode, problems, staged, unitsOf, wordText } from "./descriptors.js";
 import { commandLine } from "./relayout_view.js";
 
@@ -19,21 +20,26 @@ const FIELD_LABELS = { start: "start", leading: "leading", stride: "stride", bas
 /** One of the views, under a bar that chooses n and the warp. */
 export function drawWarpgroup(instruction, state, writers) {
   const view = byId("view");
-  if (state.view === "memory") view.innerHTML = widthBar(instruction) + descriptorView(instruction, state);
+  if (state.view === "memory") view.innerHTML = descriptorView(instruction, state);
   else if (state.view === "matrix") view.innerHTML = widthBar(instruction, state) + warpFragments(instruction, state);
   else {
     writers[state.view](instruction, state);
-    view.insertAdjacentHTML("afterbegin", widthBar(instruction, state.view === "relayout" ? null : state));
+    const bar = state.view === "relayout" && view.querySelector(".view-bar");
+    if (bar) bar.insertAdjacentHTML("afterbegin", widthChoice(instruction));
+    else view.insertAdjacentHTML("afterbegin", widthBar(instruction, state));
   }
 }
 
-/** The choice of n, and of the warp where registers are shown. */
-function widthBar({ widths, extents }, state) {
+function widthChoice({ widths, extents }) {
   const options = widths.map((width) => `<option${width === extents.n ? " selected" : ""}>${width}</option>`);
-  const warps = WARPS.map((warp) => [warp, String(warp)]);
-  const warp = state ? `<span>warp ${choices("warp", "warp", warps, state.warp)}</span>` : "";
-  const rows = state ? `<span>Rows ${16 * state.warp}–${16 * state.warp + 15} of 64.</span>` : "";
-  return `<div class="view-bar"><label>n <select data-width aria-label="n">${options.join("")}</select></label>${warp}${rows}</div>`;
+  return `<label>n <select data-width aria-label="n">${options.join("")}</select></label>`;
+}
+
+/** The choice of n, and of the warp where registers are shown. */
+function widthBar(instruction, { view, warp }) {
+  const warps = WARPS.map((one) => [one, String(one)]);
+  const rows = `<span>warp ${choices("warp", "warp", warps, warp)}</span><span>rows ${16 * warp}–${16 * warp + 15}</span>`;
+  return `<div class="view-bar">${widthChoice(instruction)}${view === "relayout" ? "" : rows}</div>`;
 }
 
 function warpFragments(instruction, state) {
@@ -98,7 +104,7 @@ function descriptorBox(instruction, operand, descriptor, state) {
   const order = operand.bits === 16 ? choices("order", "trans", orders, Number(operand.trans)) : "<span>K-major</span>";
   const odd = problems(operand, descriptor);
   return (
-    `<div class="view-bar memory-bar">${choices("operand", "staged", [["b", "B"], ["a", "A"]], state.staged)}${order}` +
+    `<div class="view-bar memory-bar">${widthChoice(instruction)}${choices("operand", "staged", [["b", "B"], ["a", "A"]], state.staged)}${order}` +
     `<label>descriptor <input class="long" data-set="word" spellcheck="false" autocomplete="off" ` +
     `value="${wordText(encode(descriptor))}"></label>${fields.join("")}` +
     `<label>swizzle <select data-descriptor-field="swizzle">${swizzles.join("")}</select></label></div>` +
@@ -121,19 +127,31 @@ function unitGrid(operand, descriptor) {
     const cells = Array.from({ length: across }, (_, place) => unitCell(operand, line * ROW_BYTES + place * UNIT, places));
     return `<div class="line" role="row"><div class="head row-head" role="rowheader">${line * ROW_BYTES}</div>${cells.join("")}</div>`;
   });
-  const heads = Array.from({ length: across }, (_, place) => `<div class="head col-head" role="columnheader">${place * UNIT}</div>`);
+  const heads = Array.from(
+    { length: across },
+    (_, place) => `<div class="head col-head" role="columnheader" data-last="${(place + 1) * UNIT - 1}">${place * UNIT}</div>`,
+  );
+  const sizes = unitSizes(operand, [...places.values()].flat(), every.slice(0, MOST_LINES).at(-1) * ROW_BYTES);
   const [line, along] = operand.letters;
   const name = `${operand.role.toUpperCase()} in shared memory`;
   const more = every.length > MOST_LINES ? ` The first ${MOST_LINES} of ${every.length} lines are shown.` : "";
   return (
     `<section class="operand memory" tabindex="-1" aria-label="${name}"><div class="caption"><h3>${name}</h3> ` +
     `<span>lines of 128 bytes, units of 16</span>${MORE}</div><div class="scroll"><div class="grid" role="grid" ` +
-    `aria-label="${name}" data-grid="memory" data-counts="bytes" data-width="104" data-least="46" data-height="32" ` +
-    `data-count="${across}" data-head="46" data-heads="0"><div class="line heads" role="row">` +
+    `aria-label="${name}" data-grid="memory" data-counts="bytes" data-width="104" data-least="${sizes.least}" data-height="32" ` +
+    `data-count="${across}" data-head="${sizes.head}" data-heads="0"><div class="line heads" role="row">` +
     `<div class="head row-head" role="columnheader">byte</div>${heads.join("")}</div>${lines.join("")}</div></div></section>` +
     `<div class="legend"><p>A cell is 16 bytes: ${line} and ${along} of its elements. A hue stands for the place of the unit ` +
     `along ${along}, a shade for ${line}. Grey: not read.${more}</p></div>`
   );
+}
+
+/** The least width of a cell, and that of the lines' numbers, so that all words fit. */
+function unitSizes(operand, units, last) {
+  const words = units.map((unit) => unitWords(operand, unit));
+  const most = (place) => Math.max(...words.map((some) => some[place].length));
+  const least = Math.max(most(0) * LANE_LETTER, (most(1) + 1) * SMALL_LETTER) + 1;
+  return { least: Math.ceil(least), head: Math.ceil(Math.max(4, String(last).length) * 6.2 + 8) };
 }
 
 function unitWords({ letters, perUnit }, { line, number }) {
