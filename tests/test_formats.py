@@ -284,3 +284,21 @@ def test_tf32_is_rounded_when_asked_and_kept_when_not():
     by_hand = [(one + 0xFFF + (one >> 13 & 1) & ~np.uint32(0x1FFF)).view(np.float32) for one in by_hand]
     assert np.array_equal(product, wf.gemm(*by_hand, instruction=mma))
     assert not np.array_equal(product, wf.gemm(matrix[1:], B, instruction=mma))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_nan_that_signals_is_a_nan_like_any_other(dtype):
+    """Wherever a number is converted: no warning comes of it."""
+    bits = {np.float32: np.uint32(0x7F800001), np.float64: np.uint64(0x7FF0000000000001)}[dtype]
+    nan = bits.view(dtype)
+    assert np.isnan(wf.wmma.float_to_tf32(nan))
+    fragment = wf.wmma.fragment(wf.wmma.accumulator, 16, 16, 16, wf.wmma.half)
+    wf.wmma.fill_fragment(fragment, nan)
+    fragment.x = np.full(fragment.x.shape, nan)
+    assert np.isnan(fragment.x).all()
+    mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    A, B, C = np.ones((16, 16), np.float16), np.ones((16, 8), np.float16), np.full((16, 8), nan)
+    assert np.isnan(mma(A, B, C)).all()
+    assert wf.diagnose(mma, np.ones((16, 8), np.float32), A, B, C).tried
+    with pytest.raises(wf.InvalidOperand, match="C: element .* is nan: there is no exact result"):
+        wf.error_report(A, B, instruction=mma, C=C)

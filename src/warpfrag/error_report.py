@@ -17,7 +17,7 @@ import numpy as np
 from warpfrag.arithmetic import trace
 from warpfrag.arithmetic.machines import check_backend
 from warpfrag.arithmetic.rules import Popcount
-from warpfrag.arrays import as_array
+from warpfrag.arrays import as_array, as_doubles
 from warpfrag.codes import codes_of, from_codes, values_of
 from warpfrag.draw.plots import error_page
 from warpfrag.errors import InvalidOperand, NotModelled, shown
@@ -318,7 +318,7 @@ def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
         msg = f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
         raise InvalidOperand(msg)
     codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # refuses what is not exact
-    return _finite(values.astype(np.float64), "C")
+    return _finite(as_doubles(values), "C")
 
 
 def _exact(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> Exact:

@@ -10,6 +10,7 @@ import numpy as np
 
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arrays import as_doubles
 from warpfrag.choice import CHOOSING
 from warpfrag.codes import from_codes, to_codes
 from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
@@ -155,9 +156,9 @@ class Case:
         mine, its = self.instruction.operands, (FORMATS[rule.c], FORMATS[rule.d])
         c = inputs.c
         if its[0] is not mine.c.format:
-            c = to_codes(its[0], from_codes(mine.c.format, c).astype(np.float64), rounding="rne")
+            c = to_codes(its[0], as_doubles(from_codes(mine.c.format, c)), rounding="rne")
         extra = {name: getattr(inputs, name) for name in ("columns", "scale_a", "scale_b")}
         codes = matmul(rule, inputs.a, inputs.b, c, **extra)
         if its[1] is not mine.d.format:
-            codes = to_codes(mine.d.format, from_codes(its[1], codes).astype(np.float64), rounding="rne")
+            codes = to_codes(mine.d.format, as_doubles(from_codes(its[1], codes)), rounding="rne")
         return codes

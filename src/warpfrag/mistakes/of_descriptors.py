@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.arrays import as_doubles
 from warpfrag.codes import code_dtype, from_codes, to_codes
 from warpfrag.descriptor import LINES, ROW_OF_PATTERN, TURNABLE, compact
 from warpfrag.environment import exact_floats
@@ -246,8 +247,7 @@ def _ordered(codes: Codes, *, order: NDArray[np.intp]) -> Codes:
 
 @exact_floats
 def _rewritten(codes: Codes, *, operand: Operand, other: str) -> Codes:
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-        values = from_codes(operand.format, codes).astype(np.float64)
+    values = as_doubles(from_codes(operand.format, codes))
     return to_codes(FORMATS[other], fitting(FORMATS[other], values), rounding="rne")
 
 

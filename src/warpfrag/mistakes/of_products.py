@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic import plan
+from warpfrag.arrays import as_doubles
 from warpfrag.codes import from_codes, to_codes
 from warpfrag.environment import exact_floats
 from warpfrag.errors import NotModelled
@@ -55,8 +56,7 @@ def written_as(operand: Operand) -> Iterator[Mistake]:
 @exact_floats
 def _rewritten(words: Words, *, operand: Operand, other: str) -> Words:
     into = FORMATS[other]
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-        values = from_codes(operand.format, operand.unpack(words, raw=True)).astype(np.float64)
+    values = as_doubles(from_codes(operand.format, operand.unpack(words, raw=True)))
     return operand.pack(to_codes(into, fitting(into, values), rounding="rne"), raw=True)
 
 

@@ -55,14 +55,14 @@ def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]
     """The codes of a format that codes of another become."""
     import numpy as np
 
+    from warpfrag.arrays import as_doubles
     from warpfrag.codes import code_dtype, from_codes, to_codes
 
     row = conversion(source, target)
     if row is None:
         return codes
     into = FORMATS[target]
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-        values = from_codes(FORMATS[source], codes).astype(np.float64)
+    values = as_doubles(from_codes(FORMATS[source], codes))
     nan = np.isnan(values)
     if row.too_large != "infinity":
         values = np.clip(np.where(nan, 0.0, values), into.min, into.max)

@@ -121,7 +121,7 @@ class Fragment:
     @x.setter
     def x(self, elements: ArrayLike) -> None:
         try:
-            with np.errstate(over="ignore"):  # a value too large becomes an infinity, as a conversion in C++ does
+            with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
                 self.x[...] = as_real(elements, "x")
         except (TypeError, ValueError, OverflowError) as error:
             msg = f"x: expected {self.storage_element_type.name}{list(self.x.shape)}: {error}"

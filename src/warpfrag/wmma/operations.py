@@ -66,7 +66,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
             msg = f"fill_fragment: expected a number for {kind.name}, got {shown(v)}"
             raise InvalidOperand(msg)
         try:
-            with np.errstate(over="ignore"):  # a value too large becomes an infinity, as a conversion in C++ does
+            with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
                 a.x[...] = np.asarray(v).astype(kind.dtype)
         except (TypeError, ValueError):
             msg = f"fill_fragment: expected a number for {kind.name}, got {shown(v)}"

@@ -37,7 +37,7 @@ def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
         >>> wmma.float_to_tf32(1 + 2**-11), wmma.float_to_tf32(-1 - 2**-12)
         (np.float32(1.0009766), np.float32(-1.0))
     """
-    with np.errstate(over="ignore"):  # what is too large for float32 becomes an infinity, as in C++
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
         floats = as_real(values, "float_to_tf32").astype(np.float32)
     codes = floats.view(np.uint32)
     # the exponent stands above the fraction, so that a carry out of the fraction steps the exponent as it should
