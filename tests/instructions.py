@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,24 +16,30 @@ if TYPE_CHECKING:
 WIDTHS = (8, 24, 64, 256)  # one tile, no power of two, a usual one, the largest
 
 
+@cache
+def found() -> tuple[wf.Instruction, ...]:
+    """Every instruction there is, looked for once."""
+    return tuple(wf.find())
+
+
 def every() -> list[wf.Instruction]:
     """Every instruction, of a warpgroup's only those of some widths."""
-    return [one for one in wf.find() if not one.form.is_warpgroup or one.shape.n in WIDTHS]
+    return [one for one in found() if not one.form.is_warpgroup or one.shape.n in WIDTHS]
 
 
 def everything() -> list[wf.Instruction]:
     """Every instruction there is."""
-    return list(wf.find())
+    return list(found())
 
 
 def listed() -> list[wf.Instruction]:
     """What a list shows that has one line for all widths of a warpgroup's instruction: the usual width."""
-    return [*of_a_warp(), *(one for one in wf.find() if one.form.is_warpgroup and one.shape.n == 64)]
+    return [*of_a_warp(), *(one for one in found() if one.form.is_warpgroup and one.shape.n == 64)]
 
 
 def of_a_warp() -> list[wf.Instruction]:
     """Every instruction of one warp."""
-    return [one for one in wf.find() if not one.form.is_warpgroup]
+    return [one for one in found() if not one.form.is_warpgroup]
 
 
 def each_of(things: Iterable[Any]) -> Callable[[Callable[[Any], None]], Callable[[str], None]]:

@@ -176,9 +176,14 @@ def test_several_warps():
         one_warp(found, 2)
 
 
-@given(st.lists(st.floats(width=16, allow_nan=False), min_size=8, max_size=8), st.sampled_from(["%r", "%.9e", "%.1f"]))
-def test_values_of_a_float_operand_are_elements(values, template):
+# by their codes: hypothesis throws most floats of 16 bits away; the last are the infinities
+HALVES = st.sampled_from([code for code in range(1 << 16) if code & 0x7FFF <= 0x7C00])
+
+
+@given(st.lists(HALVES, min_size=8, max_size=8), st.sampled_from(["%r", "%.9e", "%.1f"]))
+def test_values_of_a_float_operand_are_elements(codes, template):
     operand = get("mma.m16n8k16.f32.f16.f16.f32").a
+    values = np.array(codes, np.uint16).view(np.float16).tolist()
     lines = [f"lane {lane}: " + " ".join(f"a{7 - at}={template % value}" for at, value in enumerate(values))
              for lane in range(32)]  # fmt: skip
     expected = np.array([float(template % value) for value in values[::-1]]).astype(np.float16).view(np.uint32)
