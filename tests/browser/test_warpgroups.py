@@ -86,7 +86,11 @@ def test_each_warp_shows_its_rows(explorer, width, warp):
     )
     for row, col, lane, reg in cells[::7]:
         assert layout.where(row=row, col=col) == [(warp, lane, reg, 0)]
-    assert tab.evaluate(MEASURE)["cramped"] == []  # d127 fits as d3 does
+    seen = tab.evaluate(MEASURE)
+    a, d = seen["grids"]
+    assert seen["cramped"] == []  # d127 fits as d3 does
+    assert (a["cell"]["y"] == d["cell"]["y"]) == (width == 8)  # a narrow D stands beside A
+    assert not d["hidden"] or d["cut"] <= 2
 
 
 def test_a_way_leads_to_every_operand(explorer):

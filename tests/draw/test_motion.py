@@ -39,9 +39,14 @@ def test_only_what_changes_lanes_names_one():
     free, moved = draw(PLANS[1]), draw(PLANS[0])
 
     assert "T1: d0" not in free.text
+    assert free.svg.count(">31:16<") == free.svg.count(">15:0<") == F16.a.regs  # narrow cells leave out no bits
     assert ["T0", "d0", "T4:", "d0", "d2", "T4:", "d2"] in [line.split() for line in moved.text.splitlines()]
     assert moved.notes[1] == "Elements change lanes: 2 movmatrix, 2 cvt. Cost 6: instructions and passes."
     assert "order p: 0 1 8 9 2 3" in draw(PLANS[3]).notes[-1]
+
+
+def test_movmatrix_leads_from_left_to_right():
+    assert [grid.operand for (grid,) in draw("movmatrix.m8n8.trans.b16").scenes] == ["a", "d"]
 
 
 @pytest.mark.parametrize(

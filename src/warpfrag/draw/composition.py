@@ -30,7 +30,7 @@ BETWEEN = 28  # between scenes
 PAGE = 1240  # scenes flow into lines of about this width
 NARROWEST = 520  # so that words have room
 LEAST_HEADING = 280  # room for a heading beside B
-CHIP_WIDTH, CHIP_HEIGHT = 28, 18
+CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones have room for T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
 WARP = 32  # lanes
@@ -194,11 +194,16 @@ def wrapped(words: str, room: int, *, size: int, at: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def _chip_width(lanes: int) -> int:
+    return CHIP_WIDTH if lanes <= WARP else WIDE_CHIP
+
+
 def _lanes_in_line(room: int, lanes: int) -> int:
     """Lanes in one line of the legend: all of them, half, a quarter, ... as the figure is wide."""
-    while lanes > 8 and lanes * CHIP_WIDTH + lanes // GROUP * PADDING > room:
-        lanes //= 2
-    return lanes
+    each = lanes
+    while each > 8 and each * _chip_width(lanes) + each // GROUP * PADDING > room:
+        each //= 2
+    return each
 
 
 def _legend_height(room: int, lanes: int) -> int:
@@ -215,13 +220,13 @@ def _legend(y: int, room: int, key: Key) -> Iterator[str]:
     lanes = len(key.names)
     yield svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")
     y += FONT + 9
-    each = _lanes_in_line(room, lanes)
+    each, width = _lanes_in_line(room, lanes), _chip_width(lanes)
     for first in range(0, lanes, each):
         line = []
         for lane in range(first, first + each):
-            x = (lane - first) * CHIP_WIDTH + (lane - first) // GROUP * PADDING
-            line.append(svg.box(x=x, width=CHIP_WIDTH, height=CHIP_HEIGHT, data_lane=lane))
-            line.append(svg.text(key.names[lane], x=x + CHIP_WIDTH // 2, y=13))
+            x = (lane - first) * width + (lane - first) // GROUP * PADDING
+            line.append(svg.box(x=x, width=width, height=CHIP_HEIGHT, data_lane=lane))
+            line.append(svg.text(key.names[lane], x=x + width // 2, y=13))
         yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
         y += CHIP_HEIGHT + 3
 

@@ -61,7 +61,7 @@ def cell_size(grid: Grid, *, compact: bool = False) -> CellSize:
     lines = [cell.lines for cell in grid.cells]
     tallest = TALLEST_COMPACT if compact else TALLEST
     if not grid.words_on_blocks and (grid.height <= tallest or not upright):
-        one_line = _widest([" ".join(words) for words in lines])
+        one_line = max(_widest([" ".join(words) for words in lines]), _heads_width(grid))
         if one_line * grid.width <= ONE_LINE_LIMIT and not compact:
             return CellSize("line", one_line, 24)
         stacked = _widest([word for words in lines for word in words])
@@ -73,6 +73,13 @@ def cell_size(grid: Grid, *, compact: bool = False) -> CellSize:
 def _widest(words: Sequence[str]) -> int:
     """Room for the widest words, as an even number, so that the middle of a cell is a whole one."""
     return (PADDING + 1 + max(map(width_of, set(words)))) // 2 * 2
+
+
+def _heads_width(grid: Grid) -> int:
+    """Room for the heads of single columns that do not count them, as bits do: of those none may be left out."""
+    marks = [mark for level in grid.cols for mark in level.marks if mark.first == mark.last]
+    words = {mark.words for mark in marks if not mark.words.isdigit()}
+    return (APART + 1 + max((width_of(each, SMALL) for each in words), default=0)) // 2 * 2
 
 
 def _stack_height(lines: int) -> int:

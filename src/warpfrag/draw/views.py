@@ -107,7 +107,7 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: R
 def in_registers(instruction: Instruction) -> list[AnyOperand]:
     """The operands that lie in registers; of a warpgroup without C, which is large and lies where D does."""
     left_out = "c" if instruction.form.is_warpgroup else ""
-    every = instruction.operands.values()
+    every = sorted(instruction.operands.values(), key=lambda one: one.role)  # inputs first, of movmatrix too
     return [in_threads(one) for one in every if one.home != "shared" and one.role != left_out]
 
 

@@ -100,7 +100,9 @@ function cut(scroll, room) {
   const start = scroll.getBoundingClientRect().left - scroll.scrollLeft;
   const ends = headsOf(scroll).map((head) => head.getBoundingClientRect().right - start);
   const whole = ends.findLast((end) => end <= room + 0.5);
-  if (ends.at(-1) > room + 0.5 && whole) scroll.style.width = `${whole}px`;
+  const isCut = ends.at(-1) > room + 0.5 && whole;
+  if (isCut) scroll.style.width = `${whole}px`;
+  scroll.parentElement.classList.toggle("cut", Boolean(isCut)); // it takes all the room there is
   showMore(scroll);
 }
 

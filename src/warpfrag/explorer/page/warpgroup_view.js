@@ -44,16 +44,17 @@ function widthBar(instruction, { view, warp }) {
 
 function warpFragments(instruction, state) {
   const { a, d, metadata } = instruction.operands;
-  const first = [operandGrid(a, 0, state, { pattern: instruction.pattern, caption: warpCaption(a, state) })];
+  const grids = [operandGrid(a, 0, state, { pattern: instruction.pattern, caption: warpCaption(a, state) })];
   if (metadata)
-    first.push(
+    grids.push(
       operandGrid(metadata, 0, state, { pattern: instruction.pattern, controls: selectorControls(instruction, state) }),
     );
+  grids.push(operandGrid(d, 0, state, { caption: warpCaption(d, state) }));
   const jumps = [a, ...(metadata ? [metadata] : []), d].map(({ role, letter }) => [`${role}.0`, letter]);
   return (
     `${figureBar("D = A × B + D", jumps, [["memory", "B", "B in shared memory"]])}<div class="legend"><p>A cell names the lane (T) of warp ${state.warp} that holds ` +
     `the element, and its PTX element. A may lie in shared memory instead; B does: see Memory.</p></div>` +
-    `<div class="matrices">${first.join("")}</div><div class="below">${operandGrid(d, 0, state, { caption: warpCaption(d, state) })}</div>`
+    `<div class="matrices">${grids.join("")}</div>` // D stands beside A where it is narrow
   );
 }
 
