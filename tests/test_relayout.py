@@ -288,7 +288,7 @@ def test_a_trip_through_memory_is_named_where_it_costs_less():
 
 def test_every_element_arrives_through_memory_too():
     seen, cheaper = set(), 0
-    for plan in sample_plans():
+    for plan in sample_plans()[::2]:  # test_loads has every way to memory and back
         trip = find_trip(plan.source, plan.target)
         if trip is not None and plan.permutation is None:
             codes = random_codes(plan.source, 7)
