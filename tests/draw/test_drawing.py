@@ -305,6 +305,7 @@ def test_products_and_matrices_are_parts():
         ((MMA, "a", "whole"), "the whole view shows A, B and D of a product; for operand a use matrix or warp"),
         (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of a product; for movmatrix"),
         ((SPARSE, "metadata", "logical"), "has the views matrix and warp, not logical"),
+        ((wf.get(MMA).b,), r"takes its instruction and its name: draw\(instruction, 'b'\)"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(arguments, message):

@@ -43,6 +43,7 @@ from warpfrag.draw.views import VIEWS, Request, default_view, notes, scenes
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.motion.relayout import Relayout
 from warpfrag.motion.way import Way
+from warpfrag.operand import Operand
 from warpfrag.registry import get
 from warpfrag.shared import as_descriptor
 
@@ -103,6 +104,9 @@ def draw(
             raise InvalidOperand(msg)
         picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else way_drawing(instruction)
         return replace(picture, title=title or picture.title, theme=_one_of("theme", theme, get_args(Theme)))
+    if isinstance(instruction, Operand):
+        msg = f"a figure of an operand takes its instruction and its name: draw(instruction, {instruction.role!r})"
+        raise InvalidOperand(msg)
     found = get(instruction, target=target)
     chosen = _operand(found, operand)
     descriptors = _descriptors(descriptor)
