@@ -4,7 +4,8 @@
 # fetch NVIDIA's compiler: make test EXTRAS=dev,docs,assembler.
 
 PYTHON  ?= python3
-WORKERS ?= auto
+# One more than there are cores: tests wait for browsers, compilers and clusters.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 EXTRAS  ?= dev,docs
 
 BIN       := .venv/bin

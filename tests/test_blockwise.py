@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import ml_dtypes
 import numpy as np
@@ -225,5 +226,7 @@ def test_a_cluster_gives_the_same_codes_though_a_worker_is_killed():
         finished = [future for future in futures if future.status == "finished"]
         holder = next(iter(client.who_has(finished).values()))[0]
         os.kill(client.run(os.getpid, workers=[holder])[holder], signal.SIGKILL)
+        while holder in client.scheduler_info(n_workers=-1)["workers"]:  # else a client may look for it for 30 seconds
+            time.sleep(0.05)
         distributed.Event(release).set()
         assert np.array_equal(D.compute(), wf.gemm(**given, instruction=instruction))
