@@ -208,7 +208,9 @@ def test_a_cluster_gives_the_same_codes_though_a_worker_is_killed():
         return block
 
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", memory_limit=0
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         for name, way in (("f16", 0), ("f16", 1), ("f16", 2), ("e5m2", 0), ("scaled", 2)):

@@ -33,7 +33,10 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
         if scheduler is None:
             with _unheard_interrupts():
                 cluster = distributed.LocalCluster(
-                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
                 )
             scheduler = stack.enter_context(cluster)
         try:
