@@ -204,10 +204,10 @@ class Fma64Kernel(BlockKernel):
         self.control_word = CONTROL_WORDS[rule.rounding]
 
     def load(self, operands: Operands) -> tuple[tuple[Any, ...], Codes, Codes]:
-        """Codes as signed integers, B also as numbers."""
+        """Codes as signed integers."""
         a, b, c = (_plain(array, np.uint64).view(np.int64) for array in operands[:3])
         out = np.empty(c.shape, np.int64)
-        return (a, b, b.view(np.float64), c, self.control_word, out), out, out.view(np.uint64)
+        return (a, b, c, self.control_word, out), out, out.view(np.uint64)
 
 
 class GroupedKernel(BlockKernel):

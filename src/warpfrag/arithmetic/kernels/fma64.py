@@ -1,5 +1,6 @@
 """f64: a chain of fused multiply-adds, k ascending, by the processor's own, with its rounding mode set.
 
+Four rows of A meet COLUMNS of B together, so that an element once loaded is used often, and sums stay in registers.
 NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is walked through again.
 """
 
@@ -13,13 +14,18 @@ from warpfrag.arithmetic.kernels.constants import unflatten_block
 from warpfrag.arithmetic.kernels.control_word import give_environment_back, take_environment
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits, fused_multiply_add
+from warpfrag.arithmetic.kernels.vector import COLUMNS, address, load, multiply_add, read_from, spread, store
+from warpfrag.arithmetic.protocol import Block
 
 MAGNITUDE = np.int64((1 << 63) - 1)
 INFINITY = np.int64(0x7FF << 52)
 QUIET = np.int64(1 << 51)
 MADE_NAN = np.int64(-(1 << 51))  # 0xFFF8000000000000
-K_AT_ONCE = 16
-COLUMNS_AT_ONCE = 256
+PANEL = 64  # k whose lines of B stay in the nearest cache while all rows pass
+STRIP = 4  # rows that pass together
+WIDE = np.uintp(COLUMNS)
+WIDE2 = np.uintp(2 * COLUMNS)
+WIDE3 = np.uintp(3 * COLUMNS)
 
 
 @inner
@@ -29,7 +35,7 @@ def is_nan(bits: Int) -> Flag:
 
 
 @inner
-def multiply_add(a: Int, b: Int, c: Int) -> Int:
+def link(a: Int, b: Int, c: Int) -> Int:
     """One link of the chain, with the tensor core's NaN rule: B's NaN before C's before A's, quieted."""
     if is_nan(b):
         return b | QUIET
@@ -41,65 +47,85 @@ def multiply_add(a: Int, b: Int, c: Int) -> Int:
     return MADE_NAN if is_nan(result) else result
 
 
-class Part(NamedTuple):
-    """Some k of one row, for some columns."""
+class Strip(NamedTuple):
+    """Some k of four rows. The last row of a block stands for those past it, so that there are always four."""
 
-    row: Int
-    first: Int
-    last: Int
-    start: Int
-    stop: Int
+    at: Int  # the sums of the first row
+    row0: Int  # where the elements of each row begin in A
+    row1: Int
+    row2: Int
+    row3: Int
+    depth: Int
 
 
 @inlined
-def add_products(a: Array, b: Array, source: Array, out: Array, sums: Array, part: Part) -> None:
-    """From the codes in `source` to those in `out`; k counts in fours."""
-    i, start, width = part.row, part.start, part.stop - part.start
-    for j in range(width):
-        sums[j] = f64_of_bits(source[i, start + j])
-    for k in range(part.first, part.last, 4):
-        a0, a1 = f64_of_bits(a[i, k]), f64_of_bits(a[i, k + 1])
-        a2, a3 = f64_of_bits(a[i, k + 2]), f64_of_bits(a[i, k + 3])
-        row0, row1 = b[k, start : part.stop], b[k + 1, start : part.stop]
-        row2, row3 = b[k + 2, start : part.stop], b[k + 3, start : part.stop]
-        for j in range(width):
-            total = fused_multiply_add(a0, row0[j], sums[j])
-            total = fused_multiply_add(a1, row1[j], total)
-            total = fused_multiply_add(a2, row2[j], total)
-            sums[j] = fused_multiply_add(a3, row3[j], total)
-    for j in range(width):
-        out[i, start + j] = bits_of_f64(sums[j])
+def add_products(sums: Array, a: Array, lines: Array, strip: Strip) -> None:
+    """Their products with the lines of B, by addresses."""
+    at, row0, row1, row2, row3, depth = strip
+    sum0, sum1 = load(sums, at, COLUMNS), load(sums, at + WIDE, COLUMNS)
+    sum2, sum3 = load(sums, at + WIDE2, COLUMNS), load(sums, at + WIDE3, COLUMNS)
+    for k in range(depth):
+        line = load(lines, k * WIDE, COLUMNS)
+        sum0 = multiply_add(spread(a[row0 + k], COLUMNS), line, sum0)
+        sum1 = multiply_add(spread(a[row1 + k], COLUMNS), line, sum1)
+        sum2 = multiply_add(spread(a[row2 + k], COLUMNS), line, sum2)
+        sum3 = multiply_add(spread(a[row3 + k], COLUMNS), line, sum3)
+    store(sums, at, sum0)
+    store(sums, at + WIDE, sum1)
+    store(sums, at + WIDE2, sum2)
+    store(sums, at + WIDE3, sum3)
+
+
+@inlined
+def walk_again(a: Array, b: Array, c: Array, out: Array, block: Block, start: Int, stop: Int) -> None:
+    """The outputs that ended as NaN, of some columns."""
+    for i in range(block.first_row, block.last_row):
+        for j in range(start, stop):
+            if is_nan(out[i, j]):
+                code = c[i, j]
+                for k in range(a.shape[1]):
+                    code = link(a[i, k], b[k, j], code)
+                out[i, j] = code
 
 
 @entry
-def fma_block(
-    a: Array,
-    b: Array,
-    b_values: Array,
-    c: Array,
-    control_word: Int,
-    out: Array,
-    bounds: Array,
-) -> None:
-    """Some outputs of some tiles; a, b, c and out are codes as int64, `b_values` is B again as float64."""
+def fma_block(a: Array, b: Array, c: Array, control_word: Int, out: Array, bounds: Array) -> None:
+    """Some outputs of some tiles; all are codes as int64."""
     block = unflatten_block(bounds)
-    depth = b.shape[1]
-    sums = np.empty(COLUMNS_AT_ONCE, np.float64)
+    rows, depth, height = a.shape[1], a.shape[2], block.last_row - block.first_row
+    sums, lines = np.zeros((height + STRIP, COLUMNS), np.float64), np.zeros((PANEL, COLUMNS), np.float64)
+    at_a, at_sums, at_lines = read_from(address(a), np.float64), address(sums), address(lines)
     caller = take_environment(control_word)
     for tile in range(block.first_tile, block.last_tile):
-        a_tile, b_tile, c_tile, out_tile = a[tile], b_values[tile], c[tile], out[tile]
-        for start in range(block.first_column, block.last_column, COLUMNS_AT_ONCE):
-            stop = min(block.last_column, start + COLUMNS_AT_ONCE)
-            for first in range(0, depth, K_AT_ONCE):
-                last = min(depth, first + K_AT_ONCE)
-                source = c_tile if first == 0 else out_tile
-                for i in range(block.first_row, block.last_row):
-                    add_products(a_tile, b_tile, source, out_tile, sums, Part(i, first, last, start, stop))
-        for i in range(block.first_row, block.last_row):
-            for j in range(block.first_column, block.last_column):
-                if is_nan(out_tile[i, j]):
-                    code = c_tile[i, j]
-                    for k in range(depth):
-                        code = multiply_add(a_tile[i, k], b[tile, k, j], code)
-                    out_tile[i, j] = code
+        a_tile, b_tile, c_tile, out_tile = a[tile], b[tile], c[tile], out[tile]
+        first_row, last_row = tile * rows + block.first_row, tile * rows + block.last_row - 1
+        for start in range(block.first_column, block.last_column, COLUMNS):
+            stop = min(block.last_column, start + COLUMNS)
+            for i in range(height):
+                for j in range(start, stop):
+                    sums[i, j - start] = f64_of_bits(c_tile[block.first_row + i, j])
+            for first in range(0, depth, PANEL):
+                last = min(depth, first + PANEL)
+                for k in range(first, last):
+                    for j in range(start, stop):
+                        lines[k - first, j - start] = f64_of_bits(b_tile[k, j])
+                for i in range(0, height, STRIP):
+                    row = first_row + i
+                    strip = Strip(
+                        np.uintp(i) * WIDE,
+                        np.uintp(row * depth + first),
+                        np.uintp(min(row + 1, last_row) * depth + first),
+                        np.uintp(min(row + 2, last_row) * depth + first),
+                        np.uintp(min(row + 3, last_row) * depth + first),
+                        np.uintp(last - first),
+                    )
+                    add_products(at_sums, at_a, at_lines, strip)
+            any_nan = False
+            for i in range(height):
+                for j in range(start, stop):
+                    code = bits_of_f64(sums[i, j - start])
+                    out_tile[block.first_row + i, j] = code
+                    any_nan |= is_nan(code)
+            if any_nan:
+                walk_again(a_tile, b_tile, c_tile, out_tile, block, start, stop)
     give_environment_back(caller)
