@@ -6,7 +6,7 @@ NaNs follow the tensor core's rule, not the processor's: an output that ends as 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from warpfrag.arithmetic.kernels.control_word import give_environment_back, take
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits, fused_multiply_add
 from warpfrag.arithmetic.kernels.vector import COLUMNS, address, load, multiply_add, read_from, spread, store
-from warpfrag.arithmetic.protocol import Block
+
+if TYPE_CHECKING:
+    from warpfrag.arithmetic.protocol import Block
 
 MAGNITUDE = np.int64((1 << 63) - 1)
 INFINITY = np.int64(0x7FF << 52)
