@@ -1,8 +1,7 @@
-"""Pack matrices into registers and unpack them, for any layout.
+"""Pack matrices into registers and unpack them, for any layout: one gather by index, the same for every tile.
 
-Where a layout sends every digit of a place to a digit of one coordinate, packing is a transposition: cut the axes of
-the matrix into the runs of digits that stay together, and permute. No index table is built. Where a digit moves several
-coordinates, or several digits one, the elements are gathered one by one.
+Where the slots of every register are neighbours along an axis of the matrix, that axis is turned to the end and they
+are joined first: then whole registers move.
 """
 
 from __future__ import annotations
@@ -19,67 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.isa.operands import OperandRow
-    from warpfrag.layout import Layout, Run
+    from warpfrag.layout import Layout
 
 WORD_BITS = 32
 MOST_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
-
-
-class Transposition(NamedTuple):
-    """How to move a matrix to places by one transposition.
-
-    `split` cuts the matrix axes into runs of digits; `order` puts the runs into the order of the places; `spread` has
-    an extent of 1 where a run is a copy; `full` says how far each run goes in the places. `joined`: the slots of each
-    register are neighbours in the matrix, so they are one word before they are moved.
-    """
-
-    split: tuple[int, ...]
-    order: tuple[int, ...]
-    spread: tuple[int, ...]
-    full: tuple[int, ...]
-    joined: bool
-
-
-@lru_cache(MOST_LAYOUTS)
-def transposition(layout: Layout) -> Transposition | None:
-    """The transposition from a matrix to places; None where digits are mixed."""
-    joined = layout.slots > 1 and layout.along("slot") == layout.dims[-1]
-    slots = layout.slots if joined else 1
-    outs = dict(layout.outs)
-    outs[layout.dims[-1]] //= slots
-    runs = [
-        (out, run if run.multiply < slots or out != layout.dims[-1] else run._replace(multiply=run.multiply // slots))
-        for out in outs
-        for run in layout.runs(out)
-        if not (joined and run.source == "slot")
-    ]
-    places: list[tuple[int, tuple[str, Run] | None]] = []  # high digits first: how far each run goes, and what it is
-    for source, size in layout.ins.items():
-        if joined and source == "slot":
-            continue
-        below = size
-        for out, run in sorted((pair for pair in runs if pair[1].source == source), key=lambda pair: -pair[1].divide):
-            top = run.divide * run.modulo
-            if top > below:
-                return None  # a digit that moves two coordinates
-            places += [(below // top, None)] * (top < below) + [(run.modulo, (out, run))]
-            below = run.divide
-        places += [(below, None)] * (below > 1)
-    cuts = sorted(
-        (pair for _, pair in places if pair), key=lambda pair: (layout.dims.index(pair[0]), -pair[1].multiply)
-    )
-    for out, size in outs.items():
-        mine = [run for name, run in cuts if name == out]
-        weights = [math.prod(run.modulo for run in mine[at + 1 :]) for at in range(len(mine))]
-        if [run.multiply for run in mine] != weights or math.prod(run.modulo for run in mine) != size:
-            return None  # a digit that two others move
-    return Transposition(
-        split=tuple(run.modulo for _, run in cuts) or (1,),
-        order=tuple(cuts.index(pair) for _, pair in places if pair) or (0,),
-        spread=tuple(size if pair else 1 for size, pair in places) or (1,),
-        full=tuple(size for size, _ in places) or (1,),
-        joined=joined,
-    )
 
 
 @lru_cache(MOST_LAYOUTS)
@@ -101,10 +43,37 @@ def elements(layout: Layout) -> NDArray[np.intp]:
 @lru_cache(MOST_LAYOUTS)
 def first_places(layout: Layout) -> NDArray[np.intp]:
     """The first place of every element, both counted in order."""
-    places = elements(layout)
-    first = np.empty(math.prod(layout.shape), np.intp)
-    first[places[::-1]] = np.arange(places.size)[::-1]  # of several copies the first is written last, and stays
+    return first_of(elements(layout), math.prod(layout.shape))
+
+
+def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """The first place of each of so many, by which one every place has."""
+    first = np.empty(count, np.intp)
+    first[taken[::-1]] = np.arange(taken.size)[::-1]  # of several copies the first is written last, and stays
     return first
+
+
+class Gather(NamedTuple):
+    """What moves between a matrix and places: elements, or registers full of them."""
+
+    taken: NDArray[np.intp]  # which one every place has
+    first: NDArray[np.intp]  # the first place of every one
+    joined: int | None  # the axis along which a register has its elements
+
+
+@lru_cache(MOST_LAYOUTS)
+def gather_of(layout: Layout) -> Gather:
+    """The gather of a layout."""
+    slots, shape = layout.slots, layout.shape
+    coordinates = np.unravel_index(elements(layout), shape)
+    for axis in reversed(range(len(shape)) if slots > 1 else ()):
+        order = [*(other for other in range(len(shape)) if other != axis), axis]
+        turned = np.ravel_multi_index([coordinates[other] for other in order], [shape[other] for other in order])
+        starts = turned[::slots]
+        if (turned == starts.repeat(slots) + np.arange(turned.size) % slots).all() and not (starts % slots).any():
+            taken = starts // slots
+            return Gather(taken, first_of(taken, math.prod(shape) // slots), axis)
+    return Gather(elements(layout), first_places(layout), None)
 
 
 def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
@@ -112,14 +81,12 @@ def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
     layout = row.layout
     batch = codes.shape[: codes.ndim - len(layout.shape)]
     codes = codes << codes.dtype.type(row.low) if row.low else codes
-    moves = transposition(layout)
-    if moves is None:
-        gathered = codes.reshape(math.prod(batch), math.prod(layout.shape)).take(elements(layout), axis=1)
-        placed = _join_slots(gathered, row.container)
-    elif moves.joined:
-        placed = _place(_join_slots(np.ascontiguousarray(codes), row.container), batch, moves)
+    matrices, gather = (math.prod(batch), math.prod(layout.shape)), gather_of(layout)
+    if gather.joined is None:
+        placed = _join_slots(_moved(codes.reshape(matrices), gather.taken), row.container)
     else:
-        placed = _join_slots(_place(codes, batch, moves), row.container)
+        turned = np.ascontiguousarray(np.moveaxis(codes, len(batch) + gather.joined, -1))
+        placed = _moved(_join_slots(turned.reshape(matrices), row.container), gather.taken)
     words = layout.regs * row.register_bits // WORD_BITS
     return placed.view(np.uint32).reshape(*batch, *row.threads, words)
 
@@ -129,43 +96,28 @@ def unpack(row: OperandRow, words: NDArray[np.uint32], *, strict: bool = False) 
     layout = row.layout
     batch = words.shape[: words.ndim - 1 - len(row.threads)]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
-    moves = transposition(layout)
-    if moves is None:
-        cells = cut_slots(registers, row.container).reshape(math.prod(batch), elements(layout).size)
-        codes = cells.take(first_places(layout), axis=1)
-        if strict:
-            _refuse_unequal(codes.take(elements(layout), axis=1), cells, layout)
-    elif moves.joined:
-        codes = cut_slots(_collect(registers, batch, moves, layout, strict=strict), row.container)
+    gather = gather_of(layout)
+    places = registers if gather.joined is not None else cut_slots(registers, row.container)
+    places = places.reshape(math.prod(batch), gather.taken.size)
+    codes = _moved(places, gather.first)
+    if strict:
+        _refuse_unequal(codes.take(gather.taken, axis=1), places, layout)
+    if gather.joined is None:
+        codes = codes.reshape(*batch, *layout.shape)
     else:
-        codes = _collect(cut_slots(registers, row.container), batch, moves, layout, strict=strict)
-    codes = codes.reshape(*batch, *layout.shape)
+        turned = [extent for axis, extent in enumerate(layout.shape) if axis != gather.joined]
+        codes = cut_slots(codes, row.container).reshape(*batch, *turned, layout.shape[gather.joined])
+        codes = np.ascontiguousarray(np.moveaxis(codes, -1, len(batch) + gather.joined))
     if row.container > row.format.bits:
         codes = (codes >> codes.dtype.type(row.low)) & codes.dtype.type(row.format.codes - 1)
     return codes
 
 
-def _place(matrix: NDArray[Any], batch: tuple[int, ...], moves: Transposition) -> NDArray[Any]:
-    """Move a matrix to its places: one strided copy."""
-    tiles = math.prod(batch)
-    cut = matrix.reshape(tiles, *moves.split).transpose(0, *(axis + 1 for axis in moves.order))
-    spread = np.broadcast_to(cut.reshape(tiles, *moves.spread), (tiles, *moves.full))
-    return np.array(spread, order="C").reshape(tiles, math.prod(moves.full))  # a copy, even where nothing moves
-
-
-def _collect(
-    places: NDArray[Any], batch: tuple[int, ...], moves: Transposition, layout: Layout, *, strict: bool
-) -> NDArray[Any]:
-    """Move places back to their matrix, from the first of each set of copies."""
-    tiles = math.prod(batch)
-    full = places.reshape(tiles, *moves.full)
-    first = full[(slice(None), *(slice(0, extent) for extent in moves.spread))]
-    if strict:
-        flat = (tiles, math.prod(moves.full))
-        _refuse_unequal(np.broadcast_to(first, full.shape).reshape(flat), full.reshape(flat), layout)
-    kept = tuple(extent for extent, whole in zip(moves.spread, moves.full, strict=True) if extent == whole) or (1,)
-    back = np.argsort(moves.order)
-    return np.array(first.reshape(tiles, *kept).transpose(0, *(axis + 1 for axis in back)), order="C")
+def _moved(items: NDArray[Any], index: NDArray[np.intp]) -> NDArray[Any]:
+    """Items [tile, which] in the order of an index; a copy, even where nothing moves."""
+    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # a plain copy is quicker
+        return items.copy()
+    return items.take(index, axis=1)
 
 
 def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form, HasForm
     from warpfrag.operand import Chosen, Operand
 
-FEW_TILES = 32  # up to this many tiles one gather by index beats a transposition
+FEW_TILES = 32  # up to this many tiles it is quicker to move elements than to join them to registers first
 MOST_SPELLINGS = 1024
 MOVERS = ("ldmatrix", "stmatrix", "movmatrix")
 MOST_RUNNERS = 512
@@ -44,10 +44,7 @@ CODES = 16  # a metadata code has four bits
 
 
 class Port:
-    """The way between the registers of one operand and its matrices of codes.
-
-    A few tiles move by one gather with an index, many by the transposition of `fragment`.
-    """
+    """The way between the registers of one operand and its matrices of codes: that of `fragment`, shorter for few."""
 
     def __init__(self, operand: Operand) -> None:
         """Find the element of each place, and the first place of each element."""
