@@ -29,30 +29,35 @@ def every_copy():
 
 
 def line_of(copy, codes, lane):
-    """The 16 bytes at the address that a lane gives, evaluated from the emitted formulas, as bits, low first."""
+    """The 16 bytes at the address that a lane gives, evaluated from the emitted formulas, as one number."""
     row, col = (evaluate(formula, {"lane": lane}) for formula in copy.formulas.values())
     count = 128 // copy.memory_bits
     assert (col if copy.order == "row" else row) % count == 0  # lines are aligned
     line = codes[row, col : col + count] if copy.order == "row" else codes[row : row + count, col]
     assert len(line) == count
-    bits = []
-    for code in line.tolist():
-        bits += [code >> bit & 1 for bit in range(copy.operand.container)]
-    return bits
+    return sum(code << copy.operand.container * at for at, code in enumerate(line.tolist()))
+
+
+@cache
+def read_by(mover):
+    """Every place that a mover fills: the lane that gives the line of its element, and which of the line it is."""
+    layout, line_dim = moved(mover).layout, mover.addresses.dims[1]
+    found = []
+    for place in layout.places():
+        at = layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
+        giver = mover.addresses.where(matrix=at.matrix, **{line_dim: getattr(at, line_dim)})[0].lane
+        found.append((place, giver, at.col if line_dim == "row" else at.row))
+    return found
 
 
 def words_by(copy, codes, regs):
     """What the mover leaves in registers."""
-    mover, unit = copy.mover, moved(copy.mover).row.container
-    line_dim = mover.addresses.dims[1]
+    unit = moved(copy.mover).row.container
     found = np.zeros((32, regs), np.uint32)
-    lines = [line_of(copy, codes, lane) for lane in range(mover.addresses.lanes)]
-    for place in moved(mover).layout.places():
-        at = moved(mover).layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
-        giver = mover.addresses.where(matrix=at.matrix, **{line_dim: getattr(at, line_dim)})[0].lane
-        inside = at.col if line_dim == "row" else at.row
-        for bit in range(unit):
-            found[place.lane, place.reg] |= np.uint32(lines[giver][inside * unit + bit] << place.slot * unit + bit)
+    lines = [line_of(copy, codes, lane) for lane in range(copy.mover.addresses.lanes)]
+    for place, giver, inside in read_by(copy.mover):
+        element = lines[giver] >> inside * unit & (1 << unit) - 1
+        found[place.lane, place.reg] |= np.uint32(element << place.slot * unit)
     return found << np.uint32(copy.shift)
 
 

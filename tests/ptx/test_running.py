@@ -176,13 +176,13 @@ COUNTING = module(
 )
 
 
-@pytest.mark.parametrize("kind", ["random", "equal", "line", "falling", "columns"])
+@pytest.mark.parametrize("kind", ["random", "equal", "line", "falling", "columns", "one bank"])
 def test_both_engines_count_the_wavefronts_of_every_access(kind, engine):
     lanes = np.arange(64)
     rng = np.random.default_rng(5)
     words = {
         "random": rng.integers(0, 128, 64), "equal": lanes * 0 + 7, "line": lanes, "falling": 127 - lanes,
-        "columns": lanes * 32 % 128,
+        "columns": lanes * 32 % 128, "one bank": lanes % 2 * 32,
     }[kind]  # fmt: skip
     shared, stored = words * 4, words * 22
     out = np.zeros(4096, np.uint16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from warpfrag import IllegalInstruction, InvalidOperand, NotModelled, WarpfragEr
 from warpfrag.cli.vectors import command
 from warpfrag.execute import execute
 from warpfrag.vectors import vectors
+from warpfrag.vectors.arithmetic_models import MODELS, Sums, _exact, _to_nearest
 from warpfrag.vectors.cases import Group
 from warpfrag.vectors.sets import VectorSet
 
@@ -51,6 +53,25 @@ def test_every_mistake_is_caught(family, record_property):
             assert len(found["rounding"].catches.split("; ")) >= 3, found["rounding"].catches
         caught += len(check)
     record_property("vectors: mistakes caught", caught)
+
+
+@pytest.mark.parametrize("bits", [1, 60, 200])
+def test_exact_sums_are_rounded_once(bits):
+    """Also of numbers so far apart that two doubles do not hold their sum, and of an infinity."""
+    random = np.random.default_rng(bits)
+    terms = np.ldexp(random.uniform(-2, 2, (17, 200)), random.integers(-bits, bits, (17, 200)))
+    terms[9] = -terms[3]
+    terms[2, :3] = np.inf
+
+    assert _exact([*terms]).tolist() == [math.fsum(column) for column in terms.T.tolist()]
+
+
+def test_models_are_what_they_are_called():
+    sums = Sums(np.array([[[2.0**24, 1, 1, -(2.0**24)]]]), np.array([[0.5]]))
+    found = [float(model(sums, _to_nearest(np.float32))[0, 0]) for model in MODELS.values()]
+
+    # by hand, in f32: at once; k ascending and descending; 2^24 + 1 + 0.5, then the rest; 2, then 0.5
+    assert found == [2.5, 0, 2, 3, 2.5]
 
 
 def test_every_instruction_that_is_modelled_is_checked():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.vectors.material import Material
 
     Rounded = Callable[[NDArray[Any]], NDArray[Any]]
-    Model = Callable[[NDArray[Any], NDArray[Any], Rounded], NDArray[Any]]
+    Model = Callable[["Sums", Rounded], NDArray[Any]]
 
 CANDIDATES = 24
 CANDIDATES_F64 = 3  # each sum is one of fractions there, and slow; the same for products of many elements
@@ -35,28 +36,52 @@ KEPT = 2  # of the best candidates against each model
 SPREAD = 26  # bits between large and small products: one more than any tensor core keeps
 
 
-def _once(terms: NDArray[Any], c: NDArray[Any], rounded: Rounded) -> NDArray[Any]:
-    return rounded(_exact(np.concatenate([terms, c[..., None]], axis=-1)))
+class Sums:
+    """The products of each element of D, K of them, and C; their exact sums are the same for all ways of rounding."""
+
+    def __init__(self, terms: NDArray[Any], c: NDArray[Any]) -> None:
+        """Products [..., M, N, K]."""
+        self.terms = np.ascontiguousarray(np.moveaxis(terms, -1, 0))
+        self.c = c
+        self.half = len(self.terms) // 2
+
+    @cached_property
+    def whole(self) -> NDArray[Any]:
+        """Of everything."""
+        return _exact([*self.terms, self.c])
+
+    @cached_property
+    def first_half(self) -> NDArray[Any]:
+        """Of the first half of K, and C."""
+        return _exact([*self.terms[: self.half], self.c])
+
+    @cached_property
+    def products(self) -> NDArray[Any]:
+        """Without C."""
+        return _exact([*self.terms])
 
 
-def _chain(terms: NDArray[Any], c: NDArray[Any], rounded: Rounded) -> NDArray[Any]:
-    total = c
-    for k in range(terms.shape[-1]):
-        total = rounded(total + terms[..., k])
+def _once(sums: Sums, rounded: Rounded) -> NDArray[Any]:
+    return rounded(sums.whole)
+
+
+def _chain(sums: Sums, rounded: Rounded, step: int = 1) -> NDArray[Any]:
+    total = sums.c
+    for term in sums.terms[::step]:
+        total = rounded(total + term)
     return total
 
 
-def _backwards(terms: NDArray[Any], c: NDArray[Any], rounded: Rounded) -> NDArray[Any]:
-    return _chain(terms[..., ::-1], c, rounded)
+def _backwards(sums: Sums, rounded: Rounded) -> NDArray[Any]:
+    return _chain(sums, rounded, -1)
 
 
-def _halves(terms: NDArray[Any], c: NDArray[Any], rounded: Rounded) -> NDArray[Any]:
-    half = terms.shape[-1] // 2
-    return _once(terms[..., half:], _once(terms[..., :half], c, rounded), rounded)
+def _halves(sums: Sums, rounded: Rounded) -> NDArray[Any]:
+    return rounded(_exact([*sums.terms[sums.half :], rounded(sums.first_half)]))
 
 
-def _c_last(terms: NDArray[Any], c: NDArray[Any], rounded: Rounded) -> NDArray[Any]:
-    return rounded(rounded(_exact(terms)) + c)
+def _c_last(sums: Sums, rounded: Rounded) -> NDArray[Any]:
+    return rounded(rounded(sums.products) + sums.c)
 
 
 MODELS: dict[str, Model] = {
@@ -68,13 +93,30 @@ MODELS: dict[str, Model] = {
 }
 
 
-def _exact(terms: NDArray[Any]) -> NDArray[Any]:
-    """Sums along the last axis, rounded at most to f64, which is finer than what a narrower D keeps."""
-    if terms.dtype == object:
-        total: NDArray[Any] = terms.sum(axis=-1)
+def _exact(terms: list[NDArray[Any]]) -> NDArray[Any]:
+    """Sums of arrays, rounded at most to f64, once, which is finer than what a narrower D keeps."""
+    if terms[0].dtype == object:
+        total: NDArray[Any] = np.add.reduce(terms)
         return total
-    flat = terms.reshape(-1, terms.shape[-1]).tolist()
-    return np.array([math.fsum(row) for row in flat]).reshape(terms.shape[:-1])
+    # what rounding cuts off is summed by itself; where nothing is cut off there, two numbers are the whole sum
+    high, low = np.zeros_like(terms[0]), np.zeros_like(terms[0])
+    is_cut = np.zeros(high.shape, np.bool_)
+    with np.errstate(invalid="ignore"):  # of an infinity nothing is cut off that is a number
+        for term in terms:
+            high, rest = _two_sum(high, term)
+            low, lost = _two_sum(low, rest)
+            is_cut |= lost != 0
+        found: NDArray[Any] = high + low
+    if is_cut.any():
+        found[is_cut] = [math.fsum(one) for one in np.stack([term[is_cut] for term in terms], axis=-1).tolist()]
+    return found
+
+
+def _two_sum(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A sum, rounded, and what that has cut off."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)
 
 
 def rounding_group(material: Material) -> Group:
@@ -85,10 +127,10 @@ def rounding_group(material: Material) -> Group:
     found = instruction.d.unpack(made.d, raw=True)
     kept: set[int] = set()
     told = []
-    terms, c = _terms(material, codes)
+    sums = Sums(*_terms(material, codes))
     for name, model in MODELS.items():
         for way, rounded in _ways(instruction.d.format).items():
-            differs = _codes(instruction.d.format, model(terms, c, rounded)) != found
+            differs = _codes(instruction.d.format, model(sums, rounded)) != found
             counts = differs.reshape(len(found), -1).sum(axis=1)
             if counts.any():
                 told.append(f"{name}, {way}")

@@ -5,6 +5,8 @@
 `addresses` are those of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The answer is 1 if an
 access is outside what its space holds, or misaligned; what it is exactly is the readable engine's to say. Bytes and
 wavefronts are counted as `ptx.memory` does it.
+
+Each function has a text of its own, the same for all kernels: it is compiled once, whatever kernels need it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from warpfrag.memory import BANK_BYTES
 from warpfrag.ptx import spaces
 from warpfrag.ptx.native import context
-from warpfrag.ptx.native.copying import copy_text
+from warpfrag.ptx.native.copying import COPY_TAKES, copy_text
 from warpfrag.ptx.native.text import spread
 from warpfrag.ptx.native.wavefronts import DIFFERENT, PASSES, PASSES_OF_MATRICES, SECTORS
 from warpfrag.ptx.spaces import SPACES
@@ -32,37 +34,38 @@ def helper_name(way: str, space: str, bits: int, count: int) -> str:
     return f"{way}_{space}_{bits}_{count}"
 
 
-def helpers_text(helpers: set[Helper]) -> str:
-    """All functions, and those that they call."""
-    copies = {one for one in helpers if one[0] == "copy"}
-    helpers = helpers - copies
-    generic = {one for one in helpers if one[1] == "generic"}
+def helper_texts(helpers: set[Helper]) -> list[str]:
+    """The texts of some functions, and of those that they call."""
+    generic = [one for one in helpers if one[1] == "generic"]
     own = {(way, space, bits, count) for way, _, bits, count in generic for space in WINDOWS.values()}
-    plain = sorted((helpers | own) - generic)
-    movers = sorted({(way, bits, count) for way, _, bits, count in plain})
-    parts = [
-        DECLARED,
-        FAULT,
-        FIND,
-        MISALIGNED,
-        COUNT,
-        DIFFERENT,
-        SECTORS,
-        PASSES,
-        *(mover_text(*one) for one in movers),
-    ]
-    parts += [plain_text(*one) for one in plain]
-    parts += [generic_text(*one) for one in sorted(generic)]
-    return "\n".join([*parts, *(copy_text(words) for _, _, _, words in sorted(copies))])
+    return [COMMON, *(helper_text(*one) for one in sorted(helpers | own))]
+
+
+def helper_text(way: str, space: str, bits: int, count: int) -> str:
+    """One function, with what is inlined into it."""
+    if space == "generic":
+        inner = [declaration((way, one, bits, count)) for one in WINDOWS.values()]
+        return "\n".join([*inner, generic_text(way, bits, count)])
+    inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT]
+    if way == "copy":
+        return "\n".join([*inner, copy_text(count)])
+    return "\n".join([*inner, mover_text(way, bits, count), plain_text(way, space, bits, count)])
+
+
+def declaration(helper: Helper) -> str:
+    """A function, as one that calls it must declare it."""
+    if helper[0] == "copy":
+        return f"declare i32 @copy_{helper[3]}({COPY_TAKES})"
+    return f"declare i32 @{helper_name(*helper)}({TAKES})"
 
 
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
 
 
-def generic_text(way: str, _space: str, bits: int, count: int) -> str:
+def generic_text(way: str, bits: int, count: int) -> str:
     """Lanes by the window that their address is in, each space by its own function."""
     lines = [
-        f"define internal i32 @{helper_name(way, 'generic', bits, count)}({TAKES}) noinline {{",
+        f"define i32 @{helper_name(way, 'generic', bits, count)}({TAKES}) {{",
         "entry:",
         "  %inner = alloca <32 x i64>, align 256",
         "  %all = load <32 x i64>, ptr %addresses, align 8",
@@ -99,7 +102,7 @@ call{number}:
 
 def plain_text(way: str, space: str, bits: int, count: int) -> str:
     """One state space: alignment, counts, then where the lanes are."""
-    head = f"define internal i32 @{helper_name(way, space, bits, count)}({TAKES}) noinline {{"
+    head = f"define i32 @{helper_name(way, space, bits, count)}({TAKES}) {{"
     space, matrices = ("shared", True) if space == "matrices" else (space, False)
     if space == "param" and way == "store":
         return f"{head}\n  ret i32 1\n}}"
@@ -293,7 +296,7 @@ def lane_text(way: str, bits: int, count: int, lane: str, name: str) -> str:
     return "\n".join(lines)
 
 
-DECLARED = """declare i32 @llvm.cttz.i32(i32, i1)
+INTRINSICS = """declare i32 @llvm.cttz.i32(i32, i1)
 declare i32 @llvm.ctlz.i32(i32, i1)
 declare i64 @llvm.cttz.i64(i64, i1)
 declare i32 @llvm.ctpop.i32(i32)
@@ -336,7 +339,7 @@ define internal void @count_wavefronts(ptr %context, i64 %space, i64 %step, i64 
 
 # Of several faults the first step's is kept, and of one step's the first warp's.
 FAULT = f"""
-define internal void @fault(ptr %context, i64 %step, i64 %row, i32 %mask, ptr %addresses) noinline {{
+define void @fault(ptr %context, i64 %step, i64 %row, i32 %mask, ptr %addresses) {{
   %step_at = getelementptr i64, ptr %context, i64 {context.FAULT_STEP}
   %known = load i64, ptr %step_at
   %earlier = icmp ult i64 %step, %known
@@ -358,7 +361,7 @@ done:
 
 # The allocation that holds an address: its row of the table (start, end, data, writable), or null.
 FIND = f"""
-define internal ptr @find(ptr %context, i64 %address) noinline {{
+define ptr @find(ptr %context, i64 %address) {{
 entry:
   %table_at = getelementptr i64, ptr %context, i64 {context.ALLOCATIONS}
   %table = load ptr, ptr %table_at
@@ -387,3 +390,10 @@ found:
 none:
   ret ptr null
 }}"""
+
+COMMON = f"{INTRINSICS}{FAULT}{FIND}{DIFFERENT}{SECTORS}{PASSES}"
+DECLARED = """
+declare void @fault(ptr, i64, i64, i32, ptr)
+declare ptr @find(ptr, i64)
+declare i64 @sectors(i32, ptr)
+declare i64 @passes(i32, ptr, i64)"""

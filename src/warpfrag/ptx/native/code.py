@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = "ptx"
+# Levels of LLVM's passes. A kernel's steps are straight lines of vectors: passes take long and find nothing there.
+AS_IT_IS, OPTIMIZED = 0, 2
 
 
 def machine() -> Any:  # noqa: ANN401 (llvmlite has no types)
@@ -27,10 +29,10 @@ def machine() -> Any:  # noqa: ANN401 (llvmlite has no types)
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
 
 
-def digest(text: str) -> str:
+def digest(text: str, level: int) -> str:
     """What compiled code depends on."""
     host = (llvmlite.__version__, llvm.llvm_version_info, llvm.get_host_cpu_name())
-    return hashlib.sha256(f"{host} {llvm.get_host_cpu_features().flatten()} {text}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {text}".encode()).hexdigest()[:32]
 
 
 def folders() -> Iterator[Path]:
@@ -42,11 +44,11 @@ def folders() -> Iterator[Path]:
     yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "warpfrag" / FOLDER
 
 
-def compile_text(text: str) -> bytes:
+def compile_text(text: str, level: int) -> bytes:
     """An object file."""
     module = llvm.parse_assembly(text)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
     target = machine()
     builder = llvm.create_pass_builder(target, options)
     builder.getModulePassManager().run(module, builder)
@@ -54,13 +56,13 @@ def compile_text(text: str) -> bytes:
     return found
 
 
-def object_of(text: str) -> bytes:
+def object_of(text: str, level: int) -> bytes:
     """The object file of a text: from disk, or compiled and kept there."""
-    name = f"{digest(text)}.o"
+    name = f"{digest(text, level)}.o"
     for folder in folders():
         with suppress(OSError):
             return (folder / name).read_bytes()
-    data = compile_text(text)
+    data = compile_text(text, level)
     for folder in folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -77,14 +79,14 @@ def object_of(text: str) -> bytes:
 
 
 class Code:
-    """The functions of one text."""
+    """The functions of one text, and of others that these call."""
 
-    def __init__(self, text: str, names: list[str]) -> None:
+    def __init__(self, text: str, others: list[str], names: list[str]) -> None:
         """Load them."""
         target = machine()
-        data = object_of(text)
         empty = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(empty, target)  # which takes both as its own
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        for data in (object_of(text, AS_IT_IS), *(object_of(other, OPTIMIZED) for other in others)):
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         self._engine.finalize_object()
         self.addresses: dict[str, int] = {name: self._engine.get_function_address(name) for name in names}

@@ -29,7 +29,7 @@ def copy_text(words: int) -> str:
         for word in range(words)
     )
     return f"""
-define internal i32 @copy_{words}({COPY_TAKES}) noinline {{
+define i32 @copy_{words}({COPY_TAKES}) {{
 entry:
   %counts = load <32 x i32>, ptr %taken, align 64
   %crooked = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {size - 1})

@@ -21,7 +21,7 @@ from warpfrag.ptx.native import context as at_word
 from warpfrag.ptx.native import turn_words as turns
 from warpfrag.ptx.native.body import File
 from warpfrag.ptx.native.products import Tiling, tilings_of
-from warpfrag.ptx.native.segments import Segment, cut, module_text, products
+from warpfrag.ptx.native.segments import Segment, cut, module_texts, products
 from warpfrag.ptx.program import Constant
 from warpfrag.ptx.spaces import SPACES
 from warpfrag.ptx.special import special
@@ -68,7 +68,7 @@ class Native:
             self.refusal = f"llvmlite cannot be loaded ({error})"
             return
         found = cut(self.program, self.file)
-        self._code = Code(module_text(self.program, self.file, found), [one.name for one in found])
+        self._code = Code(*module_texts(self.program, self.file, found), [one.name for one in found])
         self.segments = {one.start: one for one in found}
         self.tables: dict[str, NDArray[np.int64]] = {}
 

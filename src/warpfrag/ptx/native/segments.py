@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag.ptx.actions import Action, AsyncCopy, Load, Matrix, Store
-from warpfrag.ptx.native.access import DECLARED, Helper, helpers_text
+from warpfrag.ptx.native.access import DECLARED, Helper, declaration, helper_texts
 from warpfrag.ptx.native.body import Body, File, Unsupported
 from warpfrag.ptx.native.liveness import live_after
 from warpfrag.ptx.program import Step, registers_of
@@ -98,8 +98,8 @@ def products(program: Program) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def module_text(program: Program, file: File, segments: list[Segment]) -> str:
-    """All functions of a program."""
+def module_texts(program: Program, file: File, segments: list[Segment]) -> tuple[str, list[str]]:
+    """All functions of a program, and those that move its data."""
     used: set[str] = set()
     helpers: set[Helper] = set()
     functions = []
@@ -112,8 +112,8 @@ def module_text(program: Program, file: File, segments: list[Segment]) -> str:
         used |= body.text.used
         helpers |= body.helpers
         functions.append(FUNCTION.format(name=segment.name, body="\n".join(body.text.lines)))
-    parts = [*sorted(used - set(DECLARED.splitlines())), helpers_text(helpers), *functions]
-    return "\n".join([*parts, '!0 = !{!"branch_weights", i32 1, i32 1000}', ""])
+    parts = [*sorted(used), DECLARED, *map(declaration, sorted(helpers)), *functions]
+    return "\n".join([*parts, '!0 = !{!"branch_weights", i32 1, i32 1000}', ""]), helper_texts(helpers)
 
 
 FUNCTION = """

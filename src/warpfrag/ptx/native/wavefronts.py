@@ -12,7 +12,7 @@ from warpfrag.ptx.native.text import spread
 
 BEFORE = "<i32 0, " + ", ".join(f"i32 {lane}" for lane in range(31)) + ">"
 SECTORS = f"""
-define internal i64 @sectors(i32 %mask, ptr %addresses) noinline {{
+define i64 @sectors(i32 %mask, ptr %addresses) {{
 entry:
   %none = icmp eq i32 %mask, 0
   br i1 %none, label %nothing, label %some
@@ -46,7 +46,7 @@ slow:
 }}"""
 
 PASSES = f"""
-define internal i64 @passes(i32 %mask, ptr %addresses, i64 %unit) noinline {{
+define i64 @passes(i32 %mask, ptr %addresses, i64 %unit) {{
 entry:
   %none = icmp eq i32 %mask, 0
   br i1 %none, label %nothing, label %some
@@ -100,7 +100,7 @@ PASSES_OF_MATRICES = (
 
 # The most different units that fall into one of the slots.
 DIFFERENT = """
-define internal i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots) noinline {
+define i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots) noinline {
 entry:
   %counts = alloca [32 x i64], align 64
   %kept = alloca [32 x i64], align 64
