@@ -419,7 +419,7 @@ class Layout:
 
     @cached_property
     def _spans(self) -> list[tuple[int, int, Axis | None]]:
-        """Where each coordinate starts in a packed element, its bits as a mask, and its axis if they are not its index."""
+        """Where each coordinate starts in a packed element, its bits as a mask, its axis if they are not its index."""
         found, start = [], 0
         for axis in self.out_axes:
             width = sum((radix - 1).bit_length() for radix in axis.radices)
