@@ -29,14 +29,17 @@ class Transposition(NamedTuple):
     """How to move a matrix to places by one transposition.
 
     `split` cuts the matrix axes into runs of digits; `order` puts the runs into the order of the places; `spread` has
-    an extent of 1 where a run is a copy; `full` says how far each run goes in the places. `joined`: the slots of each
-    register are neighbours in the matrix, so they are one word before they are moved.
+    an extent of 1 where a run is a copy; `full` says how far each run goes in the places. The way back starts from the
+    runs that are no copies, `kept`, and puts them into the order `back`. `joined`: the slots of each register are
+    neighbours in the matrix, so they are one word before they are moved.
     """
 
     split: tuple[int, ...]
     order: tuple[int, ...]
     spread: tuple[int, ...]
     full: tuple[int, ...]
+    kept: tuple[int, ...]
+    back: tuple[int, ...]
     joined: bool
 
 
@@ -73,11 +76,14 @@ def transposition(layout: Layout) -> Transposition | None:
         weights = [math.prod(run.modulo for run in mine[at + 1 :]) for at in range(len(mine))]
         if [run.multiply for run in mine] != weights or math.prod(run.modulo for run in mine) != size:
             return None  # a digit that two others move
+    order = tuple(cuts.index(pair) for _, pair in places if pair) or (0,)
     return Transposition(
         split=tuple(run.modulo for _, run in cuts) or (1,),
-        order=tuple(cuts.index(pair) for _, pair in places if pair) or (0,),
+        order=order,
         spread=tuple(size if pair else 1 for size, pair in places) or (1,),
         full=tuple(size for size, _ in places) or (1,),
+        kept=tuple(size for size, pair in places if pair) or (1,),
+        back=tuple(order.index(run) for run in range(len(order))),
         joined=joined,
     )
 
@@ -163,9 +169,8 @@ def _collect(
     if strict:
         flat = (tiles, math.prod(moves.full))
         _refuse_unequal(np.broadcast_to(first, full.shape).reshape(flat), full.reshape(flat), layout)
-    kept = tuple(extent for extent, whole in zip(moves.spread, moves.full, strict=True) if extent == whole) or (1,)
-    back = np.argsort(moves.order)
-    return np.array(first.reshape(tiles, *kept).transpose(0, *(axis + 1 for axis in back)), order="C")
+    runs = first.reshape(tiles, *moves.kept)
+    return np.array(runs.transpose(0, *(axis + 1 for axis in moves.back)), order="C")
 
 
 def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout) -> None:

@@ -465,6 +465,10 @@ class Layout:
 
     def __hash__(self) -> int:
         """By sizes: layouts of one shape are few."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((tuple(self.ins.items()), tuple(self.outs.items())))
 
     def __matmul__(self, inner: Layout) -> Layout:
