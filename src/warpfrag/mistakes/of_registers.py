@@ -14,7 +14,7 @@ from warpfrag.memory import LANES
 from warpfrag.mistakes.mistake import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
