@@ -16,7 +16,7 @@ KERNELS   := .venv/kernels
 SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-unexport PYTHONPATH PYTHONHOME
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -25,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME
 run: $(INSTALLED)  ## a tour: what warpfrag can do, shown on one instruction
 	@$(BIN)/python examples/tour.py
 
-# Kernels are compiled once, beside mypy: test processes that start without them would each compile their own.
+# Kernels and tests are compiled once, beside mypy: test processes that start without them would each compile their own.
 test: lint  ## lint, check types, run the tests against the installed wheel
 	@$(MAKE) --no-print-directory -j 2 types $(KERNELS)
 	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
@@ -81,3 +81,4 @@ $(INSTALLED): $(SOURCES) | $(VENV)
 $(KERNELS): $(INSTALLED)
 	@echo "compiling the kernels"
 	@$(BIN)/python -m warpfrag.arithmetic.kernels > $@
+	@$(BIN)/pytest --collect-only -qq > /dev/null || true  # what is wrong with a test is said when it is run

@@ -61,15 +61,13 @@ class Product:
         a = self.a if a is None else a
         return wf.execute(self.mma, a, b or self.tiles["b"], self.c if c is None else c, **{**self.more, **more})
 
-    def findings(self, d, *, staged=False, **more):
+    def check(self, kind, operand, d, *, text="", staged=False, **more):
+        """One of the first three findings is of this kind; and where the mistake has but one text, it says so."""
         observed = self.mma.d.unpack(d) if staged else d
         a = self.tiles["a"] if staged else self.values["a"]
         found = wf.diagnose(self.mma, observed, a, self.tiles["b"], self.values["c"], **{**self.more, **more})
-        return [(one.kind, one.operand) for one in found[:3]], found
-
-    def check(self, kind, operand, d, **more):
-        found, whole = self.findings(d, **more)
-        assert (kind, operand) in found, (self.mma.name, kind, operand, whole)
+        named = [(one.kind, one.operand, one.text if text else "") for one in found[:3]]
+        assert (kind, operand, text) in named, (self.mma.name, kind, operand, text, found)
 
 
 @cache
@@ -82,15 +80,18 @@ def changed(tile, **fields):
 
 
 def wrong_tiles(tile):
-    """Wrong descriptors, as kernels have them."""
+    """Wrong descriptors, as kernels have them, and how each mistake is called."""
     right = tile.descriptor
-    yield changed(tile, leading=right.stride, stride=right.leading)
-    yield from (changed(tile, swizzle=swizzle) for swizzle in (0, 32, 64, 128) if swizzle != right.swizzle)
-    yield from (changed(tile, start=right.start + by) for by in (16, 32, -32))
-    if right.swizzle:
-        yield changed(tile, base_offset=1)
-        yield changed(tile, base_offset=3)
-    yield changed(tile, stride=right.stride // 16 // 16 * 16)
+    words = {0: "no swizzle", 32: "swizzle 32", 64: "swizzle 64", 128: "swizzle 128"}
+    yield "leading and stride byte offset swapped", changed(tile, leading=right.stride, stride=right.leading)
+    for swizzle, word in words.items():
+        if swizzle != right.swizzle:
+            yield f"read with {word} instead of {words[right.swizzle]}", changed(tile, swizzle=swizzle)
+    for by in (16, 32, -32):
+        yield f"start off by {by} bytes", changed(tile, start=right.start + by)
+    for offset in (1, 3) if right.swizzle else ():
+        yield f"base offset {offset} instead of 0", changed(tile, base_offset=offset)
+    yield "stride byte offset divided by 16 twice", changed(tile, stride=right.stride // 16 // 16 * 16)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -98,16 +99,23 @@ def test_wrong_descriptors_of_b_and_of_a(name):
     one, turn = product(name), FORMS.index(name)  # some of the mistakes: the next forms have the others
     right = one.run()
     planted = 0
-    for number, tile in [*enumerate(wrong_tiles(one.tiles["b"]))][turn % 3 :: 3]:
+    for number, (text, tile) in [*enumerate(wrong_tiles(one.tiles["b"]))][turn % 3 :: 3]:
         d = one.run(b=tile)
         if not np.array_equal(d, right):
-            one.check("descriptor", "b", d, staged=number % 2 == 1)
+            one.check("descriptor", "b", d, text=text, staged=number % 2 == 1)
             planted += 1
     assert planted >= 1
-    for tile in [*wrong_tiles(one.tiles["a"])][turn % 4 :: 4]:
+    for text, tile in [*wrong_tiles(one.tiles["a"])][turn % 4 :: 4]:
         d = one.run(a=tile)
         if not np.array_equal(d, right):
-            one.check("descriptor", "a", d, staged=True)
+            one.check("descriptor", "a", d, text=text, staged=True)
+
+
+def test_an_offset_in_bytes_where_units_are_counted():
+    one = product(FORMS[5])  # few columns: what is read lies within the memory
+    right = one.tiles["b"]
+    d = one.run(b=changed(right, stride=16 * right.descriptor.stride))
+    one.check("descriptor", "b", d, text="stride byte offset in bytes, not in units of 16")
 
 
 @pytest.mark.parametrize("name", FORMS)

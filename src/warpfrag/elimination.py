@@ -44,8 +44,12 @@ class Echelon:
         return self._reduce(mask, 0)[1]
 
     def _reduce(self, mask: int, inputs: int) -> tuple[int, int]:
-        for lead in sorted(self._rows, reverse=True):
-            if mask >> (lead - 1) & 1:
+        rest = 0  # the bits that lead no row
+        while mask:
+            lead = mask.bit_length()
+            if lead in self._rows:
                 row, used = self._rows[lead]
                 mask, inputs = mask ^ row, inputs ^ used
-        return mask, inputs
+            else:
+                rest, mask = rest | 1 << (lead - 1), mask ^ 1 << (lead - 1)
+        return rest, inputs

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_INDEX = 1 << 32  # of what a map reaches
-MAY_BE_LEFT_OUT = ("reg", "slot")
+MAY_BE_LEFT_OUT = {"reg", "slot"}
 """Inputs that are 0 where `at` is not told."""
 
 
@@ -128,9 +128,10 @@ class Layout:
             msg = f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}"
             raise InvalidOperand(msg)
         odd = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
+        alike = {radix: mask_of(radix, self._out_radices) for radix in {2, *self._in_radices}}
         for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:
             one_digit = column and not column & (column - 1) and odd.count(column) == 1
-            if column & ~mask_of(radix, self._out_radices) or not (radix == 2 or one_digit):
+            if column & ~alike[radix] or not (radix == 2 or one_digit):
                 msg = f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}"
                 raise InvalidOperand(msg)
 
@@ -363,9 +364,8 @@ class Layout:
 
     def at(self, **place: int) -> Coordinate:
         """The element at a place, as a named tuple of its coordinates; reg and slot are 0 where they are left out."""
-        unknown = [name for name in place if name not in self.ins]
-        missing = [name for name in self.ins if name not in place and name not in MAY_BE_LEFT_OUT]
-        if unknown or missing:
+        ins = self.ins.keys()
+        if place.keys() != ins and not ins - MAY_BE_LEFT_OUT <= place.keys() <= ins:
             kind = "inputs" if issubclass(self._place_type, Place) else "coordinates"
             msg = f"expected the {kind} {', '.join(self.ins)}; got {', '.join(place) or 'none'}"
             raise InvalidOperand(msg)
@@ -394,9 +394,13 @@ class Layout:
         widths = [(radix - 1).bit_length() for radix in self._out_radices]
         return [sum(widths[:digit]) for digit in range(len(widths))]
 
-    def _packed(self, mask: int, digit: int = 1) -> int:
-        """The packed element whose digits in a mask are `digit`, and 0 elsewhere."""
-        return sum(digit << shift for at, shift in enumerate(self._shifts) if mask >> at & 1)
+    def _packed(self, mask: int) -> int:
+        """The packed element whose digits in a mask are 1, and 0 elsewhere."""
+        packed = 0
+        for shift in self._shifts:
+            packed |= (mask & 1) << shift
+            mask >>= 1
+        return packed
 
     def _pack(self, indices: Iterable[int]) -> int:
         packed = 0
@@ -409,19 +413,17 @@ class Layout:
 
     def _unpacked(self, packed: int) -> list[int]:
         """The coordinates of a packed element."""
-        found = []
-        for axis, (shift, width) in zip(self.out_axes, self._spans, strict=True):
-            index = packed >> shift & ((1 << width) - 1)
-            found.append(index if axis.is_plain else axis.unpack(index))
-        return found
+        return [
+            axis.unpack(packed >> shift & ones) if axis else packed >> shift & ones for shift, ones, axis in self._spans
+        ]
 
     @cached_property
-    def _spans(self) -> list[tuple[int, int]]:
-        """Where each coordinate starts in a packed element, and its bits."""
+    def _spans(self) -> list[tuple[int, int, Axis | None]]:
+        """Where each coordinate starts in a packed element, its bits as a mask, its axis if they are not its index."""
         found, start = [], 0
         for axis in self.out_axes:
             width = sum((radix - 1).bit_length() for radix in axis.radices)
-            found.append((start, width))
+            found.append((start, (1 << width) - 1, None if axis.is_plain else axis))
             start += width
         return found
 
@@ -441,8 +443,8 @@ class Layout:
         for axis, digits in self._digits_of(self.in_axes):
             table = [0]
             for radix, digit in zip(axis.radices, digits, strict=True):
-                steps = [self._packed(self.columns[digit], count) for count in range(radix)]
-                table = [step ^ lower for step in steps for lower in table]
+                step = self._packed(self.columns[digit])
+                table = [count * step ^ lower for count in range(radix) for lower in table]
             found.append((axis.name, table))
         return found
 
@@ -463,6 +465,10 @@ class Layout:
 
     def __hash__(self) -> int:
         """By sizes: layouts of one shape are few."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((tuple(self.ins.items()), tuple(self.outs.items())))
 
     def __matmul__(self, inner: Layout) -> Layout:

@@ -23,8 +23,12 @@ SWITCHES = [
     "--disable-sync",
     "--no-first-run",
 ]
-# What the page must never do, collected where the page cannot reach it.
-WATCH = "addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective));"
+# What the page must never do, collected where the page cannot reach it; and what is scrolled, for FORGET.
+WATCH = """
+addEventListener("securitypolicyviolation", (event) => console.error("policy: " + event.violatedDirective));
+window.scrolled = new Set();
+addEventListener("scroll", ({ target }) => scrolled.add(target.scrollingElement ?? target), { capture: true });
+"""
 # Following a link inside the page: done once the page has answered. A link to where it is goes by way of another.
 FOLLOW = """async (hash) => {
   const follow = (next) => new Promise((done) => {
@@ -35,12 +39,13 @@ FOLLOW = """async (hash) => {
   await follow(hash);
 }"""
 # What a page has that its address does not hold: the focus, an open finder, where it is scrolled to, what it said last.
-FORGET = """() => {
+# Scrolling is told in the frame after it. To ask every element where it stands would lay out all that is out of sight.
+FORGET = """async () => {
   document.activeElement?.blur();
   document.querySelector("#finder").open = matchMedia("(min-width: 1080px)").matches;
-  for (const part of [document.scrollingElement, ...document.querySelectorAll("*")]) {
-    if (part.scrollTop || part.scrollLeft) part.scrollTo(0, 0);
-  }
+  await new Promise(requestAnimationFrame);
+  for (const part of scrolled) part.scrollTo(0, 0);
+  scrolled.clear();
   document.querySelector("#toast").classList.remove("shown");
 }"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -88,11 +88,11 @@ TEXTS = """() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
-    const box = element.getBoundingClientRect();
     const text = walker.currentNode.textContent.trim();
-    if (!text || box.width < 2 || element.closest('script, option, #toast:not(.shown)')) continue;
+    if (!text || element.closest('script, option, #toast:not(.shown)')) continue;
     const line = element.closest('#results > :nth-child(n + 30)');
     if (line && !line.querySelector('[aria-current]')) continue; // one line of the list is like the other
+    if (element.getBoundingClientRect().width < 2) continue;
     const { color } = getComputedStyle(element);
     const key = `${color} on ${behind(element)}`;
     found.set(key, found.get(key) ?? [text, numbers(color), behind(element), 0]);

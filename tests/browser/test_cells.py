@@ -74,17 +74,20 @@ def bits_text(operand, slot):
     return f"{bits.high}:{bits.low}" if bits.high > bits.low else str(bits.low)
 
 
+SAID = """() => ["lane", "register", "bits", "slot"].map((name) => `#details [data-field="${name}"]`)
+  .concat("#details-notes", "#spoken").map((part) => document.querySelector(part)?.innerText)"""
+
+
 def check_what_is_said(explorer, operand, part, leading, row, col):
     """Pointing at a cell says what the tables say of it, and every place that holds it."""
     places = holders(operand, leading, row, col)
     _, _, slot = places[0]
     explorer.cell(operand.role, row, col, part).hover()
-    said = [explorer.field(name) for name in ("lane", "register", "bits", "slot")]
+    *said, notes, spoken = explorer.tab.evaluate(SAID)
     texts = [f"lane {one.lane}, register {one.reg}, bits {bits_text(operand, one.slot)}" for one in places]
-    notes = explorer.tab.locator("#details-notes").inner_text()
 
     assert said == [*map(str, places[0][:2]), bits_text(operand, slot), str(slot)], operand
-    assert texts[0] in explorer.tab.locator("#spoken").inner_text()
+    assert texts[0] in spoken
     held = f"Held in {len(places)} places" in notes and f"{'; '.join(texts)}. The hardware reads the first." in notes
     assert held == (len(places) > 1), operand
 

@@ -6,7 +6,7 @@ The format comes from the name, the container from `tables/containers.toml`, the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.formats import FORMATS, Format
@@ -56,7 +56,7 @@ class OperandRow:
         """Width of one register: 64 for f64, else 32."""
         return max(REGISTER_BITS, self.container)
 
-    @property
+    @cached_property
     def threads(self) -> tuple[int, ...]:
         """The extents of the threads that share it: lanes, or warps and lanes."""
         return tuple(size for name, size in self.layout.ins.items() if name not in MAY_BE_LEFT_OUT)

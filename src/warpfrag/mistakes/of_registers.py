@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from itertools import combinations, permutations
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from warpfrag.memory import LANES
 from warpfrag.mistakes.mistake import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -135,10 +136,10 @@ def _width(operand: Operand) -> int:
     return operand.words // operand.regs
 
 
-def _registers(operand: Operand, order: Iterable[int]) -> partial[Words]:
+def _registers(operand: Operand, order: Iterable[int]) -> Callable[[Words], Words]:
     """The change that takes registers in another order."""
     whole = np.arange(operand.words).reshape(-1, _width(operand))
-    return partial(np.take, indices=whole[list(order)].reshape(-1), axis=-1)
+    return methodcaller("take", whole[list(order)].reshape(-1), axis=-1)
 
 
 def _drop(words: Words, *, regs: Iterable[int], width: int) -> Words:
@@ -156,7 +157,7 @@ def parts(operand: Operand) -> Iterator[Mistake]:
     role, container = operand.role, operand.row.container
     if container > REGISTER_BITS:
         order = np.arange(operand.words) ^ 1
-        swap = partial(np.take, indices=order, axis=-1)
+        swap = methodcaller("take", order, axis=-1)
         yield Mistake("halves", role, "low and high word of a register swapped", swap)
     for mask, text in PARTS.items():
         whole = mask % container == 0 or mask == REGISTER_BITS // 2
@@ -253,7 +254,7 @@ def lanes(operand: Operand) -> Iterator[Mistake]:
     """Lanes that take each other's registers."""
     for orders, rare in ((lane_orders(), False), (rare_lane_orders(), True)):
         for text, order in orders.items():
-            yield Mistake("lanes", operand.role, text, partial(np.take, indices=order, axis=-2), rare=rare)
+            yield Mistake("lanes", operand.role, text, methodcaller("take", order, axis=-2), rare=rare)
 
 
 def warps(operand: Registers) -> Iterator[Mistake]:
@@ -268,10 +269,10 @@ def warps(operand: Registers) -> Iterator[Mistake]:
         text = f"warps in the order {', '.join(map(str, order))}"
         if len(moved) == 2:
             text = f"warps {moved[0]} and {moved[1]} swapped"
-        take = partial(np.take, indices=np.array(order), axis=axis)
+        take = methodcaller("take", np.array(order), axis=axis)
         yield Mistake(kind, operand.role, text, take, rare=len(moved) == count - 1)
     for warp in range(count):
-        take = partial(np.take, indices=np.full(count, warp), axis=axis)
+        take = methodcaller("take", np.full(count, warp), axis=axis)
         yield Mistake(kind, operand.role, f"every warp has the registers of warp {warp}", take)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def more(operand: AnyOperand) -> Iterator[Mistake]:
             yield Mistake(parts, role, text, partial(exchange_bits, mask=mask), rare=mask < BYTE)
     for orders, rare in ((lane_orders(), False), (rare_lane_orders(), True)):
         for text, order in orders.items():
-            take = partial(np.take, indices=order, axis=-1)
+            take = methodcaller("take", order, axis=-1)
             yield Mistake(_kind(operand, "lanes"), role, text, take, rare=rare)
     if isinstance(operand, Metadata):
         for code in range(operand.format.codes):

@@ -132,16 +132,18 @@ def find_moves(lanes: list[int], cells: list[int], slots: int, liked: list[int])
         if back.rest(column >> LANE):
             back.add(column >> LANE, 1 << bit)
 
-    def published(lane: int) -> int:
-        """The packet that the readers of a lane want of it in round 0, beyond what the round asks for."""
-        return combined(back.inputs(lane), [packet(column) for column in columns])
-
     def turned(image: int) -> int:
         """At which place of its packet a source cell lies that should be at place 0."""
         return seen.inputs(image & CELL) & ((1 << len(inner)) - 1)
 
     outer = [bits ^ combined(turned(combined(bits, cells)), inner) for bits in outer]
     columns = [image ^ combined(combined(start, outer), cells) for image, start in zip(lanes, starts, strict=True)]
+    first = [packet(column) for column in columns]
+
+    def published(lane: int) -> int:
+        """The packet that the readers of a lane want of it in round 0, beyond what the round asks for."""
+        return combined(back.inputs(lane), first)
+
     rounds = range(1 << len(outer))
     flips = [combined(combined(number, outer), cells) >> LANE for number in rounds]
     wanted = [packet(combined(combined(number, outer), cells)) ^ published(flips[number]) for number in rounds]

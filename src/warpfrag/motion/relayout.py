@@ -209,13 +209,15 @@ def _advice(source: Operand, target: Operand) -> str:
 
 def _check_warps(start: Layout, end: Layout) -> None:
     """Refuse what would bring elements from warp to warp, or move them differently in each: shuffles stay in a warp."""
+    if WARP not in end.ins:
+        return
     pull = start.inverse() @ end
     zero = dict.fromkeys(pull.ins, 0)
     for axis in pull.ins:
         for weight, _ in end.digits(axis):
             origin = pull.at(**zero | {axis: weight})._asdict()
             stays = {**zero, WARP: weight} if axis == WARP else {**origin, WARP: 0}
-            if WARP in pull.ins and origin != stays:
+            if origin != stays:
                 msg = (
                     "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
                     " in shared memory, let all warps meet at a barrier, and load it from there"

@@ -227,7 +227,7 @@ class Decoder:
         row, action = find(opcode, len(statement.operands))
         guard = None
         if statement.guard is not None:
-            found = names.find(statement.guard.text)
+            found = names.known.find(statement.guard.text)
             if not isinstance(found, Register) or found.bits != 1:
                 raise PtxError(statement.line, f"expected a predicate after @, got {statement.guard}")
             guard = Register(found.index, 1, found.name, statement.negated)
@@ -336,7 +336,7 @@ class Decoder:
         given = statement.operands
         action = step.action
         if isinstance(action, Branch) and action.indexed:
-            table = names.table(given[1].text) if len(given) == 2 and isinstance(given[1], Name) else None
+            table = names.tables.find(given[1].text) if len(given) == 2 and isinstance(given[1], Name) else None
             if table is None:
                 raise PtxError(statement.line, f"expected an index and a table of targets, got {statement}")
             step.sources = (self.operand(given[0], names, statement),)
@@ -347,7 +347,7 @@ class Decoder:
             raise PtxError(statement.line, f"expected a label, got {statement}")
         places = []
         for name in wanted:
-            place = names.label(name)
+            place = names.labels.find(name)
             if place is None:
                 raise PtxError(statement.line, f"expected a label, got {shown(name)}, which is nowhere")
             places.append(place)
@@ -359,7 +359,7 @@ class Decoder:
         results = _take_group(given)
         name = given.pop(0) if given else None
         arguments = _take_group(given)
-        holder = names.find(name.text) if isinstance(name, Name) else None
+        holder = names.known.find(name.text) if isinstance(name, Name) else None
         if isinstance(holder, Register):
             self.call_by_address(step, statement, names, holder)
             return
@@ -403,7 +403,7 @@ class Decoder:
         given.pop(0)
         arguments = _take_group(given)
         listed = given[0].text if len(given) == 1 and isinstance(given[0], Name) else ""
-        table = names.table(listed)
+        table = names.tables.find(listed)
         wanted = self.graph.addressed if table is None else table
         fitting = [
             function
@@ -434,7 +434,7 @@ class Decoder:
         if isinstance(given, Braced):
             return Vector(tuple(self.operand(item, names, statement) for item in given.items))
         if isinstance(given, Negation):
-            found = names.find(given.name.text)
+            found = names.known.find(given.name.text)
             if not isinstance(found, Register) or found.bits != 1:
                 raise PtxError(statement.line, f"expected a predicate after !, got {given.name}")
             return Register(found.index, 1, found.name, negated=True)
@@ -448,7 +448,7 @@ class Decoder:
         """A name on its own: a register, a variable's address, a special register or the sink."""
         if given.text == "_":
             return Sink()
-        found = names.find(given.text)
+        found = names.known.find(given.text)
         if isinstance(found, Register) and given.offset:
             return self.sum_of(found, given.offset, statement)
         if isinstance(found, Place):
@@ -475,7 +475,7 @@ class Decoder:
         """An address."""
         if isinstance(given.base, Integer):
             return Place(None, given.base.value)
-        found = names.find(given.base.text)
+        found = names.known.find(given.base.text)
         if isinstance(found, Register):
             return Place(found, given.base.offset)
         if isinstance(found, Place):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -21,42 +21,35 @@ if TYPE_CHECKING:
 FUNCTION_BYTES = 16  # between the addresses of two functions
 
 
+Found = TypeVar("Found")
+
+
+class Scoped(dict[str, Found]):
+    """What the names of one kind stand for in a scope; `find` asks the scopes around it too."""
+
+    def __init__(self, outer: Scoped[Found] | None) -> None:
+        """Start empty."""
+        super().__init__()
+        self.outer = outer
+
+    def find(self, name: str) -> Found | None:
+        """What a name stands for in the innermost scope that has it."""
+        scope: Scoped[Found] | None = self
+        while scope is not None:
+            if name in scope:
+                return scope[name]
+            scope = scope.outer
+        return None
+
+
 class Names:
-    """The names of a scope, and those around it."""
+    """The names of a scope: registers and variables, labels, and tables of labels."""
 
     def __init__(self, outer: Names | None = None) -> None:
         """Start empty."""
-        self.outer = outer
-        self.known: dict[str, Register | Place | Vector] = {}
-        self.labels: dict[str, list[int]] = {}  # filled in when the place is known
-        self.tables: dict[str, tuple[str, ...]] = {}
-
-    def find(self, name: str) -> Register | Place | Vector | None:
-        """A register or variable."""
-        scope: Names | None = self
-        while scope is not None:
-            if name in scope.known:
-                return scope.known[name]
-            scope = scope.outer
-        return None
-
-    def label(self, name: str) -> list[int] | None:
-        """The place of a label."""
-        scope: Names | None = self
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.outer
-        return None
-
-    def table(self, name: str) -> tuple[str, ...] | None:
-        """The targets of a table."""
-        scope: Names | None = self
-        while scope is not None:
-            if name in scope.tables:
-                return scope.tables[name]
-            scope = scope.outer
-        return None
+        self.known: Scoped[Register | Place | Vector] = Scoped(outer.known if outer else None)
+        self.labels: Scoped[list[int]] = Scoped(outer.labels if outer else None)  # filled in when the place is known
+        self.tables: Scoped[tuple[str, ...]] = Scoped(outer.tables if outer else None)
 
 
 class Variables:
@@ -163,7 +156,7 @@ class Variables:
 
     def address_of(self, name: Name, line: int) -> int:
         """The generic address of a variable of the module, or the address of a function."""
-        place = self.module.find(name.text)
+        place = self.module.known.find(name.text)
         if isinstance(place, Place):
             return spaces.WINDOWS.get(place.space, 0) + place.offset + name.offset
         function = self.function_address(name.text)
