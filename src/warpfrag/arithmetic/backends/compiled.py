@@ -16,15 +16,15 @@ import numpy as np
 
 from warpfrag.arithmetic.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
 from warpfrag.arithmetic.kernels import constants as at
-from warpfrag.arithmetic.kernels import fused
+from warpfrag.arithmetic.kernels import fma64, fused
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.kernels.control_word import CONTROL_WORDS
-from warpfrag.arithmetic.kernels.fma64 import fma_block
 from warpfrag.arithmetic.kernels.grouped import grouped_block
 from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.popcount import popcount_block
 from warpfrag.arithmetic.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, Source
 from warpfrag.arithmetic.kernels.strip import STRIP
+from warpfrag.arithmetic.kernels.vector import COLUMNS
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import split
@@ -196,7 +196,8 @@ class PopcountKernel(BlockKernel):
 class Fma64Kernel(BlockKernel):
     """f64."""
 
-    entry = fma_block
+    entry = fma64.fma_block
+    grain = Grain(fma64.STRIP, COLUMNS, fma64.ROWS_AT_ONCE)
 
     def __init__(self, rule: Fma64) -> None:
         """Remember the rounding."""

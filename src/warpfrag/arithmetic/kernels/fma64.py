@@ -25,6 +25,7 @@ QUIET = np.int64(1 << 51)
 MADE_NAN = np.int64(-(1 << 51))  # 0xFFF8000000000000
 PANEL = 64  # k whose lines of B stay in the nearest cache while all rows pass
 STRIP = 4  # rows that pass together
+ROWS_AT_ONCE = 1024  # rows whose sums stay in the second cache while all of B passes
 WIDE = np.uintp(COLUMNS)
 WIDE2 = np.uintp(2 * COLUMNS)
 WIDE3 = np.uintp(3 * COLUMNS)
