@@ -49,6 +49,21 @@ def memories(operand: Operand) -> list[Memory]:
     return found
 
 
+@cache
+def every_load(operand: Operand, memory: Memory) -> list[Way]:
+    return loads(operand, memory)
+
+
+@cache
+def every_store(operand: Operand, memory: Memory) -> list[Way]:
+    return stores(operand, memory)
+
+
+@cache
+def sample() -> list[Way]:
+    return sample_ways()
+
+
 def in_memory(operand: Operand, memory: Memory) -> tuple[Any, Any, Any]:
     """Random codes, the registers that hold them, and a memory in which they lie among random bytes."""
     random = np.random.default_rng(3)
@@ -76,10 +91,10 @@ def test_every_way_moves_just_its_bytes(operand: Operand):
     ways = 0
     for memory in memories(operand):
         stored, words, shared = in_memory(operand, memory)
-        for way in loads(operand, memory):
+        for way in every_load(operand, memory):
             assert np.array_equal(way.load(shared), words)
             ways += 1
-        for way in stores(operand, memory):
+        for way in every_store(operand, memory):
             before = np.random.default_rng(4).integers(0, 256, len(shared), np.uint8)
             assert np.array_equal(way.store(words, before), memory.write(before, stored, operand.row.container))
             ways += 1
@@ -300,7 +315,7 @@ def every_way() -> list[Way]:
     found = {}
     for operand in (*matrices(), *warpgroups()):
         for memory in memories(operand):
-            for way in (*loads(operand, memory), *stores(operand, memory)):
+            for way in (*every_load(operand, memory), *every_store(operand, memory)):
                 found.setdefault(way.emit("ptx").split("\n", 2)[2], way)
     return list(found.values())
 
@@ -321,7 +336,7 @@ def test_every_way_compiles_and_assembles(tmp_path: Path):
 
 
 def test_kernels_that_run_ways_compile(tmp_path: Path):
-    ways = sample_ways()
+    ways = sample()
     assert {way.transposes for way in ways} == {True, False}
     assert {access.slot is None for way in ways for access in way.accesses} == {True, False}
     (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
@@ -354,7 +369,7 @@ def run_ptx(text: str, thread: int) -> list[int]:
 
 def test_emitted_ptx_gives_the_addresses():
     seen = 0
-    for way in sample_ways():
+    for way in sample():
         text = way.emit("ptx")
         for thread in range(len(way.accesses[0].addresses)):
             for access, address in zip(way.accesses, run_ptx(text, thread), strict=True):

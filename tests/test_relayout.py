@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,18 @@ def check_counts(plan: Relayout) -> None:
         assert found == {kind: plan.counts[kind] for kind in SPELT}
 
 
+@cache
+def plan_between(source: Operand, target: Operand) -> Relayout | None:
+    """The plan between two fragments, or as many of them as have the same extents."""
+    pair = tiled_alike(source, target)
+    return None if pair is None else relayout(*pair)
+
+
+@cache
+def sample() -> list[Relayout]:
+    return sample_plans()
+
+
 @pytest.mark.parametrize(
     "source",
     [*fragments(), *warpgroup_fragments()],
@@ -176,9 +189,8 @@ def check_counts(plan: Relayout) -> None:
 def test_every_fragment_reaches_every_other_of_its_extents(source: Operand):
     reached = 0
     for target in fragments() if len(source.threads) == 1 else warpgroup_fragments():
-        pair = tiled_alike(source, target)
-        if pair is not None:
-            plan = relayout(*pair)
+        plan = plan_between(source, target)
+        if plan is not None:
             check(plan)
             check_counts(plan)
             reached += 1
@@ -288,7 +300,7 @@ def test_a_trip_through_memory_is_named_where_it_costs_less():
 
 def test_every_element_arrives_through_memory_too():
     seen, cheaper = set(), 0
-    for plan in sample_plans()[::2]:  # test_loads has every way to memory and back
+    for plan in sample()[::2]:  # test_loads has every way to memory and back
         trip = find_trip(plan.source, plan.target)
         if trip is not None and plan.permutation is None:
             codes = random_codes(plan.source, 7)
@@ -380,7 +392,7 @@ def test_what_cannot_be_moved_is_refused(ask: Any, error: type[Exception], messa
 def every_plan() -> list[Relayout]:
     """The plans between all fragments, and of four warps."""
     both = [*product(fragments(), repeat=2), *product(warpgroup_fragments(), repeat=2)]
-    return [relayout(*pair) for source, target in both if (pair := tiled_alike(source, target))]
+    return [plan for pair in both if (plan := plan_between(*pair))]
 
 
 def test_every_plan_compiles_and_assembles(tmp_path: Path):
@@ -402,7 +414,7 @@ def test_every_plan_compiles_and_assembles(tmp_path: Path):
 
 
 def test_kernels_that_run_plans_compile(tmp_path: Path):
-    plans = sample_plans()
+    plans = sample()
     assert len(plans) >= 40
     (tmp_path / "plans.cu").write_text(relayout_unit(plans), encoding="utf-8")
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "plans.cu") == ""

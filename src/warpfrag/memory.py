@@ -329,7 +329,7 @@ def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
     if not 1 <= len(given) <= LANES:
         msg = f"expected the addresses of up to {LANES} lanes, got {shown(addresses)}"
         raise InvalidOperand(msg)
-    return [
-        one if one is None else check_index(f"the address of lane {lane}", one, MOST_BYTES)
-        for lane, one in enumerate(given)
-    ]
+    for lane, one in enumerate(given):
+        if one is not None and not (type(one) is int and 0 <= one < MOST_BYTES):
+            given[lane] = check_index(f"the address of lane {lane}", one, MOST_BYTES)
+    return given

@@ -75,10 +75,16 @@ def find_newest_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
     return ptxas, version
 
 
+@cache
+def works(nvcc: Path) -> bool:
+    """Whether it can be run."""
+    return subprocess.run([str(nvcc), "--version"], capture_output=True, check=False).returncode == 0
+
+
 def find_nvcc() -> Path:
     """A working nvcc; a skip where there is none."""
     for nvcc in programs("nvcc"):
-        if subprocess.run([str(nvcc), "--version"], capture_output=True, check=False).returncode == 0:
+        if works(nvcc):
             return nvcc
     return absent("no nvcc: install nvidia-cuda-nvcc>=13.4, nvidia-nvvm, nvidia-cuda-crt and nvidia-cuda-runtime")
 

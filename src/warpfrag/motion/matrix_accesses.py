@@ -33,7 +33,8 @@ class Matrix(NamedTuple):
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
     """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
     rows, cols = map(range, shape)
-    return [[memory.address(row=row, col=col, bits=bits, shape=shape) for col in cols] for row in rows]
+    given = shape if memory.pitch is None else None  # which nobody else asks for, and every element would check
+    return [[memory.address(row=row, col=col, bits=bits, shape=given) for col in cols] for row in rows]
 
 
 def matrix_accesses(

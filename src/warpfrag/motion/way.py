@@ -162,11 +162,9 @@ class Way:
                     moved = turned[warp, list(access.words)]
                     memory = movers.store(form, _filled(access.addresses[warp]), moved, memory)
                 continue
-            for lane, address in enumerate(access.addresses):
-                if address is not None:
-                    moved = np.ascontiguousarray(turned[lane, list(access.words)]).view(np.uint8)
-                    first = 0 if access.slot is None else access.slot * access.width
-                    memory[address : address + access.width] = moved[first : first + access.width]
+            threads, places = _plain_places(access)
+            own = np.ascontiguousarray(turned[threads][:, list(access.words)]).view(np.uint8)
+            memory[places] = own[:, _own_bytes(access)]
         return memory
 
     def _reached(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -182,14 +180,24 @@ class Way:
     def _load_plain(self, access: Access, memory: NDArray[np.uint8], words: NDArray[np.uint32]) -> None:
         import numpy as np
 
-        for lane, address in enumerate(access.addresses):
-            if address is None:
-                continue
-            found = memory[address : address + access.width]
-            held = np.ascontiguousarray(words[lane, list(access.words)]).view(np.uint8)
-            first = 0 if access.slot is None else access.slot * access.width
-            held[first : first + access.width] = found
-            words[lane, list(access.words)] = held.view(np.uint32)
+        threads, places = _plain_places(access)
+        held = np.ascontiguousarray(words[threads][:, list(access.words)]).view(np.uint8)
+        held[:, _own_bytes(access)] = memory[places]
+        words[np.ix_(threads, access.words)] = held.view(np.uint32)
+
+
+def _plain_places(access: Access) -> tuple[list[int], NDArray[np.intp]]:
+    """The threads that give an address, and where the bytes of each lie."""
+    import numpy as np
+
+    given = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
+    return list(given), np.array([*given.values()], np.intp)[:, None] + np.arange(access.width)
+
+
+def _own_bytes(access: Access) -> slice:
+    """Which bytes of its words a thread moves."""
+    first = 0 if access.slot is None else access.slot * access.width
+    return slice(first, first + access.width)
 
 
 def _filled(addresses: tuple[int | None, ...]) -> list[int]:
