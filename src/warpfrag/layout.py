@@ -371,7 +371,10 @@ class Layout:
             raise InvalidOperand(msg)
         packed = self._packed_origin
         for name, table in self._packed_steps:
-            packed ^= table[check_index(name, place.get(name, 0), len(table))]
+            index = place.get(name, 0)
+            if type(index) is not int or not 0 <= index < len(table):
+                index = check_index(name, index, len(table))
+            packed ^= table[index]
         return self._element_type._make(self._unpacked(packed))
 
     def where(self, **element: int) -> list[Place]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from warpfrag.cards import card
@@ -124,7 +124,7 @@ class Registers:
         chosen = CHOOSING.get(self.role, ())
         return tuple(extent for name, extent in self.row.layout.outs.items() if name not in chosen)
 
-    @property
+    @cached_property
     def _registers(self) -> Layout:
         """The layout, of which at least the sizes are known."""
         if self.home == "shared":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from warpfrag.memory import SWIZZLES, UNIT, Memory
 from warpfrag.mistakes.mistake import Mistake, likelihood
 from warpfrag.mistakes.of_matrices import BLOCK, other_order
 from warpfrag.mistakes.of_products import NEGATED, fitting, may_be_mistaken
+from warpfrag.shared import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from warpfrag.descriptor import Descriptor
     from warpfrag.mistakes.mistake import Kind
     from warpfrag.operand import Operand
-    from warpfrag.shared import Shared
 
     Codes = NDArray[Any]
 
+MOST_TILES = 16  # whose mistakes are kept
 BASE_OFFSETS = 8
 BYTE = 8
 FAR = (16, 32, 64, 128, 256, 512, 1024)  # bytes by which a start is off: units, steps along k, lines and atoms
@@ -62,12 +63,17 @@ def swizzle_text(width: int) -> str:
 
 def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
     """Every mistake with an operand that lies in shared memory, the likeliest first."""
+    return _suspects(operand, tile.descriptor, tile.trans, tile.memory.shape[-1])
+
+
+@lru_cache(MOST_TILES)
+def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
+    """The same for any bytes of this size."""
+    tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
     found = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
-    size = tile.memory.shape[-1]
-    memory = np.random.default_rng(0).integers(0, 256, size, np.uint8)
-    right, seen, distinct = memory.tobytes(), set(), []
+    right, seen, distinct = tile.memory.tobytes(), set(), []
     for one in sorted(found, key=likelihood):
-        key = one.kind, one.change(memory).tobytes()
+        key = one.kind, one.change(tile.memory).tobytes()
         if key[1] != right and key not in seen:
             seen.add(key)
             distinct.append(one)
