@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_INDEX = 1 << 32  # of what a map reaches
-MAY_BE_LEFT_OUT = {"reg", "slot"}
+MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
 """Inputs that are 0 where `at` is not told."""
 
 
@@ -371,10 +371,7 @@ class Layout:
             raise InvalidOperand(msg)
         packed = self._packed_origin
         for name, table in self._packed_steps:
-            index = place.get(name, 0)
-            if type(index) is not int or not 0 <= index < len(table):
-                index = check_index(name, index, len(table))
-            packed ^= table[index]
+            packed ^= table[check_index(name, place.get(name, 0), len(table))]
         return self._element_type._make(self._unpacked(packed))
 
     def where(self, **element: int) -> list[Place]:
