@@ -88,8 +88,8 @@ def test_copies_that_differ_are_refused_when_strict(row: OperandRow):
 
 
 def test_the_elements_of_a_layout_that_does_not_start_at_zero() -> None:
-    """What one lane holds: its first place has an element of its own, which no other place may keep."""
-    layout = wf.get("mma.m16n8k16.f32.f16.f16.f32").a.layout.fix(lane=5)
+    """The upper halves of what one lane holds: every place has what the first one starts from."""
+    layout = wf.get("mma.m16n8k16.f32.f16.f16.f32").a.layout.fix(lane=5, slot=1)
     one_by_one = [np.ravel_multi_index(layout.at(**place._asdict()), layout.shape) for place in layout.places()]
     assert one_by_one[0] != 0
     assert fragment.elements(layout).tolist() == one_by_one
