@@ -19,11 +19,11 @@ from warpfrag.arithmetic.kernels import constants as at
 from warpfrag.arithmetic.kernels import fma64, fused
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.kernels.control_word import CONTROL_WORDS
+from warpfrag.arithmetic.kernels.four_rows import STRIP
 from warpfrag.arithmetic.kernels.grouped import grouped_block
 from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.popcount import popcount_block
 from warpfrag.arithmetic.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, Source
-from warpfrag.arithmetic.kernels.strip import STRIP
 from warpfrag.arithmetic.kernels.vector import COLUMNS
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
@@ -197,7 +197,7 @@ class Fma64Kernel(BlockKernel):
     """f64."""
 
     entry = fma64.fma_block
-    grain = Grain(fma64.STRIP, COLUMNS, fma64.ROWS_AT_ONCE)
+    grain = Grain(STRIP, COLUMNS, fma64.ROWS_AT_ONCE)
 
     def __init__(self, rule: Fma64) -> None:
         """Remember the rounding."""

@@ -1,20 +1,20 @@
 """f64: a chain of fused multiply-adds, k ascending, by the processor's own, with its rounding mode set.
 
-Four rows of A meet COLUMNS of B together, so that an element once loaded is used often, and sums stay in registers.
 NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is walked through again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.arithmetic.kernels.constants import unflatten_block
 from warpfrag.arithmetic.kernels.control_word import give_environment_back, take_environment
+from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, add_lines
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits, fused_multiply_add
-from warpfrag.arithmetic.kernels.vector import COLUMNS, address, load, multiply_add, read_from, spread, store
+from warpfrag.arithmetic.kernels.vector import COLUMNS, address, load, read_from, store
 
 if TYPE_CHECKING:
     from warpfrag.arithmetic.protocol import Block
@@ -24,7 +24,6 @@ INFINITY = np.int64(0x7FF << 52)
 QUIET = np.int64(1 << 51)
 MADE_NAN = np.int64(-(1 << 51))  # 0xFFF8000000000000
 PANEL = 64  # k whose lines of B stay in the nearest cache while all rows pass
-STRIP = 4  # rows that pass together
 ROWS_AT_ONCE = 1024  # rows whose sums stay in the second cache while all of B passes
 WIDE = np.uintp(COLUMNS)
 WIDE2 = np.uintp(2 * COLUMNS)
@@ -50,29 +49,16 @@ def link(a: Int, b: Int, c: Int) -> Int:
     return MADE_NAN if is_nan(result) else result
 
 
-class Strip(NamedTuple):
-    """Some k of four rows. The last row of a block stands for those past it, so that there are always four."""
-
-    at: Int  # the sums of the first row
-    row0: Int  # where the elements of each row begin in A
-    row1: Int
-    row2: Int
-    row3: Int
-    depth: Int
-
-
 @inlined
-def add_products(sums: Array, a: Array, lines: Array, strip: Strip) -> None:
-    """Their products with the lines of B, by addresses."""
-    at, row0, row1, row2, row3, depth = strip
-    sum0, sum1 = load(sums, at, COLUMNS), load(sums, at + WIDE, COLUMNS)
-    sum2, sum3 = load(sums, at + WIDE2, COLUMNS), load(sums, at + WIDE3, COLUMNS)
-    for k in range(depth):
-        line = load(lines, k * WIDE, COLUMNS)
-        sum0 = multiply_add(spread(a[row0 + k], COLUMNS), line, sum0)
-        sum1 = multiply_add(spread(a[row1 + k], COLUMNS), line, sum1)
-        sum2 = multiply_add(spread(a[row2 + k], COLUMNS), line, sum2)
-        sum3 = multiply_add(spread(a[row3 + k], COLUMNS), line, sum3)
+def add_products(sums: Array, at: Int, a: Array, rows: Four, lines: Array, depth: Int) -> None:
+    """The products of four rows, the sums of the first of which are at `at`, with so many lines of B, by addresses."""
+    before = (
+        load(sums, at, COLUMNS),
+        load(sums, at + WIDE, COLUMNS),
+        load(sums, at + WIDE2, COLUMNS),
+        load(sums, at + WIDE3, COLUMNS),
+    )
+    sum0, sum1, sum2, sum3 = add_lines(before, a, rows, lines, np.uintp(0), WIDE, depth)
     store(sums, at, sum0)
     store(sums, at + WIDE, sum1)
     store(sums, at + WIDE2, sum2)
@@ -114,15 +100,13 @@ def fma_block(a: Array, b: Array, c: Array, control_word: Int, out: Array, bound
                         lines[k - first, j - start] = f64_of_bits(b_tile[k, j])
                 for i in range(0, height, STRIP):
                     row = first_row + i
-                    strip = Strip(
-                        np.uintp(i) * WIDE,
+                    of_rows = (  # the last row stands for those past it, so that there are always four
                         np.uintp(row * depth + first),
                         np.uintp(min(row + 1, last_row) * depth + first),
                         np.uintp(min(row + 2, last_row) * depth + first),
                         np.uintp(min(row + 3, last_row) * depth + first),
-                        np.uintp(last - first),
                     )
-                    add_products(at_sums, at_a, at_lines, strip)
+                    add_products(at_sums, np.uintp(i) * WIDE, at_a, of_rows, at_lines, np.uintp(last - first))
             any_nan = False
             for i in range(height):
                 for j in range(start, stop):

@@ -20,6 +20,7 @@ from warpfrag.arithmetic.kernels.control_word import (
     take_environment,
     write_control_word,
 )
+from warpfrag.arithmetic.kernels.four_rows import STRIP
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
 from warpfrag.arithmetic.kernels.prepare import (
@@ -50,7 +51,6 @@ from warpfrag.arithmetic.kernels.strip import (
     MOST_PAIR,
     NOT_PLAINLY,
     PLAINLY,
-    STRIP,
     TOP,
     Start,
     Strip,

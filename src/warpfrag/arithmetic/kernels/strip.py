@@ -30,18 +30,18 @@ the int8 sums can rely on are seen there. Those with a common exponent out of ra
 exponents of the groups, or C, allow any: `find_far` takes as long as the rest of step 2.
 
 Outputs are float64 throughout, whatever the accumulator's format. The rows of a strip lie BLOCK apart in everything
-that is kept for one. Four rows are written out by hand, so that their sums stay in registers for a whole step. Indices
-are unsigned because a signed one might count from the end.
+that is kept for one. Indices are unsigned because a signed one might count from the end.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
 from warpfrag.arithmetic.kernels.constants import IS_F16, Constants
+from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, FourSums, add_lines
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits
 from warpfrag.arithmetic.kernels.prepare import (
@@ -73,9 +73,6 @@ from warpfrag.arithmetic.kernels.vector import (
     store,
 )
 
-Four: TypeAlias = "tuple[Int, Int, Int, Int]"
-
-STRIP = 4  # rows of A that pass together: an element of B once loaded meets them all
 TOP = 2 * int(NEAREST)  # the sum of two relative exponents that are the largest of their groups
 FAR = np.int8(TOP - int(NEAREST))  # sums up to here may be too large: one of the two may have been raised to 0
 LEAST_COMMON = -100  # every sum is then 0 or a normal f32: the grid is 2**-125 at least
@@ -334,8 +331,9 @@ def kept_bits(round_to: Int) -> Int:
 
 
 @inlined
-def finish_sums(held: Array, at: Int, kept: Int, total0: Lanes, total1: Lanes, total2: Lanes, total3: Lanes) -> None:
+def finish_sums(held: Array, at: Int, kept: Int, totals: FourSums) -> None:
     """Truncate, and hold the results."""
+    total0, total1, total2, total3 = totals
     store(held, at, truncated(exact_sum(total0), kept))
     store(held, at + WIDE, truncated(exact_sum(total1), kept))
     store(held, at + WIDE2, truncated(exact_sum(total2), kept))
@@ -350,21 +348,16 @@ def add_products(
 
     `plainly` is PLAINLY or NOT_PLAINLY: two loops, of which the first, for most rules, has no branches.
     """
-    row0, row1, row2, row3 = elements_of(strip)
+    rows = elements_of(strip)
     for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
-        total0 = started(held, tops, a, b, start, strip, ROW0, j, plainly)
-        total1 = started(held, tops, a, b, start, strip, ROW1, j, plainly)
-        total2 = started(held, tops, a, b, start, strip, ROW2, j, plainly)
-        total3 = started(held, tops, a, b, start, strip, ROW3, j, plainly)
-        at = strip.at_first + j
-        for k in range(strip.products):
-            line = load(b.values, at, COLUMNS)
-            total0 = multiply_add(spread(a.values[row0 + k], COLUMNS), line, total0)
-            total1 = multiply_add(spread(a.values[row1 + k], COLUMNS), line, total1)
-            total2 = multiply_add(spread(a.values[row2 + k], COLUMNS), line, total2)
-            total3 = multiply_add(spread(a.values[row3 + k], COLUMNS), line, total3)
-            at += WIDE
-        finish_sums(held, strip.at_held + j, kept, total0, total1, total2, total3)
+        totals = (
+            started(held, tops, a, b, start, strip, ROW0, j, plainly),
+            started(held, tops, a, b, start, strip, ROW1, j, plainly),
+            started(held, tops, a, b, start, strip, ROW2, j, plainly),
+            started(held, tops, a, b, start, strip, ROW3, j, plainly),
+        )
+        totals = add_lines(totals, a.values, rows, b.values, strip.at_first + j, WIDE, strip.products)
+        finish_sums(held, strip.at_held + j, kept, totals)
 
 
 @inlined
@@ -386,7 +379,7 @@ def add_products_sparse(
             total1 = multiply_add(spread(a.values[row1 + k], COLUMNS), line1, total1)
             total2 = multiply_add(spread(a.values[row2 + k], COLUMNS), line2, total2)
             total3 = multiply_add(spread(a.values[row3 + k], COLUMNS), line3, total3)
-        finish_sums(held, strip.at_held + j, kept, total0, total1, total2, total3)
+        finish_sums(held, strip.at_held + j, kept, (total0, total1, total2, total3))
 
 
 @inlined
