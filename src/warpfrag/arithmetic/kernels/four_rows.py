@@ -21,7 +21,7 @@ STRIP = 4  # rows
 def add_lines(sums: FourSums, a: Array, rows: Four, b: Array, at: Int, pitch: Int, count: Int) -> FourSums:
     """So many products more for COLUMNS of each row, k ascending, by addresses.
 
-    `rows` are where the elements of each row begin in A, `at` is where the first line of B does; lines lie `pitch` apart.
+    `rows` are where the elements of each row begin in A; the first line of B is at `at`, and lines lie `pitch` apart.
     """
     row0, row1, row2, row3 = rows
     sum0, sum1, sum2, sum3 = sums
