@@ -35,10 +35,11 @@ MOST_RULES = 1024
 
 
 class Kind(NamedTuple):
-    """What one set of compiled loops runs: the class of a rule, how it rounds, a sparse A, parts of a tile or whole."""
+    """What one set of compiled loops runs: by class of rule, rounding, length of a step, and whole tiles or parts."""
 
     rule: type[Rule]
     rounding: str
+    products: int
     is_sparse: bool
     split: bool
 
@@ -53,7 +54,8 @@ _verdicts: dict[Kind, bool] = {}
 def kind_of(rule: Rule, *, split: bool) -> Kind:
     """The kind of kernel that runs a rule."""
     rounding = rule.rounding if isinstance(rule, Fma64) else rule.sum.rounding if isinstance(rule, Fused) else ""
-    return Kind(type(rule), rounding, rule.is_sparse, split)
+    products = len(rule.steps[0]) if isinstance(rule, Fused) else 0
+    return Kind(type(rule), rounding, products, rule.is_sparse, split)
 
 
 def portable_seconds(rule: Rule, operands: Operands) -> float:

@@ -1,8 +1,8 @@
-"""The canary: a small product whose codes depend on the floating-point environment, against the reference.
+"""The canary: two small tiles whose codes depend on the floating-point environment, against the reference.
 
 LLVM does not promise that float operations stay between two changes of the rounding mode. If a new version moved one
 of them, or a machine kept another mode than it was told, codes would be wrong without a sign. So every kind of
-compiled kernel computes this product first.
+compiled kernel computes these tiles first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.protocol import Kernel
     from warpfrag.arithmetic.rules import Rule
 
-ROWS, COLUMNS = 5, 21
-"""More than a strip, and columns for vector code and for what it leaves over."""
+TILES, ROWS, COLUMNS = 2, 5, 21
+"""More rows than a strip, and columns for vector code and for what it leaves over."""
 
 
 def passes(kernel: Kernel, rule: Rule, *, split: bool) -> bool:
@@ -34,7 +34,10 @@ def passes(kernel: Kernel, rule: Rule, *, split: bool) -> bool:
 
 
 def operands_of(rule: Rule) -> Operands:
-    """Operands of every sign with full significands near 1, and a row and a column of the smallest subnormals."""
+    """Operands of every sign with full significands near 1; in one tile a row and a column of small subnormals.
+
+    Some loops have a part of their own for tiles without numbers that small.
+    """
     random = np.random.default_rng(7)
 
     def draw(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -48,11 +51,11 @@ def operands_of(rule: Rule) -> Operands:
         codes = (exponent << np.uint64(row.fraction) | fraction) << np.uint64(row.unused) | sign
         return codes.astype(kind)
 
-    a, b = draw(rule.a, (1, ROWS, rule.stored)), draw(rule.b, (1, rule.k, COLUMNS))
-    c = draw(rule.c, (1, ROWS, COLUMNS))
+    a, b = draw(rule.a, (TILES, ROWS, rule.stored)), draw(rule.b, (TILES, rule.k, COLUMNS))
+    c = draw(rule.c, (TILES, ROWS, COLUMNS))
     if FORMATS[rule.a].is_float:
-        a[:, -1], c[:, -1] = 1 << FORMATS[rule.a].unused, 3
-        b[:, :, -1] = 3 << FORMATS[rule.b].unused
+        a[-1, -1], c[-1, -1] = 1 << FORMATS[rule.a].unused, 3
+        b[-1, :, -1] = 3 << FORMATS[rule.b].unused
     columns = None
     if rule.is_sparse:
         places = np.arange(rule.stored, dtype=np.int32)
@@ -65,6 +68,6 @@ def operands_of(rule: Rule) -> Operands:
         b,
         c,
         columns,
-        draw(rule.scale_format, (1, ROWS, rule.scales)),
-        draw(rule.scale_format, (1, rule.scales, COLUMNS)),
+        draw(rule.scale_format, (TILES, ROWS, rule.scales)),
+        draw(rule.scale_format, (TILES, rule.scales, COLUMNS)),
     )

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from warpfrag.arithmetic import plan
-from warpfrag.arithmetic.backends import kind_of
+from warpfrag.arithmetic.backends import Kind, kind_of
 from warpfrag.arithmetic.backends.canary import passes
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.errors import NotModelled
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.rules import Rule
 
 
-def one_of_each_kind() -> list[Rule]:
-    """A rule for every kernel that there is; some instructions have rules that none runs."""
-    rules: dict[type[Rule], Rule] = {}
+def one_of_each_kind() -> dict[str, dict[Kind, Rule]]:
+    """A rule for every kind of kernel, by the loops that run it; some instructions have rules that none runs."""
+    rules: dict[str, dict[Kind, Rule]] = {}
     for form in (form for form in forms() if form.is_product):
         for arch in able_architectures(form):
             try:
@@ -30,14 +30,14 @@ def one_of_each_kind() -> list[Rule]:
             except NotModelled:
                 continue
             if Compiled.holds(rule):
-                rules.setdefault(type(rule), rule)
-    return list(rules.values())
+                for part, split in (("whole tiles", False), ("parts of a tile", True)):
+                    loops = rules.setdefault(f"{type(rule).__name__}, {part}", {})
+                    loops.setdefault(kind_of(rule, split=split), rule)
+    return rules
 
 
 if __name__ == "__main__":
-    for rule in one_of_each_kind():
-        for split in (False, True):
-            kind = kind_of(rule, split=split)
-            right = passes(Compiled().compile(rule), rule, split=split)
-            part, verdict = "parts of a tile" if split else "whole tiles", "ready" if right else "WRONG"
-            sys.stdout.write(f"{kind.rule.__name__}, {part}: {verdict}\n")
+    for name, kinds in one_of_each_kind().items():
+        right = all(passes(Compiled().compile(rule), rule, split=kind.split) for kind, rule in kinds.items())
+        sys.stdout.write(f"{name}: {'ready' if right else 'WRONG'}\n")
+        sys.stdout.flush()
