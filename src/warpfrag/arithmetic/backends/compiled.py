@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
+from warpfrag.arithmetic.encodings import (
+    ROUNDINGS,
+    conversion,
+    encoding_of,
+    order_of,
+    powers_of_two,
+    split_scales,
+)
 from warpfrag.arithmetic.kernels import constants as at
 from warpfrag.arithmetic.kernels import fma64, fused
 from warpfrag.arithmetic.kernels.chain import chain_block
@@ -23,7 +30,8 @@ from warpfrag.arithmetic.kernels.four_rows import STRIP
 from warpfrag.arithmetic.kernels.grouped import grouped_block
 from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.popcount import popcount_block
-from warpfrag.arithmetic.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, Source
+from warpfrag.arithmetic.kernels.prepare import BLOCK, SHORT, WORD, PreparedA, PreparedB, Source
+from warpfrag.arithmetic.kernels.strip import LEAST_COMMON
 from warpfrag.arithmetic.kernels.vector import COLUMNS
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
@@ -319,15 +327,18 @@ class FusedJob:
         blocks, steps = -(-width // BLOCK), order_a.size // int(numbers[PRODUCTS])
         words = -(-(order_b.size // steps) // WORD)
         elements_a, elements_b = (height, order_a.size), (blocks * order_b.size * BLOCK,)
+        groups_b, is_short = (blocks * steps * (1 + words) * BLOCK,), numbers[IS_SHORT]
         fields = _carve(
             (elements_a, np.float64),
             (elements_a, np.int32),
             ((height, steps, 1 + 2 * words), np.int32),
+            ((height if is_short else 0, steps, 1 + 2 * words), np.int32),
             (elements_b, np.float64),
             (elements_b, np.int8),
-            ((blocks * steps * (1 + words) * BLOCK,), np.int32),
+            (groups_b, np.int32),
+            (groups_b if is_short else (0,), np.uint8),
         )
-        ready_a, ready_b = PreparedA(*fields[:3]), PreparedB(*fields[3:])
+        ready_a, ready_b = PreparedA(*fields[:4]), PreparedB(*fields[4:])
         self.tile = (ready_a, ready_b, source, numbers, c[tile], out[tile])
         by_column = [
             partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in split(blocks, pieces)
@@ -344,8 +355,10 @@ class FusedJob:
         fused.fused_block.run(*self.tile, fused.Part(block.first_row, block.last_row, *blocks))
 
 
-PRODUCTS = 2 * len(at.Encoding._fields) + at.Constants._fields[2:].index("products")
-"""Where the length of a step is in the flat array of a rule's numbers."""
+PRODUCTS, IS_SHORT = (
+    2 * len(at.Encoding._fields) + at.Constants._fields[2:].index(name) for name in ("products", "is_short")
+)
+"""Where the length of a step is in the flat array of a rule's numbers, and whether it is short."""
 
 
 def fused_constants(rule: Fused) -> at.Constants:
@@ -357,6 +370,10 @@ def fused_constants(rule: Fused) -> at.Constants:
             f"{MOST_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
         raise ValueError(msg)
+    c_emin = FORMATS[rule.c_read_as].emin
+    # What is below LEAST_COMMON, as the exponent of f32's subnormals is, the vector loop never reaches.
+    is_narrow = how.zero_exponent > LEAST_COMMON or (rule.c == "f16" and c_emin > LEAST_COMMON)
+    is_plain = not (is_narrow or rule.is_sparse or rule.adds_c_last or isinstance(rule, Scaled))
     return at.Constants(
         a=at.Encoding(*encoding_of(FORMATS[rule.multiplicands[0]])),
         b=at.Encoding(*encoding_of(FORMATS[rule.multiplicands[1]])),
@@ -365,11 +382,13 @@ def fused_constants(rule: Fused) -> at.Constants:
         zero_exponent=how.zero_exponent,
         round_to=ROUNDINGS[how.rounding],
         c_format=_is_f16(rule.c),
-        c_emin=FORMATS[rule.c_read_as].emin,
+        c_emin=c_emin,
         d_format=_is_f16(rule.d),
         steps=len(rule.steps),
         adds_c_last=int(rule.adds_c_last),
         is_sparse=int(rule.is_sparse),
+        is_narrow=int(is_narrow),
+        is_short=int(is_plain and products <= SHORT and how.rounding == "RZ-FP32"),
     )
 
 

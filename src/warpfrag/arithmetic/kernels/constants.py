@@ -48,6 +48,8 @@ class Constants(NamedTuple):
     steps: Int  # of one instruction
     adds_c_last: Int  # steps start from zero, C is added afterwards, rounded to nearest
     is_sparse: Int
+    is_narrow: Int  # it has floors under exponents that are reached in f32's safe range
+    is_short: Int  # `short_steps` runs it, where exponents allow
 
 
 def flatten(constants: Constants) -> Array:
@@ -60,7 +62,7 @@ def unflatten(n: Array) -> Constants:
     """By name again."""
     a = Encoding(n[0], n[1], n[2], n[3], n[4], n[5])
     b = Encoding(n[6], n[7], n[8], n[9], n[10], n[11])
-    return Constants(a, b, n[12], n[13], n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21])
+    return Constants(a, b, n[12], n[13], n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21], n[22], n[23])
 
 
 @inlined

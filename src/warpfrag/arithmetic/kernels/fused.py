@@ -1,6 +1,7 @@
 """The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
-`strip` does a step for many outputs at once. What it does not cover is done here from codes, by the scalar rule:
+`strip` does a step for many outputs at once, `short_steps` those of a rule with few products in one. What they do not
+cover is done here from codes, by the scalar rule:
 outputs that meet an infinity or a NaN in this step, whose products lie further than 62 binades below what their
 groups allow, or whose common exponent is near the ends of f32's range.
 """
@@ -27,6 +28,7 @@ from warpfrag.arithmetic.kernels.prepare import (
     ANY_SPECIAL,
     BLOCK,
     LARGEST,
+    ONE,
     SPECIAL,
     WIDE,
     ZERO,
@@ -42,6 +44,7 @@ from warpfrag.arithmetic.kernels.prepare import (
 )
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
 from warpfrag.arithmetic.kernels.scalar import Dot, fused_step
+from warpfrag.arithmetic.kernels.short_steps import narrow, run_short_steps, widen
 from warpfrag.arithmetic.kernels.strip import (
     BIAS,
     FAR,
@@ -52,6 +55,8 @@ from warpfrag.arithmetic.kernels.strip import (
     NOT_PLAINLY,
     PLAINLY,
     TOP,
+    Place,
+    Scratch,
     Start,
     Strip,
     add_products,
@@ -62,10 +67,12 @@ from warpfrag.arithmetic.kernels.strip import (
     find_largest,
     find_largest_sparse,
     group_of,
+    group_size,
     keep_odd_rows,
     kept_bits,
     round_to_f16,
     start_of,
+    strip_of,
 )
 from warpfrag.arithmetic.kernels.vector import address
 
@@ -127,17 +134,6 @@ class OddRow(NamedTuple):
     at_group: Int
 
 
-class Scratch(NamedTuple):
-    """Room for the outputs of some rows and a block of columns, and for one strip of them; or its addresses."""
-
-    accumulators: Array  # C, then D
-    from_zero: Array  # what the outputs of a strip hold, where C is added last
-    tops: Array  # largest sums of exponents
-    odd: Array
-    before: Array  # what odd rows held before the step
-    lines: Array  # of a sparse A: where the line of B is that each element meets
-
-
 @inner
 def strip_scratch(rows: Int, products: Int) -> Scratch:
     """For so many rows, and steps of so many products."""
@@ -148,6 +144,9 @@ def strip_scratch(rows: Int, products: Int) -> Scratch:
         np.empty(STRIP, np.int8),
         np.empty(STRIP * BLOCK, np.float64),
         np.empty(STRIP * products, np.uintp),
+        np.empty((min(rows, ROWS_AT_ONCE) + STRIP) * BLOCK, np.float32),
+        np.empty(STRIP * BLOCK, np.uint8),
+        np.empty(STRIP * BLOCK, np.uint8),
     )
 
 
@@ -192,8 +191,8 @@ def redo_odd_row(
 def find_lines(lines: Array, rows: Array, b_places: Array, base: Int, strip: Strip) -> None:
     """Where the lines of B are that the elements of a sparse A meet."""
     for row in range(STRIP):
-        at_row, own = group_of(strip, row) * strip.products, np.uintp(row) * strip.products
-        for k in range(strip.products):
+        at_row, own = group_of(strip, row) * strip.place.products, np.uintp(row) * strip.place.products
+        for k in range(strip.place.products):
             lines[own + k] = base + np.uintp(b_places[np.uintp(rows[at_row + k])]) * WIDE
 
 
@@ -248,20 +247,20 @@ def finish_with_c(accumulators: Array, at_c: Int, made: Array, to_f16: Flag, wid
 def redo_odd_rows(
     held: Array,
     scratch: Scratch,
-    groups: tuple[Array, Array],
+    a_groups: Array,
+    b_groups: Array,
     source: Source,
     constants: Constants,
     strip: Strip,
-    start: Int,
 ) -> None:
-    """The step again, for the odd rows of a strip; `start` is its first column."""
-    a_groups, b_groups = groups
+    """The step again, for the odd rows of a strip."""
+    start = strip.place.first_column
     width = np.uintp(min(BLOCK, source.b.shape[1] - start))
-    for row in range(min(np.uintp(STRIP), strip.last_row + np.uintp(1) - strip.first_row)):
+    for row in range(min(np.uintp(STRIP), strip.place.last_row + np.uintp(1) - strip.first_row)):
         if scratch.odd[row]:
             own, i = row * WIDE, strip.first_row + row
             again = OddRow(i, strip.step, start, width, own, strip.at_held + own, strip.at_group)
-            largest = a_groups[i, strip.step, LARGEST]
+            largest = a_groups[group_of(strip, row) * group_size(strip) + LARGEST]
             redo_odd_row(held, scratch.before, scratch.tops, largest, b_groups, source, constants, again)
 
 
@@ -295,6 +294,71 @@ def far_pairs(a: Span, b: Span) -> Flag:
     return (np.int32(a.least + b.least) < LEAST_PAIR) | (np.int32(a.most + b.most) > MOST_PAIR)
 
 
+@inlined
+def run_short(scratch: Scratch, a: PreparedA, b: PreparedB, source: Source, constants: Constants, place: Place) -> None:
+    """All steps, where they are short and no common exponent is out of range; by addresses."""
+    strip_outputs = np.uintp(STRIP) * WIDE
+    outputs = ((place.last_row - place.first_row) // np.uintp(STRIP) + ONE) * strip_outputs
+    narrow(scratch.short, np.uintp(0), scratch.accumulators, np.uintp(0), outputs)
+    for first_step in range(np.uintp(0), place.all_steps, place.at_once):
+        last_step = min(place.all_steps, first_step + place.at_once)
+        for row in range(place.first_row, place.last_row + ONE, np.uintp(STRIP)):
+            at_held, step = (row - place.first_row) * WIDE, first_step
+            while step < last_step:
+                strip = strip_of(place, row, step, at_held)
+                step, any_odd = run_short_steps(scratch, a, b, constants.fraction_bits, strip, last_step)
+                if any_odd:
+                    write_control_word(TO_NEAREST)
+                    strip = strip_of(place, row, step - ONE, np.uintp(0))
+                    widen(scratch.from_zero, np.uintp(0), scratch.short, at_held, strip_outputs)
+                    redo_odd_rows(scratch.from_zero, scratch, a.groups, b.groups, source, constants, strip)
+                    narrow(scratch.short, at_held, scratch.from_zero, np.uintp(0), strip_outputs)
+                    write_control_word(TOWARDS_ZERO)
+    widen(scratch.accumulators, np.uintp(0), scratch.short, np.uintp(0), outputs)
+
+
+@inlined
+def run_steps(
+    scratch: Scratch,
+    a: PreparedA,
+    b: PreparedB,
+    source: Source,
+    constants: Constants,
+    place: Place,
+    may_be_far: Flag,
+) -> None:
+    """All steps, by addresses."""
+    accumulators, start = scratch.accumulators, start_of(constants, source.b_order.size // np.int64(place.all_steps))
+    rows_met, b_places = address(source.rows), address(source.b_places)
+    add_last, to_f16 = constants.adds_c_last != 0, constants.round_to == TO_F16_RN
+    held = scratch.from_zero if add_last else accumulators  # what the steps add to
+    steps = np.uintp(constants.steps)
+    any_far = may_be_far
+    for first_step in range(np.uintp(0), place.all_steps, place.at_once):
+        for row in range(place.first_row, place.last_row + ONE, np.uintp(STRIP)):
+            at_c = (row - place.first_row) * WIDE
+            for step in range(first_step, min(place.all_steps, first_step + place.at_once)):
+                strip = strip_of(place, row, step, np.uintp(0) if add_last else at_c)
+                if add_last and step % steps == np.uintp(0):
+                    for j in range(np.uintp(STRIP) * WIDE):
+                        scratch.from_zero[j] = 0.0
+                if constants.is_sparse:
+                    find_lines(scratch.lines, rows_met, b_places, place.at_lines, strip)
+                any_odd = run_step(held, scratch, a, b, constants, start, any_far, strip)
+                ends = add_last and step % steps == steps - ONE
+                if to_f16 or any_odd or ends:
+                    write_control_word(TO_NEAREST)
+                    if to_f16:
+                        round_to_f16(held, strip)
+                        any_far |= any_large(held, strip.at_held, np.uintp(STRIP) * WIDE)
+                    if any_odd:
+                        redo_odd_rows(held, scratch, a.groups, b.groups, source, constants, strip)
+                    if ends:
+                        to_d = constants.d_format == IS_F16
+                        finish_with_c(accumulators, at_c, scratch.from_zero, to_d, place.width)
+                    write_control_word(TOWARDS_ZERO)
+
+
 @inner
 def fused_part(
     a: PreparedA,
@@ -314,58 +378,44 @@ def fused_part(
         address(scratch.odd),
         address(scratch.before),
         address(scratch.lines),
+        address(scratch.short),
+        address(scratch.exponents),
+        address(scratch.below),
     )
-    at_a = PreparedA(address(a.values), address(a.relatives), address(a.groups))
-    at_b = PreparedB(address(b.values), address(b.relatives), address(b.groups))
-    rows_met, b_places = address(source.rows), address(source.b_places)
-    accumulators, start = there.accumulators, start_of(constants, source.b_order.size // a.groups.shape[1])
-    add_last, to_f16 = constants.adds_c_last != 0, constants.round_to == TO_F16_RN
-    held = there.from_zero if add_last else accumulators  # what the steps add to
+    at_a = PreparedA(address(a.values), address(a.relatives), address(a.groups), address(a.short))
+    at_b = PreparedB(address(b.values), address(b.relatives), address(b.groups), address(b.short))
     steps, all_steps = np.uintp(constants.steps), np.uintp(a.groups.shape[1])
     products, b_rows = np.uintp(constants.products), np.uintp(source.b_order.size)
-    group_words = np.uintp(a.groups.shape[2] // 2)
-    lines = np.uintp(1) + group_words  # of a group of B
-    at_once = max(np.uintp(1), np.uintp(PANEL) // (products * steps)) * steps
+    sign_words = np.uintp(a.groups.shape[2] // 2)
+    at_once = max(ONE, np.uintp(PANEL) // (products * steps)) * steps
     first_row, last_row = np.uintp(part.first_row), np.uintp(part.last_row - 1)
+    outputs = (last_row - first_row + ONE) * WIDE
     span_a = span_of_a(a.groups, part)
     for block in range(np.uintp(part.first_block), np.uintp(part.last_block)):
-        base = block * b_rows * WIDE
-        width = np.uintp(padded(source.b.shape[1] - np.int64(block) * BLOCK))
-        read_c(c, constants, accumulators, part, block)
-        first_group = block * all_steps
-        span_b = span_of_b(at_b.groups, first_group, first_group + all_steps, lines, width)
-        any_far = any_large(accumulators, np.uintp(0), (last_row - first_row + np.uintp(1)) * WIDE)
-        any_far |= far_pairs(span_a, span_b)
+        first_column, first_group = np.int64(block) * BLOCK, block * all_steps
+        width = np.uintp(padded(source.b.shape[1] - first_column))
+        place = Place(
+            first_row,
+            last_row,
+            all_steps,
+            at_once,
+            products,
+            sign_words,
+            block * b_rows * WIDE,
+            first_group,
+            first_column,
+            width,
+        )
+        span_b = span_of_b(at_b.groups, first_group, first_group + all_steps, ONE + sign_words, width)
+        read_c(c, constants, there.accumulators, part, block)
+        any_far = far_pairs(span_a, span_b) | any_large(there.accumulators, np.uintp(0), outputs)
         write_control_word(TOWARDS_ZERO)
-        for first_step in range(np.uintp(0), all_steps, at_once):
-            for row in range(first_row, last_row + np.uintp(1), np.uintp(STRIP)):
-                at_c = (row - first_row) * WIDE
-                for step in range(first_step, min(all_steps, first_step + at_once)):
-                    at_group = (first_group + step) * lines * WIDE
-                    at_first, at_held = base + step * products * WIDE, np.uintp(0) if add_last else at_c
-                    strip = Strip(
-                        row, last_row, step, all_steps, products, group_words, at_first, at_group, width, at_held
-                    )
-                    if add_last and step % steps == np.uintp(0):
-                        for j in range(np.uintp(STRIP) * WIDE):
-                            there.from_zero[j] = 0.0
-                    if constants.is_sparse:
-                        find_lines(there.lines, rows_met, b_places, base, strip)
-                    any_odd = run_step(held, there, at_a, at_b, constants, start, any_far, strip)
-                    ends = add_last and step % steps == steps - np.uintp(1)
-                    if to_f16 or any_odd or ends:
-                        write_control_word(TO_NEAREST)
-                        if to_f16:
-                            round_to_f16(held, strip)
-                            any_far |= any_large(held, strip.at_held, np.uintp(STRIP) * WIDE)
-                        if any_odd:
-                            first = np.int64(block) * BLOCK
-                            redo_odd_rows(held, scratch, (a.groups, b.groups), source, constants, strip, first)
-                        if ends:
-                            finish_with_c(accumulators, at_c, there.from_zero, constants.d_format == IS_F16, width)
-                        write_control_word(TOWARDS_ZERO)
+        if constants.is_short and not any_far:
+            run_short(there, at_a, at_b, source, constants, place)
+        else:
+            run_steps(there, at_a, at_b, source, constants, place, any_far)
         write_control_word(TO_NEAREST)
-        write_d(accumulators, constants, out, part, block)
+        write_d(there.accumulators, constants, out, part, block)
 
 
 @inlined
@@ -489,15 +539,18 @@ def fused_tiles(
     blocks = (width + BLOCK - 1) // BLOCK
     steps = order.size // constants.products
     words = sign_words(b_order.size // steps)
+    zero = np.int64(0)  # a bare 0 would be a type of its own
     ready_a = PreparedA(
         np.empty((height, order.size), np.float64),
         np.empty((height, order.size), np.int32),
         np.empty((height, steps, 1 + 2 * words), np.int32),
+        np.empty((height if constants.is_short else zero, steps, 1 + 2 * words), np.int32),
     )
     ready_b = PreparedB(
         np.empty(blocks * b_order.size * BLOCK, np.float64),
         np.empty(blocks * b_order.size * BLOCK, np.int8),
         np.empty(blocks * steps * (1 + words) * BLOCK, np.int32),
+        np.empty(blocks * steps * (1 + words) * BLOCK if constants.is_short else zero, np.uint8),
     )
     rows = np.empty(columns.shape[1:], np.int32)
     of_row, of_group, of_strip = (
@@ -505,7 +558,6 @@ def fused_tiles(
         group_scratch(b_order.size // steps),
         strip_scratch(height, constants.products),
     )
-    zero = np.int64(0)  # a bare 0 would be a type of its own
     caller = take_environment(TO_NEAREST)
     for tile in range(block.first_tile, block.last_tile):
         if columns.shape[0] > 0:

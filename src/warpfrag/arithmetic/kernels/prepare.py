@@ -70,29 +70,37 @@ class Source(NamedTuple):
 class PreparedA(NamedTuple):
     """A in the order of adding: per element [row, index], and per group [row, step, LARGEST and words of signs].
 
-    A relative exponent stands four times in a word: processors are quicker to spread a word over a vector than a byte.
+    Of a rule with short steps, `short` is `groups` again, but in bytes, and the largest exponents TO_BIASED larger.
+    Bytes, as relative exponents are, stand four times in a word: processors are quicker to spread that over a vector.
     """
 
     values: Array
     relatives: Array
     groups: Array
+    short: Array
 
 
 class PreparedB(NamedTuple):
     """B in the order of adding, flat: element (block, row, column) is at (block * rows + row) * BLOCK + column.
 
-    A group takes lines of BLOCK: the largest exponents, then words of signs.
+    A group takes lines of BLOCK: the largest exponents, then words of signs. Of a rule with short steps, `short` is the
+    same as bytes.
     """
 
     values: Array
     relatives: Array
     groups: Array
+    short: Array
 
 
 # Of a group of A: the largest exponent; then, for each word of signs, a bit for each element below zero and one for
 # each that is not zero.
 LARGEST, SIGNS = np.uintp(0), np.uintp(1)
 WORD = 32
+SHORT = 8  # products of a short step, at most: their signs are one byte
+TO_BIASED = np.int32(
+    127 - 2 * int(NEAREST)
+)  # from a sum of relative exponents, and those they are relative to, to f32's
 ONE, LANES, WIDE = np.uintp(1), np.uintp(COLUMNS), np.uintp(BLOCK)
 FOUR_TIMES = np.int32(0x01010101)
 
@@ -101,6 +109,12 @@ FOUR_TIMES = np.int32(0x01010101)
 def sign_words(group_rows: Int) -> Int:
     """How many words hold the signs of a group of B with so many rows."""
     return (group_rows + WORD - 1) // WORD
+
+
+@inner
+def four_times(byte: Int) -> Int:
+    """The lowest byte in every byte of a word."""
+    return np.int32(np.int32(byte & np.int32(255)) * FOUR_TIMES)
 
 
 @inner
@@ -196,13 +210,29 @@ def some_bits(words: Array, first: Int, count: Int) -> Int:
 
 
 @inner
-def bits_met(words: Array, rows: Array, b_places: Array, at_row: Int, first: Int, count: Int) -> Int:
+def bits_met(words: Array, met: tuple[Array, Array], at_row: Int, first: Int, count: Int) -> Int:
     """The same, for a sparse A: each bit in the place of the element of B that its element meets."""
+    rows, b_places = met
     found = np.uint64(0)
     for index in range(first, first + count):
         place = np.uintp(b_places[np.uintp(rows[at_row + index])]) % (count + count)
         found |= ((words[index // LANES] >> np.uint64(index % LANES)) & np.uint64(1)) << np.uint64(place)
     return found
+
+
+@inner
+def bits_of_group(words: Array, met: tuple[Array, Array], at_row: Int, first: Int, count: Int, is_sparse: Int) -> Int:
+    """Those of a group; `met` are `rows` and `b_places` of a Source."""
+    return bits_met(words, met, at_row, first, count) if is_sparse else some_bits(words, first, count)
+
+
+@inlined
+def shorten_row(short: Array, groups: Array, first: Int, count: Int) -> None:
+    """Groups again, as bytes, by addresses: each the largest exponent, the signs, and which elements are not zero."""
+    for at in range(first * np.uintp(3), (first + count) * np.uintp(3), np.uintp(3)):
+        short[at] = four_times(np.int32(groups[at] + TO_BIASED))
+        short[at + ONE] = four_times(groups[at + ONE])
+        short[at + ONE + ONE] = four_times(groups[at + ONE + ONE])
 
 
 @inner
@@ -219,8 +249,9 @@ def prepare_a(
     stored, width = np.uintp(source.order.size), np.uintp(source.a.shape[1])
     codes, values, exponents = address(scratch.codes), address(scratch.values), address(scratch.exponents)
     tops, below, above = address(scratch.tops), address(scratch.below), address(scratch.above)
-    a, order, rows, b_places = address(source.a), address(source.order), address(source.rows), address(source.b_places)
-    ready_values, relatives, groups = address(ready.values), address(ready.relatives), address(ready.groups)
+    a, order, met = address(source.a), address(source.order), (address(source.rows), address(source.b_places))
+    ready_values, relatives = address(ready.values), address(ready.relatives)
+    groups, short = address(ready.groups), address(ready.short)
     zero = spread(np.int32(0), COLUMNS)
     for row in range(np.uintp(first), np.uintp(last)):
         at_row = row * stored
@@ -241,22 +272,20 @@ def prepare_a(
                 tops[index] = top
             at_group = (row * steps + step) * size
             groups[at_group] = top
-            if constants.is_sparse:
-                negative = bits_met(below, rows, b_places, at_row, start, length)
-                nonzero = negative | bits_met(above, rows, b_places, at_row, start, length)
-            else:
-                negative = some_bits(below, start, length)
-                nonzero = negative | some_bits(above, start, length)
+            negative = bits_of_group(below, met, at_row, start, length, constants.is_sparse)
+            nonzero = negative | bits_of_group(above, met, at_row, start, length, constants.is_sparse)
             for at_word in range(at_group + SIGNS, at_group + size, ONE + ONE):
                 groups[at_word] = np.int32(negative)
                 groups[at_word + ONE] = np.int32(nonzero)
                 negative, nonzero = negative >> np.uint64(WORD), nonzero >> np.uint64(WORD)
+        if constants.is_short:
+            shorten_row(short, groups, row * steps, steps)
         for index in range(stored):
             ready_values[at_row + index] = np.float64(values[index])
         for index in range(stored):
             relative = max(np.int32(np.int32(exponents[index] - tops[index]) + NEAREST), np.int32(0))
             relative = NOTHING if exponents[index] == ZERO else relative
-            relatives[at_row + index] = np.int32(np.int32(relative & np.int32(255)) * FOUR_TIMES)
+            relatives[at_row + index] = four_times(relative)
         if source.scale_a.size > 0:
             scale_row(source.scale_a, ready, constants, row)
 
@@ -352,6 +381,13 @@ def prepare_group(line: Array, by: Decoder, ready: PreparedB, exponents: Array, 
             ready.relatives[group.at_rows + index * WIDE + column] = np.int8(NEAREST)
 
 
+@inlined
+def shorten_group(ready: PreparedB, group: Group) -> None:
+    """The largest exponents and the signs again, as bytes, by addresses."""
+    for at in range(group.at_group, group.at_group + WIDE + WIDE, LANES):
+        store(ready.short, at, converted(load(ready.groups, at, COLUMNS), np.uint8))
+
+
 @inner
 def prepare_b(
     source: Source, constants: Constants, ready: PreparedB, scratch: GroupScratch, first: Int, last: Int
@@ -363,7 +399,7 @@ def prepare_b(
     rows, every = np.uintp(source.b_order.size), np.uintp(source.b.shape[1])
     group_rows = rows // steps
     words = np.uintp(sign_words(source.b_order.size // (source.order.size // constants.products)))
-    there = PreparedB(address(ready.values), address(ready.relatives), address(ready.groups))
+    there = PreparedB(address(ready.values), address(ready.relatives), address(ready.groups), address(ready.short))
     codes, order = address(source.b), address(source.b_order)
     line, exponents = address(scratch.codes), address(scratch.exponents)
     for block in range(np.uintp(first), np.uintp(last)):
@@ -375,5 +411,7 @@ def prepare_b(
             group = Group(block * WIDE, width, wide, step * group_rows, group_rows, at_rows, at_group)
             gather_group(codes, every, order, one, line, group)
             prepare_group(line, by, there, exponents, group)
+            if constants.is_short:
+                shorten_group(there, group)
             if source.scale_b.size > 0:
                 scale_group(source.scale_b, step // np.uintp(constants.steps), ready, group)

@@ -87,10 +87,10 @@ ORIGIN = np.uint32((LEAST_COMMON + BIAS) << 20)
 FURTHEST = np.uint32((MOST_COMMON - LEAST_COMMON) << 20)
 # Where the largest exponents of two groups come to LEAST_PAIR at least, no common exponent is below LEAST_COMMON: a sum
 # that can be relied on lies at most NEAREST - 1 below theirs. Where they come to MOST_PAIR at most, 2**37 products do
-# not bring a C above MOST_COMMON that began with an exponent of MOST_C at most.
+# not bring a C above MOST_COMMON that began below LARGE.
 LEAST_PAIR = np.int32(LEAST_COMMON + int(NEAREST) - 1)
 MOST_PAIR = np.int32(MOST_COMMON - 40)
-MOST_C = np.int32(MOST_COMMON - 2)
+LARGE = np.float32(2.0 ** (MOST_COMMON - 1))
 
 WORDS = BLOCK // 4  # 32-bit words of a line of int8
 NO_BITS = np.uint64(0)
@@ -100,35 +100,67 @@ PLAINLY, NOT_PLAINLY = True, False  # how sums start
 ROW0, ROW1, ROW2, ROW3 = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3)
 
 
-class Strip(NamedTuple):
-    """One step of some rows of A and a block of columns of B: where everything is. Arrays come as addresses."""
+class Place(NamedTuple):
+    """Some rows of A and a block of columns of B: where everything is."""
 
     first_row: Int
-    last_row: Int  # of A's: it stands for those past it, so that there are always four
-    step: Int
+    last_row: Int
     all_steps: Int
+    at_once: Int  # steps whose lines of B stay in a near cache while all rows pass
     products: Int
     sign_words: Int
+    at_lines: Int  # B's first line
+    first_group: Int  # B's
+    first_column: Int
+    width: Int  # a multiple of COLUMNS
+
+
+class Strip(NamedTuple):
+    """One step of the strip that begins with a row. Arrays come as addresses."""
+
+    place: Place
+    first_row: Int
+    step: Int
     at_first: Int  # B's line for the first product
     at_group: Int  # B's group
-    width: Int  # a multiple of COLUMNS
     at_held: Int  # the first row of what the outputs hold: C at first, then the result of each step; never -0
 
 
 @inner
+def strip_of(place: Place, row: Int, step: Int, at_held: Int) -> Strip:
+    """The strip that begins with a row."""
+    at_group = (place.first_group + step) * (ONE + place.sign_words) * WIDE
+    return Strip(place, row, step, place.at_lines + step * place.products * WIDE, at_group, at_held)
+
+
+class Scratch(NamedTuple):
+    """Room for the outputs of some rows and a block of columns, and for one strip of them; or its addresses."""
+
+    accumulators: Array  # C, then D
+    from_zero: Array  # what the outputs of a strip hold, where C is added last
+    tops: Array  # largest sums of exponents
+    odd: Array
+    before: Array  # what odd rows held before the step
+    lines: Array  # of a sparse A: where the line of B is that each element meets
+    short: Array  # C, then D, of short steps
+    exponents: Array  # of a short step: the largest exponents of products, biased as an f32's
+    below: Array  # and how many products are below zero
+
+
+@inner
 def group_of(strip: Strip, row: Int) -> Int:
-    """Which group of A is that of a row of the strip."""
-    return min(strip.first_row + np.uintp(row), strip.last_row) * strip.all_steps + strip.step
+    """Which group of A is that of a row of the strip; A's last row stands for those past it: there are always four."""
+    return min(strip.first_row + np.uintp(row), strip.place.last_row) * strip.place.all_steps + strip.step
 
 
 @inner
 def elements_of(strip: Strip) -> Four:
     """Where the elements of the four groups of A begin."""
     return (
-        group_of(strip, 0) * strip.products,
-        group_of(strip, 1) * strip.products,
-        group_of(strip, 2) * strip.products,
-        group_of(strip, 3) * strip.products,
+        group_of(strip, 0) * strip.place.products,
+        group_of(strip, 1) * strip.place.products,
+        group_of(strip, 2) * strip.place.products,
+        group_of(strip, 3) * strip.place.products,
     )
 
 
@@ -139,41 +171,47 @@ def largest(top: Lanes, relative: Int, line: Lanes) -> Lanes:
 
 
 @inlined
-def find_largest(tops: Array, odd: Array, a: Array, b: Array, strip: Strip) -> None:
-    """The largest sum of exponents of each output; `a` and `b` are relative exponents.
-
-    A row is odd if any of its sums cannot be relied on, or says that there is no product but 0.
-    """
-    row0, row1, row2, row3 = elements_of(strip)
+def largest_sums(a: Array, rows: Four, b: Array, at: Int, products: Int) -> FourSums:
+    """The largest sums of exponents of four rows; `a` and `b` are relative exponents."""
+    row0, row1, row2, row3 = rows
     top0 = top1 = top2 = top3 = spread(np.int8(-128), BLOCK)
-    at = strip.at_first
-    for k in range(strip.products):
+    for k in range(products):
         line = load(b, at, BLOCK)
         top0 = largest(top0, a[row0 + k], line)
         top1 = largest(top1, a[row1 + k], line)
         top2 = largest(top2, a[row2 + k], line)
         top3 = largest(top3, a[row3 + k], line)
         at += WIDE
-    keep_largest(tops, odd, top0, top1, top2, top3)
+    return top0, top1, top2, top3
+
+
+@inlined
+def find_largest(tops: Array, odd: Array, a: Array, b: Array, strip: Strip) -> None:
+    """The largest sum of exponents of each output; `a` and `b` are relative exponents.
+
+    A row is odd if any of its sums cannot be relied on, or says that there is no product but 0.
+    """
+    keep_largest(tops, odd, largest_sums(a, elements_of(strip), b, strip.at_first, strip.place.products))
 
 
 @inlined
 def find_largest_sparse(tops: Array, odd: Array, a: Array, b: Array, lines: Array, strip: Strip) -> None:
     """The same for a sparse A, each of whose elements meets a line of B of its own."""
     row0, row1, row2, row3 = elements_of(strip)
-    two, three = strip.products * np.uintp(2), strip.products * np.uintp(3)
+    two, three = strip.place.products * np.uintp(2), strip.place.products * np.uintp(3)
     top0 = top1 = top2 = top3 = spread(np.int8(-128), BLOCK)
-    for k in range(strip.products):
+    for k in range(strip.place.products):
         top0 = largest(top0, a[row0 + k], load(b, lines[k], BLOCK))
-        top1 = largest(top1, a[row1 + k], load(b, lines[k + strip.products], BLOCK))
+        top1 = largest(top1, a[row1 + k], load(b, lines[k + strip.place.products], BLOCK))
         top2 = largest(top2, a[row2 + k], load(b, lines[k + two], BLOCK))
         top3 = largest(top3, a[row3 + k], load(b, lines[k + three], BLOCK))
-    keep_largest(tops, odd, top0, top1, top2, top3)
+    keep_largest(tops, odd, (top0, top1, top2, top3))
 
 
 @inlined
-def keep_largest(tops: Array, odd: Array, top0: Lanes, top1: Lanes, top2: Lanes, top3: Lanes) -> None:
+def keep_largest(tops: Array, odd: Array, found: FourSums) -> None:
     """Store them, and mark rows."""
+    top0, top1, top2, top3 = found
     store(tops, 0, top0)
     store(tops, WIDE, top1)
     store(tops, WIDE2, top2)
@@ -199,10 +237,10 @@ class Start(NamedTuple):
 def start_of(constants: Constants, group_rows: Int) -> Start:
     """By the numbers of a rule, and how many signs a group of B has."""
     # An f32 is read with its own exponent, an f16 with at least that of its subnormals.
-    has_least = constants.c_format == IS_F16 and constants.c_emin > -126
-    is_narrow = has_least or constants.zero_exponent > LEAST_COMMON  # a floor further down is never reached here
+    least_c = constants.c_emin + BIAS if constants.c_format == IS_F16 else 0
+    is_narrow = constants.is_narrow != 0
     return Start(
-        spread(np.int32(np.int32(constants.c_emin + BIAS if has_least else 0) << np.int32(20)), COLUMNS),
+        spread(np.int32(np.int32(least_c) << np.int32(20)), COLUMNS),
         spread(np.int32(np.int32(constants.zero_exponent + BIAS) << np.int32(20)), COLUMNS),
         is_narrow,
         not is_narrow and group_rows < WORD,
@@ -245,7 +283,7 @@ def find_far(
         own = np.uintp(row) * WIDE
         largest_a = largest_of(a_groups, group_of(strip, row) * size)
         reach = spread(np.uint32(0), COLUMNS)
-        for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
+        for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
             upper_c = upper_words(load(held, strip.at_held + own + j, COLUMNS))
             largest_pair = load(b_groups, strip.at_group + j, COLUMNS) + largest_a
             common = common_exponents(upper_c, largest_pair, load(tops, own + j, COLUMNS), start, start.is_plain)
@@ -256,7 +294,7 @@ def find_far(
 @inner
 def group_size(strip: Strip) -> Int:
     """Words of a group of A."""
-    return SIGNS + strip.sign_words + strip.sign_words
+    return SIGNS + strip.place.sign_words + strip.place.sign_words
 
 
 @inner
@@ -283,7 +321,7 @@ def started(
         below = ones_of(signs | (upper_c & spread(UPPER_SIGN, COLUMNS)))
     else:
         below = ones_of(signs) + (upper_c >> spread(np.uint32(31), COLUMNS))
-        if strip.sign_words > ONE:
+        if strip.place.sign_words > ONE:
             below = below + ones_of(below_zero(a.groups, at_word + ONE + ONE, b.groups, at_signs + WIDE))
     first = read_as(interleaved(below, common + start.to_start), np.float64)
     return multiply_add(c, spread(NUDGE, COLUMNS), first)
@@ -291,12 +329,11 @@ def started(
 
 @inner
 def any_large(held: Array, first: Int, count: Int) -> Flag:
-    """Whether any of so many numbers has an exponent above MOST_C."""
-    most = spread(np.uint32(np.uint32(MOST_C + np.int32(BIAS)) << TO_UPPER), COLUMNS)
-    reach = spread(np.uint32(0), COLUMNS)
-    for at in range(first, first + count, np.uintp(COLUMNS)):
-        reach = larger(reach, upper_words(load(held, at, COLUMNS)) & spread(UPPER_EXPONENT, COLUMNS))
-    return bits_above(reach, most) != NO_BITS
+    """Whether any of so many numbers is too large for C, or NaN."""
+    found = False
+    for at in range(first, first + count):
+        found |= not abs(held[at]) < LARGE
+    return found
 
 
 @inlined
@@ -305,7 +342,7 @@ def keep_odd_rows(before: Array, odd: Array, held: Array, strip: Strip) -> None:
     for row in range(STRIP):
         if odd[row]:
             own = np.uintp(row) * WIDE
-            for j in range(strip.width):
+            for j in range(strip.place.width):
                 before[own + j] = held[strip.at_held + own + j]
 
 
@@ -349,14 +386,14 @@ def add_products(
     `plainly` is PLAINLY or NOT_PLAINLY: two loops, of which the first, for most rules, has no branches.
     """
     rows = elements_of(strip)
-    for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
+    for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
         totals = (
             started(held, tops, a, b, start, strip, ROW0, j, plainly),
             started(held, tops, a, b, start, strip, ROW1, j, plainly),
             started(held, tops, a, b, start, strip, ROW2, j, plainly),
             started(held, tops, a, b, start, strip, ROW3, j, plainly),
         )
-        totals = add_lines(totals, a.values, rows, b.values, strip.at_first + j, WIDE, strip.products)
+        totals = add_lines(totals, a.values, rows, b.values, strip.at_first + j, WIDE, strip.place.products)
         finish_sums(held, strip.at_held + j, kept, totals)
 
 
@@ -366,14 +403,17 @@ def add_products_sparse(
 ) -> None:
     """The same for a sparse A."""
     row0, row1, row2, row3 = elements_of(strip)
-    two, three = strip.products * np.uintp(2), strip.products * np.uintp(3)
-    for j in range(np.uintp(0), strip.width, np.uintp(COLUMNS)):
+    two, three = strip.place.products * np.uintp(2), strip.place.products * np.uintp(3)
+    for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
         total0 = started(held, tops, a, b, start, strip, ROW0, j, NOT_PLAINLY)
         total1 = started(held, tops, a, b, start, strip, ROW1, j, NOT_PLAINLY)
         total2 = started(held, tops, a, b, start, strip, ROW2, j, NOT_PLAINLY)
         total3 = started(held, tops, a, b, start, strip, ROW3, j, NOT_PLAINLY)
-        for k in range(strip.products):
-            line0, line1 = load(b.values, lines[k] + j, COLUMNS), load(b.values, lines[k + strip.products] + j, COLUMNS)
+        for k in range(strip.place.products):
+            line0, line1 = (
+                load(b.values, lines[k] + j, COLUMNS),
+                load(b.values, lines[k + strip.place.products] + j, COLUMNS),
+            )
             line2, line3 = load(b.values, lines[k + two] + j, COLUMNS), load(b.values, lines[k + three] + j, COLUMNS)
             total0 = multiply_add(spread(a.values[row0 + k], COLUMNS), line0, total0)
             total1 = multiply_add(spread(a.values[row1 + k], COLUMNS), line1, total1)
@@ -387,7 +427,7 @@ def round_to_f16(held: Array, strip: Strip) -> None:
     """Round exact sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
     for row in range(STRIP):
         at_row = strip.at_held + np.uintp(row) * WIDE
-        for j in range(strip.width):
+        for j in range(strip.place.width):
             exact = held[at_row + j]
             exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
             shift = f64_of_bits(np.int64((exponent + 42) << 52) | np.int64(1 << 51))

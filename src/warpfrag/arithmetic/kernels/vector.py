@@ -203,11 +203,14 @@ def ones_of(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
 
 @vector_intrinsic
 def converted(_typing_context: Any, x: Any, like: Any) -> Build:  # noqa: ANN401
-    """The same numbers in another type that has them; of integers that it has not, the lower bits."""
+    """The same numbers in another type; what it has not is rounded, a float to an integer towards zero.
+
+    Of integers that a shorter type has not, the lower bits.
+    """
     kind = Vector(like.dtype, x.lanes)
-    ways = {"ff": "fpext", "sf": "sitofp", "ss": "sext", "uu": "zext"}
-    narrows = x.element.bitwidth > kind.element.bitwidth
-    word = "trunc" if narrows else ways[_kind(x.element) + _kind(kind.element)]
+    ways = {"ff": "fpext", "fs": "fptosi", "sf": "sitofp", "ss": "sext", "uu": "zext"}
+    way, narrows = _kind(x.element) + _kind(kind.element), x.element.bitwidth > kind.element.bitwidth
+    word = {"ff": "fptrunc"}.get(way, "trunc") if narrows else ways[way]
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return getattr(builder, word)(arguments[0], context.get_value_type(kind))
@@ -244,12 +247,22 @@ def interleaved(_typing_context: Any, x: Any, y: Any) -> Build:  # noqa: ANN401
 
 
 @vector_intrinsic
+def even_lanes(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
+    """Every second lane, from the first on."""
+    return _every_second(x, 0)
+
+
+@vector_intrinsic
 def odd_lanes(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
     """Every second lane, from the second on."""
+    return _every_second(x, 1)
+
+
+def _every_second(x: Any, first: int) -> Build:  # noqa: ANN401
     kind = Vector(x.element, x.lanes // 2)
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
-        return _shuffle(builder, arguments[0], arguments[0], list(range(1, x.lanes, 2)))
+        return _shuffle(builder, arguments[0], arguments[0], list(range(first, x.lanes, 2)))
 
     return kind(x), generate
 

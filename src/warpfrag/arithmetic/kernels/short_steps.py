@@ -1,0 +1,155 @@
+"""Steps of at most eight products: as in `strip`, but what comes before and after the products takes 32 bits.
+
+Of a step of eight products, half the time would be that of its start and its end. Two things make them shorter:
+
+* The sum of a step is an integer of 32 bits. A product has at most 2**27 grids, C has 2**26, so eight products and C
+  have less than 2**31: the lower word of the float64 they are added up in is all of it, as a signed integer. (That the
+  upper word borrows where it is negative does not matter: the float64 is far from the ends of its binade.) So C is an
+  f32: its grids, truncated, are the lower word to start from, together with the number of products below zero. At the
+  end the lower word becomes an f32 again; the rounding mode, towards zero, truncates it as the rule does.
+* What is known of an output before C is one byte: the largest exponent of its products, and how many are below zero.
+  The exponent is biased as that of an f32. It is a sum of bytes that may wrap around on the way.
+
+All of this holds where no common exponent can be out of range: `fused` runs other blocks as it does long steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, FourSums, add_lines
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, inlined, inner
+from warpfrag.arithmetic.kernels.prepare import BLOCK, ONE, SIGNS, WIDE, PreparedA, PreparedB
+from warpfrag.arithmetic.kernels.strip import (
+    BIAS,
+    HALF,
+    TO_UPPER,
+    WIDE2,
+    WIDE3,
+    WORDS,
+    Scratch,
+    Strip,
+    elements_of,
+    group_of,
+    group_size,
+    keep_largest,
+    largest_sums,
+)
+from warpfrag.arithmetic.kernels.vector import (
+    COLUMNS,
+    Lanes,
+    converted,
+    even_lanes,
+    interleaved,
+    larger,
+    load,
+    ones_of,
+    read_as,
+    spread,
+    store,
+)
+
+F32_BIAS = 127
+F32_PLACE = np.uint32(23)  # where the exponent of an f32 is
+F32_EXPONENT = np.uint32(255 << 23)
+
+
+@inner
+def spread_byte(words: Array, at: Int) -> Lanes:
+    """A byte that stands four times in a word, in every byte of a line."""
+    return read_as(spread(words[at], WORDS), np.uint8)
+
+
+@inlined
+def know_row(scratch: Scratch, own: Int, top: Lanes, a: Array, at: Int, largest_b: Lanes, negative_b: Lanes) -> None:
+    """What is known of a row before C: `a` has the bytes of its group from `at` on."""
+    store(scratch.exponents, own, read_as(top, np.uint8) + (largest_b + spread_byte(a, at)))
+    signs = (negative_b ^ spread_byte(a, at + SIGNS)) & spread_byte(a, at + SIGNS + ONE)
+    store(scratch.below, own, ones_of(signs))
+
+
+@inlined
+def know(scratch: Scratch, tops: FourSums, a: Array, groups: Four, b: Array, at_group: Int) -> None:
+    """What is known of four rows."""
+    top0, top1, top2, top3 = tops
+    group0, group1, group2, group3 = groups
+    largest_b, negative_b = load(b, at_group, BLOCK), load(b, at_group + WIDE, BLOCK)
+    know_row(scratch, np.uintp(0), top0, a, group0, largest_b, negative_b)
+    know_row(scratch, WIDE, top1, a, group1, largest_b, negative_b)
+    know_row(scratch, WIDE2, top2, a, group2, largest_b, negative_b)
+    know_row(scratch, WIDE3, top3, a, group3, largest_b, negative_b)
+
+
+@inner
+def started(held: Array, at: Int, scratch: Scratch, own: Int, fraction_bits: Int) -> tuple[Lanes, Lanes]:
+    """What the sums of some columns start from, with C; and their grids."""
+    c = load(held, at, COLUMNS)
+    products = converted(load(scratch.exponents, own, COLUMNS), np.uint32) << spread(F32_PLACE, COLUMNS)
+    common = larger(products, read_as(c, np.uint32) & spread(F32_EXPONENT, COLUMNS))
+    per_unit = spread(np.uint32((2 * F32_BIAS + fraction_bits) << F32_PLACE), COLUMNS) - common
+    grids_of_c = read_as(converted(c * read_as(per_unit, np.float32), np.int32), np.uint32)
+    lower = grids_of_c + converted(load(scratch.below, own, COLUMNS), np.uint32)
+    to_upper = np.uint32(((BIAS - F32_BIAS + 52 - fraction_bits) << TO_UPPER) + HALF)
+    upper = (common >> spread(np.uint32(F32_PLACE - TO_UPPER), COLUMNS)) + spread(to_upper, COLUMNS)
+    grid = common - spread(np.uint32(fraction_bits << F32_PLACE), COLUMNS)
+    return read_as(interleaved(lower, upper), np.float64), read_as(grid, np.float32)
+
+
+@inner
+def finished(total: Lanes, grid: Lanes) -> Lanes:
+    """The sums as f32, truncated."""
+    grids = read_as(even_lanes(read_as(total, np.uint32)), np.int32)
+    return converted(grids, np.float32) * grid
+
+
+@inlined
+def widen(wide: Array, at_wide: Int, held: Array, at: Int, count: Int) -> None:
+    """So many f32 as float64, by addresses."""
+    for j in range(np.uintp(0), count, np.uintp(COLUMNS)):
+        store(wide, at_wide + j, converted(load(held, at + j, COLUMNS), np.float64))
+
+
+@inlined
+def narrow(held: Array, at: Int, wide: Array, at_wide: Int, count: Int) -> None:
+    """And back."""
+    for j in range(np.uintp(0), count, np.uintp(COLUMNS)):
+        store(held, at + j, converted(load(wide, at_wide + j, COLUMNS), np.float32))
+
+
+@inner
+def run_short_steps(
+    scratch: Scratch, a: PreparedA, b: PreparedB, fraction_bits: Int, strip: Strip, last: Int
+) -> tuple[Int, Flag]:
+    """Steps from the strip's on until `last`, or until one has an odd row; by addresses. The mode is towards zero.
+
+    Which step comes next, and whether any row of the one before it is odd.
+    """
+    held, at, products, size = scratch.short, strip.at_held, strip.place.products, group_size(strip)
+    row0, row1, row2, row3 = elements_of(strip)
+    group0, group1 = group_of(strip, 0) * size, group_of(strip, 1) * size
+    group2, group3 = group_of(strip, 2) * size, group_of(strip, 3) * size
+    step, at_first, at_group = strip.step, strip.at_first, strip.at_group
+    any_odd = False
+    while step < last and not any_odd:
+        rows, groups = (row0, row1, row2, row3), (group0, group1, group2, group3)
+        tops = largest_sums(a.relatives, rows, b.relatives, at_first, products)
+        keep_largest(scratch.tops, scratch.odd, tops)
+        any_odd = (scratch.odd[0] | scratch.odd[1] | scratch.odd[2] | scratch.odd[3]) != 0
+        if any_odd:
+            widen(scratch.before, np.uintp(0), held, at, np.uintp(STRIP) * WIDE)
+        know(scratch, tops, a.short, groups, b.short, at_group)
+        for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
+            total0, grid0 = started(held, at + j, scratch, j, fraction_bits)
+            total1, grid1 = started(held, at + j + WIDE, scratch, j + WIDE, fraction_bits)
+            total2, grid2 = started(held, at + j + WIDE2, scratch, j + WIDE2, fraction_bits)
+            total3, grid3 = started(held, at + j + WIDE3, scratch, j + WIDE3, fraction_bits)
+            totals = (total0, total1, total2, total3)
+            total0, total1, total2, total3 = add_lines(totals, a.values, rows, b.values, at_first + j, WIDE, products)
+            store(held, at + j, finished(total0, grid0))
+            store(held, at + j + WIDE, finished(total1, grid1))
+            store(held, at + j + WIDE2, finished(total2, grid2))
+            store(held, at + j + WIDE3, finished(total3, grid3))
+        step, at_first, at_group = step + ONE, at_first + products * WIDE, at_group + WIDE + WIDE
+        row0, row1, row2, row3 = row0 + products, row1 + products, row2 + products, row3 + products
+        group0, group1, group2, group3 = group0 + size, group1 + size, group2 + size, group3 + size
+    return step, any_odd
