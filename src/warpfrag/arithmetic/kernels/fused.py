@@ -1,9 +1,8 @@
 """The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
-`strip` does a step for many outputs at once, `short_steps` those of a rule with few products in one. What they do not
-cover is done here from codes, by the scalar rule:
-outputs that meet an infinity or a NaN in this step, whose products lie further than 62 binades below what their
-groups allow, or whose common exponent is near the ends of f32's range.
+`strip` does a step for many outputs at once, `short_steps` does several steps of few products. What they do not cover
+is done here from codes, by the scalar rule: outputs that meet an infinity or a NaN in a step, whose products lie
+further than 62 binades below what their groups allow, or whose common exponent is near the ends of f32's range.
 """
 
 from __future__ import annotations
@@ -265,27 +264,29 @@ def redo_odd_rows(
 
 
 @inner
+def widened(span: Span, largest: Int) -> Span:
+    """With the largest exponent of one more group, unless that is all 0."""
+    return Span(min(span.least, SPECIAL if largest == ZERO else largest), max(span.most, largest))
+
+
+@inner
 def span_of_a(groups: Array, part: Part) -> Span:
-    """Between which exponents some rows of A lie, by the largest of each group that is not all 0."""
-    least, most = SPECIAL, ZERO
+    """Between which exponents the groups of some rows of A lie."""
+    span = Span(SPECIAL, ZERO)
     for row in range(part.first_row, part.last_row):
         for step in range(groups.shape[1]):
-            largest = groups[row, step, LARGEST]
-            least = min(least, SPECIAL if largest == ZERO else largest)
-            most = max(most, largest)
-    return Span(least, most)
+            span = widened(span, groups[row, step, LARGEST])
+    return span
 
 
 @inner
 def span_of_b(groups: Array, first: Int, last: Int, lines: Int, width: Int) -> Span:
     """The same for some groups of a block of columns of B, by address."""
-    least, most = SPECIAL, ZERO
+    span = Span(SPECIAL, ZERO)
     for group in range(first, last):
         for column in range(width):
-            largest = groups[group * lines * WIDE + column]
-            least = min(least, SPECIAL if largest == ZERO else largest)
-            most = max(most, largest)
-    return Span(least, most)
+            span = widened(span, groups[group * lines * WIDE + column])
+    return span
 
 
 @inner

@@ -1,16 +1,16 @@
-"""Steps of at most eight products: as in `strip`, but what comes before and after the products takes 32 bits.
+"""Steps of at most eight products: `strip` again, but what comes before and after the products takes half the room.
 
-Of a step of eight products, half the time would be that of its start and its end. Two things make them shorter:
+Of so short a step the products are less than half the work. Two things make the rest of it less:
 
-* The sum of a step is an integer of 32 bits. A product has at most 2**27 grids, C has 2**26, so eight products and C
-  have less than 2**31: the lower word of the float64 they are added up in is all of it, as a signed integer. (That the
-  upper word borrows where it is negative does not matter: the float64 is far from the ends of its binade.) So C is an
-  f32: its grids, truncated, are the lower word to start from, together with the number of products below zero. At the
-  end the lower word becomes an f32 again; the rounding mode, towards zero, truncates it as the rule does.
-* What is known of an output before C is one byte: the largest exponent of its products, and how many are below zero.
-  The exponent is biased as that of an f32. It is a sum of bytes that may wrap around on the way.
+* The whole sum is an integer of 32 bits. A product is at most 2**27 grids and C 2**26, so eight products and C come to
+  less than 2**31: the lower word of the float64 in which they are added is the sum, negative or not. (A negative one
+  borrows from the upper word, which is far from the ends of its binade.) So C may stay an f32. It enters truncated to
+  grids, as an integer, and is added to the number of products below zero: that is the lower word of the start. At the
+  end the lower word is made an f32 again; with the rounding mode towards zero, that truncates it.
+* What is known before C is a byte for each output: the largest exponent of its products, biased as that of an f32 (a
+  sum of bytes, which may wrap around on the way), and how many of them are below zero.
 
-All of this holds where no common exponent can be out of range: `fused` runs other blocks as it does long steps.
+This needs every common exponent in range: blocks of outputs for which that is not certain run as long steps do.
 """
 
 from __future__ import annotations

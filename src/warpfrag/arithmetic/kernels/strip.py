@@ -25,6 +25,8 @@ are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 
     - 3.0000000028  =  S + 4     S + 4.99... down: too far as well, because the product no longer lies on the grid
     - S             =  4         exact, and right: the two grids too far are the two at the start
 
+Steps of few products do 2 and 4 in another way: `short_steps`.
+
 A row is *odd* if it has an output that all this does not cover; `fused` does those again. Those without a product that
 the int8 sums can rely on are seen there. Those with a common exponent out of range are looked for only if the largest
 exponents of the groups, or C, allow any: `find_far` takes as long as the rest of step 2.
