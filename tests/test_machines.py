@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag import native
 from warpfrag.arithmetic import machines
 from warpfrag.arithmetic.backends import cuda
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory
@@ -30,7 +29,6 @@ def no_gpu(monkeypatch):
         msg = "CuPy is not installed: pip install 'warpfrag[gpu]'"
         raise NoGpu(msg)
 
-    native._own_target.cache_clear()
     monkeypatch.setattr(cuda, "cupy", absent)
     monkeypatch.setattr("warpfrag.native.cupy", absent)
 
@@ -162,6 +160,15 @@ def test_an_array_of_a_gpu_needs_a_backend_that_runs_there():
     assert kind_of(Tensor()) == Kind("torch", "cuda:0")
     with pytest.raises(InvalidOperand, match="A is a torch tensor on cuda:0, and backend is 'cpu': backend='cuda'"):
         wf.gemm(Tensor(), Tensor(), instruction=F16)
+
+
+def test_an_array_of_another_accelerator_is_refused():
+    class Elsewhere(Tensor):
+        device = "mps:0"
+
+    Elsewhere.__module__ = "torch"
+    with pytest.raises(InvalidOperand, match="of the host or of an NVIDIA GPU, got a torch tensor on mps:0"):
+        wf.gemm(Elsewhere(), Elsewhere(), instruction=F16, backend="cuda")
 
 
 def test_arrays_of_several_kinds_are_refused():

@@ -24,7 +24,7 @@ from warpfrag.extents import Extents
 from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
-from warpfrag.kinds import common_kind, device_bits, dtype_of, given_back, kind_of, on_gpu, to_host
+from warpfrag.kinds import common_kind, device_bits, device_of, dtype_of, given_back, kind_of, on_gpu, to_host
 from warpfrag.operand import operands_of
 from warpfrag.order import Order
 from warpfrag.summation import Multiplicands, multiply, read_sums, write_sums
@@ -125,7 +125,7 @@ def gemm(
     if kind.on_gpu and backend == "cpu":
         msg = f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
         raise InvalidOperand(msg)
-    with memory_of_gpu():
+    with memory_of_gpu(), device_of(kind):
         product = prepare(
             A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding
         )

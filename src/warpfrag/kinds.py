@@ -6,6 +6,7 @@ PyTorch. Arrays of a GPU are handled by CuPy, as unsigned integers beside the dt
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import ml_dtypes
@@ -14,7 +15,7 @@ import numpy as np
 from warpfrag.errors import InvalidOperand, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -95,7 +96,23 @@ def common_kind(arrays: Mapping[str, Any]) -> Kind:
         said = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
         msg = f"arrays of several kinds: {said}; expected one kind, on one device"
         raise InvalidOperand(msg)
-    return found.pop() if found else HOST
+    kind = found.pop() if found else HOST
+    if kind.on_gpu and not kind.device.startswith("cuda:"):
+        msg = f"expected arrays of the host or of an NVIDIA GPU, got a {kind}"
+        raise InvalidOperand(msg)
+    return kind
+
+
+@contextmanager
+def device_of(kind: Kind) -> Iterator[None]:
+    """While it lasts, CuPy works on the GPU that has the memory of such arrays."""
+    if not kind.on_gpu:
+        yield
+        return
+    from warpfrag.arithmetic.backends.cuda import cupy
+
+    with cupy().cuda.Device(int(kind.device.removeprefix("cuda:"))):
+        yield
 
 
 def dtype_of(array: Any) -> np.dtype[Any]:  # noqa: ANN401 (an array of any kind)

@@ -18,6 +18,7 @@ from warpfrag.arithmetic.backends.cuda import (
     aligned,
     as_given,
     cupy,
+    current_gpu,
     on_device,
     struct,
 )
@@ -49,9 +50,8 @@ FRAGMENT = aligned(height=INT, width=INT, slots=INT, bits=INT, low=INT, words=IN
 EXTENTS = aligned(height=INT, width=INT, down=INT, across=INT)
 
 
-@cache
 def _own_target() -> str:
-    """The target of the GPU that is there."""
+    """The target of the GPU that CuPy works on."""
     capability = cupy().cuda.Device().compute_capability
     return next((name for name in (f"sm_{capability}a", f"sm_{capability}") if name in targets()), f"sm_{capability}")
 
@@ -168,11 +168,11 @@ class Native:
 
     def matmul(self, rule: Rule, operands: Operands) -> Codes:
         """D's codes."""
-        kernel = _kernel_of(rule, self.form, tuple(self.rows.items()))
+        kernel = _kernel_of(rule, self.form, tuple(self.rows.items()), current_gpu())
         found = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)
         return as_given(found, operands)
 
 
 @cache
-def _kernel_of(rule: Rule, form: Form, rows: tuple[tuple[str, Registers], ...]) -> NativeKernel:
+def _kernel_of(rule: Rule, form: Form, rows: tuple[tuple[str, Registers], ...], _gpu: int) -> NativeKernel:
     return NativeKernel(rule, form, dict(rows))

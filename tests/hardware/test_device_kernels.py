@@ -7,7 +7,7 @@ a GPU can show, how fast they are and that the hardware agrees, `python -m warpf
 from __future__ import annotations
 
 import subprocess
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,10 +20,6 @@ from warpfrag.arithmetic.backends import cuda
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.hardware.products import SPANS, operands
 
-DEVICE = SimpleNamespace(
-    compute_capability="90",
-    attributes={"MaxSharedMemoryPerBlockOptin": 232448, "MaxSharedMemoryPerMultiprocessor": 233472},
-)
 RULES = {
     "exponents watched": ("mma.m16n8k8.f32.bf16.bf16.f32", "sm_90"),
     "C added last": ("mma.m16n8k32.f32.e4m3.e4m3.f32", "sm_100"),
@@ -35,11 +31,28 @@ RULES = {
 }
 
 
+class Gpu:
+    """One of several; the current one is that of the innermost `with`."""
+
+    compute_capability = "90"
+    attributes = MappingProxyType({"MaxSharedMemoryPerBlockOptin": 232448, "MaxSharedMemoryPerMultiprocessor": 233472})
+    current = (0,)
+
+    def __init__(self, number=None):
+        self.id = Gpu.current[-1] if number is None else number
+
+    def __enter__(self):
+        Gpu.current = (*Gpu.current, self.id)
+
+    def __exit__(self, *_):
+        Gpu.current = Gpu.current[:-1]
+
+
 class Cupy:
     """What the backend uses of CuPy, with arrays of numpy and kernels on the PTX machine."""
 
     ndarray = np.ndarray
-    cuda = SimpleNamespace(Device=lambda: DEVICE)
+    cuda = SimpleNamespace(Device=Gpu)
 
     def __init__(self, folder):
         self.folder = folder
@@ -75,7 +88,7 @@ class Function:
 @pytest.fixture
 def on_the_machine(tmp_path, monkeypatch):
     """The backend with the PTX machine for a GPU."""
-    remembered = (native._own_target, native._kernel_of, cuda._sums)
+    remembered = (cuda.kernel_of, native._kernel_of, cuda._sums)
     for one in remembered:
         one.cache_clear()
     stand_in = Cupy(tmp_path)
@@ -123,6 +136,36 @@ def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine
     monkeypatch.setattr(kernel, "launch", counted)
     assert np.array_equal(kernel.matmul(given), reference.matmul(rule, given))
     assert launched.count("chain") == 3 * 3 * 2 * 3  # tiles, rows, columns, parts of K
+
+
+class OnGpu(np.ndarray):
+    """An array of numpy's that says it is CuPy's, on the second GPU."""
+
+    device = SimpleNamespace(id=1)
+
+
+OnGpu.__module__ = "cupy"
+
+
+@pytest.mark.parametrize("backend", ["cuda", "native"])
+def test_a_product_runs_on_the_gpu_that_has_its_operands(backend, on_the_machine, monkeypatch):
+    """Kernels, and what is copied for them, are made for each GPU by itself."""
+    name = "mma.m16n8k8.f32.f16.f16.f32"
+    launched, launch = set(), cuda.DeviceKernel.launch
+
+    def noted(kernel, *rest, **more):
+        launched.add((kernel, Gpu.current[-1]))
+        launch(kernel, *rest, **more)
+
+    monkeypatch.setattr(cuda.DeviceKernel, "launch", noted)
+    random = np.random.default_rng(2)
+    a, b = (random.standard_normal(shape).astype(np.float16).view(np.uint16) for shape in ((5, 8), (8, 7)))
+    expected = wf.gemm(a, b, instruction=name, raw=True)
+    for given in ((a, b), (a.view(OnGpu), b.view(OnGpu))):
+        assert np.array_equal(wf.gemm(*given, instruction=name, raw=True, backend=backend), expected)
+    assert sorted(gpu for _, gpu in launched) == [0, 1]
+    assert len({kernel for kernel, _ in launched}) == 2
+    assert Gpu.current == (0,)
 
 
 def test_a_product_of_no_rows_launches_nothing(on_the_machine):

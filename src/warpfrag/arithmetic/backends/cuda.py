@@ -78,6 +78,11 @@ def cupy() -> Any:  # noqa: ANN401 (a module without types)
     return found
 
 
+def current_gpu() -> int:
+    """The number of the GPU that CuPy works on now: what was compiled or copied for one is not there on another."""
+    return int(cupy().cuda.Device().id)
+
+
 @cache
 def _source(name: str) -> str:
     folder = files("warpfrag.arithmetic.gpu")
@@ -90,7 +95,7 @@ def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> An
 
 
 @cache
-def _sums() -> Any:  # noqa: ANN401 (a kernel of CuPy)
+def _sums(_gpu: int) -> Any:  # noqa: ANN401 (a kernel of CuPy)
     return _compiled("sums", {}).get_function("add")
 
 
@@ -99,7 +104,7 @@ def add_floats(a: Device, b: Device) -> Device:
     a, b = (cupy().ascontiguousarray(array) for array in cupy().broadcast_arrays(a, b))
     out = cupy().empty_like(a)
     if out.size:
-        _sums()((-(-out.size // THREADS),), (THREADS,), (a, b, out, LONG(out.size)))
+        _sums(current_gpu())((-(-out.size // THREADS),), (THREADS,), (a, b, out, LONG(out.size)))
     return out
 
 
@@ -506,13 +511,13 @@ KERNELS: dict[type[Rule], Any] = {
 
 
 @cache
-def kernel_of(rule: Rule) -> DeviceKernel:
-    """The kernel of a rule, once the canary has passed."""
+def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
+    """The kernel of a rule on the GPU of that number, once the canary has passed."""
     kernel: DeviceKernel = KERNELS[type(rule)](rule)
     operands = operands_of(rule)
     found = on_device(kernel, operands)
     if not np.array_equal(cupy().asnumpy(found).astype(np.uint64), reference.matmul(rule, operands).astype(np.uint64)):
-        name = cupy().cuda.runtime.getDeviceProperties(0)["name"].decode()
+        name = cupy().cuda.runtime.getDeviceProperties(gpu)["name"].decode()
         msg = f"the GPU's kernel of this rule does not compute what the reference does on this {name}: {rule}"
         raise NoGpu(msg)
     return kernel
@@ -538,6 +543,6 @@ class Cuda:
 
     def matmul(self, rule: Rule, operands: Operands) -> Codes:
         """D's codes; an array of the GPU where A is one."""
-        found: Codes = on_device(kernel_of(rule), operands)
+        found: Codes = on_device(kernel_of(rule, current_gpu()), operands)
         found = found.astype(code_dtype(FORMATS[rule.d]), copy=False)
         return as_given(found, operands)
