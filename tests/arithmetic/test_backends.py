@@ -25,6 +25,8 @@ from warpfrag.errors import SlowArithmetic
 from warpfrag.isa.legality import left_out
 from warpfrag.runner import _runner, find_runner
 
+TF32 = rule_of(instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90")
+C_LAST = rule_of(instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90")
 F16 = rule_of(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 TILE = """
@@ -265,9 +267,10 @@ def test_compiled_code_is_tied_to_the_text_of_every_kernel():
 def test_every_kernel_can_be_compiled_ahead():
     found = one_of_each_kind()
     assert set(found) == {f"{rule.__name__}, {part}" for rule in KERNELS for part in ("whole tiles", "parts of a tile")}
-    for kinds in found.values():
-        assert all(kind == kind_of(rule, split=kind.split) for kind, rule in kinds.items())
-    assert {kind.products for kind in found["Fused, whole tiles"]} == {4, 8, 16, 32}
+    assert all(Compiled().compile(rule) for kinds in found.values() for rule in kinds.values())
+    ways = {kind.way for kind in found["Fused, parts of a tile"] if kind.rounding == "RZ-FP32"}
+    assert {way.is_short for way in ways} == {way.is_narrow for way in ways} == {False, True}
+    assert len({kind_of(rule, split=True) for rule in (F16, TF32, C_LAST)}) == 3  # none is heard for another
 
 
 def test_scale_factors_that_a_batch_shares_are_contiguous_to_the_loops():

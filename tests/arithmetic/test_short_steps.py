@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule_of
 
-from warpfrag.arithmetic.backends.compiled import Compiled, fused_constants
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.backends.compiled import Compiled
+from warpfrag.arithmetic.kernels.ways import way_of
+from warpfrag.arithmetic.protocol import Block, Operands
 from warpfrag.arithmetic.schedule import run_split
 from warpfrag.formats import FORMATS
 
@@ -19,7 +20,10 @@ SHORT = [
     (instruction("mma", "m16n8k8", "f32.f16.f16.f32"), "sm_75"),
     (instruction("mma", "m8n8k4", "f32.f16.f16.f32"), "sm_70"),
     (instruction("wmma.mma", "m16n16k16", "f32.f16.f16.f16"), "sm_80"),
+    (instruction("wmma.mma", "m16n16k16", "f16.f16.f16.f32"), "sm_80"),
 ]
+WIDE = [form for form in SHORT if FORMATS[form[0].a].exponent == 8]
+"""Those whose products may have exponents near the ends of f32's range."""
 LONG = [
     (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90"),  # 16 products
     (instruction("mma", "m16n8k16", "f16.f16.f16.f16"), "sm_80"),  # rounded to the nearest f16
@@ -31,20 +35,36 @@ LONG = [
 
 @pytest.mark.parametrize(("asked", "arch"), SHORT)
 def test_these_rules_have_short_steps(asked, arch):
-    assert fused_constants(rule_of(asked, arch)).is_short
+    assert way_of(rule_of(asked, arch)).is_short
 
 
 @pytest.mark.parametrize(("asked", "arch"), LONG)
 def test_these_have_not(asked, arch):
-    assert not fused_constants(rule_of(asked, arch)).is_short
+    assert not way_of(rule_of(asked, arch)).is_short
 
 
-def drawn_near_one(random, name, shape):
-    """Every sign and fraction, exponents within three of 1's."""
+def drawn_near(random, name, shape, centre=0, spread=3):
+    """Every sign and fraction, exponents that far from the centre at most."""
     row = FORMATS[name]
-    exponent = row.bias + random.integers(-3, 4, shape)
+    exponent = row.bias + centre + random.integers(-spread, spread + 1, shape)
     codes = ((exponent << row.fraction) | random.integers(0, 1 << row.fraction, shape)) << row.unused
     return (codes | (random.integers(0, 2, shape) << (row.bits - 1))).astype(code_type(name))
+
+
+def drawn_product(rule, tiles=1):
+    """Near 1: three blocks of columns, the last not full, rows past the last strip, more steps than one panel has."""
+    random = np.random.default_rng(11)
+    depth = 80 if rule.c == rule.d else rule.k
+    shapes = operand_shapes(rule, 9, 150, depth // rule.k)
+    return {operand: drawn_near(random, name, (tiles, *shape[1:])) for operand, (name, shape) in shapes.items()}
+
+
+def assert_right(rule, drawn):
+    """Whole tiles, and parts of them on threads, give what the portable backend gives."""
+    expected = TWINS["portable"](rule, **drawn)
+    np.testing.assert_array_equal(TWINS["compiled"](rule, **drawn), expected)
+    parts = run_split(Compiled().compile(rule), Operands(drawn["a"], drawn["b"], drawn["c"]), threads=2)
+    np.testing.assert_array_equal(parts, expected)
 
 
 def nothing(_rule, _drawn):
@@ -52,14 +72,22 @@ def nothing(_rule, _drawn):
 
 
 def a_large_c(rule, drawn):
-    """In the second block of columns; C is too large for the loop there."""
-    row = FORMATS[rule.c]
-    drawn["c"][:, 3, 70] = row.encode(row.max)
+    """In the second block of columns."""
+    drawn["c"][:, 3, 70] = FORMATS[rule.c].encode(FORMATS[rule.c].max)
 
 
 def an_infinite_c(rule, drawn):
     """In the second block of columns."""
     drawn["c"][:, 8, 127] = FORMATS[rule.c].encode(float("inf"))
+
+
+def c_above_and_below(rule, drawn):
+    """Further than the kept bits reach, on both sides; not so far that a block would leave the short way."""
+    row = FORMATS[rule.c]
+    reach = 28 if row.exponent == 8 else 12
+    random = np.random.default_rng(12)
+    drawn["c"][:, :5] = drawn_near(random, rule.c, drawn["c"][:, :5].shape, reach, 3)
+    drawn["c"][:, 5:] = drawn_near(random, rule.c, drawn["c"][:, 5:].shape, 2 - reach, 3)
 
 
 def small_columns(rule, drawn):
@@ -69,7 +97,7 @@ def small_columns(rule, drawn):
 
 
 def small_rows(rule, drawn):
-    """Some rows of A: no block takes the short way."""
+    """The smallest elements in some rows of A."""
     drawn["a"][:, 6:] = 1 << FORMATS[rule.a].unused
 
 
@@ -90,26 +118,74 @@ def specials(rule, drawn):
         where[1, 0], where[3, 31 % rule.k], where[7, -1] = infinity, nan, infinity | row.sign_bit
 
 
-def far_below(rule, drawn):
-    """Products further below what their row and column allow than small exponents reach: no two large elements meet."""
+def no_two_large_elements_meet(rule, drawn):
+    """Of a wide format: products further below what their row and column allow than small exponents reach."""
     drawn["a"][:, :5, 1::2] = 1 << (FORMATS[rule.a].fraction + FORMATS[rule.a].unused)
     drawn["b"][:, ::2, :100] = 1 << (FORMATS[rule.b].fraction + FORMATS[rule.b].unused)
 
 
 @pytest.mark.parametrize(
     "disturb",
-    [nothing, a_large_c, an_infinite_c, small_columns, small_rows, steps_without_products, specials, far_below],
+    [
+        nothing,
+        a_large_c,
+        an_infinite_c,
+        c_above_and_below,
+        small_columns,
+        small_rows,
+        steps_without_products,
+        specials,
+        no_two_large_elements_meet,
+    ],
 )
 @pytest.mark.parametrize(("asked", "arch"), SHORT)
 def test_every_way_gives_the_same_codes(asked, arch, disturb):
-    """Three blocks of columns, the last not full, rows past the last strip, and more steps than one panel has."""
     rule = rule_of(asked, arch)
-    random = np.random.default_rng(11)
-    depth = 80 if rule.c == rule.d else rule.k
-    shapes = operand_shapes(rule, 9, 150, depth // rule.k)
-    drawn = {operand: drawn_near_one(random, name, shape) for operand, (name, shape) in shapes.items()}
+    drawn = drawn_product(rule)
     disturb(rule, drawn)
-    expected = TWINS["portable"](rule, **drawn)
-    np.testing.assert_array_equal(TWINS["compiled"](rule, **drawn), expected)
-    parts = run_split(Compiled().compile(rule), Operands(drawn["a"], drawn["b"], drawn["c"]), threads=2)
-    np.testing.assert_array_equal(parts, expected)
+    assert_right(rule, drawn)
+
+
+@pytest.mark.parametrize("pair", [-40, -39, -38, -37, 78, 79, 80, 81, 82])
+@pytest.mark.parametrize(("asked", "arch"), WIDE)
+def test_exponents_at_the_ends_of_what_is_short(asked, arch, pair):
+    """The largest of a row and a column come to `pair`; products are as far below as can be told, or at the top."""
+    rule = rule_of(asked, arch)
+    drawn = drawn_product(rule)
+    random = np.random.default_rng(13)
+    for operand, centre in (("a", pair // 2), ("b", pair - pair // 2)):
+        drawn[operand] = drawn_near(random, getattr(rule, operand), drawn[operand].shape, centre, 0)
+    below = 62 if pair < 0 else 0
+    for operand, first in (("a", 0), ("b", 1)):
+        row = FORMATS[getattr(rule, operand)]
+        lowered = below << (row.fraction + row.unused)
+        codes = drawn[operand] if operand == "b" else drawn[operand].swapaxes(1, 2)
+        codes[:, first::2] -= codes.dtype.type(lowered)
+    drawn["c"] = drawn_near(random, rule.c, drawn["c"].shape, pair - below, 2)
+    drawn["c"][:, :, ::3] = 0
+    assert_right(rule, drawn)
+
+
+def test_tiles_follow_each_other_in_one_room():
+    """What one tile leaves in the scratch changes nothing in the next."""
+    rule = rule_of(*SHORT[0])
+    drawn = drawn_product(rule, tiles=3)
+    specials(rule, drawn)
+    drawn["c"][1, 2, 3] = FORMATS[rule.c].encode(float("inf"))
+    assert_right(rule, drawn)
+
+
+@pytest.mark.parametrize(("large", "is_short"), [(False, True), (True, False)])
+def test_blocks_take_the_short_way_where_exponents_allow(large, is_short):
+    """Only it reads the bytes that are prepared for it: without them its codes are others."""
+    rule = rule_of(*SHORT[0])
+    drawn = drawn_product(rule)
+    if large:
+        drawn["c"][:, 0, ::64] = FORMATS[rule.c].encode(FORMATS[rule.c].max)
+    job = Compiled().compile(rule).start(Operands(drawn["a"], drawn["b"], drawn["c"]))
+    for task in job.prepare(0, 1):
+        task()
+    ready_b = job.tile[1]
+    ready_b.group_bytes[:] = 0
+    job.run(Block(0, 1, 0, 9, 0, 150))
+    assert (job.out != TWINS["portable"](rule, **drawn)).any() == is_short

@@ -151,18 +151,25 @@ OnGpu.__module__ = "cupy"
 def test_a_product_runs_on_the_gpu_that_has_its_operands(backend, on_the_machine, monkeypatch):
     """Kernels, and what is copied for them, are made for each GPU by itself."""
     name = "mma.m16n8k8.f32.f16.f16.f32"
-    launched, launch = set(), cuda.DeviceKernel.launch
+    launched, made, launch = set(), set(), cuda.DeviceKernel.launch
 
     def noted(kernel, *rest, **more):
         launched.add((kernel, Gpu.current[-1]))
         launch(kernel, *rest, **more)
 
+    def making(make):
+        return lambda *shape: made.add(Gpu.current[-1]) or make(*shape)
+
     monkeypatch.setattr(cuda.DeviceKernel, "launch", noted)
+    for name_of_maker in ("asarray", "empty", "empty_like"):
+        monkeypatch.setattr(on_the_machine, name_of_maker, making(getattr(np, name_of_maker)), raising=False)
     random = np.random.default_rng(2)
     a, b = (random.standard_normal(shape).astype(np.float16).view(np.uint16) for shape in ((5, 8), (8, 7)))
     expected = wf.gemm(a, b, instruction=name, raw=True)
-    for given in ((a, b), (a.view(OnGpu), b.view(OnGpu))):
+    for gpu, given in enumerate(((a, b), (a.view(OnGpu), b.view(OnGpu)))):
+        made.clear()
         assert np.array_equal(wf.gemm(*given, instruction=name, raw=True, backend=backend), expected)
+        assert made == {gpu}
     assert sorted(gpu for _, gpu in launched) == [0, 1]
     assert len({kernel for kernel, _ in launched}) == 2
     assert Gpu.current == (0,)

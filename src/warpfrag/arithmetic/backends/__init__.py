@@ -6,7 +6,7 @@ by a fixed price list and not by the clock. Once that is worth it, kernels that 
 it is as much as compiling costs, or one product alone is, they are compiled, and that is said on the terminal.
 Every code is the same on both.
 
-Before a kind of compiled kernel is used, a canary runs: a small product whose codes depend on how floats are rounded
+Before a kind of compiled kernel is used, a canary runs: two small tiles whose codes depend on how floats are rounded
 and on subnormals, compared with the reference. Where it differs, the portable backend stays, and a warning says so.
 """
 
@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.arithmetic.backends.portable import Portable, most_rows
+from warpfrag.arithmetic.kernels.ways import Way, way_of
 from warpfrag.arithmetic.rules import Fma64, Fused, Grouped, Rule
 from warpfrag.arithmetic.schedule import is_split
 from warpfrag.errors import SlowArithmetic
@@ -35,12 +36,11 @@ MOST_RULES = 1024
 
 
 class Kind(NamedTuple):
-    """What one set of compiled loops runs: by class of rule, rounding, length of a step, and whole tiles or parts."""
+    """What one set of compiled loops runs: the class of a rule, how it rounds, which way, parts of a tile or whole."""
 
     rule: type[Rule]
     rounding: str
-    products: int
-    is_sparse: bool
+    way: Way
     split: bool
 
 
@@ -54,8 +54,7 @@ _verdicts: dict[Kind, bool] = {}
 def kind_of(rule: Rule, *, split: bool) -> Kind:
     """The kind of kernel that runs a rule."""
     rounding = rule.rounding if isinstance(rule, Fma64) else rule.sum.rounding if isinstance(rule, Fused) else ""
-    products = len(rule.steps[0]) if isinstance(rule, Fused) else 0
-    return Kind(type(rule), rounding, products, rule.is_sparse, split)
+    return Kind(type(rule), rounding, way_of(rule), split)
 
 
 def portable_seconds(rule: Rule, operands: Operands) -> float:

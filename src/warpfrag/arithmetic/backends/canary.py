@@ -36,7 +36,7 @@ def passes(kernel: Kernel, rule: Rule, *, split: bool) -> bool:
 def operands_of(rule: Rule) -> Operands:
     """Operands of every sign with full significands near 1; in one tile a row and a column of small subnormals.
 
-    Some loops have a part of their own for tiles without numbers that small.
+    And a very large C, so that loops that have a part for exponents near the ends of the range run it for that tile.
     """
     random = np.random.default_rng(7)
 
@@ -55,6 +55,7 @@ def operands_of(rule: Rule) -> Operands:
     c = draw(rule.c, (TILES, ROWS, COLUMNS))
     if FORMATS[rule.a].is_float:
         a[-1, -1], c[-1, -1] = 1 << FORMATS[rule.a].unused, 3
+        c[-1, 0, 0] = FORMATS[rule.c].encode(FORMATS[rule.c].max / 2)
         b[-1, :, -1] = 3 << FORMATS[rule.b].unused
     columns = None
     if rule.is_sparse:

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.encodings import (
-    ROUNDINGS,
-    conversion,
-    encoding_of,
-    order_of,
-    powers_of_two,
-    split_scales,
-)
+from warpfrag.arithmetic.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
 from warpfrag.arithmetic.kernels import constants as at
 from warpfrag.arithmetic.kernels import fma64, fused
 from warpfrag.arithmetic.kernels.chain import chain_block
@@ -30,9 +23,9 @@ from warpfrag.arithmetic.kernels.four_rows import STRIP
 from warpfrag.arithmetic.kernels.grouped import grouped_block
 from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.popcount import popcount_block
-from warpfrag.arithmetic.kernels.prepare import BLOCK, SHORT, WORD, PreparedA, PreparedB, Source
-from warpfrag.arithmetic.kernels.strip import LEAST_COMMON
+from warpfrag.arithmetic.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, Source
 from warpfrag.arithmetic.kernels.vector import COLUMNS
+from warpfrag.arithmetic.kernels.ways import way_of
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import split
@@ -260,7 +253,8 @@ class FusedKernel:
     def __init__(self, rule: Fused) -> None:
         """Collect the numbers of the rule and, where fp8 becomes f16, the table that does it."""
         self.rule = rule
-        self.numbers = at.flatten(fused_constants(rule))
+        self.constants = fused_constants(rule)
+        self.numbers = at.flatten(self.constants)
         self.converts = rule.multiplicands != (rule.a, rule.b)
         self.order = lru_cache(8)(partial(_orders, rule))
 
@@ -297,7 +291,7 @@ class FusedKernel:
 
     def start(self, operands: Operands) -> Job:
         """Take a product on."""
-        return FusedJob(self.load(operands))
+        return FusedJob(self.constants, self.load(operands))
 
     def run_whole(self, operands: Operands) -> Codes:
         """All of it."""
@@ -310,8 +304,9 @@ class FusedKernel:
 class FusedJob:
     """One fused product: whole tiles prepare themselves, a large one is prepared once for all of its blocks."""
 
-    def __init__(self, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, constants: at.Constants, arguments: tuple[Any, ...]) -> None:
         """Keep what the loops take."""
+        self.constants = constants
         self.arguments = arguments
         self.out: Codes = arguments[-1]
         self.tile: tuple[Any, ...] | None = None
@@ -324,15 +319,16 @@ class FusedJob:
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         source = Source(a[tile], b[tile], order_a, order_b, places, rows, *scales)
         height, width = out.shape[1:]
-        blocks, steps = -(-width // BLOCK), order_a.size // int(numbers[PRODUCTS])
+        blocks, steps = -(-width // BLOCK), order_a.size // self.constants.products
         words = -(-(order_b.size // steps) // WORD)
         elements_a, elements_b = (height, order_a.size), (blocks * order_b.size * BLOCK,)
-        groups_b, is_short = (blocks * steps * (1 + words) * BLOCK,), numbers[IS_SHORT]
+        groups_a, groups_b = (height, steps, 1 + 2 * words), (blocks * steps * (1 + words) * BLOCK,)
+        is_short = self.constants.is_short
         fields = _carve(
             (elements_a, np.float64),
             (elements_a, np.int32),
-            ((height, steps, 1 + 2 * words), np.int32),
-            ((height if is_short else 0, steps, 1 + 2 * words), np.int32),
+            (groups_a, np.int32),
+            (groups_a if is_short else (0, 0, 0), np.int32),
             (elements_b, np.float64),
             (elements_b, np.int8),
             (groups_b, np.int32),
@@ -355,12 +351,6 @@ class FusedJob:
         fused.fused_block.run(*self.tile, fused.Part(block.first_row, block.last_row, *blocks))
 
 
-PRODUCTS, IS_SHORT = (
-    2 * len(at.Encoding._fields) + at.Constants._fields[2:].index(name) for name in ("products", "is_short")
-)
-"""Where the length of a step is in the flat array of a rule's numbers, and whether it is short."""
-
-
 def fused_constants(rule: Fused) -> at.Constants:
     """The numbers of a rule, as the kernels read them."""
     how, products = rule.sum, len(rule.steps[0])
@@ -370,10 +360,7 @@ def fused_constants(rule: Fused) -> at.Constants:
             f"{MOST_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
         raise ValueError(msg)
-    c_emin = FORMATS[rule.c_read_as].emin
-    # What is below LEAST_COMMON, as the exponent of f32's subnormals is, the vector loop never reaches.
-    is_narrow = how.zero_exponent > LEAST_COMMON or (rule.c == "f16" and c_emin > LEAST_COMMON)
-    is_plain = not (is_narrow or rule.is_sparse or rule.adds_c_last or isinstance(rule, Scaled))
+    way = way_of(rule)
     return at.Constants(
         a=at.Encoding(*encoding_of(FORMATS[rule.multiplicands[0]])),
         b=at.Encoding(*encoding_of(FORMATS[rule.multiplicands[1]])),
@@ -382,13 +369,13 @@ def fused_constants(rule: Fused) -> at.Constants:
         zero_exponent=how.zero_exponent,
         round_to=ROUNDINGS[how.rounding],
         c_format=_is_f16(rule.c),
-        c_emin=c_emin,
+        c_emin=FORMATS[rule.c_read_as].emin,
         d_format=_is_f16(rule.d),
         steps=len(rule.steps),
-        adds_c_last=int(rule.adds_c_last),
-        is_sparse=int(rule.is_sparse),
-        is_narrow=int(is_narrow),
-        is_short=int(is_plain and products <= SHORT and how.rounding == "RZ-FP32"),
+        adds_c_last=int(way.adds_c_last),
+        is_sparse=int(way.is_sparse),
+        is_narrow=int(way.is_narrow),
+        is_short=int(way.is_short),
     )
 
 

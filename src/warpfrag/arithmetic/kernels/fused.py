@@ -43,11 +43,10 @@ from warpfrag.arithmetic.kernels.prepare import (
 )
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
 from warpfrag.arithmetic.kernels.scalar import Dot, fused_step
-from warpfrag.arithmetic.kernels.short_steps import narrow, run_short_steps, widen
+from warpfrag.arithmetic.kernels.short_steps import run_short_steps, to_f32, to_f64
 from warpfrag.arithmetic.kernels.strip import (
     BIAS,
     FAR,
-    LEAST_COMMON,
     LEAST_PAIR,
     MOST_COMMON,
     MOST_PAIR,
@@ -74,6 +73,7 @@ from warpfrag.arithmetic.kernels.strip import (
     strip_of,
 )
 from warpfrag.arithmetic.kernels.vector import address
+from warpfrag.arithmetic.kernels.ways import LEAST_COMMON
 
 PANEL = 32  # elements of a row of A, or one instruction's, whose rows of B stay in a near cache while many rows pass
 ROWS_AT_ONCE = 256  # rows of A whose accumulators stay in the second cache while all panels of B pass
@@ -255,16 +255,16 @@ def redo_odd_rows(
     """The step again, for the odd rows of a strip."""
     start = strip.place.first_column
     width = np.uintp(min(BLOCK, source.b.shape[1] - start))
-    for row in range(min(np.uintp(STRIP), strip.place.last_row + np.uintp(1) - strip.first_row)):
+    for row in range(min(np.uintp(STRIP), strip.place.last_row + np.uintp(1) - strip.row)):
         if scratch.odd[row]:
-            own, i = row * WIDE, strip.first_row + row
+            own, i = row * WIDE, strip.row + row
             again = OddRow(i, strip.step, start, width, own, strip.at_held + own, strip.at_group)
             largest = a_groups[group_of(strip, row) * group_size(strip) + LARGEST]
             redo_odd_row(held, scratch.before, scratch.tops, largest, b_groups, source, constants, again)
 
 
 @inner
-def widened(span: Span, largest: Int) -> Span:
+def with_group(span: Span, largest: Int) -> Span:
     """With the largest exponent of one more group, unless that is all 0."""
     return Span(min(span.least, SPECIAL if largest == ZERO else largest), max(span.most, largest))
 
@@ -275,7 +275,7 @@ def span_of_a(groups: Array, part: Part) -> Span:
     span = Span(SPECIAL, ZERO)
     for row in range(part.first_row, part.last_row):
         for step in range(groups.shape[1]):
-            span = widened(span, groups[row, step, LARGEST])
+            span = with_group(span, groups[row, step, LARGEST])
     return span
 
 
@@ -285,7 +285,7 @@ def span_of_b(groups: Array, first: Int, last: Int, lines: Int, width: Int) -> S
     span = Span(SPECIAL, ZERO)
     for group in range(first, last):
         for column in range(width):
-            span = widened(span, groups[group * lines * WIDE + column])
+            span = with_group(span, groups[group * lines * WIDE + column])
     return span
 
 
@@ -300,7 +300,7 @@ def run_short(scratch: Scratch, a: PreparedA, b: PreparedB, source: Source, cons
     """All steps, where they are short and no common exponent is out of range; by addresses."""
     strip_outputs = np.uintp(STRIP) * WIDE
     outputs = ((place.last_row - place.first_row) // np.uintp(STRIP) + ONE) * strip_outputs
-    narrow(scratch.short, np.uintp(0), scratch.accumulators, np.uintp(0), outputs)
+    to_f32(scratch.held_f32, np.uintp(0), scratch.accumulators, np.uintp(0), outputs)
     for first_step in range(np.uintp(0), place.all_steps, place.at_once):
         last_step = min(place.all_steps, first_step + place.at_once)
         for row in range(place.first_row, place.last_row + ONE, np.uintp(STRIP)):
@@ -311,11 +311,11 @@ def run_short(scratch: Scratch, a: PreparedA, b: PreparedB, source: Source, cons
                 if any_odd:
                     write_control_word(TO_NEAREST)
                     strip = strip_of(place, row, step - ONE, np.uintp(0))
-                    widen(scratch.from_zero, np.uintp(0), scratch.short, at_held, strip_outputs)
+                    to_f64(scratch.from_zero, np.uintp(0), scratch.held_f32, at_held, strip_outputs)
                     redo_odd_rows(scratch.from_zero, scratch, a.groups, b.groups, source, constants, strip)
-                    narrow(scratch.short, at_held, scratch.from_zero, np.uintp(0), strip_outputs)
+                    to_f32(scratch.held_f32, at_held, scratch.from_zero, np.uintp(0), strip_outputs)
                     write_control_word(TOWARDS_ZERO)
-    widen(scratch.accumulators, np.uintp(0), scratch.short, np.uintp(0), outputs)
+    to_f64(scratch.accumulators, np.uintp(0), scratch.held_f32, np.uintp(0), outputs)
 
 
 @inlined
@@ -379,12 +379,12 @@ def fused_part(
         address(scratch.odd),
         address(scratch.before),
         address(scratch.lines),
-        address(scratch.short),
+        address(scratch.held_f32),
         address(scratch.exponents),
         address(scratch.below),
     )
-    at_a = PreparedA(address(a.values), address(a.relatives), address(a.groups), address(a.short))
-    at_b = PreparedB(address(b.values), address(b.relatives), address(b.groups), address(b.short))
+    at_a = PreparedA(address(a.values), address(a.relatives), address(a.groups), address(a.group_bytes))
+    at_b = PreparedB(address(b.values), address(b.relatives), address(b.groups), address(b.group_bytes))
     steps, all_steps = np.uintp(constants.steps), np.uintp(a.groups.shape[1])
     products, b_rows = np.uintp(constants.products), np.uintp(source.b_order.size)
     sign_words = np.uintp(a.groups.shape[2] // 2)

@@ -70,34 +70,33 @@ class Source(NamedTuple):
 class PreparedA(NamedTuple):
     """A in the order of adding: per element [row, index], and per group [row, step, LARGEST and words of signs].
 
-    Of a rule with short steps, `short` is `groups` again, but in bytes, and the largest exponents TO_BIASED larger.
+    Of a rule with short steps, `group_bytes` is `groups` as bytes, the largest exponents TO_BIASED larger.
     Bytes, as relative exponents are, stand four times in a word: processors are quicker to spread that over a vector.
     """
 
     values: Array
     relatives: Array
     groups: Array
-    short: Array
+    group_bytes: Array
 
 
 class PreparedB(NamedTuple):
     """B in the order of adding, flat: element (block, row, column) is at (block * rows + row) * BLOCK + column.
 
-    A group takes lines of BLOCK: the largest exponents, then words of signs. Of a rule with short steps, `short` is the
-    same as bytes.
+    A group takes lines of BLOCK: the largest exponents, then words of signs. Of a rule with short steps, `group_bytes`
+    is the same as bytes.
     """
 
     values: Array
     relatives: Array
     groups: Array
-    short: Array
+    group_bytes: Array
 
 
 # Of a group of A: the largest exponent; then, for each word of signs, a bit for each element below zero and one for
 # each that is not zero.
 LARGEST, SIGNS = np.uintp(0), np.uintp(1)
 WORD = 32
-SHORT = 8  # products of a short step, at most: their signs are one byte
 TO_BIASED = np.int32(
     127 - 2 * int(NEAREST)
 )  # from a sum of relative exponents, and those they are relative to, to f32's
@@ -227,12 +226,12 @@ def bits_of_group(words: Array, met: tuple[Array, Array], at_row: Int, first: In
 
 
 @inlined
-def shorten_row(short: Array, groups: Array, first: Int, count: Int) -> None:
-    """Groups again, as bytes, by addresses: each the largest exponent, the signs, and which elements are not zero."""
-    for at in range(first * np.uintp(3), (first + count) * np.uintp(3), np.uintp(3)):
-        short[at] = four_times(np.int32(groups[at] + TO_BIASED))
-        short[at + ONE] = four_times(groups[at + ONE])
-        short[at + ONE + ONE] = four_times(groups[at + ONE + ONE])
+def shorten_row(group_bytes: Array, groups: Array, first: Int, last: Int, size: Int) -> None:
+    """Groups of a rule with short steps as bytes, by addresses: they have one word of signs."""
+    for at in range(first * size, last * size, size):
+        group_bytes[at + LARGEST] = four_times(np.int32(groups[at + LARGEST] + TO_BIASED))
+        group_bytes[at + SIGNS] = four_times(groups[at + SIGNS])
+        group_bytes[at + SIGNS + ONE] = four_times(groups[at + SIGNS + ONE])
 
 
 @inner
@@ -251,7 +250,7 @@ def prepare_a(
     tops, below, above = address(scratch.tops), address(scratch.below), address(scratch.above)
     a, order, met = address(source.a), address(source.order), (address(source.rows), address(source.b_places))
     ready_values, relatives = address(ready.values), address(ready.relatives)
-    groups, short = address(ready.groups), address(ready.short)
+    groups, group_bytes = address(ready.groups), address(ready.group_bytes)
     zero = spread(np.int32(0), COLUMNS)
     for row in range(np.uintp(first), np.uintp(last)):
         at_row = row * stored
@@ -279,7 +278,7 @@ def prepare_a(
                 groups[at_word + ONE] = np.int32(nonzero)
                 negative, nonzero = negative >> np.uint64(WORD), nonzero >> np.uint64(WORD)
         if constants.is_short:
-            shorten_row(short, groups, row * steps, steps)
+            shorten_row(group_bytes, groups, row * steps, (row + ONE) * steps, size)
         for index in range(stored):
             ready_values[at_row + index] = np.float64(values[index])
         for index in range(stored):
@@ -385,7 +384,7 @@ def prepare_group(line: Array, by: Decoder, ready: PreparedB, exponents: Array, 
 def shorten_group(ready: PreparedB, group: Group) -> None:
     """The largest exponents and the signs again, as bytes, by addresses."""
     for at in range(group.at_group, group.at_group + WIDE + WIDE, LANES):
-        store(ready.short, at, converted(load(ready.groups, at, COLUMNS), np.uint8))
+        store(ready.group_bytes, at, converted(load(ready.groups, at, COLUMNS), np.uint8))
 
 
 @inner
@@ -399,7 +398,9 @@ def prepare_b(
     rows, every = np.uintp(source.b_order.size), np.uintp(source.b.shape[1])
     group_rows = rows // steps
     words = np.uintp(sign_words(source.b_order.size // (source.order.size // constants.products)))
-    there = PreparedB(address(ready.values), address(ready.relatives), address(ready.groups), address(ready.short))
+    there = PreparedB(
+        address(ready.values), address(ready.relatives), address(ready.groups), address(ready.group_bytes)
+    )
     codes, order = address(source.b), address(source.b_order)
     line, exponents = address(scratch.codes), address(scratch.exponents)
     for block in range(np.uintp(first), np.uintp(last)):

@@ -7,8 +7,8 @@ Of so short a step the products are less than half the work. Two things make the
   borrows from the upper word, which is far from the ends of its binade.) So C may stay an f32. It enters truncated to
   grids, as an integer, and is added to the number of products below zero: that is the lower word of the start. At the
   end the lower word is made an f32 again; with the rounding mode towards zero, that truncates it.
-* What is known before C is a byte for each output: the largest exponent of its products, biased as that of an f32 (a
-  sum of bytes, which may wrap around on the way), and how many of them are below zero.
+* What is known before C is two bytes for each output: the largest exponent of its products, biased as that of an f32
+  (a sum of bytes, which may wrap around on the way), and how many of them are below zero.
 
 This needs every common exponent in range: blocks of outputs for which that is not certain run as long steps do.
 """
@@ -103,14 +103,14 @@ def finished(total: Lanes, grid: Lanes) -> Lanes:
 
 
 @inlined
-def widen(wide: Array, at_wide: Int, held: Array, at: Int, count: Int) -> None:
+def to_f64(wide: Array, at_wide: Int, held: Array, at: Int, count: Int) -> None:
     """So many f32 as float64, by addresses."""
     for j in range(np.uintp(0), count, np.uintp(COLUMNS)):
         store(wide, at_wide + j, converted(load(held, at + j, COLUMNS), np.float64))
 
 
 @inlined
-def narrow(held: Array, at: Int, wide: Array, at_wide: Int, count: Int) -> None:
+def to_f32(held: Array, at: Int, wide: Array, at_wide: Int, count: Int) -> None:
     """And back."""
     for j in range(np.uintp(0), count, np.uintp(COLUMNS)):
         store(held, at + j, converted(load(wide, at_wide + j, COLUMNS), np.float32))
@@ -124,7 +124,7 @@ def run_short_steps(
 
     Which step comes next, and whether any row of the one before it is odd.
     """
-    held, at, products, size = scratch.short, strip.at_held, strip.place.products, group_size(strip)
+    held, at, products, size = scratch.held_f32, strip.at_held, strip.place.products, group_size(strip)
     row0, row1, row2, row3 = elements_of(strip)
     group0, group1 = group_of(strip, 0) * size, group_of(strip, 1) * size
     group2, group3 = group_of(strip, 2) * size, group_of(strip, 3) * size
@@ -136,8 +136,8 @@ def run_short_steps(
         keep_largest(scratch.tops, scratch.odd, tops)
         any_odd = (scratch.odd[0] | scratch.odd[1] | scratch.odd[2] | scratch.odd[3]) != 0
         if any_odd:
-            widen(scratch.before, np.uintp(0), held, at, np.uintp(STRIP) * WIDE)
-        know(scratch, tops, a.short, groups, b.short, at_group)
+            to_f64(scratch.before, np.uintp(0), held, at, np.uintp(STRIP) * WIDE)
+        know(scratch, tops, a.group_bytes, groups, b.group_bytes, at_group)
         for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
             total0, grid0 = started(held, at + j, scratch, j, fraction_bits)
             total1, grid1 = started(held, at + j + WIDE, scratch, j + WIDE, fraction_bits)

@@ -31,7 +31,7 @@ A row is *odd* if it has an output that all this does not cover; `fused` does th
 the int8 sums can rely on are seen there. Those with a common exponent out of range are looked for only if the largest
 exponents of the groups, or C, allow any: `find_far` takes as long as the rest of step 2.
 
-Outputs are float64 throughout, whatever the accumulator's format. The rows of a strip lie BLOCK apart in everything
+Outputs are float64 here, whatever the accumulator's format. The rows of a strip lie BLOCK apart in everything
 that is kept for one. Indices are unsigned because a signed one might count from the end.
 """
 
@@ -74,10 +74,10 @@ from warpfrag.arithmetic.kernels.vector import (
     spread,
     store,
 )
+from warpfrag.arithmetic.kernels.ways import LEAST_COMMON
 
 TOP = 2 * int(NEAREST)  # the sum of two relative exponents that are the largest of their groups
 FAR = np.int8(TOP - int(NEAREST))  # sums up to here may be too large: one of the two may have been raised to 0
-LEAST_COMMON = -100  # every sum is then 0 or a normal f32: the grid is 2**-125 at least
 MOST_COMMON = 120  # 32 products and C are then below 2**128
 BIAS = 1023  # of a float64's exponent
 EXPONENT = np.int64(2047 << 52)  # mask of a float64's exponent
@@ -121,7 +121,7 @@ class Strip(NamedTuple):
     """One step of the strip that begins with a row. Arrays come as addresses."""
 
     place: Place
-    first_row: Int
+    row: Int  # the first
     step: Int
     at_first: Int  # B's line for the first product
     at_group: Int  # B's group
@@ -139,12 +139,12 @@ class Scratch(NamedTuple):
     """Room for the outputs of some rows and a block of columns, and for one strip of them; or its addresses."""
 
     accumulators: Array  # C, then D
-    from_zero: Array  # what the outputs of a strip hold, where C is added last
+    from_zero: Array  # what the outputs of a strip hold, where C is added last or rows are done again in float64
     tops: Array  # largest sums of exponents
     odd: Array
-    before: Array  # what odd rows held before the step
+    before: Array  # what odd rows held before the step, where any is
     lines: Array  # of a sparse A: where the line of B is that each element meets
-    short: Array  # C, then D, of short steps
+    held_f32: Array  # the accumulators of short steps
     exponents: Array  # of a short step: the largest exponents of products, biased as an f32's
     below: Array  # and how many products are below zero
 
@@ -152,7 +152,7 @@ class Scratch(NamedTuple):
 @inner
 def group_of(strip: Strip, row: Int) -> Int:
     """Which group of A is that of a row of the strip; A's last row stands for those past it: there are always four."""
-    return min(strip.first_row + np.uintp(row), strip.place.last_row) * strip.place.all_steps + strip.step
+    return min(strip.row + np.uintp(row), strip.place.last_row) * strip.place.all_steps + strip.step
 
 
 @inner
@@ -238,7 +238,7 @@ class Start(NamedTuple):
 @inner
 def start_of(constants: Constants, group_rows: Int) -> Start:
     """By the numbers of a rule, and how many signs a group of B has."""
-    # An f32 is read with its own exponent, an f16 with at least that of its subnormals.
+    # An f32 is read with its own exponent, an f16 with at least that of its subnormals, or of those it is read as.
     least_c = constants.c_emin + BIAS if constants.c_format == IS_F16 else 0
     is_narrow = constants.is_narrow != 0
     return Start(

@@ -203,14 +203,15 @@ def ones_of(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
 
 @vector_intrinsic
 def converted(_typing_context: Any, x: Any, like: Any) -> Build:  # noqa: ANN401
-    """The same numbers in another type; what it has not is rounded, a float to an integer towards zero.
+    """The same numbers in another type; what it has not is rounded, a float to an integer of its size towards zero.
 
     Of integers that a shorter type has not, the lower bits.
     """
     kind = Vector(like.dtype, x.lanes)
-    ways = {"ff": "fpext", "fs": "fptosi", "sf": "sitofp", "ss": "sext", "uu": "zext"}
+    wider = {"ff": "fpext", "fs": "fptosi", "sf": "sitofp", "ss": "sext", "uu": "zext"}
+    shorter = {"ff": "fptrunc", "ss": "trunc", "su": "trunc", "us": "trunc", "uu": "trunc"}
     way, narrows = _kind(x.element) + _kind(kind.element), x.element.bitwidth > kind.element.bitwidth
-    word = {"ff": "fptrunc"}.get(way, "trunc") if narrows else ways[way]
+    word = (shorter if narrows else wider)[way]
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
         return getattr(builder, word)(arguments[0], context.get_value_type(kind))
