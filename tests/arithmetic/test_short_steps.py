@@ -102,8 +102,11 @@ def small_rows(rule, drawn):
 
 
 def steps_without_products(_rule, drawn):
-    """Zeros of A in a whole step of some rows, of B in a step of some columns, and of both in others."""
+    """Zeros of A in a whole step of one row of four, of B in a step of some columns, and of both in others."""
+    drawn["a"][:, 0, :8] = 0
+    drawn["a"][:, 1, 48:56] = 0
     drawn["a"][:, 2, 8:24] = 0
+    drawn["a"][:, 3, 64:72] = 0
     drawn["a"][:, 4:6, 40:] = 0
     drawn["b"][:, 16:32, 5] = 0
     drawn["b"][:, 24:48, 60:140] = 0

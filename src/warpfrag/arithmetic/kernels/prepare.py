@@ -26,7 +26,9 @@ from warpfrag.arithmetic.kernels.vector import (
     converted,
     larger,
     load,
+    neighbours,
     read_as,
+    read_from,
     spread,
     store,
     where_above,
@@ -100,7 +102,9 @@ WORD = 32
 TO_BIASED = np.int32(
     127 - 2 * int(NEAREST)
 )  # from a sum of relative exponents, and those they are relative to, to f32's
-ONE, LANES, WIDE = np.uintp(1), np.uintp(COLUMNS), np.uintp(BLOCK)
+ONE, FOUR, BITS = np.uintp(1), np.uintp(4), np.uintp(64)
+LANES, WIDE = np.uintp(COLUMNS), np.uintp(BLOCK)
+LANE_BITS = np.uint32 if COLUMNS == 32 else np.uint8  # a bit for each lane of a vector
 FOUR_TIMES = np.int32(0x01010101)
 
 
@@ -179,7 +183,7 @@ class RowScratch(NamedTuple):
     values: Array
     exponents: Array
     tops: Array
-    below: Array  # for each vector a bit for each element below zero
+    below: Array  # a bit for each element below zero; one word more than needed
     above: Array  # and above
 
 
@@ -192,20 +196,17 @@ def row_scratch(elements: Int) -> RowScratch:
         np.empty(vectors * COLUMNS, np.float32),
         np.empty(vectors * COLUMNS, np.int32),
         np.empty(vectors * COLUMNS, np.int32),
-        np.empty(vectors, np.uint64),
-        np.empty(vectors, np.uint64),
+        np.zeros(vectors * COLUMNS // 64 + 2, np.uint64),
+        np.zeros(vectors * COLUMNS // 64 + 2, np.uint64),
     )
 
 
 @inner
 def some_bits(words: Array, first: Int, count: Int) -> Int:
-    """That many bits, 64 at most, of a line of words of COLUMNS bits."""
-    word, place = first // LANES, first % LANES
-    found = words[word] >> np.uint64(place)
-    if place + count > LANES:
-        for further in range(word + ONE, (first + count - ONE) // LANES + ONE):
-            found |= words[further] << np.uint64(further * LANES - first)
-    return found & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(np.uintp(64) - count))
+    """That many bits, 64 at most, of a line of them."""
+    word, place = first // BITS, np.uint64(first % BITS)
+    found = (words[word] >> place) | ((words[word + ONE] << np.uint64(1)) << (np.uint64(63) - place))
+    return found & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(BITS - count))
 
 
 @inner
@@ -215,8 +216,15 @@ def bits_met(words: Array, met: tuple[Array, Array], at_row: Int, first: Int, co
     found = np.uint64(0)
     for index in range(first, first + count):
         place = np.uintp(b_places[np.uintp(rows[at_row + index])]) % (count + count)
-        found |= ((words[index // LANES] >> np.uint64(index % LANES)) & np.uint64(1)) << np.uint64(place)
+        found |= ((words[index // BITS] >> np.uint64(index % BITS)) & np.uint64(1)) << np.uint64(place)
     return found
+
+
+@inner
+def largest_of_fours(exponents: Lanes) -> Lanes:
+    """In each lane the largest of its four: groups have whole fours."""
+    of_two = larger(exponents, neighbours(exponents, 1))
+    return larger(of_two, neighbours(of_two, 2))
 
 
 @inner
@@ -248,6 +256,7 @@ def prepare_a(
     stored, width = np.uintp(source.order.size), np.uintp(source.a.shape[1])
     codes, values, exponents = address(scratch.codes), address(scratch.values), address(scratch.exponents)
     tops, below, above = address(scratch.tops), address(scratch.below), address(scratch.above)
+    below_bits, above_bits = read_from(below, LANE_BITS), read_from(above, LANE_BITS)
     a, order, met = address(source.a), address(source.order), (address(source.rows), address(source.b_places))
     ready_values, relatives = address(ready.values), address(ready.relatives)
     groups, group_bytes = address(ready.groups), address(ready.group_bytes)
@@ -256,19 +265,20 @@ def prepare_a(
         at_row = row * stored
         for index in range(stored):
             codes[index] = a[row * width + np.uintp(order[index])]
-        for word in range(np.uintp(scratch.below.size)):
-            value, exponent = decode(load(codes, word * LANES, COLUMNS), by)
-            store(values, word * LANES, value)
-            store(exponents, word * LANES, exponent)
-            below[word] = bits_above(zero, read_as(value, np.int32))
-            above[word] = bits_above(read_as(value, np.int32), zero)
+        for some in range(np.uintp(scratch.codes.size) // LANES):
+            value, exponent = decode(load(codes, some * LANES, COLUMNS), by)
+            store(values, some * LANES, value)
+            store(exponents, some * LANES, exponent)
+            store(tops, some * LANES, largest_of_fours(exponent))
+            below_bits[some] = LANE_BITS(bits_above(zero, read_as(value, np.int32)))
+            above_bits[some] = LANE_BITS(bits_above(read_as(value, np.int32), zero))
         for step in range(steps):
             start = step * length
-            top = ZERO
-            for index in range(start, start + length):
-                top = max(top, exponents[index])
-            for index in range(start, start + length):
-                tops[index] = top
+            top = tops[start]
+            for index in range(start + FOUR, start + length, FOUR):
+                top = max(top, tops[index])
+            for index in range(start, start + length, FOUR):
+                store(tops, index, spread(top, 4))
             at_group = (row * steps + step) * size
             groups[at_group] = top
             negative = bits_of_group(below, met, at_row, start, length, constants.is_sparse)

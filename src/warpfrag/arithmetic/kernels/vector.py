@@ -259,6 +259,17 @@ def odd_lanes(_typing_context: Any, x: Any) -> Build:  # noqa: ANN401
     return _every_second(x, 1)
 
 
+@vector_intrinsic
+def neighbours(_typing_context: Any, x: Any, distance: Any) -> Build:  # noqa: ANN401
+    """Lanes that far apart, a power of two, have changed places."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        order = [lane ^ distance.literal_value for lane in range(x.lanes)]
+        return _shuffle(builder, arguments[0], arguments[0], order)
+
+    return x(x, distance), generate
+
+
 def _every_second(x: Any, first: int) -> Build:  # noqa: ANN401
     kind = Vector(x.element, x.lanes // 2)
 
