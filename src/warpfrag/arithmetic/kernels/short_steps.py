@@ -29,6 +29,7 @@ from warpfrag.arithmetic.kernels.strip import (
     WORDS,
     Scratch,
     Strip,
+    any_unreliable,
     elements_of,
     group_of,
     group_size,
@@ -45,6 +46,7 @@ from warpfrag.arithmetic.kernels.vector import (
     load,
     ones_of,
     read_as,
+    shifted_plus,
     spread,
     store,
 )
@@ -52,6 +54,7 @@ from warpfrag.arithmetic.kernels.vector import (
 F32_BIAS = 127
 F32_PLACE = np.uint32(23)  # where the exponent of an f32 is
 F32_EXPONENT = np.uint32(255 << 23)
+F32_TO_UPPER = int(F32_PLACE - TO_UPPER)  # how much further right it is in the upper word of a float64
 
 
 @inner
@@ -90,7 +93,7 @@ def started(held: Array, at: Int, scratch: Scratch, own: Int, fraction_bits: Int
     grids_of_c = read_as(converted(c * read_as(per_unit, np.float32), np.int32), np.uint32)
     lower = grids_of_c + converted(load(scratch.below, own, COLUMNS), np.uint32)
     to_upper = np.uint32(((BIAS - F32_BIAS + 52 - fraction_bits) << TO_UPPER) + HALF)
-    upper = (common >> spread(np.uint32(F32_PLACE - TO_UPPER), COLUMNS)) + spread(to_upper, COLUMNS)
+    upper = shifted_plus(common, F32_TO_UPPER, spread(to_upper, COLUMNS))
     grid = common - spread(np.uint32(fraction_bits << F32_PLACE), COLUMNS)
     return read_as(interleaved(lower, upper), np.float64), read_as(grid, np.float32)
 
@@ -133,9 +136,9 @@ def run_short_steps(
     while step < last and not any_odd:
         rows, groups = (row0, row1, row2, row3), (group0, group1, group2, group3)
         tops = largest_sums(a.relatives, rows, b.relatives, at_first, products)
-        keep_largest(scratch.tops, scratch.odd, tops)
-        any_odd = (scratch.odd[0] | scratch.odd[1] | scratch.odd[2] | scratch.odd[3]) != 0
+        any_odd = any_unreliable(tops)
         if any_odd:
+            keep_largest(scratch.tops, scratch.odd, tops)
             to_f64(scratch.before, np.uintp(0), held, at, np.uintp(STRIP) * WIDE)
         know(scratch, tops, a.group_bytes, groups, b.group_bytes, at_group)
         for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):

@@ -210,6 +210,15 @@ def find_largest_sparse(tops: Array, odd: Array, a: Array, b: Array, lines: Arra
     keep_largest(tops, odd, (top0, top1, top2, top3))
 
 
+@inner
+def any_unreliable(found: FourSums) -> Flag:
+    """Whether any of these sums cannot be relied on, or says that there is no product but 0."""
+    top0, top1, top2, top3 = found
+    near = spread(np.int8(FAR + 1), BLOCK)
+    bits = bits_above(near, top0) | bits_above(near, top1) | bits_above(near, top2) | bits_above(near, top3)
+    return bits != NO_BITS
+
+
 @inlined
 def keep_largest(tops: Array, odd: Array, found: FourSums) -> None:
     """Store them, and mark rows."""
