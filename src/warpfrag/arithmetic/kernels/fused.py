@@ -43,7 +43,7 @@ from warpfrag.arithmetic.kernels.prepare import (
 )
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
 from warpfrag.arithmetic.kernels.scalar import Dot, fused_step
-from warpfrag.arithmetic.kernels.short_steps import run_short_steps, to_f32, to_f64
+from warpfrag.arithmetic.kernels.short_steps import Panel, run_short_steps, to_f32, to_f64
 from warpfrag.arithmetic.kernels.strip import (
     BIAS,
     FAR,
@@ -303,18 +303,17 @@ def run_short(scratch: Scratch, a: PreparedA, b: PreparedB, source: Source, cons
     to_f32(scratch.held_f32, np.uintp(0), scratch.accumulators, np.uintp(0), outputs)
     for first_step in range(np.uintp(0), place.all_steps, place.at_once):
         last_step = min(place.all_steps, first_step + place.at_once)
-        for row in range(place.first_row, place.last_row + ONE, np.uintp(STRIP)):
-            at_held, step = (row - place.first_row) * WIDE, first_step
-            while step < last_step:
-                strip = strip_of(place, row, step, at_held)
-                step, any_odd = run_short_steps(scratch, a, b, constants.fraction_bits, strip, last_step)
-                if any_odd:
-                    write_control_word(TO_NEAREST)
-                    strip = strip_of(place, row, step - ONE, np.uintp(0))
-                    to_f64(scratch.from_zero, np.uintp(0), scratch.held_f32, at_held, strip_outputs)
-                    redo_odd_rows(scratch.from_zero, scratch, a.groups, b.groups, source, constants, strip)
-                    to_f32(scratch.held_f32, at_held, scratch.from_zero, np.uintp(0), strip_outputs)
-                    write_control_word(TOWARDS_ZERO)
+        row, step = place.first_row, first_step
+        while row <= place.last_row:
+            panel = Panel(place, first_step, last_step, row, step)
+            row, step, any_odd = run_short_steps(scratch, a, b, constants.fraction_bits, panel)
+            if any_odd:
+                write_control_word(TO_NEAREST)
+                strip, at_held = strip_of(place, row, step - ONE, np.uintp(0)), (row - place.first_row) * WIDE
+                to_f64(scratch.from_zero, np.uintp(0), scratch.held_f32, at_held, strip_outputs)
+                redo_odd_rows(scratch.from_zero, scratch, a.groups, b.groups, source, constants, strip)
+                to_f32(scratch.held_f32, at_held, scratch.from_zero, np.uintp(0), strip_outputs)
+                write_control_word(TOWARDS_ZERO)
     to_f64(scratch.accumulators, np.uintp(0), scratch.held_f32, np.uintp(0), outputs)
 
 

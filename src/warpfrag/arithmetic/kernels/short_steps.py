@@ -15,6 +15,8 @@ This needs every common exponent in range: blocks of outputs for which that is n
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, FourSums, add_lines
@@ -27,6 +29,7 @@ from warpfrag.arithmetic.kernels.strip import (
     WIDE2,
     WIDE3,
     WORDS,
+    Place,
     Scratch,
     Strip,
     any_unreliable,
@@ -35,6 +38,7 @@ from warpfrag.arithmetic.kernels.strip import (
     group_size,
     keep_largest,
     largest_sums,
+    strip_of,
 )
 from warpfrag.arithmetic.kernels.vector import (
     COLUMNS,
@@ -106,6 +110,25 @@ def finished(total: Lanes, grid: Lanes) -> Lanes:
 
 
 @inlined
+def add_products(
+    scratch: Scratch, a: Array, rows: Four, b: Array, at_first: Int, fraction_bits: Int, strip: Strip
+) -> None:
+    """The sums of a step, truncated."""
+    held, at, products = scratch.held_f32, strip.at_held, strip.place.products
+    for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
+        total0, grid0 = started(held, at + j, scratch, j, fraction_bits)
+        total1, grid1 = started(held, at + j + WIDE, scratch, j + WIDE, fraction_bits)
+        total2, grid2 = started(held, at + j + WIDE2, scratch, j + WIDE2, fraction_bits)
+        total3, grid3 = started(held, at + j + WIDE3, scratch, j + WIDE3, fraction_bits)
+        totals = (total0, total1, total2, total3)
+        total0, total1, total2, total3 = add_lines(totals, a, rows, b, at_first + j, WIDE, products)
+        store(held, at + j, finished(total0, grid0))
+        store(held, at + j + WIDE, finished(total1, grid1))
+        store(held, at + j + WIDE2, finished(total2, grid2))
+        store(held, at + j + WIDE3, finished(total3, grid3))
+
+
+@inlined
 def to_f64(wide: Array, at_wide: Int, held: Array, at: Int, count: Int) -> None:
     """So many f32 as float64, by addresses."""
     for j in range(np.uintp(0), count, np.uintp(COLUMNS)):
@@ -119,40 +142,46 @@ def to_f32(held: Array, at: Int, wide: Array, at_wide: Int, count: Int) -> None:
         store(held, at + j, converted(load(wide, at_wide + j, COLUMNS), np.float32))
 
 
+class Panel(NamedTuple):
+    """Some steps of some rows of A and a block of columns of B, and how far they have come."""
+
+    place: Place
+    first_step: Int
+    last_step: Int  # the one after the last
+    row: Int  # the first of the strip that is next
+    step: Int  # and its step
+
+
 @inner
 def run_short_steps(
-    scratch: Scratch, a: PreparedA, b: PreparedB, fraction_bits: Int, strip: Strip, last: Int
-) -> tuple[Int, Flag]:
-    """Steps from the strip's on until `last`, or until one has an odd row; by addresses. The mode is towards zero.
+    scratch: Scratch, a: PreparedA, b: PreparedB, fraction_bits: Int, panel: Panel
+) -> tuple[Int, Int, Flag]:
+    """Strip after strip, step after step, to the end or until a step has an odd row; by addresses.
 
-    Which step comes next, and whether any row of the one before it is odd.
+    The rounding mode is towards zero. Which strip and step come next, and whether the one just done has an odd row.
     """
-    held, at, products, size = scratch.held_f32, strip.at_held, strip.place.products, group_size(strip)
-    row0, row1, row2, row3 = elements_of(strip)
-    group0, group1 = group_of(strip, 0) * size, group_of(strip, 1) * size
-    group2, group3 = group_of(strip, 2) * size, group_of(strip, 3) * size
-    step, at_first, at_group = strip.step, strip.at_first, strip.at_group
+    place, row, step = panel.place, panel.row, panel.step
+    held, products = scratch.held_f32, place.products
     any_odd = False
-    while step < last and not any_odd:
-        rows, groups = (row0, row1, row2, row3), (group0, group1, group2, group3)
-        tops = largest_sums(a.relatives, rows, b.relatives, at_first, products)
-        any_odd = any_unreliable(tops)
-        if any_odd:
-            keep_largest(scratch.tops, scratch.odd, tops)
-            to_f64(scratch.before, np.uintp(0), held, at, np.uintp(STRIP) * WIDE)
-        know(scratch, tops, a.group_bytes, groups, b.group_bytes, at_group)
-        for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
-            total0, grid0 = started(held, at + j, scratch, j, fraction_bits)
-            total1, grid1 = started(held, at + j + WIDE, scratch, j + WIDE, fraction_bits)
-            total2, grid2 = started(held, at + j + WIDE2, scratch, j + WIDE2, fraction_bits)
-            total3, grid3 = started(held, at + j + WIDE3, scratch, j + WIDE3, fraction_bits)
-            totals = (total0, total1, total2, total3)
-            total0, total1, total2, total3 = add_lines(totals, a.values, rows, b.values, at_first + j, WIDE, products)
-            store(held, at + j, finished(total0, grid0))
-            store(held, at + j + WIDE, finished(total1, grid1))
-            store(held, at + j + WIDE2, finished(total2, grid2))
-            store(held, at + j + WIDE3, finished(total3, grid3))
-        step, at_first, at_group = step + ONE, at_first + products * WIDE, at_group + WIDE + WIDE
-        row0, row1, row2, row3 = row0 + products, row1 + products, row2 + products, row3 + products
-        group0, group1, group2, group3 = group0 + size, group1 + size, group2 + size, group3 + size
-    return step, any_odd
+    while row <= place.last_row and not any_odd:
+        strip = strip_of(place, row, step, (row - place.first_row) * WIDE)
+        at, size = strip.at_held, group_size(strip)
+        row0, row1, row2, row3 = elements_of(strip)
+        group0, group1 = group_of(strip, 0) * size, group_of(strip, 1) * size
+        group2, group3 = group_of(strip, 2) * size, group_of(strip, 3) * size
+        at_first, at_group = strip.at_first, strip.at_group
+        while step < panel.last_step and not any_odd:
+            rows, groups = (row0, row1, row2, row3), (group0, group1, group2, group3)
+            tops = largest_sums(a.relatives, rows, b.relatives, at_first, products)
+            any_odd = any_unreliable(tops)
+            if any_odd:
+                keep_largest(scratch.tops, scratch.odd, tops)
+                to_f64(scratch.before, np.uintp(0), held, at, np.uintp(STRIP) * WIDE)
+            know(scratch, tops, a.group_bytes, groups, b.group_bytes, at_group)
+            add_products(scratch, a.values, rows, b.values, at_first, fraction_bits, strip)
+            step, at_first, at_group = step + ONE, at_first + products * WIDE, at_group + WIDE + WIDE
+            row0, row1, row2, row3 = row0 + products, row1 + products, row2 + products, row3 + products
+            group0, group1, group2, group3 = group0 + size, group1 + size, group2 + size, group3 + size
+        if not any_odd:
+            row, step = row + np.uintp(STRIP), panel.first_step
+    return row, step, any_odd
