@@ -84,23 +84,23 @@ def mmasim_python() -> str | None:
 def one_thread(mmasim: str | None) -> None:
     """f16, bf16 and tf32 against numpy float32 and mmasim, one thread each.
 
-    Processor time, which other work disturbs less.
+    Processor time, which other work disturbs less; for some seconds, because others come and go; and in one process,
+    because some processes stay a third slower than others on a machine that is shared.
     """
     say("products of 512 x 512 x 512 on sm_90, one thread each: time ratio to numpy float32, and to f16")
     labels = ("f16", "bf16", "tf32")
-    sides = [Side(sys.executable, threads=1) for _ in range(1 + len(labels))]
+    side = Side(sys.executable, threads=1)
     jobs = [("numpy", "", 512), *(("warpfrag gemm", PRODUCTS[label], 512) for label in labels)]
-    numpy_seconds, *ours = best(list(zip(sides, jobs, strict=True)), 150, "cpu")  # some seconds: others come and go
+    numpy_seconds, *ours = best([(side, job) for job in jobs], 150, "cpu")
     for label, seconds in zip(labels, ours, strict=True):
         ratios = f"{seconds / numpy_seconds:6.1f} x numpy   {seconds / ours[0]:.2f} x f16"
         say(f"  {label:<11} {512**3 / seconds / 1e9:7.2f} G/s   {ratios}")
     if mmasim:
-        sides.append(Side(mmasim, threads=1))
-        pair = [(sides[1], jobs[1]), (sides[-1], ("mmasim gemm", MMASIM["f16"], 512))]
-        mine, theirs = best(pair, 3, "cpu")  # it takes some seconds each time
+        other = Side(mmasim, threads=1)
+        mine, theirs = best([(side, jobs[1]), (other, ("mmasim gemm", MMASIM["f16"], 512))], 3, "cpu")  # seconds each
         say(f"  f16: {theirs / mine:.0f} times mmasim")
-    for side in sides:
-        side.close()
+        other.close()
+    side.close()
 
 
 def say(text: str) -> None:
