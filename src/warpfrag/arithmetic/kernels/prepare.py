@@ -99,9 +99,8 @@ class PreparedB(NamedTuple):
 # each that is not zero.
 LARGEST, SIGNS = np.uintp(0), np.uintp(1)
 WORD = 32
-TO_BIASED = np.int32(
-    127 - 2 * int(NEAREST)
-)  # from a sum of relative exponents, and those they are relative to, to f32's
+# From a sum of relative exponents, and the two they are relative to, to the exponent as an f32 has it.
+TO_BIASED = np.int32(127 - 2 * int(NEAREST))
 ONE, FOUR, BITS = np.uintp(1), np.uintp(4), np.uintp(64)
 LANES, WIDE = np.uintp(COLUMNS), np.uintp(BLOCK)
 LANE_BITS = np.uint32 if COLUMNS == 32 else np.uint8  # a bit for each lane of a vector
