@@ -117,7 +117,7 @@ def tiles_of_a(name: str, n: int) -> Any:  # noqa: ANN401
     import numpy as np
 
     import warpfrag as wf
-    from warpfrag.codes import from_codes
+    from warpfrag.numerics.codes import from_codes
 
     operand = wf.get(name).a
     codes = np.random.default_rng(0).integers(0, operand.format.codes, (n, *operand.shape), dtype=np.uint64)
@@ -135,7 +135,7 @@ def operands(format_name: str, n: int, seed: int) -> Any:  # noqa: ANN401
     import numpy as np
 
     from warpfrag import FORMATS
-    from warpfrag.codes import from_codes, natural_dtype
+    from warpfrag.numerics.codes import from_codes, natural_dtype
 
     row = FORMATS[format_name]
     random = np.random.default_rng(seed)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import warpfrag as wf
-from warpfrag.captured import captures
-from warpfrag.captured.index import INDEX, evidence_rows
-from warpfrag.formats import FORMATS
+from warpfrag.catalog.captures import captures
+from warpfrag.catalog.captures.index import INDEX, evidence_rows
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.targets import architectures, targets
+from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from regions import code, markdown_table
 
 import warpfrag as wf
-from warpfrag.expressions import element_formulas, place_formulas
+from warpfrag.core.expressions import element_formulas, place_formulas
 from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warpfrag.instruction import Instruction
-    from warpfrag.layout import Layout
-    from warpfrag.operand import Registers
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.core.layout import Layout
+    from warpfrag.execution.operand import Registers
 
 HEAD = "<!-- Written by docs/family_pages.py from the tables of the package. Change those, not this page. -->\n"
 WIDTHS = (8, 64, 256)  # of wgmma

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from facts import captured_gpus, evidence_by_architecture, facts
 
+from warpfrag.catalog.registry import find
 from warpfrag.cli import VERBS
 from warpfrag.cli.output import STATUSES
+from warpfrag.core.layout import Layout
 from warpfrag.errors import WarpfragError
-from warpfrag.formats import FORMATS, Format
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
-from warpfrag.layout import Layout
 from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import relayout
 from warpfrag.notations import NOTATIONS
-from warpfrag.registry import find
+from warpfrag.numerics.formats import FORMATS, Format
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.captured import load_cases
+from warpfrag.catalog.captures import load_cases
+from warpfrag.core.expressions import element_formulas
 from warpfrag.explorer import build_page
-from warpfrag.expressions import element_formulas
 
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 OUT = Path("out")

@@ -11,10 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from functools import cache
-from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import distribution
-from importlib.util import resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -173,107 +170,6 @@ def module_files(source: Path) -> dict[str, Path]:
         parts = path.relative_to(source).with_suffix("").parts
         names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return names
-
-
-def import_statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Every import that can run, inside functions too: all but those for the type checker."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child
-        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
-            yield from import_statements(ast.Module(child.orelse, []))
-        else:
-            yield from import_statements(child)
-
-
-@cache
-def import_graph(source: Path) -> dict[str, set[str]]:
-    """Which module imports which, of those under a folder of sources."""
-    modules = module_files(source)
-    graph: dict[str, set[str]] = {}
-    for name, path in modules.items():
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        imported = set()
-        for statement in import_statements(ast.parse(path.read_bytes())):
-            if isinstance(statement, ast.Import):
-                imported |= {alias.name for alias in statement.names}
-                continue
-            origin = statement.module or ""
-            if statement.level:
-                origin = resolve_name("." * statement.level + origin, package)
-            for alias in statement.names:
-                member = f"{origin}.{alias.name}"
-                imported.add(member if member in modules else origin)
-        graph[name] = imported & modules.keys()
-    return graph
-
-
-def find_cycle(graph: dict[str, set[str]]) -> list[str]:
-    """One cycle of imports, or nothing."""
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return error.args[1]
-    return []
-
-
-def rooms() -> dict[str, int]:
-    """The table of CONTRIBUTING: each room, or module outside of one, and its floor; the lowest comes first."""
-    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("| floor |")[2].partition("\n\n")[0]
-    found = {}
-    for line in table.splitlines()[2:]:
-        floor, names, *_ = (cell.strip() for cell in line.strip("|").split("|"))
-        found |= {name.strip("` /").removesuffix(".py"): int(floor) for name in names.split(",")}
-    return found
-
-
-def room_of(module: str, known: dict[str, int]) -> str:
-    """The room of a module: itself, or the folder it is in; nothing if the table has neither."""
-    parts = module.split(".")[1:]
-    names = ["/".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
-    return next((name for name in names if name in known), "")
-
-
-def test_every_module_has_a_room_and_imports_point_down_and_not_in_a_circle():
-    """The table of CONTRIBUTING says where each concept lives. A module imports its own room, or rooms below it."""
-    graph, known = import_graph(SOURCE), rooms()
-    assert "warpfrag.errors" in graph["warpfrag.formats"]
-    assert find_cycle(graph) == []
-    homes = {name: room_of(name, known) for name in graph if name not in {"warpfrag", "warpfrag.__main__"}}
-    assert sorted(name for name, room in homes.items() if not room) == []
-    assert sorted(known.keys() - set(homes.values())) == []
-    climbs = [
-        f"{name} -> {other}"
-        for name in homes
-        for other in graph[name]
-        if other in homes and homes[other] != homes[name] and known[homes[other]] >= known[homes[name]]
-    ]
-    assert sorted(climbs) == []
-
-
-@pytest.mark.parametrize(
-    ("statement", "circular"),
-    [
-        ("import p.a", True),
-        ("from p.a import x", True),
-        ("from p import a", True),
-        ("from . import a", True),
-        ("from .a import x", True),
-        ("def f():\n    from p.a import x", True),
-        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import x", False),
-        ("import typing\nif typing.TYPE_CHECKING:\n    pass\nelse:\n    from p.a import x", True),
-        ("from p import x", False),
-        ("import a", False),
-    ],
-)
-def test_circles_are_recognised(tmp_path, statement, circular):
-    package = tmp_path / "p"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "a.py").write_text("import p.b\n", encoding="utf-8")
-    (package / "b.py").write_text(statement, encoding="utf-8")
-
-    assert bool(find_cycle(import_graph(tmp_path))) == circular
 
 
 @pytest.mark.parametrize("name", [name for name in module_files(SOURCE) if not name.endswith("__main__")])

@@ -13,20 +13,23 @@ No GPU needed.
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from warpfrag.core import providers
 
 if TYPE_CHECKING:
     from warpfrag import ptx, wmma
-    from warpfrag.descriptor import Descriptor
-    from warpfrag.diagnose import Diagnosis, Finding, diagnose
-    from warpfrag.draw import draw
-    from warpfrag.draw.drawing import Drawing
-    from warpfrag.emit import emit
-    from warpfrag.epilogue import Epilogue
-    from warpfrag.error_report import ErrorReport, Errors, error_report
+    from warpfrag.catalog.evidence import Evidence
+    from warpfrag.catalog.identify import identify
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.catalog.registry import aliases, find, get
+    from warpfrag.core.layout import Layout
+    from warpfrag.debug.diagnose import Diagnosis, Finding, diagnose
+    from warpfrag.drawing import draw
+    from warpfrag.drawing.drawing import Drawing
+    from warpfrag.emission import emit
+    from warpfrag.emission.vectors import vectors
     from warpfrag.errors import (
         IllegalInstruction,
         InvalidOperand,
@@ -38,76 +41,73 @@ if TYPE_CHECKING:
         UnusableFile,
         WarpfragError,
     )
-    from warpfrag.evidence import Evidence
-    from warpfrag.execute import execute
-    from warpfrag.find_order import find_order
-    from warpfrag.formats import FORMATS, Format
-    from warpfrag.gemm import gemm
+    from warpfrag.execution.execute import execute
+    from warpfrag.execution.operand import Operand
+    from warpfrag.execution.shared_operand import Shared
     from warpfrag.hardware.verify import verify
-    from warpfrag.identify import identify
-    from warpfrag.instruction import Instruction
-    from warpfrag.layout import Layout
-    from warpfrag.memory import Memory
+    from warpfrag.memory.descriptor import Descriptor
+    from warpfrag.memory.shared_memory import Memory
     from warpfrag.motion.loads import loads, stores
     from warpfrag.motion.relayout import relayout
-    from warpfrag.operand import Operand
-    from warpfrag.order import Order
-    from warpfrag.predict import Prediction, predict
-    from warpfrag.prune import compress, prune
-    from warpfrag.quantize import quantize
-    from warpfrag.registry import aliases, find, get
-    from warpfrag.shared import Shared
-    from warpfrag.vectors import vectors
+    from warpfrag.numerics.epilogue import Epilogue
+    from warpfrag.numerics.formats import FORMATS, Format
+    from warpfrag.numerics.quantize import quantize
+    from warpfrag.prediction.error_report import ErrorReport, Errors, error_report
+    from warpfrag.prediction.find_order import find_order
+    from warpfrag.prediction.predict import Prediction, predict
+    from warpfrag.products.gemm import gemm
+    from warpfrag.products.order import Order
+    from warpfrag.products.prune import compress, prune
 
 __version__ = "0.2.0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
-    "Descriptor": "descriptor",
-    "Diagnosis": "diagnose",
-    "Drawing": "draw.drawing",
-    "Epilogue": "epilogue",
-    "ErrorReport": "error_report",
-    "Errors": "error_report",
-    "Evidence": "evidence",
-    "FORMATS": "formats",
-    "Finding": "diagnose",
-    "Format": "formats",
+    "Descriptor": "memory.descriptor",
+    "Diagnosis": "debug.diagnose",
+    "Drawing": "drawing.drawing",
+    "Epilogue": "numerics.epilogue",
+    "ErrorReport": "prediction.error_report",
+    "Errors": "prediction.error_report",
+    "Evidence": "catalog.evidence",
+    "FORMATS": "numerics.formats",
+    "Finding": "debug.diagnose",
+    "Format": "numerics.formats",
     "IllegalInstruction": "errors",
-    "Instruction": "instruction",
+    "Instruction": "catalog.instruction",
     "InvalidOperand": "errors",
     "InvalidSparsity": "errors",
-    "Layout": "layout",
-    "Memory": "memory",
+    "Layout": "core.layout",
+    "Memory": "memory.shared_memory",
     "NoGpu": "errors",
     "NotModelled": "errors",
-    "Shared": "shared",
+    "Shared": "execution.shared_operand",
     "SlowArithmetic": "errors",
     "UnusableFile": "errors",
-    "Operand": "operand",
-    "Order": "order",
+    "Operand": "execution.operand",
+    "Order": "products.order",
     "OutOfMemory": "errors",
     "WarpfragError": "errors",
-    "aliases": "registry",
-    "compress": "prune",
-    "diagnose": "diagnose",
-    "draw": "draw",
-    "emit": "emit",
-    "error_report": "error_report",
-    "execute": "execute",
-    "find": "registry",
-    "find_order": "find_order",
-    "gemm": "gemm",
-    "get": "registry",
-    "identify": "identify",
+    "aliases": "catalog.registry",
+    "compress": "products.prune",
+    "diagnose": "debug.diagnose",
+    "draw": "drawing",
+    "emit": "emission",
+    "error_report": "prediction.error_report",
+    "execute": "execution.execute",
+    "find": "catalog.registry",
+    "find_order": "prediction.find_order",
+    "gemm": "products.gemm",
+    "get": "catalog.registry",
+    "identify": "catalog.identify",
     "loads": "motion.loads",
-    "Prediction": "predict",
-    "predict": "predict",
-    "prune": "prune",
-    "quantize": "quantize",
+    "Prediction": "prediction.predict",
+    "predict": "prediction.predict",
+    "prune": "products.prune",
+    "quantize": "numerics.quantize",
     "relayout": "motion.relayout",
     "stores": "motion.loads",
-    "vectors": "vectors",
+    "vectors": "emission.vectors",
     "verify": "hardware.verify",
 }
 
@@ -166,6 +166,22 @@ __all__ = [  # noqa: RUF022 (grouped)
 ]
 
 
+def _card_renderer() -> object:
+    from warpfrag.drawing.notebook import card
+
+    return card
+
+
+def _converter_lookup() -> object:
+    from warpfrag.notations import converter
+
+    return converter
+
+
+providers.register("card", _card_renderer)
+providers.register("converter", _converter_lookup)
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     """Import a public name on first use."""
     if name in _MODULES:
@@ -176,18 +192,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     found = getattr(import_module(f"warpfrag.{_EXPORTS[name]}"), name)
     globals()[name] = found
     return found
-
-
-class _Package(ModuleType):
-    """The package, in which `wf.execute` is the function of that name and never the module it lives in."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Python sets a submodule as an attribute when it is first imported: leave public names alone."""
-        if not (name in _EXPORTS and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

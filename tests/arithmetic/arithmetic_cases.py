@@ -10,9 +10,9 @@ from warpfrag.arithmetic import plan, reference
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.protocol import Operands
-from warpfrag.formats import FORMATS
 from warpfrag.isa.rows import forms
 from warpfrag.isa.words import Form, Shape
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

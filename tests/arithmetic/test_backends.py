@@ -22,8 +22,8 @@ from warpfrag.arithmetic.kernels import fused, jit
 from warpfrag.arithmetic.kernels.__main__ import one_of_each_kind
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.errors import SlowArithmetic
+from warpfrag.execution.prepared import _runner, find_runner
 from warpfrag.isa.legality import left_out
-from warpfrag.runner import _runner, find_runner
 
 TF32 = rule_of(instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90")
 C_LAST = rule_of(instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90")

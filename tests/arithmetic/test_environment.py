@@ -26,8 +26,8 @@ from warpfrag.arithmetic.backends.portable import Portable, PortableKernel
 from warpfrag.arithmetic.kernels import control_word as control
 from warpfrag.arithmetic.kernels.chain import chain_block
 from warpfrag.arithmetic.schedule import run_split
-from warpfrag.codes import to_codes
 from warpfrag.motion.conversions import convert_codes
+from warpfrag.numerics.codes import to_codes
 
 MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine())
 pytestmark = pytest.mark.skipif(MACHINE is None, reason="neither x86-64 nor 64-bit ARM")

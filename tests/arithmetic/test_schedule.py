@@ -18,9 +18,9 @@ from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.protocol import Grain, Operands
 from warpfrag.arithmetic.schedule import blocks_of_tile, blocks_of_tiles, run, run_all, run_split
 from warpfrag.errors import InvalidOperand, NotModelled
-from warpfrag.formats import FORMATS
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.rows import forms
+from warpfrag.numerics.formats import FORMATS
 
 FORMS = [
     (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90"),

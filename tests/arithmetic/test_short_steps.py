@@ -10,7 +10,7 @@ from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.kernels.ways import way_of
 from warpfrag.arithmetic.protocol import Block, Operands
 from warpfrag.arithmetic.schedule import run_split
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 SHORT = [
     (instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90"),

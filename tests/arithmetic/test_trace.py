@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from warpfrag.arithmetic import trace
 from warpfrag.arithmetic.numbers import round_code, unpack
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 F16 = rule_of(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
 

@@ -17,7 +17,7 @@ from arithmetic_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 MX = {"kind": "mxf8f6f4", "scale_vec": "1X", "scale_type": "ue8m0"}
 FORMS = [

@@ -8,7 +8,7 @@ import pytest
 
 import warpfrag as wf
 from instructions import of_a_warp
-from warpfrag.isa.elsewhere import meaning
+from warpfrag.isa.aliases import meaning
 from warpfrag.isa.names import spell
 
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

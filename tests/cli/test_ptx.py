@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from warpfrag.cli.output import Progress
-from warpfrag.ptx.wave import Wave
+from warpfrag.ptx.interpreter.warp_batch import Wave
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 ADD = str(DATA / "t_add_sm80.ptx")

@@ -18,15 +18,15 @@ import family_pages
 import pytest
 
 import warpfrag as wf
-from warpfrag.choice import Choice
-from warpfrag.layout import Run
-from warpfrag.memory import Digit
+from warpfrag.core.layout import Run
+from warpfrag.execution.operand import Metadata, Operands, Scale
+from warpfrag.isa.immediates import Choice
+from warpfrag.memory.shared_memory import Digit
 from warpfrag.motion.access import Access
+from warpfrag.motion.access_plan import Way
 from warpfrag.motion.relayout import Relayout
-from warpfrag.motion.way import Way
-from warpfrag.operand import Metadata, Operands, Scale
-from warpfrag.ptx.kernel import Counts, Module, Observation
-from warpfrag.ptx.program import Parameter
+from warpfrag.ptx.launch.kernel import Counts, Module, Observation
+from warpfrag.ptx.program.program import Parameter
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("sphinx", "myst_parser", "furo")

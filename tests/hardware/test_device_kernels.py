@@ -14,11 +14,11 @@ import pytest
 
 import warpfrag as wf
 from oracle.toolkit import find_nvcc
-from warpfrag import native
 from warpfrag.arithmetic import plan, reference
 from warpfrag.arithmetic.backends import cuda
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.hardware.products import SPANS, operands
+from warpfrag.products import tensor_core
 
 RULES = {
     "exponents watched": ("mma.m16n8k8.f32.bf16.bf16.f32", "sm_90"),
@@ -88,12 +88,12 @@ class Function:
 @pytest.fixture
 def on_the_machine(tmp_path, monkeypatch):
     """The backend with the PTX machine for a GPU."""
-    remembered = (cuda.kernel_of, native._kernel_of, cuda._sums)
+    remembered = (cuda.kernel_of, tensor_core._kernel_of, cuda._sums)
     for one in remembered:
         one.cache_clear()
     stand_in = Cupy(tmp_path)
     monkeypatch.setattr(cuda, "cupy", lambda: stand_in)
-    monkeypatch.setattr(native, "cupy", lambda: stand_in)
+    monkeypatch.setattr(tensor_core, "cupy", lambda: stand_in)
     monkeypatch.setattr(cuda.FusedDevice, "rows_per_thread", 2)  # a body of fewer instructions compiles sooner
     monkeypatch.setattr(cuda.FusedDevice, "columns_per_thread", 2)
     yield stand_in
@@ -187,7 +187,7 @@ def test_the_real_instruction_along_k(name, on_the_machine):
     form = wf.get(name).form
     rule = plan(form, "sm_90").rule
     given = operands(np.random.default_rng(5), rule, (3, 40, 37, 2), "near 1")
-    found = native.Native(form, "sm_90").matmul(rule, given)
+    found = tensor_core.Native(form, "sm_90").matmul(rule, given)
     assert np.array_equal(found, reference.matmul(rule, given))
 
 

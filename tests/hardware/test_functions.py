@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from warpfrag.hardware.functions import compare, differences, functions, kernel
-from warpfrag.ptx.kernel import load
+from warpfrag.ptx.launch.kernel import load
 
 
 class Machine:

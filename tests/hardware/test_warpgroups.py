@@ -9,12 +9,12 @@ import pytest
 
 import warpfrag as wf
 from instructions import every
-from warpfrag.emit.ptx import raw_entry, raw_unit
-from warpfrag.emit.warpgroup import variants
+from warpfrag.emission.ptx import raw_entry, raw_unit
+from warpfrag.emission.warpgroup import variants
+from warpfrag.execution.wgmma import run_staged
+from warpfrag.execution.wgmma_call import Variant
 from warpfrag.hardware.device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MOST_BYTES, chosen_variants, launches
-from warpfrag.staged import Variant
-from warpfrag.warpgroup import run_staged
 
 WGMMA = [instruction for instruction in every() if instruction.form.is_warpgroup]
 F16 = wf.get("wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16")

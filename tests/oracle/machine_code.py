@@ -17,18 +17,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from oracle.toolkit import absent, find_newest_ptxas, programs
-from warpfrag.emit import ptx
-from warpfrag.emit.ptx import header
-from warpfrag.emit.ptx_kernels import raw_kernel
-from warpfrag.isa.elsewhere.spelling import fill
+from warpfrag.catalog.registry import find
+from warpfrag.emission import ptx
+from warpfrag.emission.ptx import header
+from warpfrag.emission.ptx_kernels import raw_kernel
+from warpfrag.isa.aliases.spelling import fill
 from warpfrag.isa.names import spell
 from warpfrag.isa.words import OPS
-from warpfrag.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
     from warpfrag.isa.words import Form
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120a")

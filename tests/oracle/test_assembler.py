@@ -12,14 +12,14 @@ import pytest
 
 from instructions import every, of_a_warp
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas, virtual
-from warpfrag.emit import cuda, emit, ptx, ptx_warpgroup
-from warpfrag.emit.ptx import header
-from warpfrag.emit.ptx_kernels import raw_kernel
-from warpfrag.emit.shared import operand_copies
-from warpfrag.emit.statement import identifier
+from warpfrag.catalog.registry import find, get
+from warpfrag.emission import cuda, emit, ptx, ptx_warpgroup
+from warpfrag.emission.ptx import header
+from warpfrag.emission.ptx_kernels import raw_kernel
+from warpfrag.emission.shared import operand_copies
+from warpfrag.emission.statement import identifier
 from warpfrag.isa.legality import advice, first_version
 from warpfrag.isa.targets import targets
-from warpfrag.registry import find, get
 
 # Targets that take the same instructions; the first of each stands for its class where time is short.
 CLASSES = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120f", "sm_120a")

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from oracle.machine_code import TARGETS, disassembled, listed, pattern, rows
-from warpfrag.isa.elsewhere.machine_code import machine_code
+from warpfrag.isa.aliases.machine_code import machine_code
 from warpfrag.isa.legality import resolve
 
 # All of them take as long as to write the table; a sample in between.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warpfrag.ptx.kernel import Kernel
+from warpfrag.ptx.launch.kernel import Kernel
 
 
 def pytest_generate_tests(metafunc):

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle.rounded import WIDTHS, rounded, value
-from warpfrag.ptx.arithmetic import floats
-from warpfrag.ptx.arithmetic.floats import Style
-from warpfrag.ptx.arithmetic.rounding import exact_root
-from warpfrag.ptx.types import container
+from warpfrag.ptx.program.types import container
+from warpfrag.ptx.semantics import floats
+from warpfrag.ptx.semantics.floats import Style
+from warpfrag.ptx.semantics.rounding import exact_root
 
 pytestmark = pytest.mark.one_engine
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warpfrag.ptx.arithmetic.conversions import float_to_float
-from warpfrag.ptx.arithmetic.floats import Style, divide, fma, multiply
-from warpfrag.ptx.arithmetic.rounding import decode
+from warpfrag.ptx.semantics.conversions import float_to_float
+from warpfrag.ptx.semantics.floats import Style, divide, fma, multiply
+from warpfrag.ptx.semantics.rounding import decode
 
 pytestmark = pytest.mark.one_engine
 

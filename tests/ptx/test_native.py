@@ -8,9 +8,9 @@ import pytest
 import warpfrag as wf
 from warpfrag.arithmetic.kernels import jit
 from warpfrag.errors import SlowArithmetic
-from warpfrag.ptx.native import code
-from warpfrag.ptx.native.lanes import RULES
-from warpfrag.ptx.native.products import crosses
+from warpfrag.ptx.compiler import object_cache
+from warpfrag.ptx.compiler.lane_ops import RULES
+from warpfrag.ptx.compiler.mma_products import crosses
 from warpfrag.ptx.opcodes.table import find
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
@@ -235,7 +235,7 @@ def test_auto_compiles_what_runs_for_long():
 
 
 def test_without_llvmlite_the_readable_engine_runs(monkeypatch):
-    monkeypatch.setitem(sys.modules, "warpfrag.ptx.native.code", None)
+    monkeypatch.setitem(sys.modules, "warpfrag.ptx.compiler.object_cache", None)
     kernel = wf.ptx.load(LOOP)["spread"]
     out = np.zeros(32, np.uint32)
 
@@ -246,12 +246,12 @@ def test_without_llvmlite_the_readable_engine_runs(monkeypatch):
 
 def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert next(iter(code.folders())) == tmp_path / "ptx"
-    monkeypatch.setattr(code, "folders", lambda: [tmp_path / "ptx"])  # other tests may have filled the other folders
+    assert next(iter(object_cache.folders())) == tmp_path / "ptx"
+    monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "ptx"])  # others may be full
     first = wf.ptx.load(LOOP)["spread"]
     first.native.prepare()
-    compiled, compile_text = [], code.compile_text
-    monkeypatch.setattr(code, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
+    compiled, compile_text = [], object_cache.compile_text
+    monkeypatch.setattr(object_cache, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
     again = wf.ptx.load(LOOP)["spread"]
     again.native.prepare()
 
@@ -266,7 +266,7 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
 
 def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
-    monkeypatch.setattr(code, "folders", lambda: [tmp_path / "file" / "ptx"])
+    monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "file" / "ptx"])
     monkeypatch.setattr(jit, "_SAID", [])
     kernel = wf.ptx.load(LOOP)["spread"]
     with pytest.warns(SlowArithmetic, match="no folder can be written"):

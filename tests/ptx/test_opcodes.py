@@ -13,9 +13,9 @@ import pytest
 from oracle.rounded import rounded
 from warpfrag.hardware import opcodes
 from warpfrag.hardware.opcodes import THREADS, cases, emulate, kernel, operands, pairs, shape
-from warpfrag.ptx.actions import Refused
-from warpfrag.ptx.opcodes.compared import compared
+from warpfrag.ptx.opcodes.hardware_evidence import compared
 from warpfrag.ptx.opcodes.table import ROWS, find
+from warpfrag.ptx.program.actions import Refused
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 SPECIAL = [

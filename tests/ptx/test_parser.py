@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.ptx.callgraph import statements
-from warpfrag.ptx.decoder import decode
-from warpfrag.ptx.parser import parse
-from warpfrag.ptx.syntax import Address, Braced, Either, Float, Group, Integer, Name
+from warpfrag.ptx.program.call_graph import statements
+from warpfrag.ptx.program.decoder import decode
+from warpfrag.ptx.reader.parser import parse
+from warpfrag.ptx.reader.syntax import Address, Braced, Either, Float, Group, Integer, Name
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 FILES = sorted(DATA.glob("*.ptx"))

@@ -18,8 +18,8 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.cli import main
-from warpfrag.codes import from_codes
 from warpfrag.errors import NoGpu
+from warpfrag.numerics.codes import from_codes
 from warpfrag.study import MissingExtra, Study, UnusableScheduler, cluster, run, store, sweep
 from warpfrag.study.run import run_task
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from warpfrag.arithmetic import reference
 from warpfrag.arithmetic.numbers import unpack
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.rules import Fused
-    from warpfrag.formats import Format
+    from warpfrag.numerics.formats import Format
 
 # How a step is rounded.
 TO_F32_RZ: Final = 0

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.arithmetic.units import Level, Unit, find_unit
 from warpfrag.errors import IllegalInstruction, NotModelled
-from warpfrag.formats import FORMATS
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures
+from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

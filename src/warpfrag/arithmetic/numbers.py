@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from warpfrag.arithmetic.rules import Direction

@@ -15,9 +15,9 @@ import numpy as np
 from warpfrag.arithmetic.backends import Choice, choice_of
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.schedule import check_threads, run
-from warpfrag.codes import code_dtype
 from warpfrag.errors import InvalidOperand
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.codes import code_dtype
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

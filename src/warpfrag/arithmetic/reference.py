@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warpfrag.arithmetic.numbers import MINUS_ZERO, ONE, PLUS_ZERO, Number, round_code, unpack
 from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule
 from warpfrag.arithmetic.tracing import Term, TraceStep
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

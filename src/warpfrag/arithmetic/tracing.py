@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from warpfrag.arithmetic.numbers import round_code
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 
 @dataclass(frozen=True)

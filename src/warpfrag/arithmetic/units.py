@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
 Rule = Literal["fused", "scaled", "grouped"]

@@ -9,7 +9,7 @@ import click
 from warpfrag.cli.command import complete_file
 from warpfrag.cli.matrices import read_source
 from warpfrag.errors import InvalidOperand, UnusableFile
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
     """The array in a file; with `codes`, the numbers of that format whose codes it holds."""
     import numpy as np
 
-    from warpfrag.codes import check_codes, code_dtype, from_codes
+    from warpfrag.numerics.codes import check_codes, code_dtype, from_codes
 
     source = read_source(file, MOST_BYTES)
     if not source.is_array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     instruction_argument,
     integer,
@@ -15,8 +16,7 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.output import heading, notes, say_json, say_table
 from warpfrag.cli.view import view
-from warpfrag.coordinates import check_index, place
-from warpfrag.registry import get
+from warpfrag.core.coordinates import check_index, place
 
 
 @verb(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import json_option, verb
 from warpfrag.cli.output import NO, Progress, say, say_json
 from warpfrag.errors import WarpfragError, shown
 from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, families_of
-from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.captured import Case, StagedCase
+    from warpfrag.catalog.captures import Case, StagedCase
     from warpfrag.isa.words import Form
 
 LABEL_WIDTH = 58
@@ -27,7 +27,7 @@ MAPS = "wgmma addresses in shared memory, by descriptor"
 @json_option
 def command(only: str, *, as_json: bool) -> int:
     """Run every captured case and compare every code with what the GPU gave; exit status 1 if one differs."""
-    from warpfrag.captured import captures
+    from warpfrag.catalog.captures import captures
 
     total = differing = 0
     lines = []
@@ -94,7 +94,7 @@ def _address_maps(only: str) -> tuple[int, int]:
     """How many address maps there are of the instructions that a text means, and how many differ."""
     import numpy as np
 
-    from warpfrag.captured.addresses import MEMORY, address_maps
+    from warpfrag.catalog.captures.addresses import MEMORY, address_maps
 
     maps = address_maps().maps
     named = _named(only, {one.instruction: get(one.instruction).form for one in maps})
@@ -108,11 +108,11 @@ def _address_maps(only: str) -> tuple[int, int]:
 
 
 def _differing_tiles(case: Case | StagedCase, arch: str) -> int:
-    from warpfrag.captured import StagedCase
-    from warpfrag.execute import execute
+    from warpfrag.catalog.captures import StagedCase
+    from warpfrag.execution.execute import execute
 
     if isinstance(case, StagedCase):
-        from warpfrag.warpgroup import run_staged
+        from warpfrag.execution.wgmma import run_staged
 
         return int((run_staged(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
     found = execute(

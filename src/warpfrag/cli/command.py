@@ -108,7 +108,7 @@ def target(text: str) -> str:
 
 def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """The names that begin so, in full, or as people shorten them: what a shell offers."""
-    from warpfrag.registry import find
+    from warpfrag.catalog.registry import find
 
     names = [instruction.name for instruction in find()]
     return _beginning(names, start) or _beginning((name.replace(".sync.aligned", "") for name in names), start)
@@ -116,7 +116,7 @@ def complete_instruction(_context: click.Context, _parameter: click.Parameter, s
 
 def complete_operand(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """The operands that begin so, of the instruction that stands before."""
-    from warpfrag.registry import get
+    from warpfrag.catalog.registry import get
 
     try:
         return _beginning(get(context.params.get("name") or "").operands, start)

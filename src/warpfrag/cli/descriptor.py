@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import integer, json_option, verb
 from warpfrag.cli.output import DONE, NO, heading, say, say_json, say_table, wrapped
-from warpfrag.descriptor import Descriptor
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import SWIZZLES
-from warpfrag.operand import Operand
-from warpfrag.registry import get
+from warpfrag.execution.operand import Operand
+from warpfrag.memory.descriptor import Descriptor
+from warpfrag.memory.shared_memory import SWIZZLES
 
 if TYPE_CHECKING:
-    from warpfrag.descriptor import Problem
+    from warpfrag.memory.descriptor import Problem
 
 WORD = re.compile(r"(?:0x[0-9a-f_]{1,20}|[0-9]{1,20})", re.IGNORECASE | re.ASCII)
 

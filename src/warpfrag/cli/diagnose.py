@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from warpfrag.choice import CHOOSING
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     Function,
     arch_option,
@@ -24,18 +24,18 @@ from warpfrag.cli.dumps import dump_of, one_warp, parse_warps, warps_of_group
 from warpfrag.cli.matrices import codes_of, read_source
 from warpfrag.cli.output import DONE, NO, say, say_json, wrapped
 from warpfrag.errors import InvalidOperand
+from warpfrag.isa.immediates import CHOOSING
 from warpfrag.isa.legality import arithmetic_arch
-from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from warpfrag.diagnose import Finding
-    from warpfrag.formats import Rounding
-    from warpfrag.instruction import Instruction
-    from warpfrag.operand import Registers
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.debug.diagnose import Finding
+    from warpfrag.execution.operand import Registers
+    from warpfrag.numerics.formats import Rounding
 
 SHOWN = 12  # findings in text; JSON has all
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
@@ -125,8 +125,8 @@ def command(
     words). With --expect-a it is the registers of A, and so on. Where no mistake explains it, pairs of two are tried.
     Exit status 1 if nothing is found.
     """
-    from warpfrag.diagnose import diagnose
-    from warpfrag.instruction import instruction_of
+    from warpfrag.catalog.instruction import instruction_of
+    from warpfrag.debug.diagnose import diagnose
 
     instruction = get(name)
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
@@ -211,8 +211,8 @@ def _stage(
     selector: int,
 ) -> None:
     """Put the operands that are read through a descriptor into shared memory."""
-    from warpfrag.choice import Choice
-    from warpfrag.diagnose.given import left_words
+    from warpfrag.debug.diagnose.given import left_words
+    from warpfrag.isa.immediates import Choice
 
     for operand in (instruction.a, instruction.b):
         role, is_turned = operand.role, operand.role in trans
@@ -232,7 +232,7 @@ def _is_words(path: str) -> bool:
 
 
 def _matrix(registers: Registers, shape: tuple[int, ...], path: str, rounding: Rounding) -> NDArray[Any]:
-    from warpfrag.codes import from_codes
+    from warpfrag.numerics.codes import from_codes
 
     codes = codes_of(read_source(path), registers.format, shape, rounding=rounding)
     return codes if registers.role == "metadata" else from_codes(registers.format, codes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast, get_args
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     choice_options,
     complete_instruction,
@@ -18,23 +19,22 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.output import say, terminal_width
-from warpfrag.draw import draw, draw_figure
-from warpfrag.draw.palette import Theme
-from warpfrag.draw.views import VIEWS, View
+from warpfrag.drawing import draw, draw_figure
+from warpfrag.drawing.views import VIEWS, View
 from warpfrag.errors import shown
-from warpfrag.registry import get
+from warpfrag.render.palette import Theme
 
 if TYPE_CHECKING:
-    from warpfrag.descriptor import Descriptor
-    from warpfrag.draw.cells import Range
-    from warpfrag.draw.drawing import Drawing
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.drawing.cells import Range
+    from warpfrag.drawing.drawing import Drawing
+    from warpfrag.memory.descriptor import Descriptor
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 
 
 class Options(TypedDict, total=False):
-    """What may be said about a figure; `warpfrag.draw.draw` explains each."""
+    """What may be said about a figure; `warpfrag.drawing.draw` explains each."""
 
     view: View
     rows: Range

@@ -22,8 +22,8 @@ from warpfrag.errors import InvalidOperand, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from warpfrag.formats import Format
-    from warpfrag.operand import Registers
+    from warpfrag.execution.operand import Registers
+    from warpfrag.numerics.formats import Format
 
 LANES = 32
 REGISTER_BITS = 32

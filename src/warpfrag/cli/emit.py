@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import complete_instruction, file_option, json_option, target_option_saying, verb
 from warpfrag.cli.output import say, say_json
-from warpfrag.emit import LANGUAGES, emit
-from warpfrag.files import write_atomically
-from warpfrag.registry import get
+from warpfrag.emission import LANGUAGES, emit
+from warpfrag.render.files import write_atomically
 
 
 @verb(

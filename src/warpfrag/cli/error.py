@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.arrays import array_argument, codes_option, read_array
 from warpfrag.cli.command import (
     backend_option,
@@ -17,9 +18,8 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.output import Progress, say, say_json
 from warpfrag.errors import shown
-from warpfrag.files import write_atomically
-from warpfrag.order import Order
-from warpfrag.registry import get
+from warpfrag.products.order import Order
+from warpfrag.render.files import write_atomically
 
 
 def read_order(text: str) -> Order:
@@ -81,7 +81,7 @@ def command(
 
     A and B are .npy files of any extents. The exact result is computed in integers.
     """
-    from warpfrag.error_report import error_report
+    from warpfrag.prediction.error_report import error_report
 
     name = get(instruction).name
     A, B, C = read_array(a, codes), read_array(b, codes), None if c is None else read_array(c, None)

@@ -6,7 +6,7 @@ import click
 
 from warpfrag.cli.command import file_option, integer, verb
 from warpfrag.cli.output import flush, say
-from warpfrag.files import write_atomically
+from warpfrag.render.files import write_atomically
 
 
 @verb(

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from warpfrag.catalog.identify import identify
 from warpfrag.cli.command import complete_file, complete_instruction, integer, json_option, verb
 from warpfrag.cli.fragment_argument import read_fragment
 from warpfrag.cli.matrices import read_source
 from warpfrag.cli.output import NO, heading, say, say_json
+from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, WarpfragError, shown
-from warpfrag.identify import identify
-from warpfrag.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warpfrag.identify import Match, Matches, Near, Tiled
+    from warpfrag.catalog.identify import Match, Matches, Near, Tiled
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 MOST_LINES = 12

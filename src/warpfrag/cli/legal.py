@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import instruction_argument, integer, json_option, target_option_saying, verb
 from warpfrag.cli.info import ptx_versions
 from warpfrag.cli.output import NO, heading, say, say_json, say_no, wrapped
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.legality import advice, left_out
 from warpfrag.isa.targets import targets
-from warpfrag.registry import get
 
 
 @verb(

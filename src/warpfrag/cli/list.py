@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from warpfrag.catalog.registry import find
 from warpfrag.cli.command import json_option, target_option_saying, type_option, verb
 from warpfrag.cli.output import NO, complain, say, say_json, say_table
 from warpfrag.errors import WarpfragError, shown
 from warpfrag.isa.nicknames import ROLES, nickname
-from warpfrag.registry import find
 
 if TYPE_CHECKING:
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
 
 
 @verb(

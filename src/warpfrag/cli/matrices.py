@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.cli.output import shape_text, table
 from warpfrag.errors import InvalidOperand, UnusableFile, shown
-from warpfrag.files import read_bytes
+from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.formats import Format, Rounding
+    from warpfrag.numerics.formats import Format, Rounding
 
 MOST_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
 MOST_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
@@ -120,7 +120,7 @@ def codes_of(
     """The codes of the matrix in a source."""
     if not source.is_array:
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
-    from warpfrag.codes import check_codes, to_codes
+    from warpfrag.numerics.codes import check_codes, to_codes
 
     array = source.array()
     if array.shape != shape:
@@ -136,7 +136,7 @@ def _codes_of_text(
 ) -> NDArray[Any]:
     import numpy as np
 
-    from warpfrag.codes import code_dtype
+    from warpfrag.numerics.codes import code_dtype
 
     words = _words(source, shape)
     known: dict[str, int] = {}  # a matrix repeats its numbers: zeros above all

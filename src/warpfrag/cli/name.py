@@ -9,15 +9,15 @@ import click
 from warpfrag.cli.command import complete_instruction, json_option, verb
 from warpfrag.cli.output import NO, heading, say, say_json, say_no, say_table, wrapped
 from warpfrag.errors import IllegalInstruction
-from warpfrag.isa.elsewhere import Meaning, aliases_of, meaning
-from warpfrag.isa.elsewhere.source import is_plain, statements
+from warpfrag.isa.aliases import Meaning, aliases_of, meaning
+from warpfrag.isa.aliases.source import is_plain, statements
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
 from warpfrag.isa.nicknames import nickname
 from warpfrag.isa.targets import gpu_called, gpus
 
 if TYPE_CHECKING:
-    from warpfrag.isa.elsewhere import Aliases
+    from warpfrag.isa.aliases import Aliases
     from warpfrag.isa.words import Form
 
 MOST_DETAILED = 4  # instructions whose names are shown, as fit on a screen

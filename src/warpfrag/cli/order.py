@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.arrays import array_argument, codes_option, read_array
 from warpfrag.cli.command import arch_option, backend_option, complete_instruction, json_option, verb
 from warpfrag.cli.output import DONE, NO, Progress, say, say_json, wrapped
-from warpfrag.registry import get
 
 
 @verb(
@@ -49,7 +49,7 @@ def command(
 
     A, B and D may be some rows and some columns of a product, with the whole K. Exit status 1 if no order gives D.
     """
-    from warpfrag.find_order import find_order
+    from warpfrag.prediction.find_order import find_order
 
     name = None if instruction is None else get(instruction).name
     A, B = read_array(a, codes), read_array(b, codes)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     choice_options,
     file_argument,
@@ -20,13 +21,12 @@ from warpfrag.cli.matrices import read_codes
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
 from warpfrag.errors import InvalidOperand
-from warpfrag.operand import Metadata, Scale
-from warpfrag.registry import get
+from warpfrag.execution.operand import Metadata, Scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.formats import Rounding
+    from warpfrag.numerics.formats import Rounding
 
 
 @verb(

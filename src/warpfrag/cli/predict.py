@@ -10,7 +10,7 @@ import click
 from warpfrag.cli.arrays import array_argument, codes_option, read_array
 from warpfrag.cli.command import complete_file, file_option, integer, json_option, verb
 from warpfrag.cli.output import say, say_json, wrapped
-from warpfrag.files import write_atomically
+from warpfrag.render.files import write_atomically
 
 
 @verb(
@@ -47,7 +47,7 @@ def command(
     """
     import numpy as np
 
-    from warpfrag.predict import predict
+    from warpfrag.prediction.predict import predict
 
     found = predict(
         read_array(a, codes),

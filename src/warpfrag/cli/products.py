@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import CHOICES, file_option, instruction_argument, integer, json_option, target_option, verb
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Record, bits_text, view
-from warpfrag.coordinates import check_index
+from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand
-from warpfrag.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
 
 
 class Term(TypedDict):
@@ -142,7 +142,7 @@ def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]
     if codes is None or rule is None:
         return None
     from warpfrag.cli.matrices import read_codes
-    from warpfrag.sparsity import logical_columns
+    from warpfrag.execution.sparsity import logical_columns
 
     fields = read_codes(codes, instruction.metadata.format, instruction.metadata.shape, raw=True)
     return [list(map(int, line)) for line in logical_columns(rule, fields)]

@@ -161,7 +161,7 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
         known = " ".join(DTYPES)
         msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {shown(text)}; types are {known}"
         raise click.UsageError(msg)
-    from warpfrag.files import read_bytes
+    from warpfrag.render.files import read_bytes
 
     data = io.BytesIO(read_bytes(text, MOST_BYTES))
     try:
@@ -188,7 +188,7 @@ def _number(text: str, dtype: np.dtype[Any], given: str) -> object:
 def _write(output: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     import numpy as np
 
-    from warpfrag.files import write_atomically
+    from warpfrag.render.files import write_atomically
 
     data = io.BytesIO()
     np.savez_compressed(data, **arrays)  # type: ignore[arg-type] # names of arrays, as numpy means them

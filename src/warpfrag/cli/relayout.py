@@ -55,7 +55,7 @@ def command(
     plan = relayout(read_fragment(source, target), read_fragment(destination, target), permute=permute)
     code = plan.emit(lang) if lang else None
     if output and not code:
-        from warpfrag.draw import draw
+        from warpfrag.drawing import draw
 
         draw(plan).save(output)
     if as_json:

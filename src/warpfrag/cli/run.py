@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     arch_option,
     choice_options,
@@ -20,8 +21,7 @@ from warpfrag.cli.command import (
 from warpfrag.cli.matrices import code_text, codes_of, read_source, short_text, value_text
 from warpfrag.cli.output import heading, say, say_json, say_table, wrapped
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.operand import Scale
-from warpfrag.registry import get
+from warpfrag.execution.operand import Scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.tracing import TraceStep
-    from warpfrag.formats import Format, Rounding
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.numerics.formats import Format, Rounding
 
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
@@ -85,7 +85,7 @@ def command(
     A file of text has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
     operand, unless --rounding.
     """
-    from warpfrag.instruction import instruction_of
+    from warpfrag.catalog.instruction import instruction_of
     from warpfrag.isa.legality import arithmetic_arch
 
     instruction = get(name)
@@ -146,9 +146,9 @@ def _operands(
     """Operands from files. What no file gives is random, but a C beside files is zero, as in `execute`."""
     import numpy as np
 
-    from warpfrag.codes import code_dtype
+    from warpfrag.catalog.random_operands import random_matrix
     from warpfrag.isa.legality import arithmetic_arch
-    from warpfrag.samples import random_matrix
+    from warpfrag.numerics.codes import code_dtype
 
     arithmetic_arch(instruction.form, arch)  # refuse what cannot run before operands are made
     roles = [role for role in ("a", "b", "c", "scale_a", "scale_b") if getattr(instruction, role) is not None]
@@ -242,7 +242,7 @@ def _writer(number_format: Format) -> Callable[[int], str]:
     """A writer of codes as values, with the fewest digits that tell the values of the format apart."""
     import numpy as np
 
-    from warpfrag.codes import natural_dtype
+    from warpfrag.numerics.codes import natural_dtype
 
     shortest = short_text(natural_dtype(number_format))
 
@@ -270,9 +270,9 @@ def _exact_text(value: Fraction | float) -> str:
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """The steps of one output."""
     from warpfrag.arithmetic import plan, trace
-    from warpfrag.coordinates import check_index
+    from warpfrag.core.coordinates import check_index
+    from warpfrag.execution.sparsity import logical_columns
     from warpfrag.isa.legality import arithmetic_arch
-    from warpfrag.sparsity import logical_columns
 
     row, col = output
     check_index("ROW", row, instruction.shape.m)
@@ -304,7 +304,7 @@ def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
 
 def _say_step(number: int, count: int, step: TraceStep) -> None:
     """One step: what went in, what was cut off, what came out."""
-    from warpfrag.formats import FORMATS
+    from warpfrag.numerics.formats import FORMATS
 
     say()
     heading(f"step {number + 1} of {count}: {step.rule}")

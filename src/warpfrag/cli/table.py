@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     choice_options,
     instruction_argument,
@@ -23,13 +24,12 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.output import heading, notes, say, say_json, table, terminal_width
 from warpfrag.cli.view import numbering_notes, view
-from warpfrag.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from warpfrag.cli.view import Record, View
-    from warpfrag.layout import Layout
+    from warpfrag.core.layout import Layout
 
 MOST_CELLS = 16  # along one side; beyond, slots share a cell
 

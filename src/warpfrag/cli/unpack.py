@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     choice_options,
     file_argument,
@@ -22,8 +23,7 @@ from warpfrag.cli.dumps import dump_of, one_warp, parse_warps, warps_of_group
 from warpfrag.cli.matrices import code_text, exact_text, matrix_lines, read_source, short_text
 from warpfrag.cli.output import say, say_json
 from warpfrag.cli.view import View, view
-from warpfrag.operand import Metadata, Scale
-from warpfrag.registry import get
+from warpfrag.execution.operand import Metadata, Scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable

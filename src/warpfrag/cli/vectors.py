@@ -31,20 +31,20 @@ def command(
     Each group says which mistakes it catches. The program runs every group on a GPU and names those that fail, with
     lane, register, expected and got. With --self-check, exit status 1 says that a mistake went unnoticed.
     """
-    from warpfrag.vectors import vectors
+    from warpfrag.emission.vectors import vectors
 
     if lang and as_json:
         msg = "--lang prints code and --json prints JSON: give one of them"
         raise click.UsageError(msg)
     if output:
-        from warpfrag.vectors.vector_files import check_output
+        from warpfrag.emission.vectors.vector_files import check_output
 
         check_output(output)
     found = vectors(name, arch=arch, seed=seed)
     if output:
         found.save(output)
     if lang:
-        from warpfrag.vectors.program import as_header, as_program
+        from warpfrag.emission.vectors.program import as_header, as_program
 
         write = as_program if lang == "cuda" else as_header
         say(write(found.instruction, arch, found.groups).rstrip("\n"))

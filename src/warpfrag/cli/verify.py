@@ -8,7 +8,7 @@ import click
 
 from warpfrag.cli.command import complete_instruction, file_option, integer, json_option, verb
 from warpfrag.cli.output import NO, Progress, say, say_json
-from warpfrag.files import check_writable, write_atomically
+from warpfrag.render.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from warpfrag.hardware.report import Line

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.command import CHOICES
 from warpfrag.cli.output import shape_text
-from warpfrag.coordinates import check_index
+from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.operand import Metadata, Operand, Scale, SparseOperand
+from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from warpfrag.coordinates import Place
-    from warpfrag.instruction import Instruction
-    from warpfrag.layout import Layout
-    from warpfrag.operand import Registers
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.core.coordinates import Place
+    from warpfrag.core.layout import Layout
+    from warpfrag.execution.operand import Registers
 
 Record = dict[str, int]
 ADDRESSES = "addresses"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     complete_operand,
     file_option,
@@ -20,18 +21,17 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_operand
 from warpfrag.cli.output import DONE, NO, heading, notes, say, say_json, say_table
-from warpfrag.files import write_atomically
-from warpfrag.memory import MOST_BYTES, SWIZZLES, Memory
+from warpfrag.memory.shared_memory import MOST_BYTES, SWIZZLES, Memory
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
 from warpfrag.motion.loads import loads, search, stores
-from warpfrag.registry import get
+from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from warpfrag.execution.operand import Operand
     from warpfrag.motion.access import Access, Direction
-    from warpfrag.motion.way import Way
-    from warpfrag.operand import Operand
+    from warpfrag.motion.access_plan import Way
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
 IN_LINE = 8  # addresses
@@ -106,7 +106,7 @@ def answer(direction: Direction, asked: Asked) -> int:
     chosen = found if asked.way is None else found[first : first + 1]
     code = found[first].emit(asked.lang) if asked.lang and found else None
     if asked.output and found and not code:
-        from warpfrag.draw import draw
+        from warpfrag.drawing import draw
 
         draw(found[first]).save(asked.output)
     if asked.as_json:

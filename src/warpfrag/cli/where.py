@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from warpfrag.catalog.registry import get
 from warpfrag.cli.command import (
     choice_options,
     file_option,
@@ -20,15 +21,14 @@ from warpfrag.cli.command import (
 from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Columns, Record, View, view
-from warpfrag.coordinates import check_index
+from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.operand import Operand, SparseOperand
-from warpfrag.registry import get
+from warpfrag.execution.operand import Operand, SparseOperand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
 
 
 @verb(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpfrag.draw.palette import COLOURS, DARK, LIGHT, Palette
+from warpfrag.render.palette import COLOURS, DARK, LIGHT, Palette
 
 
 def colour_rules() -> str:

@@ -2,7 +2,7 @@
 
 Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
 and named by its place in the list. A layout travels as what each bit moves: the page joins these by xor. Formulas
-travel as text, because `warpfrag.expressions` knows how to write them.
+travel as text, because `warpfrag.core.expressions` knows how to write them.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
-from warpfrag.draw.palette import COLOURS
+from warpfrag.catalog.instruction import instruction_of
+from warpfrag.catalog.registry import find
+from warpfrag.core.expressions import element_formulas, place_formulas
 from warpfrag.explorer.listed import Listed
 from warpfrag.explorer.moves import Moves
 from warpfrag.explorer.names import names_of
-from warpfrag.expressions import element_formulas, place_formulas
-from warpfrag.instruction import instruction_of
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, targets
 from warpfrag.motion.pairs import WIDTH
-from warpfrag.registry import find
+from warpfrag.render.palette import COLOURS
 
 if TYPE_CHECKING:
-    from warpfrag.instruction import Instruction
-    from warpfrag.layout import Layout
-    from warpfrag.operand import Registers
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.core.layout import Layout
+    from warpfrag.execution.operand import Registers
 
 
 WIDEST = 256  # n of wgmma

@@ -17,8 +17,8 @@ from warpfrag.motion.steps import cost, described
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    from warpfrag.execution.operand import Operand
     from warpfrag.motion.relayout import Relayout
-    from warpfrag.operand import Operand
 
 AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
 

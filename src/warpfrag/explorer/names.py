@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.isa.elsewhere import aliases_of
+from warpfrag.isa.aliases import aliases_of
 
 if TYPE_CHECKING:
     from warpfrag.explorer.listed import Listed

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsInt
 
 import numpy as np
 
-from warpfrag.emit.ptx_warpgroup import RAW_PARAMETERS
-from warpfrag.emit.statement import ROLES
-from warpfrag.emit.warpgroup import PATTERN
+from warpfrag.emission.ptx_warpgroup import RAW_PARAMETERS
+from warpfrag.emission.statement import ROLES
+from warpfrag.emission.warpgroup import PATTERN
 from warpfrag.errors import NoGpu
 from warpfrag.isa.targets import targets
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import CapsuleType
 
-    from warpfrag.staged import Staged
+    from warpfrag.execution.wgmma_call import Staged
 
     Argument = NDArray[np.uint32] | np.integer[Any] | None
 

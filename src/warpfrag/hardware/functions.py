@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.hardware.opcodes import Case, cases
+from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

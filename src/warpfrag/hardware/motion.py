@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from warpfrag.catalog.registry import get
 from warpfrag.errors import WarpfragError
-from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.hardware.tiles import compile_cuda
-from warpfrag.memory import Memory
+from warpfrag.memory.shared_memory import Memory
 from warpfrag.motion.loads import loads, stores
 from warpfrag.motion.pairs import MOST_TILES, fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import Relayout, relayout
-from warpfrag.registry import get
+from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.motion.way import Way
+    from warpfrag.motion.access_plan import Way
 
 CASES = 8
 REPEATS = 64

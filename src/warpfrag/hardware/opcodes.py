@@ -5,7 +5,7 @@
 
 A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
 machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
-was equal in such a report the one that evidence is taken from (`warpfrag.ptx.opcodes.compared`).
+was equal in such a report the one that evidence is taken from (`warpfrag.ptx.opcodes.hardware_evidence`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.errors import WarpfragError
-from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
-from warpfrag.ptx.actions import Across, Pure
-from warpfrag.ptx.kernel import load
-from warpfrag.ptx.opcodes.compared import TABLE, Compared, packed
+from warpfrag.ptx.launch.kernel import load
+from warpfrag.ptx.opcodes.hardware_evidence import TABLE, Compared, packed
 from warpfrag.ptx.opcodes.rows import Row, match
 from warpfrag.ptx.opcodes.table import ROWS
-from warpfrag.ptx.types import TYPES, Type
+from warpfrag.ptx.program.actions import Across, Pure
+from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,13 +19,13 @@ import numpy as np
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.backends.cuda import Cuda, cupy
 from warpfrag.arithmetic.protocol import Operands
-from warpfrag.codes import code_dtype
+from warpfrag.catalog.registry import find, get
 from warpfrag.errors import NotModelled, WarpfragError
-from warpfrag.files import write_atomically
-from warpfrag.formats import FORMATS
-from warpfrag.gemm import gemm
 from warpfrag.isa.targets import targets
-from warpfrag.registry import find, get
+from warpfrag.numerics.codes import code_dtype
+from warpfrag.numerics.formats import FORMATS
+from warpfrag.products.gemm import gemm
+from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,28 +21,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.emit import emit, warpgroup
-from warpfrag.emit.shared import kernel_copies, memory_orders
-from warpfrag.emit.statement import choices, raw_name, registers, shared_kernel_name, tile_name
-from warpfrag.emit.strides import contiguous_strides, element_bits
-from warpfrag.emit.warpgroup import kernel_variants
-from warpfrag.execute import execute_registers
-from warpfrag.files import write_atomically
+from warpfrag.catalog.random_operands import random_words
+from warpfrag.catalog.registry import find
+from warpfrag.emission import emit, warpgroup
+from warpfrag.emission.shared import kernel_copies, memory_orders
+from warpfrag.emission.statement import choices, raw_name, registers, shared_kernel_name, tile_name
+from warpfrag.emission.strides import contiguous_strides, element_bits
+from warpfrag.emission.warpgroup import kernel_variants
+from warpfrag.execution.execute import execute_registers
+from warpfrag.execution.wgmma import run_staged
 from warpfrag.hardware.device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
-from warpfrag.registry import find
-from warpfrag.samples import random_codes, random_words
-from warpfrag.warpgroup import run_staged
+from warpfrag.numerics.random_codes import random_codes
+from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from warpfrag.choice import Choice
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.execution.wgmma_call import Variant
     from warpfrag.hardware.device import Gpu, Module
-    from warpfrag.instruction import Instruction
-    from warpfrag.staged import Variant
+    from warpfrag.isa.immediates import Choice
 
 WIDTHS = (8, 24, 64, 256)  # of wgmma
 UNIT = 12  # instructions in one translation unit

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.captured.capture import write_capture
-from warpfrag.emit.statement import choices
+from warpfrag.catalog.captures.capture import write_capture
+from warpfrag.catalog.instruction import Instruction
+from warpfrag.catalog.random_operands import classes, random_words
+from warpfrag.catalog.registry import find, get
+from warpfrag.emission.statement import choices
+from warpfrag.emission.vectors import check_product, check_seed, vectors
 from warpfrag.errors import InvalidOperand, NotModelled, shown
+from warpfrag.execution.wgmma import run_staged
+from warpfrag.execution.wgmma_call import Staged, Variant
 from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
 from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
-from warpfrag.instruction import Instruction
-from warpfrag.registry import find, get
-from warpfrag.samples import classes, random_words
-from warpfrag.staged import Staged, Variant
-from warpfrag.vectors import check_product, check_seed, vectors
-from warpfrag.warpgroup import run_staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.captured.capture import Entry
-    from warpfrag.choice import Choice
+    from warpfrag.catalog.captures.capture import Entry
+    from warpfrag.isa.immediates import Choice
 
     Given = dict[str, NDArray[np.uint32]] | Staged
 
@@ -48,7 +48,7 @@ def verify(
     for each instruction, for each selector; its test vectors come on top, but for those with byte or thread ids other
     than 0: block-scaled instructions run with ids 0 only. What runs of wgmma, `hardware.warpgroups` says; as many cases
     as have `cases` tiles of 16 x 8, and at least one of each kind. With `capture`, operands and results are written
-    there in the format of `warpfrag.captured`. NoGpu if there is none. A script calls this under
+    there in the format of `warpfrag.catalog.captures`. NoGpu if there is none. A script calls this under
     `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
     for name, number, least in (("cases", cases, 1), ("device", device, 0)):
@@ -144,7 +144,7 @@ def _compare(
 def _predict(instruction: Instruction, how: Choice | Variant, given: Given, target: str) -> NDArray[np.uint32]:
     if isinstance(given, Staged):
         return run_staged(instruction, given, target)
-    from warpfrag.execute import execute_registers
+    from warpfrag.execution.execute import execute_registers
 
     return execute_registers(instruction, given, None if isinstance(how, Variant) else how, arch=target)
 

@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.descriptor import Descriptor
-from warpfrag.emit.warpgroup import variants
+from warpfrag.catalog.random_operands import classes, random_words
+from warpfrag.emission.warpgroup import variants
 from warpfrag.errors import InvalidOperand
-from warpfrag.memory import SWIZZLES, UNIT
-from warpfrag.samples import classes, random_bytes, random_words
-from warpfrag.staged import Staged
+from warpfrag.execution.wgmma_call import Staged
+from warpfrag.memory.descriptor import Descriptor
+from warpfrag.memory.shared_memory import SWIZZLES, UNIT
+from warpfrag.numerics.random_codes import random_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from warpfrag.instruction import Instruction
-    from warpfrag.operand import Operand
-    from warpfrag.staged import Variant
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.execution.operand import Operand
+    from warpfrag.execution.wgmma_call import Variant
 
 WIDTH = 64  # at which every combination of immediates runs
 MOST_BYTES = 47 * 1024  # of shared memory: so much needs no leave of the driver

@@ -9,11 +9,11 @@ from __future__ import annotations
 import multiprocessing
 from typing import TYPE_CHECKING, Self
 
-from warpfrag.emit.ptx import raw_entry, raw_unit
+from warpfrag.catalog.registry import get
+from warpfrag.emission.ptx import raw_entry, raw_unit
 from warpfrag.errors import NoGpu
+from warpfrag.execution.wgmma_call import Staged
 from warpfrag.hardware.device import open_gpu
-from warpfrag.registry import get
-from warpfrag.staged import Staged
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.choice import Choice
+    from warpfrag.execution.wgmma_call import Variant
     from warpfrag.hardware.device import Gpu, Module
-    from warpfrag.staged import Variant
+    from warpfrag.isa.immediates import Choice
 
     Given = dict[str, NDArray[np.uint32]] | Staged
 

@@ -11,8 +11,8 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import IllegalInstruction, shown
-from warpfrag.isa.elsewhere import meaning, near
-from warpfrag.isa.elsewhere.source import is_plain, statements
+from warpfrag.isa.aliases import meaning, near
+from warpfrag.isa.aliases.source import is_plain, statements
 from warpfrag.isa.names import LONGEST, Misspelt, Reading, head, read, spell, tokens
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
@@ -22,8 +22,8 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warpfrag.choice import Choice
-    from warpfrag.layout import Layout
+    from warpfrag.core.layout import Layout
+    from warpfrag.isa.immediates import Choice
 
 NEAREST = 3
 MOST_ASKED = 4096  # forms on architectures that are remembered

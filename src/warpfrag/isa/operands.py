@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from warpfrag.formats import FORMATS, Format
+from warpfrag.core.layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.isa.rows import families_of
-from warpfrag.layout import MAY_BE_LEFT_OUT, Layout
+from warpfrag.numerics.formats import FORMATS, Format
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

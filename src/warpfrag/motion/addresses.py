@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.memory import LANES, ROW_OF_UNITS, SWIZZLES, UNIT, swizzled
+from warpfrag.memory.shared_memory import LANES, ROW_OF_UNITS, SWIZZLES, UNIT, swizzled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warpfrag.memory import Memory
+    from warpfrag.memory.shared_memory import Memory
 
 
 class Term(NamedTuple):

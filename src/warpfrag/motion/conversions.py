@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from warpfrag.environment import exact_floats
 from warpfrag.errors import NotModelled
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]
     """The codes of a format that codes of another become."""
     import numpy as np
 
-    from warpfrag.arrays import as_doubles
-    from warpfrag.codes import code_dtype, from_codes, to_codes
+    from warpfrag.numerics.arrays import as_doubles
+    from warpfrag.numerics.codes import code_dtype, from_codes, to_codes
 
     row = conversion(source, target)
     if row is None:

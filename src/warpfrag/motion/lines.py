@@ -16,9 +16,9 @@ from warpfrag.isa.operands import REGISTER_BITS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.execution.operand import Operand
     from warpfrag.isa.operands import OperandRow
-    from warpfrag.operand import Operand
 
 
 class Start(NamedTuple):

@@ -19,16 +19,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.memory import LANES, Memory
+from warpfrag.execution.operand import Operand
+from warpfrag.memory.shared_memory import LANES, Memory
 from warpfrag.motion.access import Access, Direction
+from warpfrag.motion.access_plan import Way
 from warpfrag.motion.matrix_accesses import LINE, element_addresses, matrix_accesses
-from warpfrag.motion.way import Way
-from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.layout import Layout
+    from warpfrag.core.layout import Layout
 
 WORD = 4  # bytes
 MATRIX_BITS = 16  # of the elements that movmatrix transposes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from warpfrag.memory import ROW_OF_UNITS, SWIZZLES, UNIT
+from warpfrag.memory.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
 from warpfrag.motion.code_operations import (
     CUDA_LANE,
@@ -22,9 +22,9 @@ from warpfrag.motion.code_operations import (
 )
 
 if TYPE_CHECKING:
-    from warpfrag.memory import Memory
+    from warpfrag.execution.operand import Operand
+    from warpfrag.memory.shared_memory import Memory
     from warpfrag.motion.access import Access, Direction
-    from warpfrag.operand import Operand
 
 MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 

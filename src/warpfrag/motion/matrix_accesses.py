@@ -6,17 +6,17 @@ from functools import cache, lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.memory import LANES
+from warpfrag.catalog.registry import find
+from warpfrag.memory.shared_memory import LANES
 from warpfrag.motion.access import Access
 from warpfrag.motion.lines import line_starts, moved
-from warpfrag.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.instruction import Instruction
+    from warpfrag.catalog.instruction import Instruction
     from warpfrag.isa.operands import OperandRow
-    from warpfrag.memory import Memory, Order
+    from warpfrag.memory.shared_memory import Memory, Order
     from warpfrag.motion.lines import Start
 
 LINE = 16  # bytes

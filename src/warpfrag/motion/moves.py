@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.elimination import Echelon
+from warpfrag.core.gf2 import Echelon
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

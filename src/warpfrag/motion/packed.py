@@ -6,13 +6,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from warpfrag.layout import Layout
+from warpfrag.core.layout import Layout
 from warpfrag.motion.steps import Cell, Convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.operand import Operand
+    from warpfrag.execution.operand import Operand
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:

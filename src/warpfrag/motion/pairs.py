@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from warpfrag.catalog.registry import find
 from warpfrag.motion.conversions import conversions
-from warpfrag.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warpfrag.instruction import Instruction
-    from warpfrag.operand import Operand
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.execution.operand import Operand
 
 MOST_TILES = 4
 WIDTH = 64  # columns of D of a warpgroup: A has 8 to 256

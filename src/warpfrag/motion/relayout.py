@@ -18,11 +18,12 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
-from warpfrag.axes import Axis
-from warpfrag.elimination import Echelon
+from warpfrag.core.axes import Axis
+from warpfrag.core.gf2 import Echelon
+from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, shown
+from warpfrag.execution.operand import Operand
 from warpfrag.isa.targets import read_target
-from warpfrag.layout import Layout
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import LANE, Select, Shuffle, Swap, combined, find_moves
 from warpfrag.motion.packed import conversion_between, packed
@@ -39,14 +40,13 @@ from warpfrag.motion.steps import (
     total_cost,
     whole_word,
 )
-from warpfrag.operand import Operand
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from warpfrag.arrays import Words
-    from warpfrag.coordinates import Coordinate
+    from warpfrag.core.coordinates import Coordinate
     from warpfrag.motion.through_memory import Trip
+    from warpfrag.numerics.arrays import Words
 
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
 WARP = "warp"  # the axis of a fragment that four warps hold together
@@ -424,7 +424,7 @@ def _counted(order: Layout, axis: str) -> list[int]:
 
 def _movmatrix(layout: Layout) -> Layout:
     """From which place movmatrix fills each place, register by register."""
-    from warpfrag.registry import get
+    from warpfrag.catalog.registry import get
 
     mover = get("movmatrix.sync.aligned.m8n8.trans.b16")
     found = mover.a.layout.inverse() @ mover.d.layout

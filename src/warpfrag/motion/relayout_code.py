@@ -13,9 +13,9 @@ from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from warpfrag.execution.operand import Operand
     from warpfrag.motion.conversions import Conversion
     from warpfrag.motion.steps import Step
-    from warpfrag.operand import Operand
 
 
 class Lowering(Operations):

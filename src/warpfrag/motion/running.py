@@ -20,7 +20,7 @@ def run_step(step: Step, state: NDArray[np.uint32], source: OperandRow, target: 
     """Registers [..., lanes, words] after one step on the way from one operand to another."""
     import numpy as np
 
-    from warpfrag import movers
+    from warpfrag.execution import matrix_moves
 
     lanes = np.arange(state.shape[-2])
     if isinstance(step, Shuffle):
@@ -30,7 +30,7 @@ def run_step(step: Step, state: NDArray[np.uint32], source: OperandRow, target: 
         moved = state[..., list(step.words)]
         return moved if not step.mask else np.where(_odd(lanes, step.mask)[:, None], moved, state)
     if isinstance(step, Transpose):
-        return movers.move_words(state[..., list(step.words)])
+        return matrix_moves.move_words(state[..., list(step.words)])
     if isinstance(step, Convert):
         return _assembled(state, step.words, source, target, (step.source, step.target))
     if isinstance(step, Permute):
@@ -69,7 +69,7 @@ def _assembled(
     """Words made of converted elements."""
     import numpy as np
 
-    from warpfrag.codes import code_dtype
+    from warpfrag.numerics.codes import code_dtype
 
     made = []
     for cells in words:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from warpfrag.expressions import linear
+from warpfrag.core.expressions import linear
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from warpfrag.memory import Memory
+from warpfrag.memory.shared_memory import Memory
 from warpfrag.motion.loads import loads, stores
 from warpfrag.motion.matrix_accesses import LINE
 from warpfrag.motion.packed import conversion_between, packed
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from warpfrag.arrays import Words
+    from warpfrag.execution.operand import Operand
+    from warpfrag.motion.access_plan import Way
     from warpfrag.motion.steps import Step
-    from warpfrag.motion.way import Way
-    from warpfrag.operand import Operand
+    from warpfrag.numerics.arrays import Words
 
 BARRIER = 1  # __syncwarp() between the store and the load
 

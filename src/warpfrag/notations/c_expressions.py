@@ -6,7 +6,7 @@
 The expressions are those of the command line and of emitted code. They shift and mask, so a size that is no power of
 two is taken only where it is the highest part of its index: 24 = 8 * 3 is, two tiles of it side by side are not.
 
-    >>> from warpfrag.layout import Layout
+    >>> from warpfrag.core.layout import Layout
     >>> print(Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", slot="c1").to("c"))
     // i = slot
     int row = lane >> 2;
@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.core.expressions import element_formulas
 from warpfrag.errors import InvalidOperand
-from warpfrag.expressions import element_formulas
 
 if TYPE_CHECKING:
-    from warpfrag.layout import Layout
+    from warpfrag.core.layout import Layout
 
 
 def write(layout: Layout) -> str:

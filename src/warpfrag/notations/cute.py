@@ -14,7 +14,7 @@ Sizes and strides may have underscores (numbers known to the compiler) or none, 
 read too. A digit that moves two coordinates has a stride that does. What is added cannot be a xor, so a layout in which
 two digits move the same bit has no such text, nor has one that does not start at element 0.
 
-    >>> from warpfrag.layout import Layout
+    >>> from warpfrag.core.layout import Layout
     >>> accumulator = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
     >>> accumulator.to("cute")
     '((_4,_8),(_2,_2)):((_32,_1),(_16,_8))'
@@ -28,8 +28,8 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from warpfrag.axes import MOST, Axis
-from warpfrag.coordinates import check_flag
+from warpfrag.core.axes import MOST, Axis
+from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, shown
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
 from warpfrag.notations.threads import (
@@ -46,7 +46,7 @@ from warpfrag.notations.threads import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from warpfrag.layout import Layout, Step
+    from warpfrag.core.layout import Layout, Step
     from warpfrag.notations.threads import Digit
 
 Tree: TypeAlias = "int | tuple[Tree, ...]"

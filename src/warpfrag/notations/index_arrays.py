@@ -3,7 +3,7 @@
 `matrix[rows, cols]` then is the fragment: what each lane, register and slot holds. The other way, index arrays that
 came from anywhere (a kernel that wrote its coordinates, a table of a paper) are read as a layout if they are one.
 
-    >>> from warpfrag.layout import Layout
+    >>> from warpfrag.core.layout import Layout
     >>> small = Layout.parse(dict(row=2, col=2), lane="r1", slot="c1")
     >>> {name: array.tolist() for name, array in small.to("numpy").items()}
     {'row': [[[0, 0]], [[1, 1]]], 'col': [[[0, 1]], [[0, 1]]]}
@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from warpfrag.axes import MOST, Axis
-from warpfrag.coordinates import REGISTERS
+from warpfrag.core.axes import MOST, Axis
+from warpfrag.core.coordinates import REGISTERS
+from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.layout import Layout
 from warpfrag.notations.threads import shape_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _arrays(given: object) -> dict[str, Indices]:
     """Index arrays of one shape by coordinate, refused where they are none."""
     import numpy as np
 
-    from warpfrag.arrays import as_array
+    from warpfrag.numerics.arrays import as_array
 
     if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
         msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {shown(given)}"

@@ -3,7 +3,7 @@
 `ins` lists for each input its digits, low first: a radix, which is 2 for a bit, and how far each coordinate of `outs`
 goes. `start` is the element where all inputs are 0.
 
-    >>> from warpfrag.layout import Layout
+    >>> from warpfrag.core.layout import Layout
     >>> Layout.parse(dict(row=2, col=3), lane="r1", reg="c1 c2").to("json")
     '{"ins": {"lane": [[2, [1, 0]]], "reg": [[3, [0, 1]]], "slot": []}, "outs": {"row": 2, "col": 3}, "start": [0, 0]}'
 """
@@ -14,9 +14,9 @@ import json
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.axes import MOST
+from warpfrag.core.axes import MOST
+from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.layout import Layout
 from warpfrag.notations.scanner import Scanner
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ A part of an index is `floordiv` and `mod`, where it goes is a factor, and parts
 same bit of a coordinate, their sum `mod 2` is their xor. So every layout has such a map. Dimensions may have names; a
 compiler prints them as d0, d1, d2.
 
-    >>> from warpfrag.layout import Layout
+    >>> from warpfrag.core.layout import Layout
     >>> Layout.parse(dict(row=2, col=2), lane="r1 r1+c1").to("mlir")
     'affine_map<(lane, reg, slot) -> ((lane floordiv 2 + lane mod 2) mod 2, lane floordiv 2)>'
 """
@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from warpfrag.layout import Layout
+    from warpfrag.core.layout import Layout
 
 
 class Part(NamedTuple):

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from warpfrag.axes import Axis
-from warpfrag.coordinates import REGISTERS
+from warpfrag.core.axes import Axis
+from warpfrag.core.coordinates import REGISTERS
+from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from warpfrag.layout import Step
+    from warpfrag.core.layout import Step
 
 LANES = 32
 MATRIX = ("row", "col")

@@ -14,7 +14,7 @@ and `#ttg.dot_op` name families and have no bases in them: let Triton convert th
 
 Every size is a power of two, every element has a place, and element 0 is at the start: other layouts have no such text.
 
-    >>> from warpfrag.layout import Layout
+    >>> from warpfrag.core.layout import Layout
     >>> a = Layout.parse(dict(row=4, col=4), lane="c2 r1 r2", slot="c1")
     >>> print(a.to("triton"))
     #ttg.linear<{register = [[0, 1]], lane = [[0, 2], [1, 0], [2, 0]], warp = [], block = []}> // slots = 2
@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from warpfrag.axes import MOST
+from warpfrag.core.axes import MOST
 from warpfrag.errors import InvalidOperand
 from warpfrag.notations.scanner import Scanner
 from warpfrag.notations.threads import (
@@ -44,7 +44,7 @@ from warpfrag.notations.threads import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warpfrag.layout import Layout
+    from warpfrag.core.layout import Layout
 
 Bases = list[list[int]]
 INPUTS = ("register", "lane", "warp", "block")

@@ -37,7 +37,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.kernel import Kernel, Module, Run, load
+    from warpfrag.ptx.launch.kernel import Kernel, Module, Run, load
 
 __all__ = ["Kernel", "Module", "Run", "load"]
 
@@ -47,6 +47,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     if name not in __all__:
         msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
         raise AttributeError(msg)
-    from warpfrag.ptx import kernel
+    from warpfrag.ptx.launch import kernel
 
     return getattr(kernel, name)

@@ -12,7 +12,7 @@ a distribution has values, the format, which only rounds them.
 
 These are rounded to nearest even and cut off where the format ends; integers are a quarter of the largest times the
 normal distribution. `bits`, `finite`, `narrow`, `wide`, `special`, `tiny` and `extreme` are the classes of
-`warpfrag.samples`.
+`warpfrag.catalog.random_operands`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.codes import code_dtype, to_codes
-from warpfrag.formats import FORMATS
 from warpfrag.isa.operands import operands
 from warpfrag.isa.patterns import pattern_of
-from warpfrag.samples import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
+from warpfrag.numerics.codes import code_dtype, to_codes
+from warpfrag.numerics.formats import FORMATS
+from warpfrag.numerics.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from warpfrag.formats import Format
     from warpfrag.isa.patterns import Pattern
     from warpfrag.isa.words import Form
+    from warpfrag.numerics.formats import Format
 
 MOST_POWER = 8
 NEAR_ONE = 6

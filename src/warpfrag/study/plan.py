@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.machines import BACKENDS
+from warpfrag.catalog.registry import get
 from warpfrag.errors import UnusableFile, WarpfragError, shown
-from warpfrag.files import read_bytes
-from warpfrag.gemm import gemm
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.targets import read_target
-from warpfrag.order import Order
-from warpfrag.registry import get
+from warpfrag.products.backend import BACKENDS
+from warpfrag.products.gemm import gemm
+from warpfrag.products.order import Order
+from warpfrag.render.files import read_bytes
 from warpfrag.study.data import DISTRIBUTIONS, draw, refusal
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import numpy as np
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import Popcount
-from warpfrag.codes import from_codes, values_of
-from warpfrag.coordinates import check_index
+from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, NotModelled, shown
-from warpfrag.formats import FORMATS
-from warpfrag.gemm import gemm
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
+from warpfrag.numerics.codes import from_codes, values_of
+from warpfrag.numerics.formats import FORMATS
+from warpfrag.products.gemm import gemm
 from warpfrag.study.cluster import connected, run_all
 from warpfrag.study.extra import UnusableScheduler
 from warpfrag.study.plan import Block, Case, Study

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from warpfrag import __version__
-from warpfrag.codes import natural_dtype
 from warpfrag.errors import UnusableFile, shown
-from warpfrag.files import PART, read_bytes, write_atomically
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.codes import natural_dtype
+from warpfrag.numerics.formats import FORMATS
+from warpfrag.render.files import PART, read_bytes, write_atomically
 from warpfrag.study.extra import extra
 from warpfrag.study.tally import Tally
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.error_report import Figures, Summary
-from warpfrag.exact import exact_numbers, exact_product
+from warpfrag.numerics.exact import exact_numbers, exact_product
+from warpfrag.prediction.error_report import Figures, Summary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

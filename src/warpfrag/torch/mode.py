@@ -17,17 +17,17 @@ except ImportError as error:  # pragma: no cover (tests of this room need torch)
     raise ImportError(msg) from error
 
 from warpfrag.arithmetic.backends.cuda import cupy
-from warpfrag.arithmetic.machines import check_backend
-from warpfrag.codes import as_read, from_codes, to_codes
-from warpfrag.coordinates import check_flag
-from warpfrag.epilogue import Epilogue, finish
+from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, NoGpu, shown
-from warpfrag.formats import FORMATS
-from warpfrag.gemm import gemm
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
-from warpfrag.kinds import Kind, given_back
-from warpfrag.order import Order
+from warpfrag.numerics.codes import as_read, from_codes, to_codes
+from warpfrag.numerics.epilogue import Epilogue, finish
+from warpfrag.numerics.formats import FORMATS
+from warpfrag.products.array_kinds import Kind, given_back
+from warpfrag.products.backend import check_backend
+from warpfrag.products.gemm import gemm
+from warpfrag.products.order import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.coordinates import check_index
-from warpfrag.evidence import Evidence
-from warpfrag.expressions import element_formulas
+from warpfrag.catalog.evidence import Evidence
+from warpfrag.core.coordinates import check_index
+from warpfrag.core.expressions import element_formulas
 
 if TYPE_CHECKING:
-    from warpfrag.coordinates import Coordinate
-    from warpfrag.layout import Layout
-    from warpfrag.operand import Operand
+    from warpfrag.core.coordinates import Coordinate
+    from warpfrag.core.layout import Layout
+    from warpfrag.execution.operand import Operand
 
 
 class ElementPlace(NamedTuple):

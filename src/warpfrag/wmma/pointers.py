@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.fragment import cut_slots as cut_elements
+from warpfrag.execution.fragment import cut_slots as cut_elements
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.arrays import Array
+    from warpfrag.numerics.arrays import Array
     from warpfrag.wmma.types import ElementType
 
 # CUDA C++ Programming Guide, load_matrix_sync: alignment of the first element, and what ldm is a multiple of

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arrays import as_array
-from warpfrag.codes import natural_dtype
 from warpfrag.errors import InvalidOperand, shown
-from warpfrag.formats import FORMATS, Format
+from warpfrag.numerics.arrays import as_array
+from warpfrag.numerics.codes import natural_dtype
+from warpfrag.numerics.formats import FORMATS, Format
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

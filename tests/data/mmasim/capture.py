@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 TARGET = Path(__file__).parent / "mmasim.npz"
 CLASSES = ("bits", "mixed")

@@ -14,7 +14,7 @@ import numpy as np
 from warpfrag.arithmetic import reference
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.schedule import run_split
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

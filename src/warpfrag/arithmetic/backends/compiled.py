@@ -29,7 +29,7 @@ from warpfrag.arithmetic.kernels.ways import way_of
 from warpfrag.arithmetic.protocol import Block, Grain
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import split
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.kernels.jit import Entry
     from warpfrag.arithmetic.protocol import Codes, Job, Operands, Task
-    from warpfrag.formats import Format
+    from warpfrag.numerics.formats import Format
 
 CACHE_LINE = 64
 """Bytes: arrays start at a line of the cache."""

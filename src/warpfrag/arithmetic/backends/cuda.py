@@ -21,9 +21,9 @@ from warpfrag.arithmetic.encodings import ROUNDINGS, conversion, encoding_of, or
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import part_of_k
-from warpfrag.codes import code_dtype
 from warpfrag.errors import NoGpu
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.codes import code_dtype
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

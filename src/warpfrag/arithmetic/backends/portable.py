@@ -15,8 +15,8 @@ import numpy as np
 from warpfrag.arithmetic import reference
 from warpfrag.arithmetic.protocol import Block, Grain, Operands
 from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule
-from warpfrag.environment import exact_floats
-from warpfrag.formats import FORMATS
+from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,5 +1,5 @@
 // Shared-memory descriptors of wgmma: the fields of the word, the byte of each element, and what is odd. See
-// warpfrag/descriptor.py.
+// warpfrag/memory/descriptor.py.
 
 import { ROW_BYTES, SWIZZLES, UNIT } from "./memory.js";
 

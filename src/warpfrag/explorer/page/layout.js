@@ -1,4 +1,4 @@
-// The linear map: (lane, reg, slot) -> coordinates, by xor of what the bits that are 1 move. See warpfrag/layout.py.
+// The linear map: (lane, reg, slot) -> coordinates, by xor of what the bits that are 1 move. See warpfrag/core/layout.py.
 
 const INPUTS = ["lane", "reg", "slot"];
 const TABLES = new WeakMap();

@@ -1,4 +1,4 @@
-// Shared memory: at which byte each element lies, and how many passes a request takes. See warpfrag/memory.py.
+// Shared memory: at which byte each element lies, and how many passes a request takes. See warpfrag/memory/shared_memory.py.
 
 export const SWIZZLES = { 0: 0, 32: 1, 64: 2, 128: 3 }; // bytes, and how many bits of the row go into the unit
 export const BANKS = 32;

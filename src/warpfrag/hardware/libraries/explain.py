@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.epilogue import fma
-from warpfrag.find_order import Begin, Finish, Observed, search
-from warpfrag.gemm import prepare
 from warpfrag.hardware.libraries.cases import DTYPES, Case, operands
 from warpfrag.hardware.libraries.measure import say
-from warpfrag.libraries import instruction_for
+from warpfrag.numerics.epilogue import fma
+from warpfrag.prediction.find_order import Begin, Finish, Observed, search
+from warpfrag.prediction.libraries import instruction_for
+from warpfrag.products.gemm import prepare
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from warpfrag.order import Order
+    from warpfrag.products.order import Order
 
 BIAS_FIRST = "the parts added to the bias"
 Finishes = dict[str, "Finish | None"]

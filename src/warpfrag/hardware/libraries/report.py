@@ -11,7 +11,7 @@ import numpy as np
 
 from warpfrag.hardware.libraries.cases import COLUMNS, ROWS, Case
 from warpfrag.hardware.libraries.explain import BIAS_FIRST
-from warpfrag.order import Order
+from warpfrag.products.order import Order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.ptx.actions import Pure
-from warpfrag.ptx.arithmetic import floats, integers
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.types import TYPES, Type, join, split
+from warpfrag.ptx.program.actions import Pure
+from warpfrag.ptx.program.types import TYPES, Type, join, split
+from warpfrag.ptx.semantics import floats, integers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

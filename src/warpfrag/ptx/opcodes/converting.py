@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.ptx.actions import Move, Pure
-from warpfrag.ptx.arithmetic import conversions as to
-from warpfrag.ptx.arithmetic.floats import Style
 from warpfrag.ptx.opcodes.floating import style_of
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.spaces import WINDOW_SIZE, WINDOWS
-from warpfrag.ptx.types import TYPES, container, join, signed, split
+from warpfrag.ptx.program.actions import Move, Pure
+from warpfrag.ptx.program.state_spaces import WINDOW_SIZE, WINDOWS
+from warpfrag.ptx.program.types import TYPES, container, join, signed, split
+from warpfrag.ptx.semantics import conversions as to
+from warpfrag.ptx.semantics.floats import Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.types import Type
+    from warpfrag.ptx.program.types import Type
 
 INTEGERS = "u8 u16 u32 u64 s8 s16 s32 s64"
 FLOATS = "f16 bf16 f32 f64"

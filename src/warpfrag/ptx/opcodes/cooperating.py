@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.errors import WarpfragError
-from warpfrag.ptx.actions import (
+from warpfrag.ptx.opcodes.rows import Row, Words, row
+from warpfrag.ptx.program.actions import (
     Across,
     Action,
     Barrier,
@@ -21,9 +22,8 @@ from warpfrag.ptx.actions import (
     Trap,
     WarpWait,
 )
-from warpfrag.ptx.arithmetic import floats, integers
-from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.types import TYPES, Codes
+from warpfrag.ptx.program.types import TYPES, Codes
+from warpfrag.ptx.semantics import floats, integers
 
 if TYPE_CHECKING:
     Mask = Codes

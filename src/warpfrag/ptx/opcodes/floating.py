@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.ptx.actions import Pure
-from warpfrag.ptx.arithmetic import approximate, floats, unit
-from warpfrag.ptx.arithmetic.floats import Style
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.types import TYPES
+from warpfrag.ptx.program.actions import Pure
+from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.semantics import approximate_functions, floats, special_functions
+from warpfrag.ptx.semantics.floats import Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def _mixed(count: int, function: Callable[..., Any]) -> Callable[[Words], Pure]:
 
     def make(words: Words) -> Pure:
         wide, narrow = words.types
-        from warpfrag.ptx.arithmetic.conversions import float_to_float
+        from warpfrag.ptx.semantics.conversions import float_to_float
 
         def run(*codes: Any) -> Any:  # noqa: ANN401 (arrays)
             given = [float_to_float(code, narrow.element, "f32", Style()) for code in codes[: count - 1]]
@@ -100,7 +100,7 @@ def _test(words: Words) -> Pure:
 
 def _unit(words: Words) -> Pure:
     """ex2.approx and its kin on f32."""
-    function = getattr(approximate, words.opcode)
+    function = getattr(approximate_functions, words.opcode)
     return Pure((F32,), (F32,), partial(function, ftz=words.has("ftz")))
 
 
@@ -108,19 +108,23 @@ def _narrow_unit(words: Words) -> Pure:
     """ex2 and tanh of f16 and bf16."""
     kind = words.types[0]
     return Pure(
-        (kind,), (kind,), by_parts(kind, partial(approximate.narrow, getattr(unit, words.opcode), kind.element))
+        (kind,),
+        (kind,),
+        by_parts(kind, partial(approximate_functions.narrow, getattr(special_functions, words.opcode), kind.element)),
     )
 
 
 def _unit_f64(words: Words) -> Pure:
     """rcp and rsqrt of f64."""
     if words.opcode == "rcp":
-        return Pure((F64,), (F64,), partial(approximate.upper, unit.rcp))
-    return Pure((F64,), (F64,), partial(approximate.rsqrt64, ftz=words.has("ftz")))
+        return Pure((F64,), (F64,), partial(approximate_functions.upper, special_functions.rcp))
+    return Pure((F64,), (F64,), partial(approximate_functions.rsqrt64, ftz=words.has("ftz")))
 
 
 def _division(words: Words) -> Pure:
-    return Pure((F32,), (F32, F32), partial(approximate.divide, full=words.get("way") == "full", ftz=words.has("ftz")))
+    return Pure(
+        (F32,), (F32, F32), partial(approximate_functions.divide, full=words.get("way") == "full", ftz=words.has("ftz"))
+    )
 
 
 def _arithmetic(opcode: str, count: int, function: Callable[..., Any]) -> list[Row]:

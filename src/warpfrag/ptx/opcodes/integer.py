@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.errors import NotModelled
-from warpfrag.ptx.actions import Pure
-from warpfrag.ptx.arithmetic import integers as on
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.types import TYPES, Type, join, signed, split
+from warpfrag.ptx.program.actions import Pure
+from warpfrag.ptx.program.types import TYPES, Type, join, signed, split
+from warpfrag.ptx.semantics import integers as on
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from warpfrag.ptx.actions import Action, AsyncCopy, Atomic, Load, MemoryBarrier, Nothing, Pure, Space, Store
-from warpfrag.ptx.arithmetic import floats, integers
-from warpfrag.ptx.arithmetic.floats import Style
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.types import TYPES
+from warpfrag.ptx.program.actions import Action, AsyncCopy, Atomic, Load, MemoryBarrier, Nothing, Pure, Space, Store
+from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.semantics import floats, integers
+from warpfrag.ptx.semantics.floats import Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.types import Type
+    from warpfrag.ptx.program.types import Type
 
 MOVED = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 bf16 f16x2 bf16x2 b128"
 SPACES = "global shared shared::cta shared::cluster local param param::entry param::func const"

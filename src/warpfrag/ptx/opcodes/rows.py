@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from warpfrag.ptx.types import TYPES, Type
+from warpfrag.ptx.program.types import TYPES, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.actions import Action
+    from warpfrag.ptx.program.actions import Action
 
 Level = Literal["specified", "measured", "approximate"]
 """Who says what an opcode gives: the ISA, a table of one architecture that was measured, or nobody to the last bit."""

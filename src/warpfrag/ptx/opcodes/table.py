@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
-from warpfrag.ptx.actions import Action, Refused
 from warpfrag.ptx.opcodes import comparing, converting, cooperating, floating, integer, moving, video
 from warpfrag.ptx.opcodes.rows import Row, match
+from warpfrag.ptx.program.actions import Action, Refused
 
 ROWS: dict[str, list[Row]] = defaultdict(list)
 for _room in (integer, floating, comparing, converting, moving, cooperating, video):

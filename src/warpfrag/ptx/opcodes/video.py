@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.ptx.actions import Pure
-from warpfrag.ptx.arithmetic.integers import COMPARE
 from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.types import TYPES
+from warpfrag.ptx.program.actions import Pure
+from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.semantics.integers import COMPARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.types import Type
+    from warpfrag.ptx.program.types import Type
 
 B32 = TYPES["b32"]
 ISA = "PTX ISA, Video Instructions"

@@ -1,0 +1,1 @@
+"""What users look up: `get` and `find`, the Instruction they return, its evidence, and captured hardware results."""

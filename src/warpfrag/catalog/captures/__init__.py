@@ -1,0 +1,29 @@
+"""Results of real GPUs, and an index of them.
+
+Each `.npz` here holds operand registers and the D registers that one GPU gave for them; `index.json` counts them, so
+that a look-up can say how well an answer is known without opening the data. See `capture.py` for the format, and
+`write_index.py` for the command that writes the index. `addresses.py` has what wgmma read from shared memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warpfrag.catalog.captures.capture import Capture, Case, StagedCase, captures, load_cases
+    from warpfrag.catalog.captures.index import evidence_rows
+
+__all__ = ["Capture", "Case", "StagedCase", "captures", "evidence_rows", "load_cases"]
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: the index must not cost numpy."""
+    if name == "evidence_rows":
+        from warpfrag.catalog.captures import index as module
+    elif name in __all__:
+        from warpfrag.catalog.captures import capture as module  # type: ignore[no-redef]
+    else:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    found: object = getattr(module, name)
+    return found

@@ -1,0 +1,72 @@
+"""The index of captured results: where captures lie, which GPU ran which instruction, and how many cases.
+
+`index.json` lies beside the captures; `write_index` writes it. Look-ups read only the index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.errors import UnusableFile, shown
+from warpfrag.render.files import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+VARIABLE = "WARPFRAG_CAPTURED"
+INDEX = "index.json"
+MOST_BYTES = 1 << 26  # of an index: an entry has a hundred bytes
+
+
+class EvidenceRow(NamedTuple):
+    """What one capture says of one instruction."""
+
+    device: str
+    driver: str
+    cases: int
+
+
+def folders() -> tuple[Path, ...]:
+    """Where captures lie: in the package, and where the environment variable WARPFRAG_CAPTURED points."""
+    extra = os.environ.get(VARIABLE)
+    return (HERE, Path(extra)) if extra else (HERE,)
+
+
+@contextmanager
+def whole(path: Path, what: str) -> Iterator[None]:
+    """Refuse a file that is not as warpfrag writes it: cut off, of another kind, or changed by hand."""
+    try:
+        yield
+    except UnusableFile:
+        raise
+    except Exception as error:  # noqa: BLE001 (a damaged file can fail in any part of its reader)
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        msg = f"{shown(str(path))} is not {what}: {shown(reason)}"
+        raise UnusableFile(msg) from None
+
+
+@lru_cache(maxsize=16)
+def _rows(folder: Path) -> dict[tuple[str, str], list[EvidenceRow]]:
+    path = folder / INDEX
+    command = f"python -m warpfrag.catalog.captures.write_index {folder}"
+    if not path.exists():
+        msg = f"there is no {INDEX} among the captures in {shown(str(folder))}; `{command}` writes it"
+        raise UnusableFile(msg)
+    found: dict[tuple[str, str], list[EvidenceRow]] = {}
+    with whole(path, f"an index of captures, which `{command}` writes"):
+        for capture in json.loads(read_bytes(path, MOST_BYTES))["captures"]:
+            for name, cases in capture["cases"].items():
+                row = EvidenceRow(str(capture["device"]), str(capture["driver"]), int(cases))
+                found.setdefault((name, str(capture["arch"])), []).append(row)
+    return found
+
+
+def evidence_rows(name: str, arch: str) -> list[EvidenceRow]:
+    """Every capture of an instruction (by its canonical name) on an architecture."""
+    return [row for folder in folders() for row in _rows(folder).get((name, arch), [])]

@@ -1,0 +1,44 @@
+"""Write the index of captured results from the data.
+
+    python -m warpfrag.catalog.captures.write_index [FOLDER]
+
+writes `index.json` for the `.npz` files of a folder, this package's by default. A folder of your own counts as evidence
+when the environment variable WARPFRAG_CAPTURED names it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from warpfrag.catalog.captures.capture import open_capture
+from warpfrag.catalog.captures.index import HERE, INDEX
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.names import spell
+from warpfrag.render.files import write_atomically
+
+
+def count(folder: Path) -> dict[str, object]:
+    """What the index of a folder must say: counted from the data itself."""
+    captures = []
+    for path in sorted(folder.glob("*.npz")):
+        capture = open_capture(path)
+        cases: dict[str, int] = {}
+        for case in capture.cases():
+            name = spell(resolve(case.instruction))
+            cases[name] = cases.get(name, 0) + len(case.d)
+        about = {key: entry for key, entry in capture.about.items() if key not in {"schema", "entries"}}
+        captures.append({"file": path.name, **about, "cases": dict(sorted(cases.items()))})
+    return {"schema": 1, "captures": captures}
+
+
+def write(folder: Path = HERE) -> Path:
+    """Write the index of a folder."""
+    path = folder / INDEX
+    write_atomically(path, json.dumps(count(folder), indent=1) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"wrote {write(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)}\n")

@@ -1,0 +1,88 @@
+"""Evidence: how well it is known what an instruction computes on an architecture.
+
+Two questions, two answers. Who says what it computes: the ISA, a published model, a measurement of ours, nobody
+(`authority`). And was that compared with the GPU itself: on which, in how many cases (`gpus`, `cases`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from warpfrag.arithmetic import plan
+from warpfrag.catalog.captures.index import evidence_rows
+from warpfrag.errors import NotModelled
+from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.names import spell
+from warpfrag.isa.operands import operands
+from warpfrag.isa.targets import read_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.isa.words import Form
+
+Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
+Authority = Literal["specified", "published", "measured", "not modelled"]
+LEAST_WIDTH = 8  # of wgmma: at this n its results were captured
+AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How an answer is known. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
+
+    `level` is the strongest word for it: "hardware" where it was compared with a GPU, else its authority.
+    `authority` says who defines it: "specified" (the ISA), "published" (a model of others), "measured" (here),
+    "not modelled". `cases` counts the captured tiles that were compared with `gpus`. `machine` is what the
+    instruction becomes there, `native` whether that is one machine instruction.
+    """
+
+    level: Level
+    detail: str
+    cases: int = 0
+    machine: str = ""
+    native: bool = False
+    authority: Authority = "not modelled"
+    gpus: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[str | int]:
+        """Level, detail and cases."""
+        return iter((self.level, self.detail, self.cases))
+
+
+def evidence(form: Form, arch: str) -> Evidence:
+    """What is known of a form on an architecture or target."""
+    target = read_target(arch, spell(form), "arch")
+    if target.arch not in able_architectures(form):
+        return Evidence("not modelled", f"not legal on {target.name}")
+    if not form.is_product:
+        return _mover_evidence(form, target.arch)
+    try:
+        steps = plan(form, target.arch)
+    except NotModelled as error:
+        return Evidence("not modelled", str(error))
+    authority = AUTHORITIES[steps.level]
+    rows = evidence_rows(spell(form), target.arch)
+    note = ""
+    if not rows and form.is_warpgroup:
+        least = replace(form, shape=form.shape._replace(n=LEAST_WIDTH))
+        rows = evidence_rows(spell(least), target.arch)
+        note = f" of n{LEAST_WIDTH}: what an element of D adds up does not depend on n"
+    if not rows:
+        return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
+    detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows) + note
+    gpus = tuple(dict.fromkeys(row.device for row in rows))
+    cases = sum(row.cases for row in rows)
+    return Evidence("hardware", detail, cases, steps.machine, steps.native, authority, gpus)
+
+
+def _mover_evidence(form: Form, arch: str) -> Evidence:
+    """A mover is known as well as its layouts are: measured where the ISA leaves them open, else specified."""
+    rows = operands(form, arch).values()
+    unknown = next((row.unknown for row in rows if row.unknown), "")
+    if unknown:
+        return Evidence("not modelled", unknown)
+    source = "; ".join(dict.fromkeys(row.source for row in rows))
+    level: Level = "hardware" if form.operation.fragments == "measured" else "specified"
+    return Evidence(level, source, authority=AUTHORITIES[level])

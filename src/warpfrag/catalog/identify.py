@@ -1,0 +1,198 @@
+"""Which operands have a layout: a look-up from the layout back to the instructions.
+
+Layouts are compared as maps, so it does not matter in which notation one came. Where no operand has it, what is near
+says why: the matrix is transposed, lanes or registers come in another order, or more values share a register.
+
+    >>> from warpfrag.core.layout import Layout
+    >>> pasted = Layout.read("cute", "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))", shape=(16, 16), slots=2)
+    >>> found = identify(pasted)
+    >>> found[0].operand, found[0].instruction.name
+    ('a', 'mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16')
+    >>> near = identify(Layout.read("cute", "((_4,_8),_4):((_32,_1),_8)", shape=(8, 16))).near[0]
+    >>> near.operand, near.differences
+    ('a', ('4 values per register',))
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from itertools import permutations
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.catalog.registry import find
+from warpfrag.core.layout import Layout
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.execution.operand import Registers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.core.layout import Step
+
+MOST_SHOWN = 8
+MATRIX = {"row", "col"}
+
+
+class Match(NamedTuple):
+    """An operand that has the layout: its instruction, and its role, such as "a" or "metadata"."""
+
+    instruction: Instruction
+    operand: str
+
+
+class Tiled(NamedTuple):
+    """An operand of which the layout is several tiles: how many along each coordinate.
+
+    In one warp they are what `tiled` makes of `tiles`; in several, every warp holds some of them.
+    """
+
+    instruction: Instruction
+    operand: str
+    tiles: dict[str, int]
+    warps: int = 1
+
+
+class Near(NamedTuple):
+    """An operand whose layout differs little, and in what it does."""
+
+    instruction: Instruction
+    operand: str
+    differences: tuple[str, ...]
+
+
+class Matches(list[Match]):
+    """The operands that have a layout; `tiles` and `near` say what else is like it."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Look the layout up."""
+        super().__init__(_known().get(layout, ()))
+        self.layout = layout
+
+    def __repr__(self) -> str:
+        """How many there are, and the first of them."""
+        lines = [f"<{len(self)} operands of {len({one.instruction for one in self})} instructions have {self.layout}"]
+        lines += [f"{match.operand} of {match.instruction}" for match in self[:MOST_SHOWN]]
+        more = len(self) - MOST_SHOWN
+        return "\n  ".join(lines + ([f"and {more} more"] if more > 0 else [])) + ">"
+
+    @cached_property
+    def tiles(self) -> list[Tiled]:
+        """The operands of which this layout is a whole number of tiles, more than one; the largest tiles first."""
+        found = [
+            Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
+            for layout, matches in _known().items()
+            for counts in _tiles(layout, self.layout)
+            for match in matches
+        ]
+        return sorted(found, key=lambda one: prod(one.tiles.values()))
+
+    @cached_property
+    def near(self) -> list[Near]:
+        """The operands whose layout is another one, but nearly this; those that differ least first."""
+        found = [
+            Near(*match, differences)
+            for layout, matches in _known().items()
+            for differences in _differences(self.layout, layout)
+            for match in matches
+        ]
+        return sorted(found, key=lambda one: len(one.differences))
+
+
+def identify(layout: Layout | Registers) -> Matches:
+    """The operands of all instructions that have this layout, wmma's as measured on the first architecture that was.
+
+    The answer is a list; its `tiles` are the operands of which the layout is several tiles, its `near` those whose
+    layout differs only by a transposition, by the order of lanes or registers, or by how many values share a register.
+    """
+    if isinstance(layout, Registers):
+        layout = layout.layout
+    if not isinstance(layout, Layout):
+        msg = f"identify takes a layout or an operand, got {shown(layout)}; Layout.read and Layout.parse make layouts"
+        raise InvalidOperand(msg)
+    return Matches(layout)
+
+
+@cache
+def _known() -> dict[Layout, list[Match]]:
+    """Every layout of the instruction set, with the operands that have it."""
+    found: dict[Layout, list[Match]] = {}
+    for instruction in find():
+        for role, operand in instruction.operands.items():
+            if operand.home != "shared" and not operand.row.unknown:
+                found.setdefault(operand.layout, []).append(Match(instruction, role))
+        if instruction.addresses is not None:
+            found.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))
+    return found
+
+
+def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
+    """How many tiles along each coordinate make the layout; nothing where they do not, or where one is enough."""
+    if [*tile.ins] != [name for name in layout.ins if name != "warp" or name in tile.ins] or "reg" not in tile.ins:
+        return
+    if tile.dims != layout.dims or any(tile.ins[name] != layout.ins[name] for name in tile.ins if name != "reg"):
+        return
+    counts = {dim: layout.outs[dim] // extent for dim, extent in tile.outs.items() if layout.outs[dim] != extent}
+    if any(tile.outs[dim] * count != layout.outs[dim] for dim, count in counts.items()):
+        return
+    if tile.ins.keys() != layout.ins.keys():
+        if _is_spread(tile, layout):
+            yield counts
+        return
+    if not counts or tile.regs * prod(counts.values()) != layout.regs:
+        return
+    for order in permutations(counts):
+        if tile.tiled(**{dim: counts[dim] for dim in order}) == layout:
+            yield {dim: counts[dim] for dim in order}
+            return
+
+
+def _is_spread(tile: Layout, layout: Layout) -> bool:
+    """Whether each warp holds whole tiles: whatever else there is, warps and higher registers, moves by its extents."""
+    inside = {name: tile.steps(name) for name in tile.ins}
+    if any(layout.steps(name)[: len(steps)] != steps for name, steps in inside.items()):
+        return False
+    above = layout.steps("warp") + layout.steps("reg")[len(inside["reg"]) :]
+    whole = all(getattr(step.moves, dim) % extent == 0 for step in above for dim, extent in tile.outs.items())
+    return whole and not any(layout.start) and layout.is_onto
+
+
+def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:
+    """In what two layouts differ, directly and transposed; nothing where they are the same, or far from each other."""
+    if layout.outs == other.outs and layout.dims == other.dims and layout != other:
+        yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims), other.slots, ())
+    if {*layout.outs} == {*other.outs} == MATRIX and layout.shape == other.shape[::-1]:
+        yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims[::-1]), other.slots, ("transposed",))
+
+
+Ordered = dict[str, list[tuple[int, ...]]]
+
+
+def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
+    """What each digit moves, as numbers in the order of these coordinates, by input."""
+
+    def numbers(step: Step) -> tuple[int, ...]:
+        return (step.radix, *(getattr(step.moves, dim) for dim in dims))
+
+    return {name: [numbers(step) for step in layout.steps(name)] for name in layout.ins}
+
+
+def _orders(mine: Ordered, others: Ordered, slots: int, found: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The differences of order on top of those found so far; nothing where the two do not have the same digits."""
+    if {*mine} != {*others}:
+        return
+    for name in mine.keys() - {"reg", "slot"}:
+        if sorted(mine[name]) != sorted(others[name]):
+            return
+        found += (f"{name}s in another order",) * (mine[name] != others[name])
+    elements, its = (steps.get("slot", []) + steps.get("reg", []) for steps in (mine, others))
+    if sorted(elements) != sorted(its):
+        return
+    if len(mine.get("slot", [])) != len(others.get("slot", [])):
+        found += (f"{slots} value{'s' * (slots > 1)} per register",)
+    if elements != its:
+        same_slots = mine.get("slot") == others.get("slot")
+        found += ("registers in another order" if same_slots else "values of a lane in another order",)
+    if found:
+        yield found

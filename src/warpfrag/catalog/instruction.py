@@ -1,0 +1,227 @@
+"""An Instruction: one warp-level matrix instruction, its words, its operands, where it is legal.
+
+Frozen, hashed by its name, and one object however often it is asked for or pickled.
+Methods are one-line calls to the module that knows the subject.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from warpfrag.core.providers import card
+from warpfrag.errors import InvalidSparsity
+from warpfrag.execution.operand import operands_of
+from warpfrag.isa import operands as isa_operands
+from warpfrag.isa.names import spell
+from warpfrag.isa.patterns import Pattern, pattern_of
+from warpfrag.isa.rows import families_of, legal_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike
+
+    from warpfrag.catalog.evidence import Evidence
+    from warpfrag.core.layout import Layout
+    from warpfrag.execution.operand import Metadata, Operand, Operands, Scale
+    from warpfrag.isa.words import Form, Shape
+    from warpfrag.numerics.arrays import Array
+    from warpfrag.numerics.formats import Rounding
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction. `arch` says whose wmma fragments it has, and is empty where the ISA fixes the fragments."""
+
+    form: Form
+    arch: str = ""
+
+    def __repr__(self) -> str:
+        """The name, and for wmma whose fragments."""
+        return f"<Instruction {self.name}{f' with the fragments of {self.arch}' if self.arch else ''}>"
+
+    def __str__(self) -> str:
+        """The canonical PTX text."""
+        return self.name
+
+    def __hash__(self) -> int:
+        """By name: quicker than by every word of it."""
+        return hash((self.name, self.arch))
+
+    @cached_property
+    def name(self) -> str:
+        """Canonical PTX text; words that only repeat a default are left out."""
+        return spell(self.form)
+
+    @property
+    def op(self) -> str:
+        """The operation: mma, mma.sp, mma.sp::ordered_metadata, wmma.mma, wmma.load.a, ldmatrix, ..."""
+        return self.form.op
+
+    @property
+    def shape(self) -> Shape:
+        """Extents m, n, k."""
+        return self.form.shape
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """The row and col words."""
+        return self.form.layouts
+
+    @property
+    def kind(self) -> str:
+        """What stands behind kind::, or nothing."""
+        return self.form.kind
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """Where it is legal."""
+        return legal_targets(self.form)
+
+    @property
+    def selectors(self) -> tuple[int, ...]:
+        """The sparsity selectors, without those that trap on hardware; none when dense."""
+        return tuple(range(families_of(self.form)[0].selectors))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the facts about it come from."""
+        rows = (*families_of(self.form), *self.operands.values())
+        return tuple(dict.fromkeys(row.source for row in rows))
+
+    @property
+    def operands(self) -> Operands:
+        """Every register operand, by role."""
+        return operands_of(self.form, self.arch)
+
+    # Each of these is None where the instruction has no such operand: see Operands.
+
+    @property
+    def a(self) -> Operand:
+        """Operand A, or the source registers of stmatrix and movmatrix."""
+        return self.operands.a
+
+    @property
+    def b(self) -> Operand:
+        """Operand B."""
+        return self.operands.b
+
+    @property
+    def c(self) -> Operand:
+        """Operand C."""
+        return self.operands.c
+
+    @property
+    def d(self) -> Operand:
+        """Operand D, or the destination registers of ldmatrix and movmatrix."""
+        return self.operands.d
+
+    @property
+    def metadata(self) -> Metadata:
+        """The sparsity metadata; None when dense."""
+        return self.operands.metadata
+
+    @property
+    def scale_a(self) -> Scale:
+        """Scale factors of A; None without block scaling."""
+        return self.operands.scale_a
+
+    @property
+    def scale_b(self) -> Scale:
+        """Scale factors of B; None without block scaling."""
+        return self.operands.scale_b
+
+    @property
+    def addresses(self) -> Layout:
+        """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix; None for others."""
+        return isa_operands.addresses(self.form)  # type: ignore[return-value] # as with the operands
+
+    @property
+    def pattern(self) -> Pattern | None:
+        """How A is pruned: 1:2, 2:4 or 4:8; None when dense."""
+        return pattern_of(self.form)
+
+    def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
+        """Stored elements and metadata codes of a pruned A; InvalidSparsity names the first row that is not."""
+        from warpfrag.execution import sparsity
+        from warpfrag.numerics import codes
+
+        rule = self._sparse_pattern()
+        stored, metadata = sparsity.compress(rule, self.a.full_codes(matrix, raw=raw, rounding=rounding))
+        return stored if raw else codes.from_codes(self.a.format, stored), metadata
+
+    def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> Array:
+        """The full A that stored elements and metadata codes stand for."""
+        from warpfrag.execution import sparsity
+        from warpfrag.numerics import codes
+        from warpfrag.numerics.arrays import as_array
+
+        rule = self._sparse_pattern()
+        fields = as_array(metadata, f"metadata codes of {self.name}")
+        if fields.shape[-2:] != self.metadata.shape:
+            rows, chunks = self.metadata.shape
+            msg = f"{self.name}: expected metadata codes of shape (..., {rows}, {chunks}), got {fields.shape}"
+            raise InvalidSparsity(msg)
+        full = sparsity.expand(rule, self.a.codes(stored, raw=raw), fields)
+        return full if raw else codes.from_codes(self.a.format, full)
+
+    def _sparse_pattern(self) -> Pattern:
+        if self.pattern is None:
+            msg = f"{self.name} is dense: only mma.sp has stored elements and metadata"
+            raise InvalidSparsity(msg)
+        return self.pattern
+
+    def __call__(
+        self,
+        A: ArrayLike,
+        B: ArrayLike,
+        C: ArrayLike | None = None,
+        *,
+        scale_a: ArrayLike | None = None,
+        scale_b: ArrayLike | None = None,
+        arch: str = "sm_90",
+        raw: bool = False,
+        rounding: Rounding = None,
+        threads: int | None = None,
+    ) -> Array:
+        """D = A B + C of matrices, bit for bit.
+
+        A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors. Leading
+        axes are a batch and broadcast; C=None is zero.
+        """
+        from warpfrag.execution.execute import call
+
+        return call(
+            self.form,
+            A,
+            B,
+            C,
+            scale_a=scale_a,
+            scale_b=scale_b,
+            arch=arch,
+            raw=raw,
+            rounding=rounding,
+            threads=threads,
+        )
+
+    def evidence(self, arch: str) -> Evidence:
+        """How well it is known what this computes on an architecture."""
+        from warpfrag.catalog.evidence import evidence
+
+        return evidence(self.form, arch)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return card("instruction", self)
+
+    def __reduce__(self) -> tuple[Callable[[Form, str], Instruction], tuple[Form, str]]:
+        """Come back as the same object."""
+        return instruction_of, (self.form, self.arch)
+
+
+@cache
+def instruction_of(form: Form, arch: str) -> Instruction:
+    """The one object that stands for a form with the wmma fragments of an architecture."""
+    return Instruction(form, arch)

@@ -1,0 +1,132 @@
+"""Look instructions up: `get` one by its name, `find` those that answer a description."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from warpfrag.catalog.instruction import Instruction, instruction_of
+from warpfrag.errors import IllegalInstruction, shown
+from warpfrag.isa.aliases import Aliases, aliases_of
+from warpfrag.isa.aliases.source import MOST as LONGEST_SOURCE
+from warpfrag.isa.aliases.source import is_plain
+from warpfrag.isa.legality import check_selector, resolve
+from warpfrag.isa.names import head
+from warpfrag.isa.nicknames import ROLES, nickname
+from warpfrag.isa.operands import measured_architectures
+from warpfrag.isa.rows import forms, legal_targets
+from warpfrag.isa.targets import read_target, targets
+from warpfrag.isa.words import Form, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+MOST_LISTED = 60  # choices that an error names; of more, only those that are near
+
+
+def get(name: str | Instruction, target: str | None = None, selector: int | None = None) -> Instruction:
+    """The instruction that a PTX text names: the same object for every spelling of it.
+
+    IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this target or
+    with this sparsity selector. wmma has the fragments of the target's architecture, and of sm_90 without one.
+    """
+    if isinstance(name, Instruction):
+        target = target or name.arch or None
+        name = name.name
+    if not isinstance(name, str):
+        resolve(name)  # which says what is wrong with it
+    if target is not None:
+        target = read_target(target, head(name)).name
+    found = _get(head(name) if is_plain(name) else name[:LONGEST_SOURCE], target)
+    if selector is not None:
+        check_selector(found.form, selector)
+    return found
+
+
+def aliases(instruction: str | Instruction) -> Aliases:
+    """What an instruction is called elsewhere: in CuTe, in machine code by target, in LLVM's NVVM and in MLIR.
+
+    >>> names = aliases("mma.m16n8k16.f32.f16.f16.f32")
+    >>> names["cute"], names["sass"]["sm_90"], names["nvvm"]
+    ('SM80_16x8x16_F32F16F16F32_TN', 'HMMA.16816.F32', 'llvm.nvvm.mma.m16n8k16.row.col.f32.f32')
+    """
+    return aliases_of(get(instruction).form)
+
+
+def find(
+    *,
+    target: str | None = None,
+    op: str | None = None,
+    shape: str | tuple[int, ...] | None = None,
+    a: str | None = None,
+    b: str | None = None,
+    c: str | None = None,
+    d: str | None = None,
+    kind: str | None = None,
+    sparse: bool | None = None,
+) -> list[Instruction]:
+    """Every instruction that answers all of the questions asked; all of them if none is asked.
+
+    Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
+    """
+    wanted = {"op": op, "shape": _shape_text(shape), "a": a, "b": b, "c": c, "d": d, "kind": kind}
+    asked = {field: choice for field, choice in wanted.items() if choice is not None}
+    nicknamed = {role: called for role in ROLES if (called := nickname(asked.get(role)))}
+    asked = {field: choice for field, choice in asked.items() if field not in nicknamed}
+    for field, choice in asked.items():
+        _check_answer(field, choice, (str(getattr(form, field)) for form in forms()))
+    if not (sparse is None or isinstance(sparse, bool)):
+        question = f"find(sparse={shown(sparse)})"
+        raise IllegalInstruction(question, "sparse is True, False or None")
+    if target is not None:
+        target = read_target(target, f"find(target={shown(target)})").name
+    return [
+        instruction_of(form, _fragment_arch(form, target))
+        for form in forms()
+        if all(str(getattr(form, field)) == choice for field, choice in asked.items())
+        and all(called.fits(form, role) for role, called in nicknamed.items())
+        and (sparse is None or form.is_sparse == sparse)
+        and (target is None or target in legal_targets(form))
+    ]
+
+
+@lru_cache(maxsize=4096)  # a program asks for the same few names again and again; no text here is longer than a name
+def _get(name: str, target: str | None) -> Instruction:
+    form = resolve(name, target)
+    return instruction_of(form, _fragment_arch(form, target))
+
+
+def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
+    """A shape as PTX writes it."""
+    if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
+        return next((str(form.shape) for form in forms() if form.shape == Shape(*shape)), shown(shape))
+    if shape is None or isinstance(shape, str):
+        return shape
+    question = f"find(shape={shown(shape)})"
+    raise IllegalInstruction(question, "expected a text such as 'm16n8k16' or a tuple such as (16, 8, 16)")
+
+
+def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
+    """Refuse a question that no instruction can answer: it is a typing error more often than not."""
+    known = [answer for answer in dict.fromkeys(answers) if answer]
+    if not isinstance(choice, str) or (choice and choice not in known):
+        question = f"find({field}={shown(choice)})"
+        raise IllegalInstruction(question, f"no instruction has it; {field} is {_one_of(choice, known)}")
+
+
+def _one_of(choice: object, known: list[str]) -> str:
+    """What could be asked for: everything, or of many what is near."""
+    if len(known) <= MOST_LISTED:
+        return f"one of {', '.join(known)}"
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(choice)[:20], known, n=8, cutoff=0)
+    return f"one of {len(known)}, such as {', '.join(near)}"
+
+
+def _fragment_arch(form: Form, target: str | None) -> str:
+    """Whose wmma fragments to use; nobody's where the ISA fixes them."""
+    if not form.is_wmma:
+        return ""
+    return targets()[target].arch if target else measured_architectures()[0]

@@ -1,0 +1,45 @@
+"""What higher packages provide to the objects of lower ones: notebook cards, and layouts in other notations.
+
+`Layout.to("cute")` is written by `warpfrag.notations`, a card is drawn by `warpfrag.drawing`. Both packages are above
+the objects that have these methods, so the objects do not import them: `warpfrag/__init__.py` registers a loader for
+each service, and the loader imports what it needs on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class CardRenderer(Protocol):
+    """Draws the notebook card of an object, as HTML; `kind` is instruction, operand or layout."""
+
+    def __call__(self, kind: str, thing: object) -> str:
+        """The card."""
+
+
+class ConverterLookup(Protocol):
+    """Finds the function that writes a layout in a notation or reads one: `direction` is write or read."""
+
+    def __call__(self, notation: str, direction: str) -> Callable[..., object]:
+        """The function."""
+
+
+_LOADERS: dict[str, Callable[[], object]] = {}
+
+
+def register(service: str, load: Callable[[], object]) -> None:
+    """Name the function that imports what provides a service."""
+    _LOADERS[service] = load
+
+
+def card(kind: str, thing: object) -> str:
+    """The card of an instruction, operand or layout, as HTML."""
+    return cast("CardRenderer", _LOADERS["card"]())(kind, thing)
+
+
+def converter(notation: str, direction: str) -> Callable[..., object]:
+    """The function that writes a layout in a notation, or reads one."""
+    return cast("ConverterLookup", _LOADERS["converter"]())(notation, direction)

@@ -1,0 +1,133 @@
+"""Which mistake gives this wrong result.
+
+Two questions. Given the inputs of a product and the D that came out, or given one operand's registers and the matrix
+they should hold: what went wrong? Every mistake of `mistakes` is made, and those that give exactly what was observed
+are named, the likeliest first. Where none does, two at a time are tried.
+
+    >>> import numpy as np, warpfrag as wf
+    >>> mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    >>> A, B = np.arange(256.0).reshape(16, 16) % 31, np.arange(128.0).reshape(16, 8) % 29
+    >>> for finding in diagnose(mma, mma(A.T, B), A, B):
+    ...     print(finding)
+    a: memory read in the other order
+
+In the order in which a question is answered:
+
+    given         what the user gives, as registers and codes
+    search        the search in a product: which mistakes are worth a closer look
+    variants      what the hardware reads if mistakes are made with one side of a product
+    outcome       what a product gives if mistakes are made: the judge
+    of_operand    the same question of one operand, where nothing is computed
+    findings      the answer
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.catalog.instruction import instruction_of
+from warpfrag.debug.diagnose.findings import Diagnosis, Finding
+from warpfrag.debug.diagnose.given import (
+    check_warpgroup,
+    left_words,
+    metadata_words,
+    observed_codes,
+    scale_words,
+    tile_bytes,
+)
+from warpfrag.debug.diagnose.of_operand import of_operand
+from warpfrag.debug.diagnose.outcome import Case
+from warpfrag.debug.diagnose.search import Search
+from warpfrag.debug.mistakes.of_descriptors import negated_memory
+from warpfrag.debug.mistakes.of_products import negated_words
+from warpfrag.errors import InvalidOperand
+from warpfrag.execution.operand import Registers
+from warpfrag.execution.shared_operand import Shared
+from warpfrag.execution.wgmma import NEITHER
+from warpfrag.isa.immediates import Choice
+from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from warpfrag.debug.diagnose.outcome import Words
+    from warpfrag.isa.words import HasForm
+    from warpfrag.numerics.formats import Rounding
+
+__all__ = ["Diagnosis", "Finding", "diagnose"]
+
+
+def diagnose(
+    instruction: str | HasForm | Registers,
+    observed: ArrayLike,
+    A: ArrayLike | Shared,
+    B: ArrayLike | Shared | None = None,
+    C: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int = 0,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    byte_id: tuple[int, int] = (0, 0),
+    thread_id: tuple[int, int] = (0, 0),
+    arch: str = "sm_90",
+    rounding: Rounding = None,
+    negate: tuple[bool, bool] = NEITHER,
+    scale_d: bool = True,
+) -> Diagnosis:
+    """The mistakes that explain an observed D exactly, the likeliest first: none if it is correct or nothing fits.
+
+    `observed` is D's registers, uint32[..., 32, words], or D as a matrix; A, B and C are the matrices that should have
+    gone in. Leading axes are products that one mistake must explain. A sparse instruction takes the full, pruned A, a
+    block-scaled one its scale factors. What lanes hold that the instruction does not read is taken to be zero, unless
+    the words themselves are given: `metadata`, `scale_a` and `scale_b` may be uint32[..., 32].
+
+    Of wgmma, registers are uint32[..., 4, 32, words], and A or B may be a `Shared`: a tile in shared memory with the
+    descriptor that should have read it, as `wgmma.b.store(B, descriptor)` gives, or the whole memory of the kernel. A
+    matrix A stands for registers, a matrix B for a tile without gaps. What a wrong descriptor reads beyond the memory
+    is taken to be zero; where that explains nothing, the lines of D that come from within decide. `negate` and
+    `scale_d` are those of `execute`. A sparse A in shared memory is as it is stored, and comes with its `metadata`.
+
+    `diagnose(mma.a, words, A)` asks about one operand: its registers, and the matrix that they should hold.
+    """
+    choice = Choice(selector, byte_id, thread_id)
+    if isinstance(instruction, Registers):
+        if any(given is not None for given in (B, C, metadata, scale_a, scale_b)) or isinstance(A, Shared):
+            msg = f"{instruction.described}: expected its registers and the matrix they should hold, nothing else"
+            raise InvalidOperand(msg)
+        return of_operand(instruction, observed, A, choice, rounding)  # type: ignore[arg-type] # one of the three
+    form = form_of(instruction)
+    wanted = arithmetic_arch(form, arch)
+    found = instruction_of(form, wanted if form.is_wmma else "")
+    if B is None:
+        msg = f"{found.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
+        raise InvalidOperand(msg)
+    check_choice(form, choice, found.operands.chosen_layouts)
+    check_warpgroup(found, A, B, negate, scale_d=scale_d)
+    tiles: dict[str, Shared] = {}
+    words: dict[str, Words] = {}
+    if form.is_warpgroup:
+        tiles["b"] = B if isinstance(B, Shared) else found.b.store(B, rounding=rounding)
+    else:
+        words["b"] = found.b.pack(B, rounding=rounding)  # type: ignore[arg-type] # no Shared
+    if isinstance(A, Shared):
+        tiles["a"] = A
+        words |= metadata_words(found, metadata)
+    else:
+        words |= left_words(found, A, metadata, choice, rounding)
+    zero = np.zeros((*found.c.threads, found.c.words), np.uint32)
+    words["c"] = zero if C is None else found.c.pack(C, rounding=rounding)
+    for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
+        words |= scale_words(found, role, scales, choice, rounding)
+    for operand, is_negated in zip((found.a, found.b), negate, strict=True):
+        role = operand.role
+        if role in tiles:
+            words[role] = tile_bytes(operand, tiles[role])
+            if is_negated:
+                words[role] = negated_memory(operand, tiles[role])
+        elif is_negated:
+            words[role] = negated_words(words[role], operand=operand)
+    case = Case(found, wanted, choice, tiles, scale_d)
+    return Search(case, words, observed_codes(found.d, observed)).diagnosis()

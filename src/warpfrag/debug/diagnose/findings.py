@@ -1,0 +1,92 @@
+"""The answer: which mistakes explain what was observed, the likeliest first, and how far the search went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from warpfrag.debug.mistakes.mistake import KINDS, Misreading, Mistake, likelihood
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warpfrag.debug.mistakes.mistake import Kind
+
+Suspect: TypeAlias = Mistake | Misreading
+Candidate: TypeAlias = tuple[Suspect, ...]
+"""What may have gone wrong: one mistake, or two in the order in which they are made."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake that explains what was observed. `operand` is the one it is made with; `second` the other of a pair."""
+
+    kind: Kind
+    operand: str
+    text: str
+    second: Finding | None = None
+
+    def __str__(self) -> str:
+        """The operand and the mistake, such as `b: registers 0 and 1 swapped`."""
+        if self.second is None:
+            return f"{self.operand}: {self.text}"
+        joint = "then" if self.second.operand == self.operand else "and"
+        return f"{self.operand}: {self.text}; {joint} {self.second}"
+
+
+class Diagnosis(list[Finding]):
+    """The findings, the likeliest first, and how far the search went.
+
+    `correct`: nothing is wrong. `tried` counts the mistakes that were made, by kind, and `pairs` the pairs of them.
+    """
+
+    def __init__(self, findings: Iterable[Finding], *, correct: bool, tried: Mapping[Kind, int], pairs: int) -> None:
+        """Keep the findings and the counts."""
+        super().__init__(findings)
+        self.correct = correct
+        self.tried = dict(tried)
+        self.pairs = pairs
+
+    def __str__(self) -> str:
+        """The answer in words."""
+        return "\n".join(map(str, self)) or self.summary
+
+    @property
+    def summary(self) -> str:
+        """One sentence: what came of it."""
+        if self.correct:
+            return "correct: this is what the instruction gives"
+        if self:
+            one, several = ("pair of mistakes", "pairs of mistakes") if self[0].second else ("mistake", "mistakes")
+            return f"1 {one} explains it" if len(self) == 1 else f"{len(self)} {several} explain it"
+        counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
+        return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts}) and {self.pairs} pairs of them"
+
+
+def rank(candidate: Candidate) -> tuple[bool, int, list[tuple[bool, int, int]]]:
+    """A key that sorts the likeliest first."""
+    rare = any(one.rare for one in candidate)
+    return rare, sum(KINDS.index(one.kind) for one in candidate), sorted(map(likelihood, candidate))
+
+
+def diagnosis(found: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int) -> Diagnosis:
+    """The answer. Two mistakes with one operand stand in their order; where either will do, once."""
+    findings: dict[frozenset[int], Finding] = {}
+    alike: Counter[tuple[tuple[Kind, str], ...]] = Counter()  # how many of a kind with an operand came before
+    place: dict[frozenset[int], int] = {}
+    for candidate in sorted(found, key=rank):
+        one_operand = len({one.operand for one in candidate}) == 1
+        first, *rest = candidate if one_operand else sorted(candidate, key=likelihood)
+        made = [Finding(one.kind, one.operand, one.text) for one in (first, *rest)]
+        key = frozenset(map(id, candidate))
+        if key not in findings:
+            kinds = tuple((one.kind, one.operand) for one in made)
+            place[key] = alike[kinds]
+            alike[kinds] += 1
+            findings[key] = replace(made[0], second=made[1]) if rest else made[0]
+    counts = Counter(one.kind for one in suspected)
+    tried = {kind: counts[kind] for kind in KINDS if counts[kind]}
+    # one of each kind with each operand before a second: different explanations are worth more than more of one
+    ordered = [findings[key] for key in sorted(findings, key=lambda key: place[key])]
+    return Diagnosis(ordered, correct=False, tried=tried, pairs=pairs)

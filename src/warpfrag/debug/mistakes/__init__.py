@@ -1,0 +1,82 @@
+"""The mistakes people make with fragments: the one list that `vectors` and `diagnose` both read.
+
+A mistake stands for a kernel or an emulator that gets one thing wrong. Most are a change of the registers of one
+operand (`Mistake`): of A, B, C, metadata and scales it changes what goes in, of D what comes out. The others leave the
+registers alone and run something else on them (`Misreading`): another sign, another type, another architecture.
+
+`mistakes` has the simple ones, of which no two are the same: `vectors` sees that test vectors notice each of them.
+`suspects` has every one, also those that are the same by another name: `diagnose` tries them.
+
+    >>> from warpfrag.catalog.registry import get
+    >>> [mistake.name for mistake in mistakes(get("mma.m16n8k16.f32.f16.f16.f32")) if mistake.operand == "b"][:3]
+    ['b: registers 0 and 1 swapped', 'b: halves of a register swapped', 'b: lane 0 dropped']
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.debug.mistakes import of_matrices, of_products, of_registers, of_words
+from warpfrag.debug.mistakes.mistake import likelihood
+from warpfrag.execution.operand import Metadata, Scale
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.debug.mistakes.mistake import Mistake
+    from warpfrag.execution.operand import AnyOperand
+
+MOST_OPERANDS = 64  # whose mistakes are kept
+
+
+def mistakes(instruction: Instruction) -> Iterator[Mistake]:
+    """The simple mistakes that the operands of an instruction allow, each different from all others."""
+    for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
+        yield from of_registers.simple(operand)
+    for operand in (instruction.a, instruction.b):
+        yield of_matrices.read_in_other_order(operand)
+    for role in ("metadata", "scale_a", "scale_b"):
+        if role in instruction.operands:
+            yield from of_words.simple(instruction.operands[role])
+
+
+@lru_cache(MOST_OPERANDS)
+def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
+    """Every mistake with one operand, the likeliest first.
+
+    Those of other kinds, and rare ones, may be the same by another name: `distinct` sees that of those that are found.
+    """
+    if isinstance(operand, Metadata | Scale):
+        found = [*of_words.simple(operand), *of_words.more(operand)]
+    else:
+        found = [of_matrices.read_in_other_order(operand), *of_registers.simple(operand), *of_matrices.turned(operand)]
+        found += [*of_registers.register_orders(operand), *of_registers.parts(operand), *of_registers.lanes(operand)]
+        found += [*of_matrices.other_layouts(operand), *of_matrices.moved(operand)]
+        found += of_products.starts(operand) if operand.role == "c" else ()
+        found += of_products.written_as(operand) if operand.role in "ab" else ()
+        found += of_products.negated(operand) if operand.staged else ()
+    found += of_registers.warps(operand) if len(operand.threads) > 1 else ()
+    ordered = sorted(found, key=likelihood)
+    common = [one for one in ordered if not one.rare]
+    return *distinct(operand, common), *ordered[len(common) :]
+
+
+def distinct(operand: AnyOperand, found: Iterable[Mistake]) -> Iterator[Mistake]:
+    """Of mistakes of one kind that are the same, the first; none that changes nothing."""
+    shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
+    words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
+    if not isinstance(operand, Metadata | Scale):  # copies hold the same, and padding is zero
+        words = operand.pack(operand.unpack(words, raw=True), raw=True)
+    right, seen = words.tobytes(), set()
+    for one in found:
+        if one.kind == "selector":  # it may hold the words of the case, and has one name
+            yield one
+            continue
+        key = one.kind, one.change(words).tobytes()
+        if key[1] != right and key not in seen:
+            seen.add(key)
+            yield one

@@ -1,0 +1,194 @@
+"""Figures: see a fragment, in a terminal, a notebook, a paper or a browser.
+
+    >>> from warpfrag.drawing import draw
+    >>> picture = draw("mma.m8n8k4.f64.f64.f64.f64", "c")
+    >>> print(picture.to_text(width=80))
+    Operand C, m8n8k4
+    mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64
+    C: 8 x 8 of f64, 2 registers .f64 per lane: c0..c1.
+    <BLANKLINE>
+    C (8 x 8)
+    row        0        1        2        3        4        5        6        7 col
+      0   T0: c0   T0: c1   T1: c0   T1: c1   T2: c0   T2: c1   T3: c0   T3: c1
+      1   T4: c0   T4: c1   T5: c0   T5: c1   T6: c0   T6: c1   T7: c0   T7: c1
+      2   T8: c0   T8: c1   T9: c0   T9: c1  T10: c0  T10: c1  T11: c0  T11: c1
+      3  T12: c0  T12: c1  T13: c0  T13: c1  T14: c0  T14: c1  T15: c0  T15: c1
+      4  T16: c0  T16: c1  T17: c0  T17: c1  T18: c0  T18: c1  T19: c0  T19: c1
+      5  T20: c0  T20: c1  T21: c0  T21: c1  T22: c0  T22: c1  T23: c0  T23: c1
+      6  T24: c0  T24: c1  T25: c0  T25: c1  T26: c0  T26: c1  T27: c0  T27: c1
+      7  T28: c0  T28: c1  T29: c0  T29: c1  T30: c0  T30: c1  T31: c0  T31: c1
+    <BLANKLINE>
+
+How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts, `motion_view`
+from relayouts, `memory_view` from loads and stores and `staged_view` from descriptors; `threads` counts those of a
+warpgroup through. `panel` writes a grid as SVG with the few elements of `svg`, `composition` puts panels, heading and
+legend together, `terminal` writes ASCII. `palette` has the colours, `figures` the figures of the ISA by number,
+`notebook` the cards of a notebook.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+from warpfrag.catalog.registry import get
+from warpfrag.core.coordinates import check_flag, check_index
+from warpfrag.drawing.cells import Cut
+from warpfrag.drawing.drawing import Drawing
+from warpfrag.drawing.figures import figure_row
+from warpfrag.drawing.memory_view import way_drawing
+from warpfrag.drawing.motion_view import relayout_drawing
+from warpfrag.drawing.threads import WARPS, in_threads
+from warpfrag.drawing.views import VIEWS, Request, default_view, notes, scenes
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.execution.operand import Operand
+from warpfrag.execution.shared_operand import as_descriptor
+from warpfrag.motion.access_plan import Way
+from warpfrag.motion.relayout import Relayout
+from warpfrag.render.palette import Theme
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.drawing.cells import Range
+    from warpfrag.drawing.views import AnyOperand, View
+    from warpfrag.memory.descriptor import Descriptor
+
+__all__ = ["Drawing", "draw", "draw_figure"]
+
+T = TypeVar("T")
+
+
+def draw(
+    instruction: str | Instruction | Relayout | Way,
+    operand: str | None = None,
+    view: View | None = None,
+    *,
+    target: str | None = None,
+    selector: int = 0,
+    byte_id: int = 0,
+    thread_id: int = 0,
+    rows: Range | None = None,
+    cols: Range | None = None,
+    parts: Range | None = None,
+    warp: int | None = None,
+    descriptor: Descriptor | int | Sequence[Descriptor | int] | None = None,
+    trans: bool = False,
+    theme: Theme = "auto",
+    title: str = "",
+) -> Drawing:
+    """A figure of an instruction, or of one of its operands; of a relayout, or of a way to load or store.
+
+    Views: "whole" (A left, B above, D in the corner), "matrix" (which lane holds each element), "warp" (what each
+    register holds), "logical" (a sparse A as the matrix it stands for), "memory" (A or B of wgmma in shared memory).
+    Left out, the most telling one is taken.
+
+    `selector`, `byte_id` and `thread_id` choose what is read of metadata and scale factors. `rows`, `cols` and `parts`
+    (products of m8n8k4, matrices of ldmatrix) cut out a part, as (first, last); of metadata, `cols` are columns of A.
+    Of a matrix of a warpgroup the first 32 columns are shown, unless `cols` says others, and all warps, unless `warp`
+    says which. In shared memory an operand lies as a `descriptor` says, or several, one for each step along k; `trans`:
+    MN-major. Without one, a tile without gaps is shown. There `rows` are lines of 128 bytes.
+    `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
+
+    Of a relayout, the registers of the source and those of the target are shown, coloured by the lane that each element
+    comes from. Of a way to load or store, shared memory is shown, coloured by the lanes whose addresses fall there.
+    """
+    if not isinstance(title, str):
+        msg = f"the title of a figure is a text, got {shown(title)}"
+        raise InvalidOperand(msg)
+    if isinstance(instruction, Relayout | Way):
+        given = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
+        if any(one is not None for one in given) or byte_id or thread_id:
+            msg = "a figure of a relayout, or of a way to load or store, takes a theme and a title, nothing else"
+            raise InvalidOperand(msg)
+        picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else way_drawing(instruction)
+        return replace(picture, title=title or picture.title, theme=_one_of("theme", theme, get_args(Theme)))
+    if isinstance(instruction, Operand):
+        msg = f"a figure of an operand takes its instruction and its name: draw(instruction, {instruction.role!r})"
+        raise InvalidOperand(msg)
+    found = get(instruction, target=target)
+    chosen = _operand(found, operand)
+    descriptors = _descriptors(descriptor)
+    usual = "memory" if descriptors else default_view(found, chosen)
+    chosen_view = _one_of("view", view, VIEWS) if view is not None else usual
+    _check_shared(found, chosen_view, warp, descriptors, rows, trans=trans)
+    request = Request(selector, byte_id, thread_id, Cut(rows, cols, parts), warp, descriptors, trans)
+    pictures = scenes(found, chosen, chosen_view, request)  # first, because it refuses what cannot be shown
+    return Drawing(
+        title=title or _title(found, chosen, chosen_view),
+        instruction=found.name,
+        notes=notes(found, chosen, chosen_view, request),
+        scenes=pictures,
+        theme=_one_of("theme", theme, get_args(Theme)),
+    )
+
+
+def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
+    """A figure of the PTX ISA by its number, or one of the gallery's own by its name."""
+    row = figure_row(key)
+    return draw(row.instruction, **row.options, theme=theme, title=row.title)
+
+
+def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
+    """The operand that a role names, in any case; without a role the only one, or none of many."""
+    if role is None:
+        only = tuple(instruction.operands.values())
+        return only[0] if len(only) == 1 else None
+    wanted = role.lower() if isinstance(role, str) else role
+    name = _one_of("operand", wanted, tuple(instruction.operands), what=instruction.name)
+    found: AnyOperand = instruction.operands[name]
+    return in_threads(found)
+
+
+def _descriptors(given: Descriptor | int | Sequence[Descriptor | int] | None) -> tuple[Descriptor, ...]:
+    """The descriptors that are given, as objects."""
+    if given is None:
+        return ()
+    return tuple(map(as_descriptor, given if isinstance(given, list | tuple) else [given]))
+
+
+def _check_shared(
+    instruction: Instruction,
+    view: View,
+    warp: int | None,
+    descriptors: tuple[Descriptor, ...],
+    rows: Range | None,
+    *,
+    trans: bool,
+) -> None:
+    """Refuse what would change nothing: warps belong to registers of a warpgroup, descriptors to shared memory."""
+    if check_flag("trans", trans) and view != "memory":
+        msg = "trans turns an operand in shared memory: it is for the memory view"
+        raise InvalidOperand(msg)
+    if descriptors and view != "memory":
+        msg = f"a descriptor says how an operand lies in shared memory: it is for the memory view, not for {view}"
+        raise InvalidOperand(msg)
+    if warp is None:
+        return
+    if not instruction.form.is_warpgroup or view == "memory":
+        msg = f"warp chooses among the registers of a warpgroup; {instruction} has none in the {view} view"
+        raise InvalidOperand(msg)
+    check_index("warp", warp, WARPS)
+    if rows is not None:
+        msg = "a warp is 16 rows of the matrix: give warp or rows, not both"
+        raise InvalidOperand(msg)
+
+
+def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure") -> T:
+    """A choice, refused where it is none of those there are."""
+    if isinstance(choice, str) and choice in choices:
+        return choice
+    msg = f"the {name} of {what} is one of {', '.join(map(str, choices))}; got {shown(choice)}"
+    raise InvalidOperand(msg)
+
+
+def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> str:
+    shape = str(instruction.shape)
+    what = {"whole": "A, B and D", "warp": "Registers"}.get(view, "All operands")
+    if operand is not None:
+        name = operand.role.upper() if len(operand.role) == 1 else operand.role
+        group = "warpgroup" if instruction.form.is_warpgroup else "warp"
+        where = {"warp": f" in the registers of the {group}", "memory": " in shared memory"}
+        what = f"Operand {name}" + where.get(view, "")
+    return f"{what}, {shape}"

@@ -1,0 +1,160 @@
+"""What a figure shows, before anybody thinks of pixels: grids of cells with headings.
+
+A `Grid` is a picture of one matrix, or of the registers of the warp. A `Cell` is one element; a `Block` is a run of
+cells that sit in one register, which share a label where cells are too small for words. SVG and terminal text are
+both written from grids, so they cannot disagree. A `Cut` says which part of a matrix a grid shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.errors import InvalidOperand, shown
+
+if TYPE_CHECKING:
+    from warpfrag.core.coordinates import Place
+    from warpfrag.execution.operand import Operand, Registers
+
+Range = tuple[int, int]  # first and last, both included
+
+
+class Cut(NamedTuple):
+    """What to show: rows, columns, and parts (products of m8n8k4, matrices of ldmatrix); None is everything."""
+
+    rows: Range | None = None
+    cols: Range | None = None
+    parts: Range | None = None
+
+    def within(self, name: str, extent: int) -> Range:
+        """The range that is asked for, refused where it leaves 0..extent-1."""
+        found: Range | None = getattr(self, name)
+        if found is None:
+            return 0, extent - 1
+        pair = isinstance(found, tuple | list) and len(found) == 2 and all(isinstance(one, int) for one in found)
+        if not pair or not 0 <= found[0] <= found[1] < extent:
+            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {shown(found)}"
+            raise InvalidOperand(msg)
+        return found
+
+    def refuse(self, what: str) -> None:
+        """Refuse a cut where there is nothing to cut."""
+        given = [name for name, found in self._asdict().items() if found is not None]
+        if given:
+            msg = f"{what} cannot be cut, got {' and '.join(given)}; name one operand and its matrix or logical view"
+            raise InvalidOperand(msg)
+
+
+EVERYTHING = Cut()
+
+
+class Cell(NamedTuple):
+    """One element at row y and column x of the picture.
+
+    `coordinates` are those of the element, by name; lane, reg and slot are those of its first holder (in the logical
+    view of a sparse A, slot lists every slot that may hold it). `lines` is what is written into it, all holders
+    included, and `tip` the whole truth. A cell that the instruction does not read is `unread`.
+    """
+
+    y: int
+    x: int
+    coordinates: tuple[tuple[str, int], ...]
+    lane: int
+    reg: int
+    slot: str
+    lines: tuple[str, ...]
+    tip: str
+    unread: bool = False
+
+
+class Block(NamedTuple):
+    """A rectangle of cells of one register, ends included, and what it says for them; nothing if each must speak."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+    lines: tuple[str, ...]
+
+
+class Mark(NamedTuple):
+    """Words beside the rows (or above the columns) first to last; on the colour of a lane if one is named.
+
+    A mark that is `loud` stands out: it says what should not be so.
+    """
+
+    first: int
+    last: int
+    words: str
+    lane: int | None = None
+    loud: bool = False
+
+
+class Level(NamedTuple):
+    """One line of headings along an axis, and what it counts."""
+
+    name: str
+    marks: tuple[Mark, ...]
+
+
+class Key(NamedTuple):
+    """What the colours of a figure stand for, where these are no lanes: a sentence, and a name for each colour."""
+
+    words: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One picture: cells, blocks, and headings from the outside in; strokes in every row mark each `ruled` columns.
+
+    `lanes` is how many lanes the layout has, whether or not a cut leaves something of each; or how many colours
+    there are, where a `key` says what else they stand for.
+    """
+
+    operand: str
+    title: str
+    lanes: int
+    height: int
+    width: int
+    rows: tuple[Level, ...]
+    cols: tuple[Level, ...]
+    cells: tuple[Cell, ...]
+    blocks: tuple[Block, ...]
+    words_on_blocks: bool = False
+    ruled: int = 0
+    key: Key | None = None
+
+
+def ticks(name: str, first: int, last: int) -> Level:
+    """A heading that counts first..last."""
+    return Level(name, tuple(Mark(place, place, str(first + place)) for place in range(last - first + 1)))
+
+
+def block_around(cells: list[Cell]) -> Block:
+    """The block of a run of cells: what the first and the last say, joined where they differ."""
+    first, last = cells[0], cells[-1]
+    lines = (one if one == other else f"{one}..{other}" for one, other in zip(first.lines, last.lines, strict=True))
+    return Block(first.y, first.x, last.y, last.x, tuple(lines))
+
+
+def lane_name(lane: int) -> str:
+    """How the ISA's figures call a lane."""
+    return f"T{lane}"
+
+
+def element_name(operand: Operand, place: Place) -> str:
+    """PTX's name of the element at a place: a0, a1, ..."""
+    return f"{operand.role}{operand.element(reg=place.reg, slot=place.slot)}"
+
+
+def place_words(operand: Operand, place: Place) -> str:
+    """A place in one phrase, for tooltips."""
+    name = element_name(operand, place)
+    return f"{lane_name(place.lane)} {name} r{place.reg}[{bit_words(operand, place.slot)}]"
+
+
+def bit_words(operand: Registers, slot: int) -> str:
+    """The bits of a slot: `31:16`, or `7` if it is only one."""
+    high, low = operand.bits(slot)
+    return f"{high}:{low}" if high > low else f"{low}"

@@ -1,0 +1,261 @@
+"""A whole figure as SVG: heading, notes, panels in their places, the legend of lanes, and the style sheet.
+
+A *scene* is one grid, or the grids of a product: A, B and D, put as one multiplies by hand (A left, B above, D in the
+corner), then metadata and scale factors, above A where there is room. Scenes flow like words: left to right, then down.
+The heading of a single product stands above A too, where nothing else is.
+
+Every style rule starts with `.wf`, so that a figure that is part of a page, as in a notebook, changes nothing else
+there. There are no CSS variables, because not every SVG renderer knows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.drawing.cells import Key
+from warpfrag.drawing.panel import FONT, PADDING, SMALL, TITLE, Panel, width_of
+from warpfrag.render import svg
+from warpfrag.render.palette import DARK, GROUP, LIGHT, Palette, Theme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.drawing.panel import CellSize
+    from warpfrag.drawing.views import Scene
+
+MARGIN = 16
+BETWEEN = 28  # between scenes
+PAGE = 1240  # scenes flow into lines of about this width
+NARROWEST = 520  # so that words have room
+LEAST_HEADING = 280  # room for a heading beside B
+CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones have room for T127
+LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
+GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
+WARP = 32  # lanes
+
+FAMILY = "'DejaVu Sans',Verdana,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+
+SHAPES = {
+    "text": f"font-family:{FAMILY};font-size:{FONT}px;text-anchor:middle;font-variant-numeric:tabular-nums",
+    ".start": "text-anchor:start",
+    ".end": "text-anchor:end",
+    ".axis,.wf .chips text": f"font-size:{SMALL}px",
+    ".heading": f"font-size:{TITLE}px;font-weight:bold;text-anchor:start",
+    ".panel": "font-weight:bold;text-anchor:start",
+    ".cells path": "stroke-width:1",
+    ".fine path": "stroke-width:.5;stroke-opacity:.5",
+    "[data-operand]:hover>path,.wf path[data-operand]:hover": "stroke-width:2;stroke-opacity:1",
+    ".block": "fill:none;stroke-width:1;pointer-events:none",
+    ".name": "pointer-events:none",
+}
+
+
+class Placed(NamedTuple):
+    """A panel and where its top left corner is."""
+
+    panel: Panel
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A scene with its panels in place, from (0, 0), and the size of the free corner at the top left."""
+
+    panels: tuple[Placed, ...]
+    corner: tuple[int, int] = (0, 0)
+
+    @property
+    def width(self) -> int:
+        """How far the panels reach to the right."""
+        return max(placed.x + placed.panel.width for placed in self.panels)
+
+    @property
+    def height(self) -> int:
+        """How far the panels reach down."""
+        return max(placed.y + placed.panel.height for placed in self.panels)
+
+
+def _pieces(scenes: tuple[Scene, ...]) -> list[Piece]:
+    """Products each in their arrangement; single grids of one operand with cells of one size."""
+    if any(len(scene) > 1 for scene in scenes):
+        return [_product(scene) for scene in scenes]
+    panels = [Panel.fit(grid) for (grid,) in scenes]
+    largest: dict[tuple[str, str], CellSize] = {}
+    for panel in panels:
+        kind = (panel.grid.operand, panel.size.mode)
+        largest[kind] = max(panel.size, largest.get(kind, panel.size))
+    return [Piece((Placed(Panel(panel.grid, largest[panel.grid.operand, panel.size.mode]), 0, 0),)) for panel in panels]
+
+
+def _product(scene: Scene) -> Piece:
+    """A left, B above, D in the corner."""
+    a, b, d = (Panel.fit(grid, compact=True) for grid in scene[:3])
+    extras = [Panel.fit(grid) for grid in scene[3:]]
+    # Rows of A and D are the same rows and columns of B and D the same columns: they stand in line.
+    height = max(a.size.height, d.size.height)
+    width = max(b.size.width, d.size.width)
+    a = Panel(a.grid, a.size._replace(height=height))
+    b = Panel(b.grid, b.size._replace(width=width))
+    d = Panel(d.grid, d.size._replace(width=width, height=height))
+    indent = max(b.left, d.left)
+    right = a.width + BETWEEN // 2 + indent
+    below = b.height + BETWEEN // 2
+    down = max(a.top, d.top)
+    main = (
+        Placed(b, right - b.left, 0),
+        Placed(a, 0, below + down - a.top),
+        Placed(d, right - d.left, below + down - d.top),
+    )
+    room, above = right - b.left, b.height
+    wide = sum(panel.width + BETWEEN for panel in extras)
+    tall = max((panel.height for panel in extras), default=0)
+    if wide > room or tall > above:
+        return Piece((*main, *_side_by_side(extras, top=Piece(main).height + BETWEEN)), (room, above))
+    return Piece((*main, *_side_by_side(extras, top=above - tall)), (room, above - tall))
+
+
+def _side_by_side(panels: list[Panel], *, top: int) -> Iterator[Placed]:
+    x = 0
+    for panel in panels:
+        yield Placed(panel, x, top)
+        x += panel.width + BETWEEN
+
+
+def _flow(pieces: list[Piece]) -> list[Placed]:
+    """Put pieces into lines."""
+    placed, x, y, line_height = [], 0, 0, 0
+    for piece in pieces:
+        if x and x + piece.width > PAGE:
+            x, y, line_height = 0, y + line_height + BETWEEN, 0
+        placed += [Placed(panel, x + dx, y + dy) for panel, dx, dy in piece.panels]
+        x += piece.width + BETWEEN
+        line_height = max(line_height, piece.height)
+    return placed
+
+
+def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Scene, ...], theme: Theme) -> str:
+    """The SVG text of a figure."""
+    pieces = _pieces(scenes)
+    panels = _flow(pieces)
+    inner = max(NARROWEST, *(placed.x + placed.panel.width for placed in panels))
+    corner = pieces[0].corner if len(pieces) == 1 else (0, 0)
+    heading = list(_heading(title, subtitle, notes, room=corner[0] - BETWEEN)) if corner[0] > LEAST_HEADING else []
+    if heading and heading[-1].y < MARGIN + corner[1] - BETWEEN:
+        y = MARGIN
+    else:
+        heading = list(_heading(title, subtitle, notes, room=inner))
+        y = heading[-1].y + 18
+    body = [svg.text(line.words, x=MARGIN, y=line.y, classes=line.classes) for line in heading]
+    body += [part for panel, dx, dy in panels for part in panel.svg(MARGIN + dx, y + dy)]
+    y = max(y + placed.y + placed.panel.height for placed in panels) + BETWEEN - 6
+    lanes = max(grid.lanes for scene in scenes for grid in scene)
+    body += _legend(y, inner, next((grid.key for scene in scenes for grid in scene if grid.key), None) or _lanes(lanes))
+    height = y + _legend_height(inner, lanes) + MARGIN
+    width = inner + 2 * MARGIN
+    paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
+    return svg.document([paper, *body], width=width, height=height, title=title, style=stylesheet(theme, lanes))
+
+
+class Line(NamedTuple):
+    """A line of the heading, where it stands and how it looks."""
+
+    words: str
+    y: int
+    classes: str
+
+
+def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, room: int) -> Iterator[Line]:
+    """The title, the instruction and the notes, in lines that fit."""
+    y = MARGIN
+    for words in wrapped(title, room, size=TITLE, at=" "):
+        y += TITLE + 5
+        yield Line(words, y - 5, "heading")
+    for words in wrapped(subtitle, room, size=FONT, at="."):
+        y += FONT + 6
+        yield Line(words, y - 4, "start")
+    for note in notes:
+        for words in wrapped(note, room, size=FONT, at=" "):
+            y += FONT + 5
+            yield Line(words, y - 4, "note start")
+
+
+def wrapped(words: str, room: int, *, size: int, at: str) -> list[str]:
+    """Words in lines that fit, broken only where `at` stands."""
+    lines = [""]
+    for position, word in enumerate(words.split(at)):
+        piece = f"{at if position else ''}{word}"
+        if lines[-1] and width_of(lines[-1] + piece, size) > room:
+            lines.append(piece.lstrip())
+        else:
+            lines[-1] += piece
+    return [line for line in lines if line]
+
+
+def _chip_width(lanes: int) -> int:
+    return CHIP_WIDTH if lanes <= WARP else WIDE_CHIP
+
+
+def _lanes_in_line(room: int, lanes: int) -> int:
+    """Lanes in one line of the legend: all of them, half, a quarter, ... as the figure is wide."""
+    each = lanes
+    while each > 8 and each * _chip_width(lanes) + each // GROUP * PADDING > room:
+        each //= 2
+    return each
+
+
+def _legend_height(room: int, lanes: int) -> int:
+    return FONT + 9 + lanes // _lanes_in_line(room, lanes) * (CHIP_HEIGHT + 3)
+
+
+def _lanes(lanes: int) -> Key:
+    """The key of a figure of registers."""
+    return Key(LEGEND if lanes <= WARP else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
+
+
+def _legend(y: int, room: int, key: Key) -> Iterator[str]:
+    """A chip for each lane, in its colour, with its name."""
+    lanes = len(key.names)
+    yield svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")
+    y += FONT + 9
+    each, width = _lanes_in_line(room, lanes), _chip_width(lanes)
+    for first in range(0, lanes, each):
+        line = []
+        for lane in range(first, first + each):
+            x = (lane - first) * width + (lane - first) // GROUP * PADDING
+            line.append(svg.box(x=x, width=width, height=CHIP_HEIGHT, data_lane=lane))
+            line.append(svg.text(key.names[lane], x=x + width // 2, y=13))
+        yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
+        y += CHIP_HEIGHT + 3
+
+
+def _colours(palette: Palette, lanes: int) -> dict[str, str]:
+    """The rules that differ between light and dark."""
+    rules = {
+        ".paper": f"fill:{palette.paper}",
+        "text": f"fill:{palette.ink}",
+        ".axis": f"fill:{palette.muted}",
+        ".note": f"fill:{palette.muted}",
+        ".chip,.wf .chips text": f"fill:{palette.ink}",
+        ".cells path": f"stroke:{palette.paper}",
+        "[data-operand]:hover>path,.wf path[data-operand]:hover": f"stroke:{palette.ink}",
+        ".block": f"stroke:{palette.edge}",
+        ".cells .unread": f"fill:{palette.unread}",
+        ".unread text": f"fill:{palette.muted}",
+    }
+    return rules | {f'[data-lane="{lane}"]': f"fill:{palette.lane(lane)}" for lane in range(lanes)}
+
+
+def _rules(rules: dict[str, str]) -> str:
+    return "".join(f".wf {selector}{{{declarations}}}" for selector, declarations in rules.items())
+
+
+@cache
+def stylesheet(theme: Theme, lanes: int) -> str:
+    """The rules of a theme for so many lanes; "auto" follows the reader's screen and prints in light colours."""
+    light, dark = _rules(_colours(LIGHT, lanes)), _rules(_colours(DARK, lanes))
+    if theme == "auto":
+        return f"{_rules(SHAPES)}{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
+    return _rules(SHAPES) + (dark if theme == "dark" else light)

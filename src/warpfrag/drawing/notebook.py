@@ -1,0 +1,196 @@
+"""What a notebook shows of an instruction, an operand or a layout: a card with the facts and a small map of lanes.
+
+A map is a matrix in the colours of the lanes that hold it, without words: enough to recognise a fragment at a glance.
+Point at a patch to read whose it is. `draw` has the figure with words.
+
+A card takes its ink from the notebook and its colours from the reader's screen, so it can be read in light and dark.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import groupby, product
+from typing import TYPE_CHECKING
+
+from warpfrag.drawing.threads import in_threads, thread_layout
+from warpfrag.render import svg
+from warpfrag.render.palette import COLOURS, DARK, LIGHT, Palette
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.core.coordinates import Place
+    from warpfrag.core.layout import Layout
+    from warpfrag.execution.operand import Registers
+
+LARGEST = 136  # pixels along a side of a map
+CELL = 9  # pixels of an element, where that is less
+MOST_MAPS = 4  # of a layout with more planes, only so many are shown
+MOST_PATCHES = 1024  # of a map; of a larger one the first columns are shown, so that a card stays light
+PLACE = {"lane", "reg", "slot"}
+
+Run = tuple[int, int, int, int]  # top, left, height and width of a patch, in elements
+
+STYLE = {
+    "": "font:13px/1.5 system-ui,sans-serif;margin:4px 0",
+    "code": "font:600 13px ui-monospace,monospace;background:none;color:inherit;overflow-wrap:anywhere",
+    "p": "margin:2px 0;opacity:.8",
+    "table": "border-collapse:collapse;margin:6px 0;font-size:12px",
+    "th,.wf-card td": "text-align:left;padding:1px 12px 1px 0;border:0;background:none;font-weight:400",
+    "th": "font-weight:600",
+    ".maps": "display:flex;flex-wrap:wrap;gap:8px 16px;align-items:flex-end",
+    "figure": "margin:0",
+    "figcaption": "font-size:11px;opacity:.8",
+    "svg": "display:block",
+}
+
+
+def card(kind: str, thing: object) -> str:
+    """The card of an instruction, operand or layout, as HTML."""
+    render: Callable[..., str] = {"instruction": instruction_html, "operand": operand_html, "layout": layout_html}[kind]
+    return render(thing)
+
+
+def instruction_html(instruction: Instruction) -> str:
+    """An instruction as a card: its name, where it is legal, its operands, and a map of A, B and D."""
+    operands = list(instruction.operands.values())
+    shown = [one for one in operands if one.role in {"a", "b", "d"}] if instruction.form.is_product else operands
+    rows = [_operand_cells(one) for one in operands]
+    fragments = f" Fragments as measured on {instruction.arch}." if instruction.arch else ""
+    return _card(
+        f"<code>{svg.escape(instruction.name)}</code>",
+        f"<p>Legal on {', '.join(instruction.targets)}.{fragments}</p>",
+        _table(("operand", "format", "shape", "registers", "elements in each"), rows),
+        _maps(figure for one in shown for figure in _operand_maps(one)),
+    )
+
+
+def operand_html(operand: Registers) -> str:
+    """An operand as a card: what it holds, whose it is, and a map of it."""
+    return _card(
+        f"<code>{svg.escape(operand.role)} of {svg.escape(operand.instruction)}</code>",
+        _table(("operand", "format", "shape", "registers", "elements in each"), [_operand_cells(operand)]),
+        _maps(_operand_maps(operand)),
+    )
+
+
+def layout_html(layout: Layout) -> str:
+    """A layout as a card: how far its coordinates run, its bases, and a map of it if it is one of registers."""
+    ins, outs = (", ".join(f"{name} {extent}" for name, extent in some.items()) for some in (layout.ins, layout.outs))
+    threads = thread_layout(layout)
+    is_fragment = set(threads.ins) == PLACE and threads.is_onto
+    copies = f", each element in {layout.copies} places" if is_fragment and layout.copies > 1 else ""
+    return _card(
+        f"<code>{svg.escape(str(layout))}</code>",
+        f"<p>from {ins} to {outs}{copies}</p>",
+        _maps(_layout_maps(threads, "")) if is_fragment else "",
+    )
+
+
+def _card(*parts: str) -> str:
+    return f'<div class="wf-card"><style>{_stylesheet()}</style>{"".join(parts)}</div>'
+
+
+@cache
+def _stylesheet() -> str:
+    """The rules of a card; each starts with its class, so that they change nothing else of the notebook."""
+    rules = "".join(f".wf-card {selector}{{{declarations}}}" for selector, declarations in STYLE.items())
+    return f"{rules}{_fills(LIGHT)}@media (prefers-color-scheme:dark){{{_fills(DARK)}}}"
+
+
+def _fills(palette: Palette) -> str:
+    return "".join(f".wf-card .t{lane}{{fill:{palette.lane(lane)}}}" for lane in range(COLOURS))
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{one}</th>" for one in heads)
+    lines = ("".join(f"<td>{svg.escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _operand_cells(operand: Registers) -> tuple[str, ...]:
+    shape = " x ".join(map(str, operand.shape))
+    if operand.home == "shared":
+        return operand.role, str(operand.format), shape, "shared memory", ""
+    return operand.role, str(operand.format), shape, f"{operand.regs} x {operand.ptx_type}", str(operand.slots)
+
+
+def _maps(figures: Iterable[str]) -> str:
+    return f'<div class="maps">{"".join(figures)}</div>'
+
+
+def _operand_maps(operand: Registers) -> Iterator[str]:
+    """The maps of an operand; a sentence where nobody knows its layout."""
+    if operand.home == "shared":
+        return
+    if operand.row.unknown:
+        yield f"<p>{svg.escape(operand.role)}: {svg.escape(operand.row.unknown)}.</p>"
+    else:
+        is_matrix = len(operand.role) == 1  # of metadata and scale factors, what the first choice reads
+        name, most = (operand.role.upper(), MOST_MAPS) if is_matrix else (operand.role, 1)
+        yield from _layout_maps(in_threads(operand).layout, name, most)
+
+
+def _layout_maps(layout: Layout, name: str, most: int = MOST_MAPS) -> Iterator[str]:
+    """A map for each plane that the last two coordinates span."""
+    outer = layout.shape[:-2]
+    height, width = (1, *layout.shape)[-2:]
+    holders: dict[tuple[int, ...], Place] = {}
+    for place in layout.places():
+        holders.setdefault(tuple(layout.at(**place._asdict())), place)  # the first is the one the hardware reads
+    planes = list(product(*map(range, outer)))
+    for leading in planes[:most]:
+        ids = zip(layout.dims, leading, strict=False)
+        where = ", ".join(f"{dim} {index}" for dim, index in ids if layout.outs[dim] > 1)
+        words = f"{name} {height} x {width}".strip() + (f", {where}" if where else "")
+        plane = [[holders[(*leading, row, col)[-len(layout.dims) :]] for col in range(width)] for row in range(height)]
+        shown = width
+        while len(_runs([line[:shown] for line in plane])) > MOST_PATCHES:
+            shown //= 2
+        words += f", the first {shown} columns" if shown < width else ""
+        yield f"<figure>{_map([line[:shown] for line in plane], words)}<figcaption>{words}</figcaption></figure>"
+    if len(planes) > most:
+        yield f"<p>and {len(planes) - most} more</p>"
+
+
+def _map(plane: list[list[Place]], words: str) -> str:
+    """Patches of one lane and register in the colour of the lane."""
+    height, width = len(plane), len(plane[0])
+    wide, tall = min(CELL, LARGEST / width), min(CELL, LARGEST / height)
+    patches = []
+    for top, left, down, across in _runs(plane):
+        lane, reg, _ = plane[top][left]
+        rows, cols = _range(top, down), _range(left, across)
+        tip = f"[{rows}][{cols}]: lane {lane}, register {reg}"
+        box = {"x": left * wide, "y": top * tall, "width": across * wide, "height": down * tall}
+        patches.append(svg.rect(**box, title=tip, classes=f"t{lane % COLOURS}"))
+    frame: dict[str, int | float | str] = {
+        "xmlns": svg.NAMESPACE,
+        "role": "img",
+        "aria-label": words,
+        "width": width * wide,
+        "height": height * tall,
+        "shape-rendering": "crispEdges",
+    }
+    return svg.element("svg", frame, "".join(patches))
+
+
+def _range(first: int, length: int) -> str:
+    return f"{first}" if length == 1 else f"{first}-{first + length - 1}"
+
+
+def _runs(plane: list[list[Place]]) -> list[Run]:
+    """Neighbours of one lane and register as patches, along rows or along columns: whichever gives fewer."""
+    across = [(y, x, 1, length) for y, line in enumerate(plane) for x, length in _lengths(line)]
+    down = [(y, x, length, 1) for x, line in enumerate(zip(*plane, strict=True)) for y, length in _lengths(line)]
+    return min(across, down, key=len)
+
+
+def _lengths(line: Iterable[Place]) -> Iterator[tuple[int, int]]:
+    """Where runs of one lane and register start, and how long they are."""
+    start = 0
+    for _, run in groupby(line, key=lambda place: place[:2]):
+        length = sum(1 for _ in run)
+        yield start, length
+        start += length

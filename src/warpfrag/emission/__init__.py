@@ -1,0 +1,72 @@
+"""From layout to code: what an instruction needs around it, written in CUDA C++ or PTX.
+
+In CUDA C++ every instruction gets its inline-PTX wrapper; a product also gets functions that move each operand between
+memory and registers, by ldmatrix and stmatrix too where the layout allows it. That is a header, for any number of
+files. With kernels it is a file to compile: a kernel that multiplies one tile, and a raw one, registers in and
+registers out. A PTX module always has the kernels. Index expressions come from the layout. wgmma also gets what fills
+shared memory, and the descriptors that read it.
+
+    >>> from warpfrag.emission import emit
+    >>> text = emit("mma.m16n8k16.f32.f16.f16.f32")
+    >>> [line.strip() for line in text.splitlines() if line.strip().startswith("const int row = ")][0]
+    'const int row = (i >> 1) * 8 + (lane >> 2);'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.catalog.instruction import Instruction
+from warpfrag.catalog.registry import get
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.isa.targets import read_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LANGUAGES = ("cuda", "ptx")
+
+
+def emit(
+    instructions: str | Instruction | Iterable[str | Instruction],
+    *,
+    lang: str = "cuda",
+    target: str | None = None,
+    kernels: bool = False,
+) -> str:
+    """A header in CUDA C++, or with `kernels` a file that compiles alone, or a PTX module, for some instructions.
+
+    Without a target it compiles wherever the instructions are legal (PTX: for the oldest target that takes them all).
+    With one, it also has what that target adds, such as stmatrix from sm_90 on.
+    """
+    if not isinstance(lang, str) or lang not in LANGUAGES:
+        msg = f"lang is one of {', '.join(LANGUAGES)}, got {shown(lang)}"
+        raise InvalidOperand(msg)
+    if not isinstance(kernels, bool):
+        msg = f"kernels is True or False, got {shown(kernels)}"
+        raise InvalidOperand(msg)
+    if target is not None:
+        target = read_target(target, "emit").name
+    found = _instructions(instructions, target)
+    if lang == "cuda":
+        from warpfrag.emission import cuda
+
+        return cuda.unit(found, target) if kernels else cuda.header(found, target)
+    from warpfrag.emission import ptx
+
+    return ptx.unit(found, target)
+
+
+def _instructions(given: object, target: str | None) -> list[Instruction]:
+    """Every instruction once, in the order given."""
+    try:
+        several = [given] if isinstance(given, str | Instruction) else list(given)  # type: ignore[call-overload]
+    except TypeError:  # what cannot be gone through
+        msg = f"expected an instruction, its name, or several of them, got {shown(given)}"
+        raise InvalidOperand(msg) from None
+    # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
+    found = list({one.name: one for one in (get(instruction, target) for instruction in several)}.values())
+    if not found:
+        msg = "expected at least one instruction to emit, got none"
+        raise InvalidOperand(msg)
+    return found

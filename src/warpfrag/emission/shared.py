@@ -1,0 +1,110 @@
+"""ldmatrix and stmatrix for an operand in shared memory whose strides are known when the kernel runs.
+
+`motion.lines` says which movers serve, and where the line of each lane starts; here that becomes formulas of the lane.
+
+    >>> from warpfrag.catalog.registry import get
+    >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]
+    >>> copy.mover.name, copy.order, {dim: str(formula) for dim, formula in copy.formulas.items()}
+    ('ldmatrix.sync.aligned.m8n8.x4.shared.b16', 'row', {'row': 'lane & 15', 'col': '(lane >> 4) * 8'})
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from warpfrag.catalog.registry import find
+from warpfrag.core.expressions import linear
+from warpfrag.emission.statement import ROLES
+from warpfrag.isa.operands import REGISTER_BITS
+from warpfrag.motion.lines import Start, line_starts, moved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.core.expressions import Expression
+    from warpfrag.isa.operands import OperandRow
+
+ORDERS = ("row", "col")
+
+
+@dataclass(frozen=True)
+class SharedCopy:
+    """How one mover moves one operand between shared memory, in row or column major order, and registers.
+
+    `starts` has, for each lane that gives an address, where its line starts.
+    """
+
+    mover: Instruction
+    operand: OperandRow
+    order: str
+    starts: tuple[Start, ...]
+
+    @property
+    def memory_bits(self) -> int:
+        """Bits from one element to the next in memory; 16 narrow ones are padded to 16 bytes."""
+        return self.operand.container
+
+    @property
+    def shift(self) -> int:
+        """ldmatrix leaves a code in the low bits of its container; the operand may want it higher."""
+        return self.operand.low
+
+    @property
+    def formulas(self) -> dict[str, Expression]:
+        """Row and column of the start of a line from `lane`; lanes that need not give an address repeat another's."""
+        bits = range((self.operand.layout.lanes - 1).bit_length())
+        steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else Start(0, 0) for bit in bits]
+        return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in Start._fields}
+
+
+@cache
+def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
+    """Every way to move an operand by ldmatrix (or stmatrix), row major first."""
+    if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
+        return ()
+    found = (_match(mover, operand, order) for order in ORDERS for mover in find(op=op))
+    return tuple(copy for copy in found if copy is not None)
+
+
+def _match(mover: Instruction, operand: OperandRow, order: str) -> SharedCopy | None:
+    """The copy; nothing where a line does not fit, or elements in memory are no elements in registers."""
+    unit = moved(mover).row
+    unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
+    if unit.layout.regs != operand.layout.regs:
+        return None
+    if not (unpacked if mover.form.memory else operand.format.bits == operand.container):
+        return None
+    starts = line_starts(mover, operand, order)
+    return SharedCopy(mover, operand, order, starts) if starts else None
+
+
+def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
+    """The ways to move each matrix of a product through shared memory, legal on these targets; without .trans first."""
+    found = {}
+    for role in "dabc":
+        every = shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix")
+        legal = [copy for copy in every if set(targets) <= set(copy.mover.targets)]
+        found[role] = sorted(legal, key=lambda copy: copy.mover.form.trans)
+    return found
+
+
+def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
+    """One way for every operand that has one, as often as it takes to use all ways of A and B: a kernel for each."""
+    ways = operand_copies(instruction, targets)
+    return [
+        {role: found[min(number, len(found) - 1)] for role, found in ways.items() if found}
+        for number in range(max(len(ways["a"]), len(ways["b"])))
+    ]
+
+
+def memory_orders(chosen: Mapping[str, SharedCopy]) -> dict[str, str]:
+    """How each matrix of a kernel lies in memory: as its copy wants it, row major where it has none."""
+    return {role: chosen[role].order if role in chosen else "row" for role in ROLES}
+
+
+def described_orders(orders: Mapping[str, str]) -> str:
+    """How A, B, C and D lie in memory, for a comment."""
+    return ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")

@@ -1,0 +1,59 @@
+"""A group of cases: operand registers, and the registers that must come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warpfrag.execution.execute import execute_registers
+from warpfrag.execution.wgmma import run_staged
+from warpfrag.isa.immediates import FIRST_CHOICE, Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.execution.wgmma_call import Call
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Cases of one kind. `words` holds the registers of each role, `d` what must come out.
+
+    They are uint32[cases, 32, words], metadata and scales uint32[cases, 32]. `catches` says which mistakes change d.
+    Of a wgmma, `call` says how it is called; its registers are uint32[cases, 4, 32, words], and `words` has the bytes
+    of `shared` memory, uint32[cases, words], in the place of B.
+    """
+
+    name: str
+    catches: str
+    words: dict[str, NDArray[np.uint32]]
+    d: NDArray[np.uint32]
+    choice: Choice = FIRST_CHOICE
+    call: Call | None = None
+
+    @property
+    def cases(self) -> int:
+        """How many cases."""
+        return len(self.d)
+
+    @property
+    def registers(self) -> dict[str, NDArray[np.uint32]]:
+        """The registers of every role, `d` the last."""
+        return {**self.words, "d": self.d}
+
+
+def run(
+    instruction: Instruction,
+    words: Mapping[str, NDArray[np.uint32]],
+    choice: Choice,
+    arch: str,
+    call: Call | None = None,
+) -> NDArray[np.uint32]:
+    """What the instruction gives for these registers."""
+    if call is not None:
+        return run_staged(instruction, call.stage(words), arch)
+    return execute_registers(instruction, words, choice, arch=arch)

@@ -1,0 +1,245 @@
+"""The groups of test vectors: what each is made of, and which mistakes it catches."""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.emission.vectors.arithmetic_models import rounding_group
+from warpfrag.isa.immediates import FIRST_CHOICE, SIDES, Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from warpfrag.emission.vectors.cases import Group
+    from warpfrag.emission.vectors.material import Material
+    from warpfrag.numerics.formats import Format
+
+INT_MAX = 2**31 - 1
+MISPLACED = {  # what an operand that is wrong looks like, by role; of the two scales it is said once
+    "a": "operands in the wrong lane, register, slot or memory order",
+    "metadata": "a wrong selector, metadata in the wrong lane or field",
+    "scale_a": "wrong byte or thread ids, scales in the wrong lane or byte",
+}
+
+
+def groups(material: Material) -> Iterator[Group]:
+    """Every group that applies to the instruction."""
+    yield warpgroup_positions(material) if material.is_large else positions(material)
+    yield from random(material)
+    yield from one_hot(material)
+    if material.instruction.d.format.is_float:
+        yield rounding_group(material)
+        yield special(material)
+        yield overflow(material)
+    else:
+        yield extremes(material)
+        yield saturation(material)
+
+
+def positions(material: Material) -> Group:
+    """Every output has a value of its own: once by the products, once by C alone."""
+    instruction = material.instruction
+    a, b = (np.zeros((1, *full_shape(material, role))) for role in "ab")
+    rows, cols = instruction.shape.m, instruction.shape.n
+    free = iter(_columns(material))
+    # row number: digits in A against ones in B; column number, in steps of all rows: digits in B against ones in A
+    constant = 0 if instruction.form.bitop == "xor" else 1
+    top = {role: _largest_count(instruction.operands[role].format) for role in "ab"}
+    step = 1 if constant == 0 else min(top["a"], 4)
+    _spread(a, b, np.arange(rows), top["a"], constant, free)
+    offsets = rows * np.arange(cols) // step
+    if instruction.form.is_quad:
+        offsets = offsets + rows * cols // step * np.arange(4)[:, None]
+    _spread(np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2), offsets, top["b"], step * constant, free)
+    c = np.zeros((2, *instruction.c.shape))
+    c[1] = 1 + np.arange(c[1].size).reshape(c[1].shape)
+    codes = {
+        "a": material.exact("a", np.concatenate([a, 0 * a])),
+        "b": material.exact("b", np.concatenate([b, 0 * b])),
+        "c": material.exact("c", c),
+    }
+    catches = "outputs in the wrong lane, register or slot: every output differs from every other; the same for C"
+    return material.group("positions", catches, codes, FIRST_CHOICE)
+
+
+def warpgroup_positions(material: Material) -> Group:
+    """Every row has a value of its own, then every column, then by C alone every output."""
+    instruction = material.instruction
+    matrices = {role: np.zeros((3, *full_shape(material, role))) for role in "ab"}
+    a, b = matrices["a"], matrices["b"]
+    top = {role: _largest_count(instruction.operands[role].format) for role in "ab"}
+    _spread(a[:1], b[:1], np.arange(instruction.shape.m), top["a"], 1, iter(_columns(material)))
+    turned = [np.swapaxes(one[1:2], -1, -2) for one in (b, a)]
+    _spread(turned[0], turned[1], np.arange(instruction.shape.n), top["b"], 1, iter(_columns(material)))
+    codes = {role: material.exact(role, matrix) for role, matrix in matrices.items()}
+    codes["c"] = material.zeros("c", 3)
+    first = 1 << instruction.c.format.fraction if instruction.c.format.name == "f16" else 1  # as codes: all are normal
+    numbers = first + np.arange(codes["c"][2].size).reshape(codes["c"][2].shape)
+    codes["c"][2] = numbers if instruction.c.format.name == "f16" else material.exact("c", numbers)
+    catches = "outputs in the wrong warp, lane, register or slot: every output of C alone differs from every other"
+    return material.group("positions", catches, codes, FIRST_CHOICE)
+
+
+def full_shape(material: Material, role: str) -> tuple[int, ...]:
+    """The shape of an operand; for a sparse A that of the full matrix."""
+    instruction = material.instruction
+    if role == "a" and instruction.form.is_sparse:
+        return instruction.shape.m, instruction.shape.k
+    shape: tuple[int, ...] = instruction.operands[role].shape
+    return shape
+
+
+def _columns(material: Material) -> list[int]:
+    """The columns of A that may hold anything, whatever the sparsity: the first half of each chunk."""
+    pattern = material.instruction.pattern
+    k = material.instruction.shape.k
+    return [col for col in range(k) if pattern is None or col % pattern.chunk < pattern.kept]
+
+
+def _largest_count(number_format: Format) -> int:
+    """The largest n such that 0, 1, ..., n are all exact."""
+    if not number_format.is_float:
+        return int(number_format.max)
+    return int(min(1 << (number_format.fraction + 1), number_format.max))
+
+
+def _spread(
+    digits: NDArray[Any], ones: NDArray[Any], wanted: NDArray[Any], top: int, constant: int, free: Iterator[int]
+) -> None:
+    """Write numbers as sums of digits of at most `top` along free columns, opposite to a constant."""
+    left = np.broadcast_to(wanted, digits.shape[:-1]).copy()
+    while left.any():
+        column = next(free)
+        digit = np.minimum(left, top)
+        digits[..., column] = digit
+        ones[..., column, :] = constant
+        left -= digit
+
+
+def random(material: Material) -> Iterator[Group]:
+    """Any finite operands, for every selector and a sample of scale ids that has each id at least once."""
+    for choice in sample_choices(material):
+        operands = material.instruction.operands
+        codes = material.stored({role: material.finite(role, material.few) for role in "abc"})
+        codes |= {role: material.scales(role, material.few) for role in SIDES if role in operands}
+        catches = "; ".join(said for role, said in MISPLACED.items() if role in operands)
+        suffix = choice.suffix(operands).replace("_", " ")
+        yield material.group(f"random{suffix}", catches, codes, choice)
+
+
+def sample_choices(material: Material) -> list[Choice]:
+    """Every selector; of the ids so many combinations that each id comes once."""
+    instruction = material.instruction
+    if instruction.scale_a is None:
+        return [Choice(selector) for selector in instruction.selectors or (0,)]
+    sides = (instruction.scale_a, instruction.scale_b)
+    ids = [*(side.byte_ids for side in sides), *(side.thread_ids for side in sides)]
+    count = max(map(len, ids))
+    rows = zip(*(islice(cycle(values), count) for values in ids), strict=True)
+    return [Choice(0, (byte_a, byte_b), (thread_a, thread_b)) for byte_a, byte_b, thread_a, thread_b in rows]
+
+
+def one_hot(material: Material) -> Iterator[Group]:
+    """A single 1 in each row of A, or column of B, that moves through all of k; so each output is one element."""
+    instruction = material.instruction
+    k = instruction.shape.k
+    for role, other in (("a", "b"), ("b", "a")):
+        shape = full_shape(material, role)
+        line, along = (-2, -1) if role == "a" else (-1, -2)
+        lines = np.arange(shape[line])
+        # many lines go through all of k in few cases
+        starts = range(0, k, min(k, shape[line])) if material.is_large else range(k)
+        cases = len(starts)
+        hot = np.zeros((cases, *shape))
+        for case, start in enumerate(starts):
+            index: list[Any] = [case, *(slice(None) for _ in shape)]
+            index[line], index[along] = lines, (start + lines) % k
+            hot[tuple(index)] = 1
+        codes = {other: material.finite(other, cases), "c": material.zeros("c", cases)}
+        codes[role] = material.exact(role, hot)
+        codes = codes if role == "a" else material.stored(codes)
+        catches = (
+            f"a single element of {other.upper()} in the wrong place: each output is one element of {other.upper()}"
+        )
+        yield material.group(f"one hot {role}", catches, codes, FIRST_CHOICE)
+
+
+def special(material: Material) -> Group:
+    """NaN, infinities, zeros of both signs, the smallest and largest numbers, scattered over ordinary ones."""
+    cases = material.few
+    codes = {}
+    for role in "abc":
+        number_format = material.instruction.operands[role].format
+        chosen = material.random.choice(
+            np.array(special_codes(number_format), np.uint64), (cases, *material.instruction.operands[role].shape)
+        )
+        ordinary = material.finite(role, cases)
+        often = material.random.random(ordinary.shape) < np.linspace(0.02, 1.0, cases).reshape(
+            -1, *(1,) * (ordinary.ndim - 1)
+        )
+        codes[role] = np.where(often, chosen, ordinary).astype(ordinary.dtype)
+    catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
+    return material.group("special", catches, material.stored(codes), FIRST_CHOICE)
+
+
+def special_codes(number_format: Format) -> list[int]:
+    """The codes at the edges of a format."""
+    smallest = 1 << number_format.unused
+    normal = 1 << (number_format.fraction + number_format.unused)
+    positive = {0, smallest, normal - smallest, normal, number_format.encode(number_format.max)}
+    if number_format.infinity:
+        positive.add(number_format.encode(float("inf")))
+    if number_format.nan_code is not None:
+        positive.add(number_format.nan_code)
+        if number_format.nan == "ieee":
+            positive.add(number_format.encode(float("inf")) | smallest)  # a signalling NaN
+    return sorted(positive | {code | number_format.sign_bit for code in positive})
+
+
+def overflow(material: Material) -> Group:
+    """Sums beyond the largest finite D, and sums that come back from there."""
+    instruction = material.instruction
+    edge = {}
+    for role in "ab":
+        number_format = instruction.operands[role].format
+        largest = number_format.encode(number_format.max)
+        signs = np.array([largest, largest | number_format.sign_bit], np.uint64)
+        edge[role] = material.random.choice(signs, (4, *instruction.operands[role].shape)).astype(
+            material.zeros(role, 1).dtype
+        )
+        edge[role][0] = largest
+    largest = instruction.c.format.encode(instruction.c.format.max)
+    signs = np.array([largest, largest | instruction.c.format.sign_bit], np.uint64)
+    edge["c"] = material.random.choice(signs, (4, *instruction.c.shape)).astype(material.zeros("c", 1).dtype)
+    catches = "wrong overflow: infinity, the largest number, or a lost carry"
+    return material.group("overflow", catches, material.stored(edge), FIRST_CHOICE)
+
+
+def extremes(material: Material) -> Group:
+    """The smallest and largest integers in every place."""
+    codes = {"c": material.zeros("c", material.few)}
+    for role in "ab":
+        operand = material.instruction.operands[role]
+        ends = np.array(
+            [operand.format.encode(operand.format.min), operand.format.encode(operand.format.max)], np.uint64
+        )
+        codes[role] = material.random.choice(ends, (material.few, *operand.shape)).astype(material.zeros(role, 1).dtype)
+    catches = "signed read as unsigned or the reverse, and too narrow sums"
+    return material.group("extremes", catches, material.stored(codes), FIRST_CHOICE)
+
+
+def saturation(material: Material) -> Group:
+    """C so near to the ends of s32 that some sums pass them and others do not."""
+    codes = {role: material.finite(role, material.few) for role in "ab"}
+    shape = (material.few, *material.instruction.c.shape)
+    reach = 1 << (material.instruction.a.format.bits + material.instruction.b.format.bits)
+    near = INT_MAX - material.random.integers(0, reach, shape)
+    codes["c"] = material.exact("c", np.where(material.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
+    rule = "clamp" if material.instruction.form.satfinite else "wrap around"
+    catches = f"sums beyond s32 that do not {rule}, or do so before the last product"
+    return material.group("saturation", catches, material.stored(codes), FIRST_CHOICE)

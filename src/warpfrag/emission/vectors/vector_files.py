@@ -1,0 +1,302 @@
+"""Test vectors in files: npz and json, which can be read back, a C++ header, and a CUDA program.
+
+In an npz, `about` is the JSON object without registers, and each array is called `group/role`. In json, the object has
+for each role one text per case: hex words, lanes apart by a comma, words of a lane by a blank. A group of wgmma has a
+`call`: where A lies, what is transposed and negated, the descriptors, scale-d; lanes are those of all warps, and
+`shared` is one text of words.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.catalog.registry import get
+from warpfrag.emission.vectors.cases import Group
+from warpfrag.emission.warpgroup import check
+from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
+from warpfrag.execution.wgmma_call import Call
+from warpfrag.isa.immediates import Choice
+from warpfrag.isa.legality import check_choice
+from warpfrag.isa.targets import targets
+from warpfrag.memory.descriptor import Descriptor
+from warpfrag.render.files import check_writable, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+    from warpfrag.catalog.instruction import Instruction
+
+SCHEMA = 1
+WARPGROUP = (4, 32)  # warps and lanes
+ENDINGS = (".npz", ".json", ".h", ".hpp", ".cuh", ".cu")
+
+
+def check_output(path: str | PathLike[str]) -> None:
+    """Refuse, before vectors are made, a path that names no format or cannot be written."""
+    place = _path(path)
+    if place.suffix not in ENDINGS:
+        msg = f"{shown(place.name)}: the ending names the format and is one of {', '.join(ENDINGS)}"
+        raise InvalidOperand(msg)
+    check_writable(place)
+
+
+def save(instruction: Instruction, arch: str, groups: Sequence[Group], path: str | PathLike[str]) -> None:
+    """Write test vectors, in the format that the path's ending names."""
+    check_output(path)
+    place = _path(path)
+    write_atomically(place, _writer(place.suffix)(instruction, arch, groups))
+
+
+def _writer(ending: str) -> Callable[[Instruction, str, Sequence[Group]], str | bytes]:
+    if ending == ".npz":
+        return _as_npz
+    if ending == ".json":
+        return as_json
+    from warpfrag.emission.vectors import program
+
+    return program.as_program if ending == ".cu" else program.as_header
+
+
+def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[Group, ...]]:
+    """Instruction, architecture and groups from npz or json; UnusableFile where they do not fit together."""
+    place = _path(path)
+    if place.suffix not in {".npz", ".json"}:
+        ending = shown(place.suffix) if place.suffix else "no ending"
+        msg = f"{shown(place.name)}: npz and json can be read back, got {ending}"
+        raise InvalidOperand(msg)
+    try:
+        content = place.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        msg = f"cannot read {shown(str(place))}: {reason}"
+        raise UnusableFile(msg) from None
+    try:
+        about, arrays = _from_npz(content) if place.suffix == ".npz" else _from_json(content)
+        return _checked(about, arrays)
+    except WarpfragError as error:
+        msg = f"{shown(place.name)}: {error}"
+        raise UnusableFile(msg) from None
+
+
+def _path(path: object) -> Path:
+    try:
+        return Path(path)  # type: ignore[arg-type]  # anything may come here; what is no path is refused
+    except TypeError:
+        msg = f"expected the path of a file, got {shown(path)}"
+        raise InvalidOperand(msg) from None
+
+
+def _about(instruction: Instruction, arch: str, groups: Sequence[Group]) -> dict[str, Any]:
+    """Everything but the registers."""
+    return {
+        "schema": SCHEMA,
+        "instruction": instruction.name,
+        "arch": arch,
+        "fragments": instruction.arch or None,
+        "groups": [
+            {
+                "name": group.name,
+                "catches": group.catches,
+                "cases": group.cases,
+                "selector": group.choice.selector,
+                "byte_id": list(group.choice.byte_id),
+                "thread_id": list(group.choice.thread_id),
+                **({} if group.call is None else {"call": group.call.row}),
+            }
+            for group in groups
+        ],
+    }
+
+
+def _as_npz(instruction: Instruction, arch: str, groups: Sequence[Group]) -> bytes:
+    arrays: dict[str, Any] = {"about": np.array(json.dumps(_about(instruction, arch, groups)))}
+    for group in groups:
+        arrays |= {f"{group.name}/{role}": words for role, words in group.registers.items()}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def as_json(instruction: Instruction, arch: str, groups: Sequence[Group]) -> str:
+    """The JSON object, registers included."""
+    about = _about(instruction, arch, groups)
+    for row, group in zip(about["groups"], groups, strict=True):
+        row |= {role: _to_hex(role, words) for role, words in group.registers.items()}
+    return json.dumps(about, indent=1) + "\n"
+
+
+def _to_hex(role: str, words: NDArray[np.uint32]) -> list[str]:
+    if role == "shared":
+        lanes = words[:, None, :]
+    elif words.shape[1:3] == WARPGROUP:
+        lanes = words.reshape(len(words), math.prod(WARPGROUP), -1)
+    else:
+        lanes = words.reshape(*words.shape[:2], -1)
+    return [",".join(" ".join(f"{word:08x}" for word in lane) for lane in case) for case in lanes.tolist()]
+
+
+def _from_npz(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except Exception as error:  # noqa: BLE001 (a damaged archive shows as any error of zipfile, zlib or numpy)
+        msg = f"expected an npz archive, got one that cannot be read: {shown(str(error) or type(error).__name__)}"
+        raise UnusableFile(msg) from None
+    about = arrays.pop("about", None)
+    return _about_itself("" if about is None else str(about)), arrays
+
+
+def _from_json(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    about = _about_itself(content.decode("utf-8", errors="replace"))
+    arrays = {
+        f"{row['name']}/{role}": _from_hex(found)
+        for row in _rows(about)
+        for role, found in row.items()
+        if isinstance(found, list) and role not in {"byte_id", "thread_id"}
+    }
+    return about, arrays
+
+
+def _from_hex(cases: list[Any]) -> NDArray[Any]:
+    """Words [case, lane, word]; refused where they are no hex words, or lanes and cases differ in length."""
+    try:
+        lanes = [[[int(word, 16) for word in lane.split()] for lane in case.split(",")] for case in cases]
+        return np.array(lanes, np.uint32)
+    except (AttributeError, ValueError, OverflowError):
+        found = next((case for case in cases if not isinstance(case, str)), cases[0] if cases else "no case")
+        msg = f"expected cases of hex words, lanes apart by a comma and all alike, got {shown(found)}"
+        raise UnusableFile(msg) from None
+
+
+def _about_itself(text: str) -> dict[str, Any]:
+    """What a file says about itself; refused where `save` does not write such a file."""
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError):
+        about = None
+    schema = about.get("schema") if isinstance(about, dict) else None
+    if not isinstance(about, dict) or schema != SCHEMA:
+        msg = f"expected test vectors of schema {SCHEMA}, got {'none' if schema is None else shown(schema)}"
+        raise UnusableFile(msg)
+    if "fragments" not in about:  # answers of the command line have a schema 1 too, but never this key
+        msg = "expected test vectors as `save` writes them, got another JSON object"
+        raise UnusableFile(msg)
+    return about
+
+
+def _rows(about: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is said about each group."""
+    rows = about.get("groups")
+    if not isinstance(rows, list) or not rows:
+        msg = f"expected a list of groups, got {shown(rows)}"
+        raise UnusableFile(msg)
+    for row in rows:
+        if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+            msg = f"expected a name for each group, got {shown(row)}"
+            raise UnusableFile(msg)
+    return rows
+
+
+def _checked(about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> tuple[Instruction, str, tuple[Group, ...]]:
+    """The groups, each with the registers that the instruction has."""
+    instruction = get(about.get("instruction"), about["fragments"])  # type: ignore[arg-type]  # which says what is wrong
+    if not instruction.form.is_product:
+        msg = f"expected a product, got {instruction.name}"
+        raise UnusableFile(msg)
+    arch = about.get("arch")
+    if not isinstance(arch, str) or arch not in targets():
+        msg = f"expected one of {', '.join(targets())} as arch, got {shown(arch)}"
+        raise UnusableFile(msg)
+    rows = _rows(about)
+    names = [row["name"] for row in rows]
+    if len(set(names)) < len(names):
+        msg = f"expected groups of different names, got {shown(names)}"
+        raise UnusableFile(msg)
+    return instruction, arch, tuple(_group(instruction, row, arrays) for row in rows)
+
+
+def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Group:
+    name, catches = row["name"], row.get("catches")
+    if not isinstance(catches, str):
+        msg = f"group {shown(name)}: expected a text for what it catches, got {shown(catches)}"
+        raise UnusableFile(msg)
+    choice = _choice(instruction, row)
+    if instruction.form.is_warpgroup:
+        return _staged_group(instruction, row, choice, arrays)
+    words: dict[str, NDArray[np.uint32]] = {}
+    for role, operand in instruction.operands.items():
+        found = arrays.get(f"{name}/{role}")
+        shape: tuple[object, ...] = (row.get("cases"), operand.row.layout.lanes, operand.words)
+        if role not in "abcd":
+            shape = shape[:2]
+            if found is not None and found.shape[2:] == (1,):  # json does not know that there is but one word
+                found = found[..., 0]
+        if found is None or found.dtype != np.uint32 or found.shape != shape:
+            got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            msg = f"group {shown(name)}: expected uint32{list(shape)} as {role}, got {got}"
+            raise UnusableFile(msg)
+        words[role] = found
+    return Group(name, catches, words, words.pop("d"), choice)
+
+
+def _staged_group(
+    instruction: Instruction, row: dict[str, Any], choice: Choice, arrays: dict[str, NDArray[Any]]
+) -> Group:
+    """A group of wgmma."""
+    name = row["name"]
+    try:
+        call = Call.read(row["call"], choice.selector)
+        check(instruction, call.variant)
+        for word in call.descriptors:
+            Descriptor.decode(word)
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"group {shown(name)}: expected a call as `save` writes it, got {shown(row.get('call'))} ({error})"
+        raise UnusableFile(msg) from None
+    roles = ["c", "d", "shared", *(["metadata"] if instruction.form.is_sparse else [])]
+    roles += [] if call.variant.staged else ["a"]
+    words: dict[str, NDArray[np.uint32]] = {}
+    for role in roles:
+        found = arrays.get(f"{name}/{role}")
+        if role == "shared":
+            size = 0 if found is None else found.shape[-1]
+            shape: tuple[object, ...] = (row.get("cases"), size)
+        else:
+            last = () if role == "metadata" else (instruction.operands[role].words,)
+            shape = (row.get("cases"), *WARPGROUP, *last)
+        if found is not None and found.dtype == np.uint32 and found.ndim == 3 and _joined(shape) == found.shape:
+            found = found.reshape(shape)  # type: ignore[arg-type] # as in json, which joins the axes of threads
+        if found is None or found.dtype != np.uint32 or found.shape != shape or not found.size:
+            got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            msg = f"group {shown(name)}: expected uint32{list(shape)} as {role}, got {got}"
+            raise UnusableFile(msg)
+        words[role] = found
+    return Group(name, row["catches"], words, words.pop("d"), choice, call)
+
+
+def _joined(shape: tuple[object, ...]) -> tuple[object, ...]:
+    """The shape of the same words in json: cases, threads, words of a thread."""
+    if len(shape) == 2:
+        return (shape[0], 1, shape[1])
+    return (shape[0], math.prod(WARPGROUP), *(shape[3:] or (1,)))
+
+
+def _choice(instruction: Instruction, row: dict[str, Any]) -> Choice:
+    """The immediates of a group; refused where the instruction does not have them."""
+    ids = [row.get(key) for key in ("byte_id", "thread_id")]
+    numbers = [row.get("selector"), *(number for pair in ids for number in (pair if isinstance(pair, list) else ()))]
+    if [len(pair) for pair in ids if isinstance(pair, list)] != [2, 2] or any(type(one) is not int for one in numbers):
+        given = {key: row.get(key) for key in ("selector", "byte_id", "thread_id")}
+        msg = f"group {shown(row['name'])}: expected a selector, two byte ids and two thread ids, got {shown(given)}"
+        raise UnusableFile(msg)
+    choice = Choice(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
+    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
+    return choice

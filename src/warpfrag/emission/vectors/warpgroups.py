@@ -1,0 +1,229 @@
+"""Test vectors of wgmma: operands in shared memory in every order and swizzle, and the mistakes that these catch.
+
+The groups of all products come with A and B in shared memory, without gaps. Further groups have A in registers, and
+tiles of each swizzle, K-major and MN-major, of which the instruction reads a part in the middle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.debug.mistakes.of_descriptors import swizzle_text, wrong_descriptors
+from warpfrag.emission.vectors.cases import Group, run
+from warpfrag.emission.vectors.material import Material
+from warpfrag.emission.warpgroup import can_turn
+from warpfrag.errors import InvalidOperand
+from warpfrag.execution.wgmma_call import Call, Variant
+from warpfrag.isa.immediates import FIRST_CHOICE
+from warpfrag.memory.descriptor import Descriptor
+from warpfrag.memory.shared_memory import SWIZZLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.execution.operand import Operand
+    from warpfrag.isa.immediates import Choice
+
+    Words = NDArray[np.uint32]
+
+PATTERN = 1024  # bytes after which every swizzle repeats
+STEPS = 4  # instructions along k that a tile of a swizzle group serves, at most
+NOISE = 0xA5  # what lies beyond the memory of a group, for mistakes that reach there
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the operands of a group lie: where A is, the order, and the swizzle; None is the widest of a tight tile."""
+
+    staged: bool = True
+    trans: bool = False
+    swizzle: int | None = None
+
+
+class WarpgroupMaterial(Material):
+    """Makes operands of one wgmma."""
+
+    def group(
+        self,
+        name: str,
+        catches: str,
+        codes: dict[str, NDArray[Any]],
+        choice: Choice,
+        way: Way = Way(),  # noqa: B008 (frozen)
+    ) -> Group:
+        """Store and pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
+        instruction = self.instruction
+        codes = dict(codes)
+        if instruction.form.is_sparse and "metadata" not in codes:
+            codes["a"], codes["metadata"] = instruction.compress(codes["a"], raw=True)
+        cases = len(codes["b"])
+        words = {"c": instruction.c.pack(codes["c"], raw=True)}
+        if instruction.form.is_sparse:
+            words["metadata"] = self._metadata_words(codes["metadata"], choice.selector)
+        shared = self.random.integers(0, 256, (cases, 0), np.uint8)
+        descriptor_a = Descriptor()
+        if way.staged:
+            shared, descriptor_a = self._stored(shared, instruction.a, codes["a"], way)
+        else:
+            words["a"] = instruction.a.pack(codes["a"], raw=True)
+        shared, descriptor_b = self._stored(shared, instruction.b, codes["b"], way)
+        words["shared"] = np.ascontiguousarray(shared).view(np.uint32)
+        variant = Variant(way.staged, (way.staged and way.trans, way.trans), selector=choice.selector)
+        call = Call(variant, (descriptor_a.word, descriptor_b.word))
+        return Group(name, catches, words, run(instruction, words, choice, self.arch, call), choice, call)
+
+    def _stored(
+        self, shared: NDArray[np.uint8], operand: Operand, codes: NDArray[Any], way: Way
+    ) -> tuple[NDArray[np.uint8], Descriptor]:
+        """The memory with an operand behind what lies there, among random bytes."""
+        start = -(-shared.shape[1] // PATTERN) * PATTERN
+        tile = tiles(operand, way)
+        chosen = tile[len(tile) // 2]
+        descriptor = replace(chosen, start=chosen.start + start)
+        memory = operand.memory(descriptor, trans=way.trans)
+        rows, cols = operand.shape
+        size = -(-memory.size((rows, cols), operand.format.bits) // 16) * 16
+        whole = self.random.integers(0, 256, (len(codes), size), np.uint8)
+        whole[:, : shared.shape[1]] = shared
+        return memory.write(whole, codes, operand.format.bits), descriptor
+
+
+def tiles(operand: Operand, way: Way) -> list[Descriptor]:
+    """The descriptors along k of a tile that lies in this way; InvalidOperand where its lines are too short."""
+    mine = operand.shape[1 if operand.role == "a" else 0]
+    if way.swizzle is None:
+        return operand.descriptors(trans=way.trans)
+    steps = 1 if way.trans else max(1, way.swizzle * 8 // (mine * operand.format.bits))
+    return operand.descriptors(k=mine * min(steps, STEPS), swizzle=way.swizzle, trans=way.trans)
+
+
+def warpgroup_groups(material: WarpgroupMaterial) -> Iterator[Group]:
+    """The groups that only wgmma has: A in registers, and every order and swizzle."""
+    ways = [Way(staged=False)]
+    for trans in (False, True) if can_turn(material.instruction) else (False,):
+        ways += [Way(trans=trans, swizzle=swizzle) for swizzle in SWIZZLES]
+    for way in ways:
+        try:
+            for operand in (material.instruction.a, material.instruction.b):
+                tiles(operand, way)
+        except InvalidOperand:
+            continue  # lines too short for this swizzle
+        codes = {role: material.finite(role, material.few) for role in "abc"}
+        if material.instruction.form.is_sparse:
+            codes["metadata"] = material.fields(material.few)
+        if not way.staged:
+            yield material.group("registers", "A in the wrong warp, lane, register or slot", codes, FIRST_CHOICE, way)
+            continue
+        order = "MN-major" if way.trans else "K-major"
+        name = f"{order}, {swizzle_text(way.swizzle or 0)}"
+        catches = "leading and stride byte offsets swapped, other swizzle bits"
+        catches += ", a base offset" if way.swizzle else ""
+        catches += ", a missing transposition" if can_turn(material.instruction) else ""
+        yield material.group(name, f"wrong descriptors: {catches}, a start off by 16 bytes", codes, FIRST_CHOICE, way)
+
+
+class CallMistake(NamedTuple):
+    """A mistake with a call: its name, and the call that is made instead."""
+
+    name: str
+    call: Call
+
+
+def call_mistakes(instruction: Instruction, call: Call) -> Iterator[CallMistake]:
+    """The mistakes that people make with descriptors and immediates."""
+    for side, role in enumerate("ab"):
+        if role == "a" and not call.variant.staged:
+            continue
+        order = "MN-major" if call.variant.trans[side] else "K-major"
+        for text, descriptor in wrong_descriptors(Descriptor.decode(call.descriptors[side]), order):
+            words = [*call.descriptors]
+            words[side] = descriptor.word
+            yield CallMistake(f"{role}: {text}", replace(call, descriptors=(words[0], words[1])))
+        if can_turn(instruction):
+            trans = [*call.variant.trans]
+            trans[side] = not trans[side]
+            what = "missing" if call.variant.trans[side] else "set"
+            turned = replace(call.variant, trans=(trans[0], trans[1]))
+            yield CallMistake(f"{role}: {order}: transposition {what}", replace(call, variant=turned))
+    for selector in instruction.selectors:
+        if selector != call.variant.selector:
+            other = replace(call, variant=replace(call.variant, selector=selector))
+            yield CallMistake(f"metadata: selector {selector} instead of {call.variant.selector}", other)
+
+
+class WordMistake(NamedTuple):
+    """A mistake with the registers of one operand, uint32[cases, 4, 32, words]; of D with what comes out."""
+
+    name: str
+    role: str
+    change: Callable[[Words], Words]
+
+
+def word_mistakes(instruction: Instruction) -> Iterator[WordMistake]:
+    """The simple mistakes with registers: warps, lanes, registers and halves in another order."""
+    for role in ("a", "c", "d"):
+        operand = instruction.operands[role]
+        yield WordMistake(f"{role}: warps moved by one", role, partial(np.roll, shift=1, axis=-3))
+        yield WordMistake(f"{role}: lanes moved by one", role, partial(np.roll, shift=1, axis=-2))
+        for bit in range((operand.words - 1).bit_length()):
+            order = np.arange(operand.words) ^ (1 << bit)
+            order = np.where(order < operand.words, order, np.arange(operand.words))
+            text = f"{role}: registers {1 << bit} apart swapped"
+            yield WordMistake(text, role, partial(np.take, indices=order, axis=-1))
+        if operand.slots > 1:
+            text = "halves of a register swapped" if operand.slots == 2 else "bytes of a register reversed"
+            yield WordMistake(f"{role}: {text}", role, partial(_reversed, slots=operand.slots))
+    if instruction.form.is_sparse:
+        yield WordMistake("metadata: lanes moved by one", "metadata", partial(np.roll, shift=1, axis=-1))
+        yield WordMistake("metadata: warps moved by one", "metadata", partial(np.roll, shift=1, axis=-2))
+
+
+def _reversed(words: Words, *, slots: int) -> Words:
+    """The slots of every register in reverse order; of bits whole bytes."""
+    kind = np.dtype(f"<u{4 // min(slots, 4)}")
+    parts = np.ascontiguousarray(words).view(kind).reshape(*words.shape, -1)
+    return np.ascontiguousarray(parts[..., ::-1]).view(np.uint32).reshape(words.shape)
+
+
+def self_check_warpgroup(instruction: Instruction, arch: str, groups: tuple[Group, ...]) -> dict[str, str | None]:
+    """For each mistake the first group that shows it; None where none does."""
+    caught: dict[str, str | None] = {}
+    for group in groups:
+        if group.call is None:
+            continue
+        for mistake in word_mistakes(instruction):
+            if mistake.role != "d" and mistake.role not in group.words:
+                continue
+            if caught.setdefault(mistake.name, None) is None:
+                d = group.d
+                if mistake.role == "d":
+                    found = mistake.change(d)
+                else:
+                    changed = {**group.words, mistake.role: mistake.change(group.words[mistake.role])}
+                    found = run(instruction, changed, group.choice, arch, group.call)
+                caught[mistake.name] = None if np.array_equal(found, d) else group.name
+        for name, call in call_mistakes(instruction, group.call):
+            if caught.setdefault(name, None) is None:
+                found = run(instruction, _padded(instruction, group.words, call), group.choice, arch, call)
+                caught[name] = None if np.array_equal(found, group.d) else group.name
+    return caught
+
+
+def _padded(instruction: Instruction, words: dict[str, Words], call: Call) -> dict[str, Words]:
+    """The memory, and noise behind it as far as wrong descriptors reach."""
+    reach = 0
+    for side, operand in enumerate((instruction.a, instruction.b)):
+        if side or call.variant.staged:
+            memory = operand.memory(call.descriptors[side], trans=call.variant.trans[side])
+            rows, cols = operand.shape
+            reach = max(reach, memory.size((rows, cols), operand.format.bits))
+    shared = words["shared"].view(np.uint8)
+    more = max(0, -(-reach // 4) * 4 - shared.shape[1])
+    return {**words, "shared": np.pad(shared, ((0, 0), (0, more)), constant_values=NOISE).view(np.uint32)}

@@ -1,0 +1,1 @@
+"""One instruction on its operands: registers, shared memory, immediates, sparsity metadata; what it leaves in D."""

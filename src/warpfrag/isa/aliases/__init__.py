@@ -1,0 +1,119 @@
+"""What instructions are called elsewhere, in both directions.
+
+`aliases_of` tells what an instruction is called; `meaning` what a text from elsewhere means. Names follow patterns,
+so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
+
+  spelling      rows that write names; a name is read by looking it up among all that are written
+  machine_code  SASS, on each target that was disassembled
+  atoms         CuTe atoms in C++
+  mlir          operations of the dialects nvvm and nvgpu
+  source        instructions in pasted source
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from warpfrag.isa.aliases import machine_code as sass
+from warpfrag.isa.aliases import mlir
+from warpfrag.isa.aliases.atoms import ATOM, atoms
+from warpfrag.isa.aliases.spelling import Notation, all_names_of, named
+
+if TYPE_CHECKING:
+    from warpfrag.isa.words import Form
+
+INTRINSIC = re.compile(r"(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*", re.ASCII)
+LONGEST = 1 << 13  # characters in which to look for a name
+POINTER = re.compile(r"\.p\d+$")  # LLVM tells the address space of an overloaded intrinsic
+CALLED = {"cute": "CuTe atom", "sass": "machine code (SASS)", "nvvm": "NVVM intrinsic", "mlir": "MLIR operation"}
+
+
+class Aliases(TypedDict):
+    """What one instruction is called elsewhere; None where nobody calls it anything.
+
+    cute  the struct of CUTLASS that wraps it
+    sass  what an assembler makes of it, by target
+    nvvm  the intrinsic of LLVM
+    mlir  the operation of the dialect nvvm, as text
+    also  names that say the same, and atoms that are made of it
+    """
+
+    cute: str | None
+    sass: dict[str, str]
+    nvvm: str | None
+    mlir: str | None
+    also: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a text from elsewhere means.
+
+    forms  the instructions it is a name of
+    among  instructions that are made of it and others
+    how    what it is, where it is made of an instruction rather than that instruction
+    """
+
+    notation: str
+    name: str
+    forms: tuple[Form, ...]
+    among: tuple[Form, ...] = ()
+    how: str = ""
+
+    @property
+    def called(self) -> str:
+        """What its kind is called."""
+        return CALLED[self.notation]
+
+
+def aliases_of(form: Form) -> Aliases:
+    """What an instruction is called elsewhere."""
+    found = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
+    first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in found.items()}
+    rest = (entry.name for rows in found.values() for entry in rows if entry.name not in first.values())
+    return {
+        "cute": first["cute"],
+        "sass": sass.machine_code(form),
+        "nvvm": first["nvvm"],
+        "mlir": first["mlir"],
+        "also": tuple(rest),
+    }
+
+
+_NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
+
+
+def meaning(text: str) -> Meaning | None:
+    """What a text means that has a name of another notation in it; None if it has none.
+
+    A name of the right make that is nobody's has no forms.
+    """
+    text = text[:LONGEST]
+    if found := INTRINSIC.search(text):
+        name = POINTER.sub("", found[0])
+        return Meaning("nvvm", name, tuple(entry.form for entry in named("nvvm").get(name.lower(), ())))
+    if found := mlir.OPERATION.search(text):
+        return Meaning("mlir", found[0], mlir.forms_of(text))
+    if found := ATOM.search(text):
+        entries = atoms(text)
+        how = entries[0].how if entries else ""
+        return Meaning("cute", found[0], tuple(dict.fromkeys(entry.form for entry in entries)), how=how)
+    if found := sass.OPCODE.search(text):
+        alone, among = sass.forms_of(found[0])
+        return Meaning("sass", found[0], alone or among, among if alone else ())
+    return None
+
+
+def near(name: str, notation: str) -> tuple[Form, ...]:
+    """The instructions whose names in a notation are nearest to one that is nobody's."""
+    from difflib import get_close_matches
+
+    if notation == "sass":
+        known = {opcode: alone or among for opcode, (alone, among) in sass.users().items()}
+    elif notation in ("cute", "nvvm"):
+        known = {key: tuple(entry.form for entry in rows) for key, rows in named(notation).items()}
+    else:
+        return ()
+    return tuple(dict.fromkeys(known[key][0] for key in get_close_matches(name.lower()[:120], known, n=3, cutoff=0.7)))

@@ -1,0 +1,111 @@
+"""What a programmer chooses besides registers: the sparsity selector, and the ids of the scale factors.
+
+An instruction reads a part of a metadata or scale word, and an immediate says which. In the layout of such a word the
+immediates are its leading coordinates; this is the one place that says which words have which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from warpfrag.core.coordinates import check_index
+from warpfrag.errors import InvalidOperand, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator, Mapping
+
+    from warpfrag.core.layout import Layout
+
+SIDES = ("scale_a", "scale_b")
+CHOOSING: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
+"""The words of which a part is read, and the coordinates that choose it."""
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The immediates of one instruction; the ids are those of A and of B."""
+
+    selector: int = 0
+    byte_id: tuple[int, int] = (0, 0)
+    thread_id: tuple[int, int] = (0, 0)
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """The selector, the byte ids of A and B, and their thread ids."""
+        return (self.selector, *self.byte_id, *self.thread_id)
+
+    def suffix(self, roles: Container[str]) -> str:
+        """What a kernel's name says about them: nothing where no operand has any, or where all ids are 0."""
+        text = f"_selector{self.selector}" if "metadata" in roles else ""
+        return text + ("_bytes{}{}_threads{}{}".format(*self.numbers[1:]) if any(self.numbers[1:]) else "")
+
+    def of(self, role: str) -> dict[str, int]:
+        """The coordinates that choose the part of one word."""
+        if role not in CHOOSING:
+            return {}
+        if role == "metadata":
+            return {"selector": self.selector}
+        side = SIDES.index(role)
+        return {"thread_id": self.thread_id[side], "byte_id": self.byte_id[side]}
+
+    def immediates(self, role: str) -> tuple[int, ...]:
+        """What stands behind one word in a statement: the selector; of a scale the byte id, then the thread id."""
+        return tuple(reversed(self.of(role).values()))
+
+    def check(self, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
+        """Refuse a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
+        if self.selector and "metadata" not in layouts:
+            msg = f"{name()} is dense: it takes no selector, got {shown(self.selector)}"
+            raise InvalidOperand(msg)
+        for what, pair in (("byte_id", self.byte_id), ("thread_id", self.thread_id)):
+            if not (isinstance(pair, tuple | list) and len(pair) == 2):
+                msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {shown(pair)}"
+                raise InvalidOperand(msg)
+            if SIDES[0] not in layouts and tuple(pair) != (0, 0):
+                msg = f"{name()} has no scale factors: it takes no {what}, got {shown(pair)}"
+                raise InvalidOperand(msg)
+        for role in layouts:
+            if role in CHOOSING:
+                check_chosen(layouts[role], self.of(role), of=f" of {role}")
+
+
+FIRST_CHOICE = Choice()
+
+
+def legal(layout: Layout, coordinate: str) -> range:
+    """The values of an immediate: byte_id names the first byte of a group, the others count."""
+    count = layout.outs[coordinate]
+    return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
+
+
+def check_chosen(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
+    """The coordinates of the layout that these immediates stand for, refused where there are none such."""
+    found = {}
+    for coordinate, value in chosen.items():
+        values = legal(layout, coordinate)
+        if values.step == 1:
+            found[coordinate] = check_index(f"{coordinate}{of}", value, len(values))
+        else:
+            try:
+                found[coordinate] = values.index(
+                    value if isinstance(value, int) and not isinstance(value, bool) else -1
+                )
+            except ValueError:
+                msg = f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {shown(value)}"
+                raise InvalidOperand(msg) from None
+    return found
+
+
+def choices(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Choice]:
+    """Every selector of an instruction, and with `ids` every byte and thread id too."""
+    selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
+    for selector in selectors:
+        if ids and SIDES[0] in layouts:
+            bytes_, threads = ([legal(layouts[side], what) for side in SIDES] for what in ("byte_id", "thread_id"))
+            for byte_a, byte_b, thread_a, thread_b in product(*bytes_, *threads):
+                yield Choice(selector, (byte_a, byte_b), (thread_a, thread_b))
+        else:
+            yield Choice(selector)

@@ -1,0 +1,403 @@
+"""Shared-memory matrix descriptors: 64 bits that tell wgmma where an operand lies.
+
+**In a sentence.** A descriptor has a start, two strides and a swizzle, and from these the hardware makes the byte
+address of every element.
+
+**The rule.** An operand has rows along M or N, and K along each of them. With the *K-major* order, the usual one, a
+row's elements are neighbours; with the other, *MN-major* (`trans`, 16-bit types only), a column's are. Memory is cut
+into *atoms*: eight lines of W bytes, W being the swizzle, or 16 where there is none. Inside an atom one line follows
+the other; `stride` and `leading` are the distances from atom to atom:
+
+    K-major                     atoms along K: leading      atoms along M or N: stride
+    MN-major, swizzled          atoms along K: stride       atoms along M or N: leading
+    MN-major, no swizzle        atoms along K: leading      atoms along M or N: stride
+
+and then the swizzle xors bits of the row into the 16-byte unit, as `memory` says. It acts on absolute addresses of
+shared memory, so a tile that does not start where the pattern does is read just so; `base_offset` moves the pattern.
+
+    >>> descriptor = Descriptor(stride=1024, swizzle=128)
+    >>> hex(descriptor.word)
+    '0x4000004000000000'
+    >>> Descriptor.decode(0x4000004000000000) == descriptor
+    True
+
+**Nothing is refused.** The hardware takes any word: tiles that overlap, odd strides, fields that it does not use. So
+does `decode`; `problems` says what is odd about a word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+from warpfrag.core.coordinates import check_flag
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.memory.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.numerics.formats import Format
+
+WORD_BITS = 64
+LINES = 8  # of an atom
+ROW_OF_PATTERN = 128  # bytes: the swizzle looks at the bits of an address from here on
+MOST_SHARED = 232_448  # bytes of shared memory that a block of sm_90 may have
+TMA_ALIGNED = 128  # bytes: where a bulk tensor copy may store
+TURNABLE = 16  # bits of the types that may be MN-major
+MOST_K = 1 << 16  # of a tile; more than shared memory holds
+MOST_BOX = 256  # elements along one side of a box
+TMA_TYPES = {
+    "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
+    "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
+    "tf32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
+}
+"""What the driver calls an element; the others are bytes."""
+CODES = {0: 0, 128: 1, 64: 2, 32: 3}
+"""The two bits that stand for a swizzle."""
+
+
+class Field(NamedTuple):
+    """Where a field of the word lies: its lowest bit, how many bits it has, and how many bytes one of it stands for."""
+
+    low: int
+    bits: int
+    unit: int
+
+    def read(self, word: int) -> int:
+        """What it says, in bytes or as a number."""
+        return (word >> self.low & ((1 << self.bits) - 1)) * self.unit
+
+    @property
+    def mask(self) -> int:
+        """Its bits of the word."""
+        return ((1 << self.bits) - 1) << self.low
+
+
+class Explained(NamedTuple):
+    """One field of a word, for people: name, bits (highest and lowest), raw number, what it stands for."""
+
+    name: str
+    high: int
+    low: int
+    raw: int
+    meaning: str
+
+
+class Problem(NamedTuple):
+    """Something odd about a descriptor: which field, and what about it."""
+
+    field: str
+    text: str
+
+
+class TensorMap(NamedTuple):
+    """What `cuTensorMapEncodeTiled` is to be told, innermost first, and the copies that fill the tile.
+
+    A copy is the element at which its box starts along the contiguous axis, and the byte of shared memory it goes to.
+    """
+
+    data_type: str
+    box: tuple[int, int]
+    element_strides: tuple[int, int]
+    interleave: str
+    swizzle: str
+    copies: tuple[tuple[int, int], ...]
+
+
+class Staged(Protocol):
+    """What an operand in shared memory is, to a descriptor."""
+
+    @property
+    def role(self) -> str:
+        """One of a and b."""
+
+    @property
+    def format(self) -> Format:
+        """What one element is."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+
+    @property
+    def staged(self) -> bool:
+        """Whether it may lie in shared memory."""
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """One descriptor; all in bytes, but for the base offset, which counts rows of 128 bytes. See the top of this file.
+
+    `other` has the bits of a word that belong to no field, so that a word comes back as it was.
+    """
+
+    start: int = 0
+    leading: int = 0
+    stride: int = 0
+    swizzle: int = 0
+    base_offset: int = 0
+    other: int = 0
+
+    FIELDS: ClassVar[dict[str, Field]] = {
+        "start": Field(0, 14, UNIT),
+        "leading": Field(16, 14, UNIT),
+        "stride": Field(32, 14, UNIT),
+        "base_offset": Field(49, 3, 1),
+        "swizzle": Field(62, 2, 1),
+    }
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be written into the word."""
+        if not (is_whole(self.swizzle) and self.swizzle in CODES):
+            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {shown(self.swizzle)}"
+            raise InvalidOperand(msg)
+        for name in ("start", "leading", "stride", "base_offset"):
+            number, field = getattr(self, name), self.FIELDS[name]
+            end = field.unit << field.bits
+            if not (is_whole(number) and 0 <= number < end and number % field.unit == 0):
+                what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
+                msg = f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {shown(number)}"
+                raise InvalidOperand(msg)
+        if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields():
+            msg = f"other has only bits of a descriptor that belong to no field, got {shown(self.other)}"
+            raise InvalidOperand(msg)
+
+    @property
+    def word(self) -> int:
+        """The 64 bits."""
+        numbers: dict[str, int] = {name: getattr(self, name) for name in self.FIELDS}
+        numbers["swizzle"] = CODES[self.swizzle]
+        return self.other | sum(numbers[name] // field.unit << field.low for name, field in self.FIELDS.items())
+
+    @classmethod
+    def decode(cls, word: int) -> Descriptor:
+        """The descriptor that a word is."""
+        if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
+            msg = f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {shown(word)}"
+            raise InvalidOperand(msg)
+        numbers = {name: field.read(word) for name, field in cls.FIELDS.items()}
+        widths = {code: swizzle for swizzle, code in CODES.items()}
+        return cls(**numbers | {"swizzle": widths[numbers["swizzle"]]}, other=word & ~_in_fields())
+
+    def explain(self) -> list[Explained]:
+        """The fields of the word, the lowest first."""
+        meanings = {
+            "start": f"starts at byte {self.start}",
+            "leading": f"leading byte offset {self.leading}",
+            "stride": f"stride byte offset {self.stride}",
+            "base_offset": f"the swizzle pattern starts {128 * self.base_offset} bytes late"
+            if self.base_offset
+            else "the swizzle pattern starts where addresses are multiples of it",
+            "swizzle": f"{self.swizzle}-byte swizzle" if self.swizzle else "no swizzle",
+        }
+        return [
+            Explained(name, field.low + field.bits - 1, field.low, field.read(self.word) // field.unit, meanings[name])
+            for name, field in self.FIELDS.items()
+        ]
+
+    @property
+    def width(self) -> int:
+        """Bytes of one line of an atom."""
+        return self.swizzle or UNIT
+
+    def memory(self, role: str, *, trans: bool = False) -> Memory:
+        """How operand a or b lies in shared memory."""
+        if not (isinstance(role, str) and role in {"a", "b"}):
+            msg = f"a descriptor is for operand a or b, got {shown(role)}"
+            raise InvalidOperand(msg)
+        check_flag("trans", trans)
+        leading, stride = Digit(None, self.leading), Digit(None, self.stride)
+        # without a swizzle the two keep to K and to the rows; with one, `leading` is along the contiguous axis
+        along, across = (stride, leading) if trans and not self.swizzle else (leading, stride)
+        order: Order = "row" if (role == "a") != trans else "col"
+        return Memory(
+            order=order,
+            swizzle=self.swizzle,
+            start=self.start,
+            base_offset=self.base_offset,
+            along=(Digit(self.width, 1), along),
+            across=(Digit(LINES, self.width), across),
+        )
+
+    def cute(self, *, trans: bool = False) -> str:
+        """The canonical layout in CuTe's notation, in units of 16 bytes: (M or N, K) to the unit, then the swizzle."""
+        check_flag("trans", trans)
+        units, bits = self.width // UNIT, SWIZZLES[self.swizzle]
+        leading, stride = self.leading // UNIT, self.stride // UNIT
+        if trans:
+            lead, step = (stride, leading) if not self.swizzle else (leading, stride)
+            layout = f"(({units},n),(8,k)):((1,{lead}),({units},{step}))"
+        else:
+            layout = f"((8,n),2):(({units},{stride}),{1 if self.swizzle else leading})"
+        return f"Swizzle<{bits},4,3> o {layout}" if bits else layout
+
+    def moved(self, by: int) -> Descriptor:
+        """The same descriptor so many bytes further on."""
+        return replace(self, start=self.start + by if is_whole(by) else by)
+
+    def used(self, operand: Staged, *, trans: bool = False) -> dict[str, bool]:
+        """Whether `leading` and `stride` matter: not where all of a line, or all lines, lie in one atom."""
+        inner, outer = lines(operand, trans=trans)
+        along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
+        return {along: inner > self.width, across: outer > LINES}
+
+    def tensor_map(self, operand: Staged, *, trans: bool = False, k: int | None = None) -> TensorMap:
+        """The box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
+
+        The tile has `k` columns of A or rows of B, by default those of one instruction. Refused, with the reason, where
+        no box can: TMA stores line after line, and its pattern begins where addresses are multiples of it.
+        """
+        return _tensor_map(self, operand, trans=trans, k=k)
+
+    def problems(self, operand: Staged, *, trans: bool = False) -> list[Problem]:
+        """What is odd about this descriptor for an operand. None of it stops the hardware."""
+        return list(_problems(self, operand, trans=trans))
+
+
+def _in_fields() -> int:
+    return sum(field.mask for field in Descriptor.FIELDS.values())
+
+
+def lines(operand: Staged, *, trans: bool) -> tuple[int, int]:
+    """The bytes along the contiguous axis of an operand, and how many lines there are across."""
+    if not getattr(operand, "staged", False):
+        msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {shown(operand)}"
+        raise InvalidOperand(msg)
+    if check_flag("trans", trans) and operand.format.bits != TURNABLE:
+        msg = f"only 16-bit types can be MN-major (trans), not {operand.format.name}"
+        raise InvalidOperand(msg)
+    rows, cols = operand.shape
+    k, other = (cols, rows) if operand.role == "a" else (rows, cols)
+    inner, outer = (other, k) if trans else (k, other)
+    return inner * operand.format.bits // 8, outer
+
+
+def _steps(operand: Staged, k: int | None) -> tuple[int, int]:
+    """How much k one instruction reads, and how many of them a tile has."""
+    mine = operand.shape[1 if operand.role == "a" else 0]
+    total = mine if k is None else k
+    if not (is_whole(total) and mine <= total <= MOST_K and total % mine == 0):
+        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MOST_K}; got {shown(k)}"
+        raise InvalidOperand(msg)
+    return mine, total // mine
+
+
+def compact(
+    operand: Staged, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
+) -> list[Descriptor]:
+    """The descriptors of a tile that lies without gaps, atom after atom, one for each instruction along its k.
+
+    The tile has `k` columns of A or rows of B, by default those of one instruction. Without a swizzle, the widest is
+    taken that a line fills.
+    """
+    inner, outer = lines(operand, trans=trans)
+    mine, steps = _steps(operand, k)
+    line, count = (inner, outer * steps) if trans else (inner * steps, outer)  # of the whole tile
+    if swizzle is None:
+        swizzle = max(width for width in SWIZZLES if line % (width or UNIT) == 0)
+    first = Descriptor(start=start, swizzle=swizzle)
+    width = first.width
+    if line % width:
+        msg = f"a line of {line} bytes is no multiple of the {width} bytes of a {swizzle}-byte swizzle"
+        raise InvalidOperand(msg)
+    across, along = LINES * width, count * width  # from atom to atom: first down all lines, then on to the next bytes
+    is_plain = trans and not swizzle
+    first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
+    unswizzled = replace(first.memory(operand.role, trans=trans), swizzle=0, start=0)
+    row, col = (0, mine) if operand.role == "a" else (mine, 0)
+    offsets = [unswizzled.address(row=row * at, col=col * at, bits=operand.format.bits) for at in range(steps)]
+    unused = {name: 0 for name, is_used in first.used(operand, trans=trans).items() if not is_used}
+    return [replace(first.moved(offset), **unused) for offset in offsets]
+
+
+def _problems(descriptor: Descriptor, operand: Staged, *, trans: bool) -> Iterator[Problem]:
+    inner, outer = lines(operand, trans=trans)
+    width, what = descriptor.width, f"{'MN' if trans else 'K'}-major"
+    bits = operand.format.bits
+    if descriptor.other:
+        yield Problem("other", f"bits 0x{descriptor.other:x} belong to no field and should be 0")
+    used = descriptor.used(operand, trans=trans)
+    along, across = used
+    inside = {along: f"the {inner} bytes of a line lie in one atom", across: f"all {outer} lines lie in one atom"}
+    for name, is_used in used.items():
+        if not is_used and getattr(descriptor, name):
+            yield Problem(name, f"{name} {getattr(descriptor, name)} is not used: {what}, {inside[name]}")
+    period = LINES * width
+    if descriptor.swizzle:
+        phase = descriptor.start // ROW_OF_PATTERN % (width // UNIT)
+        if phase != descriptor.base_offset % (width // UNIT):
+            yield Problem(
+                "start",
+                f"start {descriptor.start} is {phase} rows of 128 bytes into a pattern that repeats every {period} "
+                "bytes: the tile is read as if the pattern began before it; "
+                f"start at a multiple of {period}, or set base_offset to {phase}",
+            )
+        for name, is_used in used.items():
+            distance = getattr(descriptor, name)
+            if is_used and distance % period:
+                yield Problem(
+                    name,
+                    f"{name} {distance} is no multiple of {period}, after which a {descriptor.swizzle}-byte swizzle "
+                    "repeats: each atom is read with another part of the pattern",
+                )
+        if descriptor.start % width and inner + descriptor.start % width > width:
+            yield Problem(
+                "start",
+                f"start {descriptor.start} is {descriptor.start % width} bytes into a line of {width} bytes: "
+                f"{inner} bytes from there run into the next line",
+            )
+    elif descriptor.base_offset:
+        yield Problem("base_offset", f"base_offset {descriptor.base_offset} does nothing without a swizzle")
+    rows, cols = operand.shape
+    memory = descriptor.memory(operand.role, trans=trans)
+    twice = memory.overlap((rows, cols), bits)
+    if twice is not None:
+        first, second, address = twice
+        yield Problem(
+            across if outer > LINES else along,
+            f"elements overlap: row {first.row}, column {first.col} and row {second.row}, column {second.col} "
+            f"both lie at byte {address}",
+        )
+    addresses = memory.addresses((rows, cols), bits)
+    end = int(addresses.max()) + max(1, bits // 8)
+    if end > MOST_SHARED:
+        yield Problem(
+            "start",
+            f"the operand reaches byte {end - 1}, beyond the {MOST_SHARED} bytes that a block of sm_90 can have",
+        )
+
+
+def _tensor_map(descriptor: Descriptor, operand: Staged, *, trans: bool, k: int | None) -> TensorMap:
+    inner, outer = lines(operand, trans=trans)
+    _, steps = _steps(operand, k)
+    line, count = (inner, outer * steps) if trans else (inner * steps, outer)
+    width = descriptor.width
+    used = Descriptor.used(descriptor, operand, trans=trans)
+    along, across = used
+    reasons = []
+    if descriptor.start % TMA_ALIGNED:
+        reasons.append(f"TMA stores at multiples of {TMA_ALIGNED} bytes, and start is {descriptor.start}")
+    if descriptor.swizzle and descriptor.base_offset:
+        reasons.append("the pattern of TMA begins where addresses are multiples of it, so base_offset must be 0")
+    if used[across] and getattr(descriptor, across) != LINES * width:
+        reasons.append(
+            f"TMA stores line after line, so {across} must be {LINES * width}, and it is {getattr(descriptor, across)}"
+        )
+    if count > MOST_BOX:
+        reasons.append(f"a box has at most {MOST_BOX} lines, and the tile has {count}")
+    if line % width:
+        reasons.append(f"a line of {line} bytes is no multiple of the {width} bytes of a box")
+    if reasons:
+        msg = f"no tensor map leaves this tile: {'; '.join(reasons)}"
+        raise InvalidOperand(msg)
+    size = max(1, operand.format.bits // 8)
+    distance = getattr(descriptor, along) if used[along] else count * width
+    return TensorMap(
+        TMA_TYPES.get(operand.format.name, "CU_TENSOR_MAP_DATA_TYPE_UINT8"),
+        (width // size, count),
+        (1, 1),
+        "CU_TENSOR_MAP_INTERLEAVE_NONE",
+        f"CU_TENSOR_MAP_SWIZZLE_{f'{descriptor.swizzle}B' if descriptor.swizzle else 'NONE'}",
+        tuple((at * width // size, descriptor.start + at * distance) for at in range(line // width)),
+    )

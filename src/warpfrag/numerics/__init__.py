@@ -1,0 +1,1 @@
+"""Numbers: formats, codes, arrays, exact sums, quantization, epilogues, and the floating-point environment."""

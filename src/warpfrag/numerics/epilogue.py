@@ -1,0 +1,116 @@
+"""What a kernel does with its accumulators before it stores them.
+
+    x = fma(alpha, sum, beta * C)       float32: beta * C is rounded, then the rest once more
+    x = x + bias                        float32, a number for each column
+    D = x                               rounded to nearest even, to the format of the result
+
+With alpha = beta = 1 the first line is one float32 addition. A kernel that has an epilogue starts its sums from zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, shown
+from warpfrag.numerics.arrays import as_array
+from warpfrag.numerics.codes import code_dtype, natural_dtype
+from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.numerics.formats import FORMATS
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float32]
+    Codes = NDArray[Any]
+
+RESULTS = ("f32", "f16", "bf16")
+NANS = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
+"""What a conversion makes of a NaN."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """alpha * (A B) + beta * C + bias, rounded to `result`: f32, f16 or bf16.
+
+    `bias` has one number for each column of D. Numbers are taken as float32 and must be exact in it.
+    """
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    bias: ArrayLike | None = None
+    result: str = "f32"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number, no row of numbers or no result."""
+        for name in ("alpha", "beta"):
+            given = getattr(self, name)
+            if isinstance(given, bool) or not isinstance(given, int | float | np.number):
+                msg = f"{name}: expected a real number, got {shown(given)}"
+                raise InvalidOperand(msg)
+        if not isinstance(self.result, str) or self.result not in RESULTS:
+            msg = f"result: expected one of {', '.join(RESULTS)}; got {shown(self.result)}"
+            raise InvalidOperand(msg)
+        if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
+            msg = f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
+            raise InvalidOperand(msg)
+
+
+@exact_floats
+def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
+    """The sums with C and the bias, in float32."""
+    with np.errstate(all="ignore"):
+        alpha = np.float32(epilogue.alpha)
+        if c is not None:
+            sums = fma(alpha, sums, np.float32(epilogue.beta) * c)
+        elif alpha != 1:
+            sums = alpha * sums
+        return sums if epilogue.bias is None else sums + float32_of(epilogue.bias, "bias")
+
+
+def float32_of(given: ArrayLike, what: str) -> Floats:
+    """Numbers as float32; refused where that is not exact."""
+    array = as_array(given, what)
+    if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
+        msg = f"{what}: expected real numbers, got dtype {array.dtype}"
+        raise InvalidOperand(msg)
+    with np.errstate(all="ignore"):
+        found = array.astype(np.float32)
+        exact = (found.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
+    if not np.all(exact):
+        msg = f"{what}: expected numbers that are exact in float32"
+        raise InvalidOperand(msg)
+    return found
+
+
+@exact_floats
+def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
+    """x * y + z of float32, rounded once.
+
+    The product is exact in float64. The sum is not: it is rounded to odd there, so that rounding it to float32 gives
+    what one rounding would.
+    """
+    product = np.float64(x) * np.float64(y)
+    total = np.asarray(product + np.float64(z))
+    back = total - product
+    error = (product - (total - back)) + (np.float64(z) - back)
+    bits = total.view(np.int64)
+    away = (error > 0) == (total > 0)
+    inexact = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
+    odd = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
+    return odd.view(np.float64).astype(np.float32)
+
+
+@exact_floats
+def convert(source: str, codes: Codes, target: str) -> Codes:
+    """Accumulators rounded to the format of a result, as `cvt.rn` does: to nearest even, every NaN the same."""
+    if source == target:
+        return codes
+    values = codes.view(np.float16 if source == "f16" else np.float32)
+    with np.errstate(all="ignore"):
+        narrow = values.astype(natural_dtype(FORMATS[target]))
+    found: Codes = narrow.view(code_dtype(FORMATS[target]))
+    return np.where(np.isnan(values), found.dtype.type(NANS[target]), found)

@@ -1,0 +1,112 @@
+"""Exact products of matrices, as integers times a power of two.
+
+Every finite float is a whole number of some power of two. Written in limbs, so short that float64 adds their products
+exactly, a product of matrices is a few products of float64 matrices, put together as integers of any length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.numerics.float_environment import exact_floats
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Doubles = NDArray[np.float64]
+
+FLOAT_BITS = 53
+MOST_WIDTH = 900
+"""Bits from the highest to the lowest that limbs are cut from in float64, without overflow."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Numbers: units * 2**exponent, units of any length."""
+
+    units: NDArray[Any]
+    exponent: int
+
+    def at_exponent(self, exponent: int) -> NDArray[Any]:
+        """The units at another exponent, which is not above."""
+        return self.units * (1 << (self.exponent - exponent))
+
+    def plus(self, other: Exact) -> Exact:
+        """The sum."""
+        exponent = min(self.exponent, other.exponent)
+        return Exact(self.at_exponent(exponent) + other.at_exponent(exponent), exponent)
+
+
+@exact_floats
+def exact_numbers(values: Doubles) -> Exact:
+    """Finite float64 numbers as integers."""
+    if not values.any():
+        return Exact(np.zeros(values.shape, object), 0)
+    fraction, power = np.frexp(values)
+    whole = np.ldexp(fraction, FLOAT_BITS).astype(np.int64)
+    lowest = np.where(whole != 0, power - FLOAT_BITS + _trailing_zeros(whole), np.iinfo(np.int32).max)
+    exponent = int(lowest.min())
+    shift = np.where(whole != 0, power - FLOAT_BITS - exponent, 0)
+    units = np.array(
+        [w << s if s >= 0 else w >> -s for w, s in zip(whole.ravel().tolist(), shift.ravel().tolist(), strict=True)],
+        object,
+    ).reshape(values.shape)
+    return Exact(units, exponent)
+
+
+def _trailing_zeros(whole: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the lowest bit that is set; anything for zero."""
+    lowest = np.where(whole != 0, whole & -whole, 1).astype(np.float64)
+    return np.frexp(np.abs(lowest))[1].astype(np.int64) - 1
+
+
+@exact_floats
+def exact_product(a: Doubles, b: Doubles) -> Exact:
+    """A B of finite float64 matrices."""
+    exponents = [_lowest_exponent(matrix) for matrix in (a, b)]
+    widths = [_highest_exponent(matrix) - lowest for matrix, lowest in zip((a, b), exponents, strict=True)]
+    if max(widths) > MOST_WIDTH:
+        left, right = exact_numbers(a), exact_numbers(b)
+        return Exact(np.asarray(left.units @ right.units, object), left.exponent + right.exponent)
+    length = (FLOAT_BITS - max(1, a.shape[1]).bit_length()) // 2
+    limbs = [
+        _limbs(np.ldexp(matrix, -lowest), width, length)
+        for matrix, lowest, width in zip((a, b), exponents, widths, strict=True)
+    ]
+    levels: dict[int, NDArray[np.int64]] = {}
+    for i, x in enumerate(limbs[0]):
+        for j, y in enumerate(limbs[1]):
+            part = (x @ y).astype(np.int64)
+            levels[i + j] = levels[i + j] + part if i + j in levels else part
+    units = np.zeros((a.shape[0], b.shape[1]), object)
+    for level, part in levels.items():
+        units = units + part.astype(object) * (1 << (level * length))
+    return Exact(units, sum(exponents))
+
+
+def _lowest_exponent(matrix: Doubles) -> int:
+    """The power of two of the lowest bit that any element has."""
+    fraction, power = np.frexp(matrix[matrix != 0])
+    if not fraction.size:
+        return 0
+    whole = np.ldexp(fraction, FLOAT_BITS).astype(np.int64)
+    return int((power - FLOAT_BITS + _trailing_zeros(whole)).min())
+
+
+def _highest_exponent(matrix: Doubles) -> int:
+    found = np.frexp(matrix[matrix != 0])[1]
+    return int(found.max()) if found.size else 1
+
+
+def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
+    """Whole numbers cut into limbs of so many bits, the lowest first; each has the sign of its number."""
+    count = max(1, -(-width // length))
+    found = []
+    for place in reversed(range(count)):
+        limb = np.trunc(np.ldexp(whole, -place * length))
+        whole = whole - np.ldexp(limb, place * length)
+        found.append(limb)
+    return found[::-1]

@@ -1,0 +1,481 @@
+"""How far a product is from the exact one: in ulps and relative, per architecture and order of additions.
+
+The exact product is computed in integers. An ulp is the distance of two neighbours of D's format at the exact value.
+Figures in ulps come from exact errors and are rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from warpfrag.arithmetic import trace
+from warpfrag.arithmetic.rules import Popcount
+from warpfrag.errors import InvalidOperand, NotModelled, shown
+from warpfrag.execution.sparsity import compress, logical_columns
+from warpfrag.isa.names import spell
+from warpfrag.numerics.arrays import as_array, as_doubles
+from warpfrag.numerics.codes import codes_of, from_codes, values_of
+from warpfrag.numerics.exact import Exact, exact_numbers, exact_product
+from warpfrag.numerics.formats import FORMATS
+from warpfrag.products.backend import check_backend
+from warpfrag.products.gemm import gemm, prepare
+from warpfrag.products.order import Order
+from warpfrag.render.plots import error_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.arithmetic.tracing import TraceStep
+    from warpfrag.isa.words import HasForm
+    from warpfrag.numerics.formats import Rounding
+    from warpfrag.products.gemm import Product
+    from warpfrag.render.palette import Theme
+
+BINS = 32
+MOST_OUTPUTS = 1 << 17
+"""That are compared at once: exact numbers take some hundred bytes each."""
+MOST_GROWTH = 48
+"""Rows and columns from which the growth with k is taken: enough for a curve, and each point is a product."""
+
+
+class Report(Protocol):
+    """Told how far a comparison is."""
+
+    def __call__(self, done: int, total: int, text: str) -> None:
+        """So many steps are done of all; the next one in words."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The errors of the product of the first k only.
+
+    `normwise` is the root mean square error divided by the root mean square of the exact outputs: unlike errors in ulps
+    it is not ruled by the few outputs that nearly cancel.
+    """
+
+    k: int
+    largest_ulps: float
+    rms_ulps: float
+    normwise: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Largest, root mean square and mean error."""
+
+    largest_ulps: float
+    rms_ulps: float
+    mean_ulps: float
+    largest_relative: float
+    rms_relative: float
+    mean_relative: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The errors of one architecture and order; computed minus exact, so that a negative mean is a bias downwards.
+
+    `outputs` counts the finite ones, from which every figure is; relative errors leave out where the exact value is 0.
+    """
+
+    arch: str
+    order: Order
+    outputs: int
+    nonfinite: int
+    summary: Summary
+    row: int
+    col: int
+    computed: float
+    exact: Fraction
+    growth: tuple[Growth, ...]
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    steps: tuple[TraceStep, ...]
+    """How the output with the largest error came about, if its order is one chain."""
+
+    @property
+    def largest_ulps(self) -> float:
+        """The largest error, without its sign."""
+        return self.summary.largest_ulps
+
+    @property
+    def rms_ulps(self) -> float:
+        """The root mean square error."""
+        return self.summary.rms_ulps
+
+    @property
+    def mean_ulps(self) -> float:
+        """The mean error: the bias."""
+        return self.summary.mean_ulps
+
+    @property
+    def largest_relative(self) -> float:
+        """The largest relative error, without its sign."""
+        return self.summary.largest_relative
+
+    @property
+    def rms_relative(self) -> float:
+        """The root mean square relative error."""
+        return self.summary.rms_relative
+
+    @property
+    def mean_relative(self) -> float:
+        """The mean relative error."""
+        return self.summary.mean_relative
+
+    @property
+    def name(self) -> str:
+        """The architecture, and the order where it is not the plain one."""
+        return self.arch if self.order == Order() else f"{self.arch}, {self.order}"
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it."""
+        left_out = {"exact", "steps", "order", "growth", "summary"}
+        facts = {field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out}
+        return {
+            **facts,
+            **asdict(self.summary),
+            "edges": list(self.edges),
+            "counts": list(self.counts),
+            "order": asdict(self.order),
+            "exact": f"{self.exact.numerator}/{self.exact.denominator}",
+            "growth": [asdict(point) for point in self.growth],
+        }
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """The errors of one product, side by side."""
+
+    instruction: str
+    shape: tuple[int, int, int]
+    result: str
+    errors: tuple[Errors, ...]
+
+    def __iter__(self) -> Iterator[Errors]:
+        """The errors of each architecture and order."""
+        return iter(self.errors)
+
+    def __str__(self) -> str:
+        """As a table."""
+        m, n, k = self.shape
+        header = ["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", "mean rel.", "worst at"]
+        lines = [header]
+        for one in self.errors:
+            ulps = [one.largest_ulps, one.rms_ulps, one.mean_ulps]
+            relative = [one.largest_relative, one.rms_relative, one.mean_relative]
+            figures = [f"{value:.4g}" for value in ulps] + [f"{value:.3g}" for value in relative]
+            lines.append([one.name, *figures, f"D[{one.row}, {one.col}]"])
+        widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+        body = [
+            "  ".join(
+                cell.ljust(width) if not column else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        head = f"{self.instruction}, {m} x {n} x {k}: computed minus exact, ulps of {self.result}"
+        return "\n".join([head, *body])
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything but the trace, as JSON has it."""
+        return {
+            "instruction": self.instruction,
+            "shape": list(self.shape),
+            "result": self.result,
+            "errors": [one.to_dict() for one in self.errors],
+        }
+
+    def svg(self, *, theme: Theme = "auto") -> str:
+        """A figure: the histogram of the errors, and how they grow with k."""
+        return error_page(self, theme=theme)
+
+
+def error_report(
+    A: ArrayLike,
+    B: ArrayLike,
+    C: ArrayLike | None = None,
+    *,
+    instruction: str | HasForm,
+    arch: str | Sequence[str] = "sm_90",
+    order: Order | Sequence[Order] = Order(),  # noqa: B008 (it is frozen)
+    rounding: Rounding = None,
+    threads: int | None = None,
+    report: Report | None = None,
+    backend: str = "cpu",
+) -> ErrorReport:
+    """How far D = A B + C is from the exact result, for each architecture and each order of additions.
+
+    Operands are taken as `wf.gemm` takes them; where `rounding` rounds them, the exact result is that of the rounded
+    ones. They must be finite. A large product is compared some rows at a time; `report(done, total, text)` is called
+    before each of these steps. `backend` says what computes the products, as for `wf.gemm`.
+    """
+    check_backend(backend)
+    archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
+    orders = [order] if isinstance(order, Order) else _listed("order", order)
+    taken = {str(name): prepare(A, B, instruction=instruction, arch=name, rounding=rounding) for name in archs}
+    first = next(iter(taken.values()))
+    if len(first.shape) != 2 or 0 in first.shape:
+        msg = f"A and B: expected matrices with at least one output, got a product of shape {first.shape}"
+        raise InvalidOperand(msg)
+    if isinstance(first.rule, Popcount):
+        msg = f"{spell(first.form)} counts bits: it has no errors"
+        raise InvalidOperand(msg)
+    a, b = _values(first, "a"), _values(first, "b")
+    added = None if C is None else _added(C, first)
+    tasks = [Task(taken[name], name, which, threads, backend) for name, which in product(taken, orders)]
+    for task in tasks:
+        task.check()
+    (height, depth), width = a.shape, b.shape[1]
+    at_once = max(1, MOST_OUTPUTS // width)
+    firsts = range(0, height, at_once)
+    totals = [Figures(first.rule.d) for _ in tasks]
+    total = len(tasks) * (len(firsts) + 1)
+    for number, start in enumerate(firsts):
+        rows = slice(start, min(start + at_once, height))
+        c = None if added is None else added[rows]
+        exact = _exact(a[rows], b, c)
+        for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
+            if report is not None:
+                report(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
+            figures.take(task.run(rows, slice(None), depth, c), exact, start)
+    found = []
+    for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
+        if report is not None:
+            report(total - len(tasks) + place, total, f"{task.arch}, growth with k")
+        found.append(_errors(task, figures, a, b, added))
+    return ErrorReport(spell(first.form), (height, width, depth), first.rule.d, tuple(found))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is computed: which product, where, in which order."""
+
+    taken: Product
+    arch: str
+    order: Order
+    threads: int | None
+    backend: str
+
+    def check(self) -> None:
+        """Refuse an order that this product cannot have, before anything is computed."""
+        if not isinstance(self.order, Order):
+            msg = f"order: expected a wf.Order, got {shown(self.order)}"
+            raise InvalidOperand(msg)
+        rule = self.taken.rule
+        self.order.chains(self.taken.operands.depth, rule.k, FORMATS[rule.a].bits)
+
+    def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Some rows and columns of the product of the first `depth` of k, by warpfrag."""
+        rule, operands = self.taken.rule, self.taken.operands
+        codes = gemm(
+            operands.a[0, rows, :depth],
+            operands.b[0, :depth, columns],
+            None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C"),
+            instruction=spell(self.taken.form),
+            arch=self.arch,
+            order=self.order,
+            raw=True,
+            threads=self.threads,
+            backend=self.backend,
+        )
+        return from_codes(FORMATS[rule.d], codes).astype(np.float64)
+
+
+def _listed(what: str, given: object) -> list[Any]:
+    if not isinstance(given, list | tuple) or not given:
+        msg = f"{what}: expected one, or a list of at least one; got {shown(given)}"
+        raise InvalidOperand(msg)
+    return list(given)
+
+
+def _values(taken: Product, role: str) -> NDArray[np.float64]:
+    """What the tensor core reads of an operand, as float64."""
+    values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
+    return _finite(values, role.upper())
+
+
+def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+    if not np.isfinite(values).all():
+        place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
+        msg = f"{what}: element {place} is {values[place]}: there is no exact result to compare with"
+        raise InvalidOperand(msg)
+    return values
+
+
+def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
+    """C as float64; it must be exact in its format."""
+    values = as_array(C, "C")
+    if values.shape != taken.shape or values.dtype.kind not in "biuf":
+        msg = f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
+        raise InvalidOperand(msg)
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # refuses what is not exact
+    return _finite(as_doubles(values), "C")
+
+
+def _exact(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> Exact:
+    found = exact_product(a, b)
+    return found if c is None else found.plus(exact_numbers(c))
+
+
+def _errors(
+    task: Task, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
+) -> Errors:
+    if not figures.count:
+        msg = f"{spell(task.taken.form)} on {task.arch}: no output is finite"
+        raise NotModelled(msg)
+    worst = figures.worst
+    edges, counts = figures.histogram()
+    return Errors(
+        arch=task.arch,
+        order=task.order,
+        outputs=figures.count,
+        nonfinite=figures.nonfinite,
+        summary=figures.facts(),
+        row=worst.row,
+        col=worst.col,
+        computed=worst.computed,
+        exact=worst.exact,
+        growth=tuple(_growth(task, a, b, c)),
+        edges=edges,
+        counts=counts,
+        steps=tuple(_steps(task, worst.row, worst.col, c)),
+    )
+
+
+class Worst(NamedTuple):
+    """An output, and its error in ulps without its sign."""
+
+    ulps: Fraction
+    row: int
+    col: int
+    computed: float
+    exact: Fraction
+
+
+class Figures:
+    """Errors in ulps as exact fractions, and what follows from them; some rows of a product at a time."""
+
+    def __init__(self, result: str) -> None:
+        """No outputs yet, of this format."""
+        self.format = FORMATS[result]
+        self.count = self.nonfinite = 0
+        self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
+        self.ulps: list[NDArray[np.float64]] = []
+        self.relative: list[NDArray[np.float64]] = []
+        self.sum = self.squares = self.error_squares = self.exact_squares = Fraction(0)
+
+    def take(self, computed: NDArray[np.float64], exact: Exact, first_row: int = 0) -> None:
+        """Compare some rows."""
+        finite = np.isfinite(computed)
+        places = np.argwhere(finite)
+        count = len(places)
+        self.count += count
+        self.nonfinite += computed.size - count
+        if not count:
+            return
+        given = exact_numbers(np.where(finite, computed, 0.0))
+        exponent = min(given.exponent, exact.exponent)
+        truth = exact.at_exponent(exponent)
+        differences = (given.at_exponent(exponent) - truth)[finite].tolist()
+        truths = truth[finite].tolist()
+        row = self.format
+        if row.is_float:
+            least, below = row.emin - row.fraction, exponent - row.fraction - 1
+            lowest = [max(value.bit_length() + below, least) if value else least for value in truths]
+        else:
+            lowest = [0] * count
+        # an error in ulps is difference * 2**(exponent - lowest): kept as whole numbers of 2**-scale
+        scale = max([place - exponent for place in lowest] + [0])
+        ulps = [
+            difference << (scale - (place - exponent)) for difference, place in zip(differences, lowest, strict=True)
+        ]
+        unit = 1 << scale
+        self.ulps.append(np.array([value / unit for value in ulps]))
+        self.relative.append(
+            np.array([difference / abs(value) for difference, value in zip(differences, truths, strict=True) if value])
+        )
+        self.sum += Fraction(sum(ulps), unit)
+        self.squares += Fraction(sum(value * value for value in ulps), unit * unit)
+        square = Fraction(2) ** (2 * exponent)
+        self.error_squares += sum(value * value for value in differences) * square
+        self.exact_squares += sum(value * value for value in truths) * square
+        largest = max(range(count), key=lambda index: abs(ulps[index]))
+        found = Fraction(abs(ulps[largest]), unit)
+        if found > self.worst.ulps:
+            at, col = (int(index) for index in places[largest])
+            truth_there = Fraction(truths[largest]) * Fraction(2) ** exponent
+            self.worst = Worst(found, first_row + at, col, float(computed[at, col]), truth_there)
+
+    @property
+    def normwise(self) -> float:
+        """The root mean square error divided by the root mean square of the exact outputs."""
+        return math.sqrt(self.error_squares / self.exact_squares) if self.exact_squares else 0.0
+
+    def facts(self) -> Summary:
+        """Largest, root mean square and mean."""
+        count = sum(map(len, self.relative))
+        relative = self.relative if count else [np.zeros(1)]
+        count = count or 1
+        return Summary(
+            largest_ulps=float(self.worst.ulps),
+            rms_ulps=math.sqrt(self.squares / self.count),
+            mean_ulps=float(self.sum / self.count),
+            largest_relative=max(float(np.abs(part).max(initial=0.0)) for part in relative),
+            rms_relative=math.sqrt(math.fsum(value * value for part in relative for value in part.tolist()) / count),
+            mean_relative=math.fsum(value for part in relative for value in part.tolist()) / count,
+        )
+
+    def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Counts in bins of equal width, a power of two, around zero; the outermost two have what is beyond, too.
+
+        Outputs that nearly cancel have errors of thousands of ulps: nine of ten outputs choose the width.
+        """
+        values = np.concatenate(self.ulps)
+        most = float(np.quantile(np.abs(values), 0.9)) or 0.5
+        width = 2.0 ** math.ceil(math.log2(2 * most / BINS))
+        edges = (np.arange(BINS + 1) - BINS / 2) * width
+        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+        return tuple(edges.tolist()), tuple(counts.tolist())
+
+
+def _growth(task: Task, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> list[Growth]:
+    """Errors of the products of the first k, k doubling."""
+    depth, rule = a.shape[1], task.taken.rule
+    some = slice(MOST_GROWTH)
+    c = None if c is None else c[some, some]
+    lengths = [rule.k << place for place in range(64) if rule.k << place < depth] + [depth]
+    found = []
+    for length in lengths:
+        figures = Figures(rule.d)
+        figures.take(task.run(some, some, length, c), _exact(a[some, :length], b[:length, some], c))
+        if figures.count:
+            facts = figures.facts()
+            found.append(Growth(length, facts.largest_ulps, facts.rms_ulps, figures.normwise))
+    return found
+
+
+def _steps(task: Task, row: int, col: int, added: NDArray[np.float64] | None) -> list[TraceStep]:
+    """How one output came about."""
+    if not task.order.carries_c or task.order.residue:
+        return []
+    taken = task.taken
+    rule = taken.rule
+    depth = taken.operands.depth
+    padding = max(1, -(-depth // rule.k)) * rule.k - depth
+    a = np.pad(taken.operands.a[0, row], (0, padding))
+    b = np.pad(taken.operands.b[0, :, col], (0, padding))
+    c = 0 if added is None else FORMATS[rule.c].encode(float(added[row, col]))
+    columns = None
+    if taken.operands.pattern is not None:
+        stored, fields = compress(taken.operands.pattern, a[None])
+        a, columns = stored[0], logical_columns(taken.operands.pattern, fields)[0].tolist()
+    return trace(rule, a.tolist(), b.tolist(), c, columns=columns)

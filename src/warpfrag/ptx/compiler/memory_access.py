@@ -1,0 +1,399 @@
+"""The functions that move data between the registers of a warp and memory, after looking at every address.
+
+    i32 load_global_16_1(context, row, mask, addresses, items, step)
+
+`addresses` are those of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The answer is 1 if an
+access is outside what its space holds, or misaligned; what it is exactly is the readable engine's to say. Bytes and
+wavefronts are counted as `ptx.memory` does it.
+
+Each function has a text of its own, the same for all kernels: it is compiled once, whatever kernels need it.
+"""
+
+from __future__ import annotations
+
+from warpfrag.memory.shared_memory import BANK_BYTES
+from warpfrag.ptx.compiler import context
+from warpfrag.ptx.compiler.async_copies import COPY_TAKES, copy_text
+from warpfrag.ptx.compiler.llvm_text import spread
+from warpfrag.ptx.compiler.wavefronts import DIFFERENT, PASSES, PASSES_OF_MATRICES, SECTORS
+from warpfrag.ptx.program import state_spaces
+from warpfrag.ptx.program.state_spaces import SPACES
+
+Helper = tuple[str, str, int, int]
+"""load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.
+
+A "copy" is cp.async's. The space "matrices" is shared memory, where each eight lanes ask for the lines of a matrix.
+"""
+TAKES = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, i64 %step"
+MOVER_TAKES = "i32 %part, ptr %places, i64 %delta, ptr %items"
+LANES = "<" + ", ".join(f"i64 {lane}" for lane in range(32)) + ">"
+
+
+def helper_name(way: str, space: str, bits: int, count: int) -> str:
+    """The name of a function."""
+    return f"{way}_{space}_{bits}_{count}"
+
+
+def helper_texts(helpers: set[Helper]) -> list[str]:
+    """The texts of some functions, and of those that they call."""
+    generic = [one for one in helpers if one[1] == "generic"]
+    own = {(way, space, bits, count) for way, _, bits, count in generic for space in WINDOWS.values()}
+    return [COMMON, *(helper_text(*one) for one in sorted(helpers | own))]
+
+
+def helper_text(way: str, space: str, bits: int, count: int) -> str:
+    """One function, with what is inlined into it."""
+    if space == "generic":
+        inner = [declaration((way, one, bits, count)) for one in WINDOWS.values()]
+        return "\n".join([*inner, generic_text(way, bits, count)])
+    inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT]
+    if way == "copy":
+        return "\n".join([*inner, copy_text(count)])
+    return "\n".join([*inner, mover_text(way, bits, count), plain_text(way, space, bits, count)])
+
+
+def declaration(helper: Helper) -> str:
+    """A function, as one that calls it must declare it."""
+    if helper[0] == "copy":
+        return f"declare i32 @copy_{helper[3]}({COPY_TAKES})"
+    return f"declare i32 @{helper_name(*helper)}({TAKES})"
+
+
+WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
+
+
+def generic_text(way: str, bits: int, count: int) -> str:
+    """Lanes by the window that their address is in, each space by its own function."""
+    lines = [
+        f"define i32 @{helper_name(way, 'generic', bits, count)}({TAKES}) {{",
+        "entry:",
+        "  %inner = alloca <32 x i64>, align 256",
+        "  %all = load <32 x i64>, ptr %addresses, align 8",
+        "  %window = lshr <32 x i64> %all, splat (i64 48)",
+        "  br label %window0",
+    ]
+    for number, space in WINDOWS.items():
+        after = f"window{number + 1}" if number + 1 in WINDOWS else "done"
+        if number:
+            lines_of = f"  %in{number} = icmp eq <32 x i64> %window, splat (i64 {number})"
+        else:  # whatever is in no window
+            lines_of = (
+                "  %below0 = icmp eq <32 x i64> %window, zeroinitializer\n"
+                f"  %above0 = icmp ugt <32 x i64> %window, splat (i64 {max(WINDOWS)})\n"
+                "  %in0 = or <32 x i1> %below0, %above0"
+            )
+        name = helper_name(way, space, bits, count)
+        lines.append(
+            f"""window{number}:
+{lines_of}
+  %bits{number} = bitcast <32 x i1> %in{number} to i32
+  %part{number} = and i32 %mask, %bits{number}
+  %some{number} = icmp ne i32 %part{number}, 0
+  br i1 %some{number}, label %call{number}, label %{after}
+call{number}:
+  %inner{number} = sub <32 x i64> %all, splat (i64 {state_spaces.WINDOWS[space]})
+  store <32 x i64> %inner{number}, ptr %inner, align 256
+  %wrong{number} = call i32 @{name}(ptr %context, i64 %row, i32 %part{number}, ptr %inner, ptr %items, i64 %step)
+  %bad{number} = icmp ne i32 %wrong{number}, 0
+  br i1 %bad{number}, label %fault, label %{after}"""
+        )
+    return "\n".join([*lines, "done:", "  ret i32 0", "fault:", "  ret i32 1", "}"])
+
+
+def plain_text(way: str, space: str, bits: int, count: int) -> str:
+    """One state space: alignment, counts, then where the lanes are."""
+    head = f"define i32 @{helper_name(way, space, bits, count)}({TAKES}) {{"
+    space, matrices = ("shared", True) if space == "matrices" else (space, False)
+    if space == "param" and way == "store":
+        return f"{head}\n  ret i32 1\n}}"
+    size = bits // 8 * count
+    aligned = size - 1 if size & (size - 1) == 0 else 0
+    counter = (context.READ if way == "load" else context.WRITTEN) + SPACES.index(space)
+    mover = f"call void @{way}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
+    lines = [
+        head,
+        f"""entry:
+  %all = load <32 x i64>, ptr %addresses, align 8
+  %crooked = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {aligned})
+  br i1 %crooked, label %fault, label %straight
+fault:
+  ret i32 1
+done:
+  ret i32 0
+straight:
+  %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
+  %lanes_wide = zext i32 %lanes to i64
+  %bytes = mul i64 %lanes_wide, {size}
+  call void @count(ptr %context, i64 {counter}, i64 %bytes)""",
+    ]
+    if space in {"global", "shared"}:
+        if space == "global":
+            fronts = "  %fronts = call i64 @sectors(i32 %mask, ptr %addresses)"
+        elif matrices:
+            fronts = PASSES_OF_MATRICES
+        else:
+            fronts = f"  %fronts = call i64 @passes(i32 %mask, ptr %addresses, i64 {max(size, BANK_BYTES)})"
+        lines += [
+            fronts,
+            f"  call void @count_wavefronts(ptr %context, i64 {SPACES.index(space)}, i64 %step, i64 %fronts)",
+        ]
+    lines.append(in_table(way, size, mover) if space in {"global", "const"} else in_buffer(space, size, mover))
+    return "\n".join([*lines, "}"])
+
+
+def in_table(way: str, size: int, mover: str) -> str:
+    """Lanes of one allocation after the other."""
+    writable = """  %writable_at = getelementptr i64, ptr %home, i64 3
+  %writable = load i64, ptr %writable_at
+  %locked = icmp eq i64 %writable, 0
+  br i1 %locked, label %fault, label %open"""
+    return f"""  br label %loop
+loop:
+  %left = phi i32 [%mask, %straight], [%left_after, %open]
+  %more = icmp ne i32 %left, 0
+  br i1 %more, label %search, label %done
+search:
+  %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %first_at = getelementptr i64, ptr %addresses, i32 %first
+  %address = load i64, ptr %first_at
+  %home = call ptr @find(ptr %context, i64 %address)
+  %none = icmp eq ptr %home, null
+  br i1 %none, label %fault, label %check
+check:
+  %start = load i64, ptr %home
+  %end_at = getelementptr i64, ptr %home, i64 1
+  %end = load i64, ptr %end_at
+  %room = sub i64 %end, %address
+  %tight = icmp ult i64 %room, {size}
+  br i1 %tight, label %fault, label %fits
+fits:
+{writable if way == "store" else "  br label %open"}
+open:
+  %last = sub i64 %end, {size}
+{spread("starts", "%start")}
+{spread("lasts", "%last")}
+  %from = icmp uge <32 x i64> %all, %starts
+  %to = icmp ule <32 x i64> %all, %lasts
+  %inside = and <32 x i1> %from, %to
+  %inside_bits = bitcast <32 x i1> %inside to i32
+  %part = and i32 %left, %inside_bits
+  %left_after = xor i32 %left, %part
+  %data_at = getelementptr i64, ptr %home, i64 2
+  %data = load i64, ptr %data_at
+  %delta = sub i64 %data, %start
+  {mover.replace("%places", "%addresses")}
+  br label %loop"""
+
+
+def in_buffer(space: str, size: int, mover: str) -> str:
+    """Lanes of a buffer with a part for every block or thread."""
+    start = state_spaces.SHARED_START if space == "shared" else 0
+    end = {"shared": context.SHARED_END, "local": context.LOCAL_STRIDE, "param": context.PARAMETER_BYTES}[space]
+    base = {"shared": context.SHARED, "local": context.LOCAL, "param": context.PARAMETERS}[space]
+    own = {
+        "shared": f"""  %blocks_at = getelementptr i64, ptr %context, i64 {context.WARP_BLOCK}
+  %blocks = load ptr, ptr %blocks_at
+  %block_at = getelementptr i64, ptr %blocks, i64 %row
+  %block = load i64, ptr %block_at
+  %stride_at = getelementptr i64, ptr %context, i64 {context.SHARED_STRIDE}
+  %stride = load i64, ptr %stride_at
+  %first = mul i64 %block, %stride
+  %places = getelementptr i8, ptr %addresses, i64 0""",
+        "local": f"""  %thread = shl i64 %row, 5
+  %first = mul i64 %thread, %end
+  %own_starts = mul <32 x i64> {LANES}, %ends
+  %there = add <32 x i64> %all, %own_starts
+  %places = alloca <32 x i64>, align 256
+  store <32 x i64> %there, ptr %places, align 256""",
+        "param": "  %first = add i64 0, 0\n  %places = getelementptr i8, ptr %addresses, i64 0",
+    }[space]
+    return f"""  %end_at = getelementptr i64, ptr %context, i64 {end}
+  %end = load i64, ptr %end_at
+{spread("ends", "%end")}
+  %low = icmp ult <32 x i64> %all, splat (i64 {start})
+  %high = icmp uge <32 x i64> %all, %ends
+  %rooms = sub <32 x i64> %ends, %all
+  %tight = icmp ult <32 x i64> %rooms, splat (i64 {size})
+  %below_or_above = or <32 x i1> %low, %high
+  %outside = or <32 x i1> %below_or_above, %tight
+  %outside_bits = bitcast <32 x i1> %outside to i32
+  %outside_here = and i32 %outside_bits, %mask
+  %wrong = icmp ne i32 %outside_here, 0
+  br i1 %wrong, label %fault, label %fits
+fits:
+  %base_at = getelementptr i64, ptr %context, i64 {base}
+  %base = load i64, ptr %base_at
+{own}
+  %delta = add i64 %base, %first
+  %part = add i32 %mask, 0
+  {mover}
+  br label %done"""
+
+
+def mover_text(way: str, bits: int, count: int) -> str:
+    """Between `items` and the places of the lanes of `part`, each `delta` further: at once where they are in line."""
+    lines = [
+        f"define internal void @{way}_{bits}_{count}({MOVER_TAKES}) alwaysinline {{",
+        "entry:",
+    ]
+    if count == 1:
+        source, target = ("%line_at", "%items") if way == "load" else ("%items", "%line_at")
+        lines.append(f"""  %all = load <32 x i64>, ptr %places, align 8
+  %begin = load i64, ptr %places
+{spread("begins", "%begin")}
+  %distances = mul <32 x i64> {LANES}, splat (i64 {bits // 8})
+  %in_line = add <32 x i64> %begins, %distances
+  %follows = icmp eq <32 x i64> %all, %in_line
+  %follow_bits = bitcast <32 x i1> %follows to i32
+  %both = and i32 %follow_bits, %part
+  %is_line = icmp eq i32 %both, -1
+  br i1 %is_line, label %at_once, label %look
+at_once:
+  %line_start = add i64 %begin, %delta
+  %line_at = inttoptr i64 %line_start to ptr
+  %line = load <32 x i{bits}>, ptr {source}, align 1
+  store <32 x i{bits}> %line, ptr {target}, align 1
+  ret void
+look:""")
+    lines += ["  %is_whole = icmp eq i32 %part, -1", "  br i1 %is_whole, label %whole, label %loop", "whole:"]
+    for lane in range(32):
+        lines.append(lane_text(way, bits, count, str(lane), f"a{lane}"))
+    lines.append(f"""  ret void
+loop:
+  %left = phi i32 [%part, %{"look" if count == 1 else "entry"}], [%left_after, %one]
+  %more = icmp ne i32 %left, 0
+  br i1 %more, label %one, label %done
+done:
+  ret void
+one:
+  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %less = sub i32 %left, 1
+  %left_after = and i32 %left, %less
+{lane_text(way, bits, count, "%lane", "b")}
+  br label %loop
+}}""")
+    return "\n".join(lines)
+
+
+def lane_text(way: str, bits: int, count: int, lane: str, name: str) -> str:
+    """Lines that move the elements of one lane; `name` tells theirs from others."""
+    unit = bits // 8
+    lines = [
+        f"  %{name}_place_at = getelementptr i64, ptr %places, i32 {lane}",
+        f"  %{name}_address = load i64, ptr %{name}_place_at",
+        f"  %{name}_start = add i64 %{name}_address, %delta",
+        f"  %{name}_place = inttoptr i64 %{name}_start to ptr",
+    ]
+    for index in range(count):
+        source, target = ("memory", "own") if way == "load" else ("own", "memory")
+        lines += [
+            f"  %{name}_memory{index} = getelementptr i8, ptr %{name}_place, i64 {unit * index}",
+            f"  %{name}_item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
+            f"  %{name}_own{index} = getelementptr i{bits}, ptr %{name}_item{index}, i32 {lane}",
+            f"  %{name}_code{index} = load i{bits}, ptr %{name}_{source}{index}, align 1",
+            f"  store i{bits} %{name}_code{index}, ptr %{name}_{target}{index}, align 1",
+        ]
+    return "\n".join(lines)
+
+
+INTRINSICS = """declare i32 @llvm.cttz.i32(i32, i1)
+declare i32 @llvm.ctlz.i32(i32, i1)
+declare i64 @llvm.cttz.i64(i64, i1)
+declare i32 @llvm.ctpop.i32(i32)
+declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)
+declare i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)
+declare i64 @llvm.vector.reduce.umin.v32i64(<32 x i64>)
+declare i64 @llvm.vector.reduce.umax.v32i64(<32 x i64>)
+declare i64 @llvm.umax.i64(i64, i64)"""
+
+# Whether the address of a lane that is live has one of these low bits.
+MISALIGNED = f"""
+define internal i1 @is_misaligned(i32 %mask, ptr %addresses, i64 %low_bits) alwaysinline {{
+  %all = load <32 x i64>, ptr %addresses, align 8
+  %live = bitcast i32 %mask to <32 x i1>
+{spread("low", "%low_bits")}
+  %rests = and <32 x i64> %all, %low
+  %own_rests = select <32 x i1> %live, <32 x i64> %rests, <32 x i64> zeroinitializer
+  %rest = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_rests)
+  %found = icmp ne i64 %rest, 0
+  ret i1 %found
+}}"""
+
+COUNT = f"""
+define internal void @count(ptr %counters, i64 %index, i64 %more) alwaysinline {{
+  %at = getelementptr i64, ptr %counters, i64 %index
+  %before = load i64, ptr %at
+  %after = add i64 %before, %more
+  store i64 %after, ptr %at
+  ret void
+}}
+
+define internal void @count_wavefronts(ptr %context, i64 %space, i64 %step, i64 %more) alwaysinline {{
+  %passes = getelementptr i64, ptr %context, i64 {context.PASSES}
+  call void @count(ptr %passes, i64 %space, i64 %more)
+  %steps_at = getelementptr i64, ptr %context, i64 {context.PASSES_OF_STEPS}
+  %steps = load ptr, ptr %steps_at
+  call void @count(ptr %steps, i64 %step, i64 %more)
+  ret void
+}}"""
+
+# Of several faults the first step's is kept, and of one step's the first warp's.
+FAULT = f"""
+define void @fault(ptr %context, i64 %step, i64 %row, i32 %mask, ptr %addresses) {{
+  %step_at = getelementptr i64, ptr %context, i64 {context.FAULT_STEP}
+  %known = load i64, ptr %step_at
+  %earlier = icmp ult i64 %step, %known
+  br i1 %earlier, label %keep, label %done
+keep:
+  store i64 %step, ptr %step_at
+  %row_at = getelementptr i64, ptr %context, i64 {context.FAULT_WARP}
+  store i64 %row, ptr %row_at
+  %mask_at = getelementptr i64, ptr %context, i64 {context.FAULT_MASK}
+  %wide = zext i32 %mask to i64
+  store i64 %wide, ptr %mask_at
+  %given = load <32 x i64>, ptr %addresses
+  %kept = getelementptr i64, ptr %context, i64 {context.FAULT_ADDRESSES}
+  store <32 x i64> %given, ptr %kept, align 8
+  br label %done
+done:
+  ret void
+}}"""
+
+# The allocation that holds an address: its row of the table (start, end, data, writable), or null.
+FIND = f"""
+define ptr @find(ptr %context, i64 %address) {{
+entry:
+  %table_at = getelementptr i64, ptr %context, i64 {context.ALLOCATIONS}
+  %table = load ptr, ptr %table_at
+  %count_at = getelementptr i64, ptr %context, i64 {context.ALLOCATION_COUNT}
+  %count = load i64, ptr %count_at
+  br label %loop
+loop:
+  %index = phi i64 [0, %entry], [%after, %next]
+  %more = icmp ult i64 %index, %count
+  br i1 %more, label %look, label %none
+look:
+  %offset = mul i64 %index, 4
+  %row = getelementptr i64, ptr %table, i64 %offset
+  %start = load i64, ptr %row
+  %end_at = getelementptr i64, ptr %row, i64 1
+  %end = load i64, ptr %end_at
+  %from = icmp uge i64 %address, %start
+  %to = icmp ult i64 %address, %end
+  %inside = and i1 %from, %to
+  br i1 %inside, label %found, label %next
+next:
+  %after = add i64 %index, 1
+  br label %loop
+found:
+  ret ptr %row
+none:
+  ret ptr null
+}}"""
+
+COMMON = f"{INTRINSICS}{FAULT}{FIND}{DIFFERENT}{SECTORS}{PASSES}"
+DECLARED = """
+declare void @fault(ptr, i64, i64, i32, ptr)
+declare ptr @find(ptr, i64)
+declare i64 @sectors(i32, ptr)
+declare i64 @passes(i32, ptr, i64)"""

@@ -1,0 +1,196 @@
+"""The mma of warps as large products: what is the same is prepared only once.
+
+A warp's mma are the tiles of one product where each A meets each B once; mma after mma on the same accumulators are one
+product with a longer K. Warps that hold the same A or B, as those of neighbouring blocks do, are rows and columns of a
+larger product still: who holds what is found by comparing registers. None of this changes a code, for an output
+depends on its row, its column and its C alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.arithmetic.product import multiply
+from warpfrag.arithmetic.protocol import Operands
+from warpfrag.execution.prepared import Runner, find_runner
+from warpfrag.ptx.program.program import Register, Vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.execution.prepared import Port
+    from warpfrag.ptx.compiler.warp_code import File
+    from warpfrag.ptx.program.program import Operand, Step
+
+    Index = NDArray[np.int64]
+
+LEAST_WARPS = 4
+"""Of a group on average: fewer are quicker one by one."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the codes of an operand of a warp's product lie among its registers, [rows, cols]."""
+
+    dtype: np.dtype[Any]
+    index: Index
+    registers: Index  # the 64-bit word at which each starts
+
+    def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
+        """Codes [warps, rows, cols]."""
+        from warpfrag.ptx.compiler.gather import take
+
+        out = np.empty((len(rows), *self.index.shape), np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
+        take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
+        return out
+
+    def read_tiles(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
+        """Codes of warps rows[i, j] as one matrix."""
+        from warpfrag.ptx.compiler.gather import take_tiles
+
+        shape = rows.shape[0] * self.index.shape[0], rows.shape[1] * self.index.shape[1]
+        out = np.empty(shape, np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
+        take_tiles.run(buffer.view(self.dtype), rows, self.index, out)
+        return out
+
+    def write_tiles(self, buffer: NDArray[np.uint8], rows: Index, codes: NDArray[Any]) -> None:
+        """Put one matrix there."""
+        from warpfrag.ptx.compiler.gather import put_tiles
+
+        put_tiles.run(buffer.view(self.dtype), rows, self.index, codes)
+
+    def same(self, buffer: NDArray[np.uint8], rows: Index) -> Index:
+        """For every warp the first one whose registers hold the same."""
+        from warpfrag.ptx.compiler.gather import find_equal
+
+        found = np.empty(len(rows), np.int64)
+        find_equal.run(buffer.view(np.uint64), rows, self.registers, np.empty(len(rows), np.uint64), found)
+        return found
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Some mma as the tiles of one product."""
+
+    runner: Runner
+    a: Place
+    b: Place
+    c: Place
+    d: Place
+
+    @staticmethod
+    def of(parts: list[list[Step]], file: File, arch: str) -> Tiling | None:
+        """The product of some steps, part after part along K; None where they are not its tiles."""
+        runner = find_runner(str(getattr(parts[0][0].action, "name", "")), arch)
+        if not isinstance(runner, Runner):
+            return None
+        grids = [grid_of(steps) for steps in parts]
+        along_a, along_b = [], []
+        for number, grid in enumerate(grids):
+            if grid is None or grids[0] is None or (len(grid), len(grid[0])) != (len(grids[0]), len(grids[0][0])):
+                return None
+            before = grids[number - 1] if number else None
+            if before is not None and operands_of(grid, is_result=False) != operands_of(before, is_result=True):
+                return None
+            along_a.append(places_of(runner.a, [[line[0].sources[0]] for line in grid], file))
+            along_b.append(places_of(runner.b, [[step.sources[1] for step in grid[0]]], file))
+        first, last = grids[0], grids[-1]
+        if first is None or last is None or (len(parts) > 1 and runner.choice.rule.c != runner.choice.rule.d):
+            return None
+        a, b = join(along_a, 1), join(along_b, 0)
+        c = places_of(runner.c, operands_of(first, is_result=False), file)
+        d = places_of(runner.d, operands_of(last, is_result=True), file)
+        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is there twice
+        return None if a is None or b is None or c is None or d is None or not fills else Tiling(runner, a, b, c, d)
+
+    def run(self, buffer: NDArray[np.uint8], rows: Index) -> None:
+        """Multiply, for some warps."""
+        groups = crosses(self.a.same(buffer, rows).tobytes(), self.b.same(buffer, rows).tobytes())
+        if groups is None:  # too little in common: the product of each warp
+            given = [place.read(buffer, rows) for place in (self.a, self.b, self.c)]
+            codes = multiply(self.runner.choice, Operands(*given), 1)
+            self.d.write_tiles(buffer, rows[:, None], codes.reshape(-1, codes.shape[2]))
+            return
+        for group in groups:
+            own = rows[group]
+            a, b = self.a.read_tiles(buffer, own[:, :1]), self.b.read_tiles(buffer, own[:1])
+            c = self.c.read_tiles(buffer, own)
+            codes = multiply(self.runner.choice, Operands(a[None], b[None], c[None]), 1)[0]
+            self.d.write_tiles(buffer, own, codes)
+
+
+def tilings_of(parts: list[list[Step]], file: File, arch: str) -> list[tuple[Tiling | None, list[Step]]]:
+    """All parts as one product, or each for itself, with its steps where it is none."""
+    whole = Tiling.of(parts, file, arch)
+    if whole is not None:
+        return [(whole, [])]
+    return [(Tiling.of([steps], file, arch), steps) for steps in parts]
+
+
+@lru_cache(256)  # a loop meets the same at every turn
+def crosses(a: bytes, b: bytes) -> list[Index] | None:
+    """Warps in groups [rows, columns] in which every A of a row meets every B of a column; None if that gains little.
+
+    `a` and `b` give, for every warp, the first one with the same A and B.
+    """
+    columns: dict[int, dict[int, int]] = {}
+    pairs = zip(*(np.frombuffer(one, np.int64).tolist() for one in (a, b)), strict=True)
+    for warp, (row, column) in enumerate(pairs):
+        if columns.setdefault(column, {}).setdefault(row, warp) != warp:
+            return None  # two warps with the same of both
+    groups: dict[tuple[int, ...], list[list[int]]] = {}
+    for warps in columns.values():
+        groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])
+    if LEAST_WARPS * len(groups) > len(a) // 8:
+        return None
+    return [np.array(lists, np.int64).T for lists in groups.values()]
+
+
+def grid_of(steps: list[Step]) -> list[list[Step]] | None:
+    """Steps by their A and B; None where not each A meets each B once."""
+    all_a, all_b = (list(dict.fromkeys(step.sources[place] for step in steps)) for place in (0, 1))
+    tiles = {(all_a.index(step.sources[0]), all_b.index(step.sources[1])): step for step in steps}
+    if not len(tiles) == len(steps) == len(all_a) * len(all_b):
+        return None
+    return [[tiles[row, column] for column in range(len(all_b))] for row in range(len(all_a))]
+
+
+def operands_of(grid: list[list[Step]], *, is_result: bool) -> list[list[Operand]]:
+    """C or D of every tile."""
+    return [[step.results[0] if is_result else step.sources[2] for step in line] for line in grid]
+
+
+def join(places: list[Place | None], axis: int) -> Place | None:
+    """Parts along K as one operand."""
+    known = [one for one in places if one is not None]
+    if len(known) != len(places):
+        return None
+    index = np.concatenate([one.index for one in known], axis=axis)
+    return Place(known[0].dtype, index, np.concatenate([one.registers for one in known]))
+
+
+def places_of(port: Port, grid: list[list[Operand]], file: File) -> Place | None:
+    """Where the codes of a grid of fragments lie; None where one is not in 32-bit registers that it fills."""
+    if not port.fills_bytes or len(port.shape) != 2:
+        return None
+    dtype = np.dtype(port.container)
+    lines, used = [], []
+    for operands in grid:
+        blocks = []
+        for operand in operands:
+            items = operand.items if isinstance(operand, Vector) else (operand,)
+            registers = [one for one in items if isinstance(one, Register) and one.bits == 32]
+            if len(registers) != len(items) or len(items) != port.words[-1]:
+                return None
+            starts = np.array([file.offsets[one.index] for one in registers], np.int64)
+            lane, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // dtype.itemsize * len(items))
+            word, part = np.divmod(rest, 4 // dtype.itemsize)
+            blocks.append(((starts[word] + 4 * lane) // dtype.itemsize + part).reshape(port.shape))
+            used.append(starts // 8)
+        lines.append(np.concatenate(blocks, axis=1))
+    return Place(dtype, np.ascontiguousarray(np.concatenate(lines, axis=0)), np.concatenate(used))

@@ -1,0 +1,299 @@
+"""The memory of a launch: global arrays, shared and local memory, parameters. Every access of a kernel passes here.
+
+Addresses are those of a space, or generic ones (`spaces`). Global memory is a list of allocations: the arrays of the
+caller, which change in place, and the module's variables. Shared and local memory are one buffer each, with a part for
+every block and every thread. An access that no allocation holds whole is a `Fault`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import WarpfragError
+from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
+from warpfrag.ptx.program import state_spaces
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Addresses = NDArray[np.uint64]
+
+
+SECTOR = 32
+"""Bytes that global memory gives at once."""
+WIDEST = 16
+"""Bytes that a lane takes at once."""
+ALL_BANKS = BANKS * BANK_BYTES
+UNIT_BITS = 48  # more than the number of a sector has
+
+
+class Fault(WarpfragError):
+    """An access that goes wrong: `index` says whose of the lanes that took part, `reason` why.
+
+    One outside every allocation ends the launch; others may be collected.
+    """
+
+    def __init__(self, index: int, reason: str, *, ends_launch: bool = False) -> None:
+        """Keep the facts apart; the machine adds line and thread."""
+        super().__init__(index, reason)
+        self.index = index
+        self.reason = reason
+        self.ends_launch = ends_launch
+
+    def of(self, index: int) -> Fault:
+        """The same of a lane that has another number outside."""
+        return Fault(int(index), self.reason, ends_launch=self.ends_launch)
+
+
+@dataclass
+class Allocation:
+    """A piece of global memory."""
+
+    start: int
+    data: Bytes
+    name: str
+    writable: bool = True
+
+    @property
+    def end(self) -> int:
+        """The first address after it."""
+        return self.start + len(self.data)
+
+
+class Memory:
+    """What the lanes of some blocks can reach."""
+
+    def __init__(self, parameters: bytes, steps: int) -> None:
+        """Start with parameters alone; wavefronts are counted for each of so many steps."""
+        self.allocations: list[Allocation] = []
+        self.starts: list[int] = []
+        self.parameters = np.frombuffer(parameters, np.uint8)
+        self.shared: Bytes = np.zeros(0, np.uint8)
+        self.shared_end = 0  # of one block
+        self.shared_stride = 1
+        self.local: Bytes = np.zeros(0, np.uint8)
+        self.local_stride = 0
+        self.read_bytes: dict[str, int] = defaultdict(int)
+        self.written_bytes: dict[str, int] = defaultdict(int)
+        self.wavefronts: dict[str, int] = defaultdict(int)
+        self.step_wavefronts = np.zeros(steps, np.int64)
+        self.step = 0  # the one that is running
+        self.lock = Lock()  # of what is read and written at once
+        self.is_checked = False  # bad accesses are collected
+        self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
+        self.heap_taken = 0
+
+    def add(self, allocation: Allocation) -> None:
+        """Make an allocation reachable."""
+        at = bisect_right(self.starts, allocation.start)
+        self.starts.insert(at, allocation.start)
+        self.allocations.insert(at, allocation)
+
+    def fork(self) -> Memory:
+        """The same global memory, for other blocks: shared memory and counts are its own."""
+        other = Memory(b"", len(self.step_wavefronts))
+        other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
+        other.lock = self.lock
+        return other
+
+    def note(self, line: int, reason: str) -> None:
+        """Keep a bad access: the first of its line in words, the others by number."""
+        first, count = self.noted.get(line, (reason, 0))
+        self.noted[line] = first, count + 1
+
+    def findings(self) -> list[tuple[int, str]]:
+        """The bad accesses, by line."""
+        return [
+            (line, f"{text}; {count - 1} more on this line" if count > 1 else text)
+            for line, (text, count) in sorted(self.noted.items())
+        ]
+
+    def join(self, other: Memory) -> None:
+        """Add what other blocks read and wrote."""
+        for own, more in (
+            (self.read_bytes, other.read_bytes), (self.written_bytes, other.written_bytes),
+            (self.wavefronts, other.wavefronts),
+        ):  # fmt: skip
+            for space, count in more.items():
+                own[space] += count
+        self.step_wavefronts += other.step_wavefronts
+
+    def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
+        """Fresh shared and local memory for some blocks."""
+        self.shared_end = state_spaces.SHARED_START + shared
+        self.shared_stride = -(-self.shared_end // 1024) * 1024
+        self.shared = np.zeros(blocks * self.shared_stride, np.uint8)
+        self.local_stride = -(-local // 16) * 16
+        self.local = np.zeros(threads * self.local_stride, np.uint8)
+
+    # --- where an access lands
+
+    def reach(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        """The buffers that an access of `size` bytes touches: (which lanes, buffer, offsets in it).
+
+        Here are its bytes and wavefronts counted.
+        """
+        counted = self.written_bytes if writes else self.read_bytes
+        if space != "generic":
+            whole = self._reach_space(space, addresses, size, owners, writes=writes)
+            counted[space] += size * len(addresses)
+            self._count_wavefronts(space, addresses, size, owners)
+            return whole
+        found, parts = [], []
+        windows = addresses >> np.uint64(48)
+        for number in np.unique(windows):
+            at = np.nonzero(windows == number)[0]
+            name = {1: "shared", 2: "local", 3: "param"}.get(int(number), "global")
+            inner = addresses[at] - np.uint64(state_spaces.WINDOWS[name])
+            parts.append((name, inner, owners.at(at)))
+            try:
+                for which, buffer, offsets in self._reach_space(name, inner, size, owners.at(at), writes=writes):
+                    found.append((at[which], buffer, offsets))
+            except Fault as fault:
+                raise fault.of(at[fault.index]) from None
+        for name, inner, own in parts:
+            counted[name] += size * len(inner)
+            self._count_wavefronts(name, inner, size, own)
+        return found
+
+    def _count_wavefronts(self, space: str, addresses: Addresses, size: int, owners: Owners) -> None:
+        if space not in {"shared", "global"} or owners.requests is None:
+            return
+        unit = SECTOR if space == "global" else min(max(size, BANK_BYTES), WIDEST)
+        found = count_wavefronts(addresses, size, owners.requests, unit, 1 if space == "global" else ALL_BANKS // unit)
+        self.wavefronts[space] += found
+        self.step_wavefronts[self.step] += found
+
+    def _reach_space(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        everyone = np.arange(len(addresses))
+        self._check_alignment(addresses, size)
+        if space in {"global", "const"}:
+            return self._reach_global(addresses, size, writes=writes)
+        start, end, stride, buffer, owner = {
+            "shared": (state_spaces.SHARED_START, self.shared_end, self.shared_stride, self.shared, owners.blocks),
+            "local": (0, self.local_stride, self.local_stride, self.local, owners.threads),
+            "param": (0, len(self.parameters), 0, self.parameters, owners.blocks),
+        }[space]
+        if writes and space == "param":
+            raise Fault(0, "parameters cannot be written")
+        wrong = (addresses < np.uint64(start)) | (addresses + np.uint64(size) > np.uint64(end))
+        if wrong.any():
+            index = int(wrong.argmax())
+            size_text = f"{size} bytes at {int(addresses[index]):#x}"
+            raise Fault(index, f"{size_text} are outside {space} memory, which is {start:#x} to {end:#x}")
+        return [(everyone, buffer, addresses.astype(np.int64) + owner * stride)]
+
+    def _reach_global(
+        self, addresses: Addresses, size: int, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        found = []
+        left = np.arange(len(addresses))
+        while len(left):
+            first = int(addresses[left[0]])
+            at = bisect_right(self.starts, first) - 1
+            home = self.allocations[at] if at >= 0 else None
+            if home is None or first + size > home.end:
+                raise Fault(int(left[0]), self._nearest(first, size), ends_launch=True)
+            if writes and not home.writable:
+                raise Fault(int(left[0]), f"a store to {home.name} at {first:#x}, which is read-only")
+            chosen = addresses[left]
+            inside = (chosen >= np.uint64(home.start)) & (chosen <= np.uint64(home.end - size))
+            which = left[inside]
+            found.append((which, home.data, (addresses[which] - np.uint64(home.start)).astype(np.int64)))
+            left = left[~inside]
+        return found
+
+    def _nearest(self, address: int, size: int) -> str:
+        """What is wrong with an address, and what is near it."""
+        text = f"{size} bytes at {address:#x} are outside every allocation"
+        if not self.allocations:
+            return f"{text}: there is none"
+
+        def distance(one: Allocation) -> int:
+            return one.start - address if address < one.start else max(0, address + size - one.end)
+
+        near = min(self.allocations, key=distance)
+        side = "before" if address < near.start else "beyond"
+        gap = near.start - address if address < near.start else address + size - near.end
+        return f"{text}; the nearest is {near.name} of {len(near.data)} bytes at {near.start:#x}: {gap} bytes {side} it"
+
+    @staticmethod
+    def _check_alignment(addresses: Addresses, size: int) -> None:
+        wrong = addresses & np.uint64(min(size, 16) - 1)
+        if size & (size - 1) == 0 and wrong.any():
+            index = int((wrong != 0).argmax())
+            raise Fault(index, f"the address {int(addresses[index]):#x} is not a multiple of {size}")
+
+    # --- accesses
+
+    def load(self, space: str, addresses: Addresses, dtype: np.dtype[Any], count: int, owners: Owners) -> NDArray[Any]:
+        """Codes [lanes, count] from some addresses."""
+        size = dtype.itemsize
+        result = np.empty((len(addresses), count), dtype)
+        for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=False):
+            result[which] = self.elements(buffer, dtype)[offsets[:, None] // size + np.arange(count)]
+        return result
+
+    def store(self, space: str, addresses: Addresses, codes: NDArray[Any], owners: Owners) -> None:
+        """Codes [lanes, count] to some addresses; of two lanes at one address the last wins."""
+        size, count = codes.dtype.itemsize, codes.shape[1]
+        for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=True):
+            self.elements(buffer, codes.dtype)[offsets[:, None] // size + np.arange(count)] = codes[which]
+
+    @staticmethod
+    def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A buffer as elements of another size; a rest at the end is left out."""
+        if dtype.itemsize == 1:
+            return buffer
+        return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
+
+
+def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int) -> int:
+    """How many passes the accesses of some requests take: of each, the most different units in one slot.
+
+    In shared memory a unit is what a lane takes at once, 4 to 16 bytes, and all banks have `slots` of them: this is
+    `memory.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot: all that
+    are touched count.
+    """
+    first, last = addresses // np.uint64(unit), (addresses + np.uint64(size - 1)) // np.uint64(unit)
+    if (first != last).any():
+        spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
+        requests = np.concatenate([requests[one <= last] for one in spans])
+        first = np.concatenate([one[one <= last] for one in spans])
+    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one number: quick to sort
+    pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
+    if slots == 1:
+        return len(pairs)
+    groups = (pairs >> np.uint64(UNIT_BITS)).astype(np.int64)
+    groups -= groups[0]
+    counts = np.bincount(
+        groups * slots + (pairs % np.uint64(slots)).astype(np.int64), minlength=(groups[-1] + 1) * slots
+    )
+    return int(counts.reshape(-1, slots).max(axis=1).sum())
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Whose memory lanes mean: their block among those that run, their thread among all lanes, their request.
+
+    The lanes of a request are served together: those of a warp, or of one matrix of ldmatrix. None is not counted.
+    """
+
+    blocks: NDArray[np.int64]
+    threads: NDArray[np.int64]
+    requests: NDArray[np.int64] | None
+
+    def at(self, which: NDArray[Any]) -> Owners:
+        """Some of them."""
+        return Owners(self.blocks[which], self.threads[which], None if self.requests is None else self.requests[which])

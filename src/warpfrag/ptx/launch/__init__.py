@@ -1,0 +1,1 @@
+"""Kernels on arrays: modules loaded, arguments bound, grids run, results reported."""

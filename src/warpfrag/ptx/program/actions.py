@@ -1,0 +1,196 @@
+"""What an instruction does, decoded: the few kinds of action that both engines know how to run.
+
+An opcode row turns the words of an instruction into one of these. `results` and `sources` are the types of its register
+operands in order; what a `Pure` computes is a function of arrays of codes, lane by lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warpfrag.ptx.program.types import Type
+
+Space = Literal["generic", "global", "shared", "local", "param", "const"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """The root of all actions."""
+
+    ends_block: ClassVar[bool] = False
+    is_collective: ClassVar[bool] = False  # all lanes of a mask take part at once
+
+
+@dataclass(frozen=True)
+class Pure(Action):
+    """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int."""
+
+    results: tuple[Type, ...]
+    sources: tuple[Type | None, ...]
+    function: Callable[..., Any]
+    extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
+    fused: tuple[str, bool, bool] | None = None  # the product in it, and whether product and addend turn their signs
+
+
+@dataclass(frozen=True)
+class Move(Action):
+    """mov: a copy, a pack of a vector into one register, or the other way."""
+
+    type: Type
+
+
+@dataclass(frozen=True)
+class Nothing(Action):
+    """What has no effect that the machine shows: hints, fences, pauses."""
+
+
+@dataclass(frozen=True)
+class Load(Action):
+    """ld, ldu and ld.global.nc."""
+
+    space: Space
+    type: Type
+    count: int
+    polls: bool = False  # volatile, relaxed or acquire: somebody may wait for a change
+
+
+@dataclass(frozen=True)
+class Store(Action):
+    """st."""
+
+    space: Space
+    type: Type
+    count: int
+
+
+@dataclass(frozen=True)
+class Atomic(Action):
+    """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted."""
+
+    space: Space
+    type: Type
+    count: int
+    name: str
+    function: Callable[..., Any]
+    returns: bool
+    is_float: bool
+
+
+@dataclass(frozen=True)
+class AsyncCopy(Action):
+    """cp.async: global to shared, zeros after the bytes of the source."""
+
+    size: int
+    operands: int
+
+
+@dataclass(frozen=True)
+class Branch(Action):
+    """bra and brx.idx."""
+
+    ends_block: ClassVar[bool] = True
+    indexed: bool = False
+
+
+@dataclass(frozen=True)
+class Call(Action):
+    """call."""
+
+    ends_block: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class IndirectCall(Action):
+    """call by an address: of which functions, and the call of each, which stands elsewhere in the program."""
+
+    ends_block: ClassVar[bool] = True
+    addresses: tuple[int, ...]
+    calls: tuple[Any, ...]  # steps
+
+
+@dataclass(frozen=True)
+class SystemCall(Action):
+    """call of a function that the driver brings."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Leave(Action):
+    """ret and exit."""
+
+    ends_block: ClassVar[bool] = True
+    whole_thread: bool = False
+
+
+@dataclass(frozen=True)
+class Trap(Action):
+    """trap and brkpt: the launch ends."""
+
+
+@dataclass(frozen=True)
+class Barrier(Action):
+    """bar and barrier: wait for the block, or for some of its threads."""
+
+    ends_block: ClassVar[bool] = True
+    waits: bool = True
+    reduction: str = ""
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class WarpWait(Action):
+    """bar.warp.sync: wait for lanes of the warp."""
+
+    is_collective: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Across(Action):
+    """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
+
+    `mask` is bool[warps, 32]: who takes part. With `synced` the last source names the lanes to wait for; those that
+    name the same lanes take part together, unless it is all the same to the result (`by_members`).
+    """
+
+    is_collective: ClassVar[bool] = True
+    results: tuple[Type, ...]
+    sources: tuple[Type, ...]
+    function: Callable[..., Any]
+    synced: bool = True
+    by_members: bool = True
+
+
+@dataclass(frozen=True)
+class MemoryBarrier(Action):
+    """mbarrier: an object of 64 bits in shared memory."""
+
+    name: str
+    space: Space = "shared"
+    counts: bool = False
+    parity: bool = False
+    waits: bool = False
+    transaction: bool = False
+    drops: bool = False
+    completes: bool = True
+
+
+@dataclass(frozen=True)
+class Matrix(Action):
+    """mma, wmma, ldmatrix, stmatrix, movmatrix: warpfrag's own instruction of this name."""
+
+    is_collective: ClassVar[bool] = True
+    name: str
+    operation: str
+
+
+@dataclass(frozen=True)
+class Refused(Action):
+    """An instruction that cannot be run, and why; it is an error only when it would run."""
+
+    ends_block: ClassVar[bool] = True
+    reason: str

@@ -1,0 +1,84 @@
+"""Which functions of a module call which: those that come back to themselves need a frame for each call.
+
+A call by address may reach every function whose address is taken: in the values of a variable, or by an instruction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from warpfrag.ptx.reader.syntax import Group, Name, Piece, Scope, Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.ptx.reader.syntax import Function, Source
+
+
+def statements(scope: Scope) -> Iterator[Statement]:
+    """Every instruction of a body."""
+    for item in scope.items:
+        if isinstance(item, Scope):
+            yield from statements(item)
+        elif isinstance(item, Statement):
+            yield item
+
+
+def callee_of(statement: Statement) -> Name | None:
+    """What a call names: a function, or the register that holds the address of one."""
+    return next((one for one in statement.operands if not isinstance(one, Group) and isinstance(one, Name)), None)
+
+
+class CallGraph:
+    """The functions of a module that have a body, and who calls whom."""
+
+    def __init__(self, source: Source) -> None:
+        """Nothing is read before it is asked for: most kernels call nothing."""
+        self.source = source
+        self.known: dict[str, bool] = {}  # whether a function is recursive
+        self.bodies: dict[str, Function] = {one.name: one for one in source.functions if one.body is not None}
+
+    @cached_property
+    def addressed(self) -> tuple[str, ...]:
+        """The functions whose address is taken, in the order of the module."""
+        values = [one for variable in self.source.variables for one in variable.initial]
+        values = [one.name if isinstance(one, Piece) else one for one in values]
+        named = {one.text for one in values if isinstance(one, Name)}
+        for function in self.bodies.values():
+            for statement in statements(function.body) if function.body else ():
+                is_call = statement.opcode.split(".", maxsplit=1)[0] == "call"
+                named |= {one.text for one in statement.operands if isinstance(one, Name) and not is_call}
+        return tuple(name for name, one in self.bodies.items() if name in named and not one.is_entry)
+
+    @cached_property
+    def calls(self) -> dict[str, set[str]]:
+        """The functions that each function calls."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for function in self.bodies.values():
+            for statement in statements(function.body) if function.body else ():
+                if statement.opcode.split(".", maxsplit=1)[0] != "call":
+                    continue
+                callee = callee_of(statement)
+                if callee is not None:
+                    name = self.source.aliases.get(callee.text, callee.text)
+                    is_known = any(one.name == name for one in self.source.functions)
+                    found[function.name] |= {name} if is_known else set(self.addressed)
+        return found
+
+    def comes_back(self, caller: str, callee: str) -> bool:
+        """Whether a function that is called may call its caller, directly or not."""
+        reached, queue = {callee}, [callee]
+        while queue:
+            for other in self.calls.get(queue.pop(), ()):
+                if other not in reached:
+                    reached.add(other)
+                    queue.append(other)
+        return caller in reached
+
+    def is_recursive(self, name: str) -> bool:
+        """Whether a function may be at work more than once in one thread."""
+        if name not in self.known:
+            self.known[name] = any(self.comes_back(name, callee) for callee in self.calls.get(name, ()))
+        return self.known[name]

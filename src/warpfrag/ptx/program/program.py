@@ -1,0 +1,202 @@
+"""One entry, decoded: what both engines run.
+
+Names have become numbers: registers an index, variables an address, labels a place in one list of steps that holds the
+entry and every function it calls. Each step has its action (`actions`) and typed operands. A block is a run of steps
+that is entered at its top and left at its end; lanes meet again at the starts of blocks. `decoder` makes all this.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from warpfrag.ptx.program.actions import (
+    Action,
+    Atomic,
+    Load,
+    MemoryBarrier,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.ptx.opcodes.rows import Row
+    from warpfrag.ptx.program.types import Type
+    from warpfrag.ptx.reader.syntax import Float
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register: its place in the register file."""
+
+    index: int
+    bits: int
+    name: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number; its code depends on the type it is read as."""
+
+    value: int | Float
+
+    def code(self, kind: Type | None) -> int:
+        """The code of this number in a type."""
+        if isinstance(self.value, int):
+            return (
+                self.value & ((1 << (kind.bits if kind else 64)) - 1)
+                if kind is None or kind.bits > 1
+                else self.value != 0
+            )
+        bits = self.value.bits
+        if kind is None or kind.bits == bits:
+            return self.value.code
+        number = struct.unpack("<f" if bits == 32 else "<d", self.value.code.to_bytes(bits // 8, "little"))[0]
+        if kind.bits == 32:
+            with np.errstate(over="ignore"):
+                return int(np.float32(number).view(np.uint32))
+        if kind.bits == 64:
+            return int(np.float64(number).view(np.uint64))
+        return self.value.code & ((1 << kind.bits) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A register that the machine fills: %tid.x."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Several operands at once."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address: a register, or none, plus a constant; `space` where a variable gives it."""
+
+    base: Register | None
+    offset: int
+    space: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The result that nobody wants: _."""
+
+
+Operand = Register | Constant | Special | Vector | Place | Sink
+
+
+class Copy(NamedTuple):
+    """An argument on its way into a function, or a result on its way back."""
+
+    source: Operand
+    target: Operand
+    size: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One instruction, decoded."""
+
+    line: int
+    name: str
+    row: Row | None
+    action: Action
+    guard: Register | None
+    results: tuple[Operand, ...] = ()
+    sources: tuple[Operand, ...] = ()
+    targets: tuple[int, ...] = ()  # places in the list of steps: of a branch, or of the function that is called
+    copies: tuple[Copy, ...] = ()  # arguments of a call
+    returns: tuple[Copy, ...] = ()
+    saves: tuple[Register, ...] = ()  # what a call keeps, to be given back when it returns
+    deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
+    text: str = ""
+
+    @property
+    def memory_results(self) -> tuple[Operand, ...]:
+        """What is read besides the sources: registers that addresses and calls use."""
+        places = [one.base for one in (*self.sources, *self.results) if isinstance(one, Place) and one.base is not None]
+        arguments = [one for copy in (*self.copies, *self.returns) for one in (copy.source, copy.target)]
+        return (*places, *arguments)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an entry: where it lies among the bytes of all."""
+
+    name: str
+    type: str
+    size: int
+    align: int
+    offset: int
+    is_array: bool
+
+
+@dataclass
+class Program:
+    """Everything an engine needs to run one entry."""
+
+    name: str
+    target: str
+    steps: list[Step]
+    registers: list[int]  # the bits of each
+    parameters: list[Parameter]
+    parameter_bytes: int
+    shared_bytes: int  # static ones
+    dynamic_start: int
+    has_dynamic: bool
+    local_bytes: int
+    frame: Register  # where the local memory of a function begins that calls itself
+    frame_bytes: int
+    directives: dict[str, tuple[int, ...]]
+    variables: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)  # address, bytes, initial values
+    leaders: set[int] = field(default_factory=set)
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """For every step the end of its block."""
+        ends, end = [0] * len(self.steps), len(self.steps)
+        for at in range(len(self.steps) - 1, -1, -1):
+            if at + 1 in self.leaders or self.steps[at].action.ends_block:
+                end = at + 1
+            ends[at] = end
+        return ends
+
+    @cached_property
+    def polling(self) -> frozenset[int]:
+        """The starts of blocks that look at memory which others may change, or pause."""
+        return frozenset(
+            start
+            for start in self.leaders
+            if start < len(self.steps)
+            and any(polls(step.action) or step.name == "nanosleep.u32" for step in self.steps[start : self.ends[start]])
+        )
+
+
+def polls(action: Action) -> bool:
+    """Whether a step looks at memory that others may change."""
+    if isinstance(action, Load):
+        return action.polls
+    if isinstance(action, Atomic):
+        return action.name in {"cas", "exch"}
+    return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
+
+
+def registers_of(operand: Operand) -> Iterator[Register]:
+    """Every register of an operand."""
+    if isinstance(operand, Register):
+        yield operand
+    elif isinstance(operand, Vector):
+        for item in operand.items:
+            yield from registers_of(item)

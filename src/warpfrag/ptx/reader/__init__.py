@@ -1,0 +1,1 @@
+"""PTX text: tokens, the syntax tree, and the parser between them."""

@@ -1,0 +1,55 @@
+"""Cut PTX into tokens: words, directives, numbers, texts and signs, each with its line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.errors import shown
+from warpfrag.ptx.reader.syntax import PtxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOKEN = re.compile(
+    r"""(?P<blank>[ \t\r\f\v]+|//[^\n]*|^\#[^\n]*)
+    |(?P<newline>\n)
+    |(?P<comment>/\*.*?\*/)
+    |(?P<text>"(?:[^"\\\n]|\\.)*")
+    |(?P<number>0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)|0[xX][0-9a-fA-F]+U?(?![\w$])|0[bB][01]+U?(?![\w$])
+        |(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?(?![\w$])|\d+U?(?![\w$]))
+    |(?P<word>[%$A-Za-z_][\w$]*(?:(?:\.|::)\w+)*)
+    |(?P<directive>\.\w+(?:::\w+)*)
+    |(?P<sign><<|>>|[-+*/%&|^~!=<>(){}\[\],;:@])""",
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+SKIPPED = {"blank", "comment", "newline"}
+
+
+class Token(NamedTuple):
+    """One token; `kind` is a group of the pattern, or "end"."""
+
+    kind: str
+    text: str
+    line: int
+
+    @property
+    def said(self) -> str:
+        """The token as a message repeats it."""
+        return "the end of the file" if self.kind == "end" else shown(self.text)
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Every token of a text, and the end."""
+    line, at = 1, 0
+    while at < len(text):
+        found = TOKEN.match(text, at)
+        if found is None:
+            raise PtxError(line, f"expected PTX, got the character {text[at]!r}")
+        kind = str(found.lastgroup)
+        if kind not in SKIPPED:
+            yield Token(kind, found[0], line)
+        if kind in {"newline", "comment"}:
+            line += found[0].count("\n")
+        at = found.end()
+    yield Token("end", "", line)

@@ -1,0 +1,556 @@
+"""Read a PTX module: directives, declarations, functions and their statements.
+
+It knows how PTX is written, not what an opcode means: an unknown opcode is read like any other, and refused when it
+would run.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import shown
+from warpfrag.ptx.reader.lexer import Token, tokens
+from warpfrag.ptx.reader.syntax import (
+    Address,
+    Braced,
+    Either,
+    Float,
+    Function,
+    Group,
+    Integer,
+    Label,
+    Name,
+    Negation,
+    Operand,
+    Piece,
+    PtxError,
+    Scope,
+    Source,
+    Statement,
+    Variable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OLDEST, NEWEST = (6, 0), (9, 4)
+LINKAGE = {".visible", ".extern", ".weak", ".common"}
+SPACES = {".reg", ".param", ".shared", ".global", ".const", ".local", ".sreg", ".tex"}
+IGNORED_LINES = {".loc", ".file"}  # they end with their line
+IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # they end with a semicolon
+MOST_REGISTERS = 1 << 20
+DEEPEST = 64
+RANGE = re.compile(r"(.+)<(\d+)>")
+PRECEDENCE = ({"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"})
+BINARY: dict[str, Callable[[int, int], int]] = {
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "&": lambda a, b: a & b,
+    "<<": lambda a, b: a << (b & 63),
+    ">>": lambda a, b: a >> (b & 63),
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: int(a / b) if b else 0,
+    "%": lambda a, b: a - b * int(a / b) if b else 0,
+}
+NAMED_NUMBERS = {"WARP_SZ": 32}
+
+
+def parse(text: str) -> Source:
+    """The module that a text spells."""
+    return Parser(text).module()
+
+
+def number(text: str) -> int | Float:
+    """An integer, or the code of a float, as PTX spells it.
+
+    >>> number("0x1F"), number("017"), number("0f3F800000").code == 0x3F800000
+    (31, 15, True)
+    """
+    for pattern, bits in ((r"0[fF]([0-9a-fA-F]{8})", 32), (r"0[dD]([0-9a-fA-F]{16})", 64)):
+        if found := re.fullmatch(pattern, text):
+            return Float(int(found[1], 16), bits)
+    if re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
+        digits = text.rstrip("U")
+        is_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0" and not set(digits) & {"8", "9"}
+        return int(digits, 8 if is_octal else 10 if digits.isdigit() else 0)
+    return Float(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
+
+
+class Parser:
+    """A cursor over the tokens; each method reads one kind of thing."""
+
+    def __init__(self, text: str) -> None:
+        """Start before the first token."""
+        self.tokens = list(tokens(text))
+        self.at = 0
+        self.depth = 0
+        self.in_call = False  # there parentheses hold operands
+
+    # --- the cursor
+
+    @property
+    def next(self) -> Token:
+        """The token that comes."""
+        return self.tokens[self.at]
+
+    def take(self) -> Token:
+        """The next token, and step over it."""
+        token = self.tokens[self.at]
+        if token.kind != "end":
+            self.at += 1
+        return token
+
+    def takes(self, *texts: str) -> bool:
+        """Step over the next token if it is one of these."""
+        if self.next.text in texts and self.next.kind != "text":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        """Step over this very token."""
+        if self.next.text != text:
+            msg = f"{text!r}"
+            raise self.error(msg)
+        return self.take()
+
+    def expect_kind(self, kind: str, what: str) -> Token:
+        """Step over a token of this kind."""
+        if self.next.kind != kind:
+            raise self.error(what)
+        return self.take()
+
+    def error(self, expected: str) -> PtxError:
+        """What is wrong at the next token."""
+        return PtxError(self.next.line, f"expected {expected}, got {self.next.said}")
+
+    def skip_line(self) -> None:
+        """Step over the rest of a line."""
+        line = self.tokens[self.at - 1].line
+        while self.next.line == line and self.next.kind != "end":
+            self.at += 1
+
+    def skip_statement(self) -> None:
+        """Step over everything up to a semicolon."""
+        while not self.takes(";"):
+            if self.next.kind == "end":
+                msg = "';'"
+                raise self.error(msg)
+            self.at += 1
+
+    def skips(self) -> bool:
+        """Step over what says something about the source, if it comes next."""
+        if self.takes(*IGNORED_LINES):
+            self.skip_line()
+        elif self.takes(*IGNORED_STATEMENTS):
+            self.skip_statement()
+        else:
+            return False
+        return True
+
+    def skip_braces(self) -> None:
+        """Step over a section in braces."""
+        self.expect("{")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token.kind == "end":
+                msg = "'}'"
+                raise self.error(msg)
+            depth += (token.text == "{") - (token.text == "}")
+
+    # --- the module
+
+    def module(self) -> Source:
+        """The whole file."""
+        version, target, size, is_debug = self.version(), "", 64, False
+        variables: list[Variable] = []
+        functions: list[Function] = []
+        aliases: dict[str, str] = {}
+        while self.next.kind != "end":
+            token = self.next
+            if self.takes(".target"):
+                target = self.expect_kind("word", "a target").text
+                while self.takes(","):
+                    is_debug = self.take().text == "debug" or is_debug
+            elif self.takes(".address_size"):
+                size = self.integer()
+            elif self.skips():
+                pass
+            elif self.takes(".alias"):
+                other = self.expect_kind("word", "a name of a function").text
+                self.expect(",")
+                aliases[other] = self.expect_kind("word", "a name of a function").text
+            elif self.takes(".section"):
+                self.take()
+                self.skip_braces()
+            elif token.text in LINKAGE or token.text in SPACES or token.text in {".entry", ".func"}:
+                self.definition(variables, functions)
+            elif not self.takes(";"):
+                msg = "a directive of a module"
+                raise self.error(msg)
+        if not target:
+            raise PtxError(self.next.line, "expected a .target, got none")
+        if size != 64:
+            raise PtxError(0, f"expected .address_size 64, got {size}: addresses of 32 bits are not modelled")
+        return Source(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
+
+    def version(self) -> tuple[int, int]:
+        """The directive that every module starts with."""
+        self.expect(".version")
+        token = self.take()
+        found = re.fullmatch(r"(\d+)\.(\d+)", token.text)
+        if found is None:
+            raise PtxError(token.line, f"expected a version such as 8.7, got {token.said}")
+        version = int(found[1][:6]), int(found[2][:6])
+        if not OLDEST <= version <= NEWEST:
+            known = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+            raise PtxError(token.line, f"expected PTX {known}, got {token.text}")
+        return version
+
+    def definition(self, variables: list[Variable], functions: list[Function]) -> None:
+        """A variable or a function, after its linkage."""
+        linkage = ""
+        while self.next.text in LINKAGE:
+            linkage = self.take().text[1:]
+        if self.next.text in {".entry", ".func"}:
+            functions.append(self.function(linkage))
+        else:
+            variables += self.declaration(linkage)
+
+    def function(self, linkage: str) -> Function:
+        """An entry or a function, with its body or without."""
+        token = self.take()
+        is_entry = token.text == ".entry"
+        self.attribute()
+        while self.takes(".noreturn"):
+            pass
+        results = () if is_entry or self.next.text != "(" else self.parameters()
+        name = self.expect_kind("word", "the name of a function").text
+        parameters = self.parameters() if self.next.text == "(" else ()
+        directives: dict[str, tuple[int, ...]] = {}
+        while self.next.kind == "directive":
+            key = self.take().text[1:]
+            values = []
+            if key == "pragma":
+                self.skip_statement()
+                continue
+            while self.next.kind == "number":
+                values.append(self.integer())
+                self.takes(",")
+            directives[key] = tuple(values)
+        body = None
+        if not self.takes(";"):
+            body = self.scope()
+        return Function(token.line, name, is_entry, parameters, results, linkage, directives, body)
+
+    def parameters(self) -> tuple[Variable, ...]:
+        """Parameters in parentheses."""
+        found: list[Variable] = []
+        self.expect("(")
+        while not self.takes(")"):
+            if self.next.text not in {".param", ".reg"}:
+                msg = "a .param"
+                raise self.error(msg)
+            found += self.variables("", ends={",", ")"})
+            if not self.takes(","):
+                self.expect(")")
+                break
+        return tuple(found)
+
+    def attribute(self) -> None:
+        """Step over .attribute(...)."""
+        while self.takes(".attribute"):
+            self.expect("(")
+            while not self.takes(")"):
+                if self.take().kind == "end":
+                    msg = "')'"
+                    raise self.error(msg)
+
+    # --- declarations
+
+    def declaration(self, linkage: str = "") -> list[Variable]:
+        """A declaration with its semicolon: registers or memory."""
+        found = self.variables(linkage, ends={";"})
+        self.expect(";")
+        return found
+
+    def variables(self, linkage: str, ends: set[str]) -> list[Variable]:
+        """One or more variables of one space and type."""
+        token = self.take()
+        space, vector, align, pointer, kind = token.text[1:], 1, 0, False, ""
+        while self.next.kind == "directive":
+            word = self.take().text
+            if word == ".align":
+                wanted = self.integer() or 1
+                align = align if pointer else wanted  # behind .ptr it is that of what is pointed at
+            elif word == ".ptr":
+                pointer = True
+            elif word in {".v2", ".v4", ".v8"}:
+                vector = int(word[2:])
+            elif word == ".attribute":
+                self.at -= 1
+                self.attribute()
+            elif not (word in SPACES or word.split("::", maxsplit=1)[0] in SPACES):  # after .ptr
+                kind = word[1:]
+        if not kind:
+            msg = f"the type of a .{space}"
+            raise self.error(msg)
+        found: list[Variable] = []
+        while True:
+            found += self.variable(Variable(token.line, "", space, kind, vector, None, align, pointer, linkage))
+            if self.next.text in ends or not self.takes(","):
+                return found
+
+    def variable(self, like: Variable) -> list[Variable]:
+        """One name: of a variable, a range of registers, or an array with its values."""
+        token = self.expect_kind("word", f"the name of a .{like.space}")
+        names, dims = [token.text], None
+        if self.takes("<"):
+            count = self.integer()
+            self.expect(">")
+            if not 0 <= count <= MOST_REGISTERS:
+                raise PtxError(token.line, f"expected at most {MOST_REGISTERS} registers, got {count}")
+            names = [f"{token.text}{index}" for index in range(count)]
+        while self.takes("["):
+            size = 0 if self.next.text == "]" else self.integer()
+            if not 0 <= size < 1 << 40:
+                raise PtxError(token.line, f"expected the size of an array, got {shown(size)}")
+            dims = (*(dims or ()), size)
+            self.expect("]")
+        initial: tuple[Operand | Piece, ...] = ()
+        if self.takes("="):
+            initial = tuple(self.initial())
+            if dims and not dims[0]:  # as many as there are values
+                dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
+        return [replace(like, line=token.line, name=name, dims=dims, initial=initial) for name in names]
+
+    def initial(self) -> list[Operand | Piece]:
+        """The values of a variable, nested braces in a row; what a sampler is set to is left out."""
+        if not self.takes("{"):
+            if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
+                self.at += 3
+                return []
+            return [self.initial_value()]
+        found: list[Operand | Piece] = []
+        self.deeper()
+        while not self.takes("}"):
+            found += self.initial()
+            if not self.takes(","):
+                self.expect("}")
+                break
+        self.depth -= 1
+        return found
+
+    def initial_value(self) -> Operand | Piece:
+        """A number, the address of a variable, as generic(x)+4, or some bits of one, as 0xFF00(x)."""
+        if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
+            mask = self.unary_integer()
+            self.expect("(")
+            inner = self.initial_value()
+            self.expect(")")
+            if not isinstance(inner, Name):
+                msg = "a variable in a mask"
+                raise self.error(msg)
+            return Piece(inner, mask)
+        if self.takes("generic"):
+            self.expect("(")
+            name = self.operand()
+            self.expect(")")
+            if not isinstance(name, Name):
+                msg = "a variable in generic()"
+                raise self.error(msg)
+            return Name(name.text, name.offset + self.added())
+        return self.operand()
+
+    # --- bodies
+
+    def deeper(self) -> None:
+        """Go into braces; text that only nests is no program."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise PtxError(self.next.line, f"expected at most {DEEPEST} braces inside each other")
+
+    def scope(self) -> Scope:
+        """A body in braces."""
+        self.expect("{")
+        self.deeper()
+        items: list[Statement | Label | Variable | Scope] = []
+        while not self.takes("}"):
+            token = self.next
+            if token.text == "{":
+                items.append(self.scope())
+            elif token.kind == "directive":
+                items += self.body_directive()
+            elif token.text == "@" or (token.kind == "word" and self.tokens[self.at + 1].text != ":"):
+                items.append(self.statement())
+            elif token.kind == "word":
+                items.append(self.label())
+            elif not self.takes(";"):
+                msg = "an instruction or '}'"
+                raise self.error(msg)
+        self.depth -= 1
+        return Scope(tuple(items))
+
+    def body_directive(self) -> list[Variable]:
+        """A declaration, or what says something about the source."""
+        if self.skips():
+            return []
+        if self.next.text in LINKAGE:
+            linkage = self.take().text[1:]
+            return self.declaration(linkage)
+        if self.next.text.split("::", maxsplit=1)[0] in SPACES:
+            return self.declaration()
+        msg = "a declaration or an instruction"
+        raise self.error(msg)
+
+    def label(self) -> Label:
+        """A label, with its table of targets where it has one."""
+        token = self.take()
+        self.expect(":")
+        targets: list[str] = []
+        if self.takes(".branchtargets", ".calltargets"):
+            targets.append(self.expect_kind("word", "a label").text)
+            while self.takes(","):
+                targets.append(self.expect_kind("word", "a label").text)
+            self.expect(";")
+        elif self.takes(".callprototype"):
+            self.skip_statement()
+        return Label(token.line, token.text, tuple(targets))
+
+    def statement(self) -> Statement:
+        """One instruction."""
+        guard, negated = None, False
+        if self.takes("@"):
+            negated = self.takes("!")
+            guard = Name(self.expect_kind("word", "a predicate").text)
+        token = self.expect_kind("word", "an opcode")
+        self.in_call = token.text.split(".", maxsplit=1)[0] == "call"
+        operands: list[Operand] = []
+        if not self.takes(";"):
+            operands.append(self.result_operand())
+            while self.takes(","):
+                operands.append(self.result_operand())
+            self.expect(";")
+        return Statement(token.line, token.text, tuple(operands), guard, negated)
+
+    # --- operands
+
+    def result_operand(self) -> Operand:
+        """An operand, or two results with a bar between."""
+        operand = self.operand()
+        if self.takes("|"):
+            return Either(operand, self.operand())
+        return operand
+
+    def operand(self) -> Operand:
+        """One operand of an instruction."""
+        token = self.next
+        if token.text == "{":
+            return Braced(self.list_of("{", "}"))
+        if token.text == "[":
+            return self.address()
+        if token.text == "(" and (self.in_call or self.begins_group()):
+            return Group(self.list_of("(", ")"))
+        if token.text == "!" and self.tokens[self.at + 1].kind == "word":
+            self.take()
+            return Negation(Name(self.take().text))
+        if token.kind == "word" and token.text not in NAMED_NUMBERS:
+            self.take()
+            return Name(token.text, self.added())
+        return self.constant()
+
+    def begins_group(self) -> bool:
+        """Whether a parenthesis holds operands of a call rather than a constant."""
+        after = self.tokens[self.at + 1]
+        return after.text == ")" or (after.kind == "word" and after.text not in NAMED_NUMBERS)
+
+    def list_of(self, opening: str, closing: str) -> tuple[Operand, ...]:
+        """Operands between two signs."""
+        self.expect(opening)
+        self.deeper()
+        items: list[Operand] = []
+        while not self.takes(closing):
+            items.append(self.operand())
+            if not self.takes(","):
+                self.expect(closing)
+                break
+        self.depth -= 1
+        return tuple(items)
+
+    def address(self) -> Address:
+        """A place in memory."""
+        self.expect("[")
+        base = self.operand()
+        if not isinstance(base, Name | Integer):
+            msg = "a register, a variable or a number in brackets"
+            raise self.error(msg)
+        coordinates: list[Operand] = []
+        while self.takes(","):
+            coordinates.append(self.operand())
+        self.expect("]")
+        return Address(base, tuple(coordinates))
+
+    def added(self) -> int:
+        """What is added to a name: +4, -8, +4+8."""
+        total = 0
+        while self.next.text in {"+", "-"}:
+            sign = -1 if self.take().text == "-" else 1
+            total += sign * self.unary_integer()
+        return total
+
+    def constant(self) -> Operand:
+        """A number, or an expression of integers."""
+        sign = -1 if self.next.text == "-" else 1
+        first = self.tokens[self.at + (sign < 0)]
+        value = number(first.text) if first.kind == "number" else None
+        if isinstance(value, Float):
+            self.at += 1 + (sign < 0)
+            return value if sign > 0 else Float(value.code ^ 1 << (value.bits - 1), value.bits)
+        return Integer(self.expression())
+
+    def integer(self) -> int:
+        """An integer constant of a directive."""
+        return self.expression()
+
+    def expression(self, level: int = 0) -> int:
+        """An expression of integers, by precedence."""
+        if level == len(PRECEDENCE):
+            return self.unary_integer()
+        value = self.expression(level + 1)
+        while self.next.text in PRECEDENCE[level] and self.next.kind == "sign":
+            operation = BINARY[self.take().text]
+            value = operation(value, self.expression(level + 1))
+        return value
+
+    def unary_integer(self) -> int:
+        """A number with signs before it, or an expression in parentheses."""
+        self.deeper()
+        try:
+            if self.takes("-"):
+                return -self.unary_integer()
+            if self.takes("+"):
+                return self.unary_integer()
+            if self.takes("~"):
+                return ~self.unary_integer()
+            if self.takes("!"):
+                return int(not self.unary_integer())
+            if self.takes("("):
+                value = self.expression()
+                self.expect(")")
+                return value
+        finally:
+            self.depth -= 1
+        if self.next.text in NAMED_NUMBERS:
+            return NAMED_NUMBERS[self.take().text]
+        token = self.expect_kind("number", "a number")
+        value_or_float = number(token.text)
+        if isinstance(value_or_float, Float):
+            raise PtxError(token.line, f"expected an integer, got {token.said}")
+        return value_or_float

@@ -1,0 +1,1 @@
+"""Output primitives: SVG text, colours, plots, and files written whole or not at all."""

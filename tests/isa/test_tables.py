@@ -1,0 +1,134 @@
+"""The tables: every row is there, has a source, and a broken one is refused when it is read."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from warpfrag import tables
+from warpfrag.core.layout import Layout
+from warpfrag.isa import legality
+from warpfrag.isa.names import spell
+from warpfrag.isa.operands import OperandRow, operands
+from warpfrag.isa.patterns import pattern
+from warpfrag.isa.rows import Family, families, forms
+from warpfrag.isa.targets import targets
+from warpfrag.isa.words import FIXED, OPS, WORDS, Form, Shape
+from warpfrag.numerics.formats import Format
+from warpfrag.tables import read_table
+
+FOLDER = Path(tables.__file__).parent
+
+
+def sourced(entry: object) -> bool:
+    """Whether an entry of a table says where it comes from, or each of its parts does."""
+    if isinstance(entry, dict):
+        parts = [part for part in entry.values() if isinstance(part, dict | list)]
+        return "source" in entry or (bool(parts) and all(map(sourced, parts)))
+    return isinstance(entry, list) and bool(entry) and all(map(sourced, entry))
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in FOLDER.glob("*.toml")} - {"figures", "scope"}))
+def test_every_fact_has_a_source(name: str):
+    assert sourced(read_table(name))
+
+
+def test_a_missing_table_is_an_error():
+    with pytest.raises(FileNotFoundError):
+        read_table("no such table")
+
+
+def test_an_empty_table_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "empty.toml").write_text("# nothing\n", encoding="utf-8")
+    monkeypatch.setattr("warpfrag.tables.__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(ValueError, match="table empty is empty"):
+        read_table("empty")
+
+
+def test_the_rows_that_are_expected_are_there():
+    # 612 instructions behind the 688 spellings of the assembler's table, 31 movers, and those of a warpgroup
+    assert len(forms()) == 643 + 1074
+    assert len(targets()) == 31
+    written = [family for family in families() if not family.ops[0].startswith(("wmma.load", "wmma.store"))]
+    assert len(written) == 70 + 11
+
+
+def test_every_family_gives_forms_and_names_its_source():
+    for family in families():
+        assert list(family.forms()), family
+        assert family.source
+
+
+def test_every_word_is_a_field_of_a_form_and_of_an_operation():
+    varying = WORDS.keys() - FIXED
+    assert varying - {"block_scale"} == {field.name for field in fields(Form)} - {"op"}
+    assert {name for row in OPS.values() for name in row.words} == WORDS.keys()
+
+
+def test_every_name_reads_back():
+    for form in forms():
+        assert legality.resolve(spell(form)) == form
+
+
+def test_every_operand_of_every_form_has_a_row():
+    for form in forms():
+        assert operands(form, "sm_90"), form
+
+
+def test_every_layout_row_is_used():
+    """A row that no instruction reads would never be checked by rank."""
+    used = {str(row.layout) + str(row.layout.shape) for form in forms() for row in operands(form, "sm_90").values()}
+    table = read_table("layouts")
+    rows = [row for role in "abc" for row in table["mma"][role]]
+    rows += [row for role in "abc" for row in table["quad"][role].values()]
+    for row in rows:
+        dims = ("mma", "row", "col")[-len(row["extents"]) :]
+        bases = {name: row[name] for name in ("lane", "reg", "slot")}
+        layout = Layout.parse(dict(zip(dims, row["extents"], strict=True)), **bases)
+        assert str(layout) + str(layout.shape) in used, row
+
+
+def test_a_format_whose_fields_do_not_add_up_is_refused():
+    with pytest.raises(ValueError, match="format odd: fields take 8 bits, the row says 9"):
+        Format("odd", bits=9, kind="float", dtype="float16", source="here", exponent=4, fraction=3)
+
+
+def test_slots_that_do_not_fill_a_register_are_refused():
+    row = next(iter(operands(next(iter(forms())), "sm_90").values()))
+    with pytest.raises(ValueError, match="do not fill a register"):
+        OperandRow("a", row.format, row.layout, row.container // 2, 0, "here")
+
+
+def test_a_family_says_since_when_or_what_it_needs():
+    with pytest.raises(ValueError, match="give one of since and needs"):
+        Family("here", ("mma",), {"shape": (Shape(16, 8, 16),)})
+
+
+@pytest.mark.parametrize("name", ["1:2", "2:4", "4:8"])
+def test_the_columns_of_a_code_rise_or_do_not(name: str):
+    rule = pattern(name)
+    assert all(list(kept) == sorted(set(kept)) for kept in rule.rising.values())
+    assert all(list(kept) != sorted(set(kept)) for kept in rule.descending.values())
+    assert max(column for kept in rule.rising.values() for column in kept) == rule.chunk - 1
+    assert not rule.rising.keys() & rule.descending.keys()
+
+
+def test_a_pattern_that_does_not_keep_half_is_refused(monkeypatch):
+    table = {"pattern": {"odd": {"chunk": 4, "unit": 1, "codes": "odd"}}}
+    table["codes"] = {"odd": {"rising": {"0100": [0, 1], "1000": [0]}, "descending": {}}}
+    monkeypatch.setattr("warpfrag.isa.patterns.read_table", lambda _name: table)
+    with pytest.raises(ValueError, match="sparsity pattern odd: a code does not keep half of the 4 columns"):
+        pattern("odd")
+
+
+def test_a_row_with_a_word_that_nobody_knows_is_refused(monkeypatch):
+    rows = [{"shape": "m8n8k4", "colour": ["red"], "since": 70}]
+    monkeypatch.setattr("warpfrag.isa.rows.read_table", lambda _name: {"mma": {"source": "here", "families": rows}})
+    with pytest.raises(TypeError, match="colour"):
+        families.__wrapped__()
+
+
+def test_the_versions_name_every_target():
+    assert list(read_table("versions")["target"]) == list(targets())
