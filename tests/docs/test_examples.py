@@ -6,9 +6,9 @@ import re
 import runpy
 from pathlib import Path
 
-import examples
 import pytest
 
+import examples
 from warpfrag.cli import VERBS
 
 ROOT = Path(__file__).parents[2]

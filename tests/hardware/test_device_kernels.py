@@ -1,7 +1,7 @@
 """The GPU's kernels without a GPU: nvcc compiles them, and the PTX machine runs them on arrays of numpy.
 
 So every kernel, its preparation and its launch are held to the reference in CI too, for a rule of each kind. What only
-a GPU can show, how fast they are and that the hardware agrees, `python -m warpfrag.hardware.products` shows.
+a GPU can show, how fast they are and that the hardware agrees, `python -m tools.products` shows.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 
 import warpfrag as wf
 from oracle.toolkit import find_nvcc
+from tools.products import SPANS, operands
 from warpfrag.arithmetic import plan, reference
 from warpfrag.arithmetic.backends import cuda
 from warpfrag.arithmetic.protocol import Operands
-from warpfrag.hardware.products import SPANS, operands
 from warpfrag.products import tensor_core
 
 RULES = {

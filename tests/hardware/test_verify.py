@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from tools.tiles import tiles
 from warpfrag.catalog.captures.capture import open_capture
 from warpfrag.catalog.random_operands import classes, random_words
 from warpfrag.cli import main
@@ -24,7 +25,6 @@ from warpfrag.execution.wgmma import run_staged
 from warpfrag.execution.wgmma_call import Staged
 from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware import worker as worker_module
-from warpfrag.hardware.tiles import tiles
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
 from warpfrag.numerics.codes import from_codes

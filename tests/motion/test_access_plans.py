@@ -14,8 +14,8 @@ import pytest
 import warpfrag as wf
 from instructions import of_a_warp
 from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc, find_ptxas, virtual
+from tools.motion import sample_ways, ways_unit
 from warpfrag.execution.operand import Operand
-from warpfrag.hardware.motion import sample_ways, ways_unit
 from warpfrag.memory.shared_memory import Memory, bank_conflicts
 from warpfrag.motion.access_plan import Way
 from warpfrag.motion.loads import loads, search, stores

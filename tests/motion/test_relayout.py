@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import warpfrag as wf
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas, virtual
+from tools.motion import relayout_unit, sample_plans, timed_ways, timing_unit
 from warpfrag.core.gf2 import Echelon
 from warpfrag.core.layout import Layout
 from warpfrag.execution.operand import Operand
-from warpfrag.hardware.motion import relayout_unit, sample_plans, timed_ways, timing_unit
 from warpfrag.motion.conversions import conversions, convert_codes
 from warpfrag.motion.moves import LANE, Moves, Select, find_moves
 from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.hardware.libraries.cases import Case, cases, hashed, numpy_matrix, operands, sample, values
+from tools.libraries.cases import Case, cases, hashed, numpy_matrix, operands, sample, values
 from warpfrag.prediction.predict import measured, versions
 
 CAPTURED = np.load(Path(__file__).parents[1] / "data" / "libraries_h200.npz")
 CASES = {f"{case.name} {case.seed}": case for case in cases()}
 MOST_K = 1100
-"""Deeper products are compared by `python -m warpfrag.hardware.libraries explain`: here they would take too long."""
+"""Deeper products are compared by `python -m tools.libraries explain`: here they would take too long."""
 CALLS = ("matmul", "bmm", "linear", "int_mm", "scaled_mm fast", "scaled_mm slow", "scaled_mm bias")
 SOME = [name for name, case in CASES.items() if name in CAPTURED and case.call in CALLS and case.k <= MOST_K]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from oracle.rounded import rounded
-from warpfrag.hardware import opcodes
-from warpfrag.hardware.opcodes import THREADS, cases, emulate, kernel, operands, pairs, shape
+from tools import opcodes
+from tools.opcodes import THREADS, cases, emulate, kernel, operands, pairs, shape
 from warpfrag.ptx.opcodes.hardware_evidence import compared
 from warpfrag.ptx.opcodes.table import ROWS, find
 from warpfrag.ptx.program.actions import Refused

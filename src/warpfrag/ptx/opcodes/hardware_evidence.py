@@ -1,4 +1,4 @@
-"""The spellings whose results an H200 gave too: `warpfrag.hardware.opcodes` compares them and writes the list.
+"""The spellings whose results an H200 gave too: `tools.opcodes` compares them and writes the list.
 
 The first line of `compared.txt.gz` is the GPU, its driver, its architecture and how many threads were compared for
 each; the others are the spellings. It is the one place of this fact; docs/evidence/h200_opcodes.md tells of it.

@@ -1,6 +1,6 @@
 """Fragments in motion on a real GPU: emitted relayouts against what Python gives, and bank conflicts in cycles.
 
-    python -m warpfrag.hardware.motion [REPORT.md]
+    python -m tools.motion [REPORT.md]
 
 It needs nvcc. Every plan of a sample that has each kind of step is compiled and run on random registers, and every kind
 of way to load and store on random memory. Then loads of one operand from differently laid out shared memory are timed:
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tools.tiles import compile_cuda
 from warpfrag.catalog.registry import get
 from warpfrag.errors import WarpfragError
 from warpfrag.hardware.device import Gpu, open_gpu
-from warpfrag.hardware.tiles import compile_cuda
 from warpfrag.memory.shared_memory import Memory
 from warpfrag.motion.loads import loads, stores
 from warpfrag.motion.pairs import MOST_TILES, fragments, tiled_alike, warpgroup_fragments

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from warpfrag.hardware.functions import compare, differences, functions, kernel
+from tools.functions import compare, differences, functions, kernel
 from warpfrag.ptx.launch.kernel import load
 
 

@@ -1,4 +1,4 @@
-"""A plain matrix product in Triton, for `warpfrag.hardware.libraries`: what a kernel of one's own gives."""
+"""A plain matrix product in Triton, for `tools.libraries`: what a kernel of one's own gives."""
 
 # mypy: ignore-errors
 # (Triton compiles the source of the function; its types are Triton's.)

@@ -1,6 +1,6 @@
 """Run emitted kernels on the GPU: one tile from memory to memory must give exactly what the instruction computes.
 
-    python -m warpfrag.hardware.tiles [REPORT.md [TEXT]]
+    python -m tools.tiles [REPORT.md [TEXT]]
 
 takes every product that the GPU can run, or those whose name contains a text, and of wgmma a few widths; emits each as
 PTX (assembled by the driver) and as CUDA C++ (compiled by nvcc, if it is on the path), and runs every kernel of it on

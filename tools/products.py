@@ -1,6 +1,6 @@
 """Whole products on a GPU: every rule against the CPU, the real instruction against the emulated one, and how fast.
 
-    python -m warpfrag.hardware.products [REPORT.md [TEXT]]
+    python -m tools.products [REPORT.md [TEXT]]
 
 takes every rule that there is, or those whose text contains a text; draws operands near 1, of wide and of small
 exponents, and of any code; and compares every code of backend "cuda" with the CPU's. Then it measures large products,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.hardware.libraries.cases import DTYPES, Case, operands
-from warpfrag.hardware.libraries.measure import say
+from tools.libraries.cases import DTYPES, Case, operands
+from tools.libraries.measure import say
 from warpfrag.numerics.epilogue import fma
 from warpfrag.prediction.find_order import Begin, Finish, Observed, search
 from warpfrag.prediction.libraries import instruction_for

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.hardware.libraries.cases import COLUMNS, ROWS, Case
-from warpfrag.hardware.libraries.explain import BIAS_FIRST
+from tools.libraries.cases import COLUMNS, ROWS, Case
+from tools.libraries.explain import BIAS_FIRST
 from warpfrag.products.order import Order
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def write(folder: Path) -> None:
         if result.order is not None and result.case.call not in NOT_PREDICTED and result.how != BIAS_FIRST
     ]
     lines = [
-        "# Which order of additions PyTorch's products had on a GPU. Written by warpfrag.hardware.libraries,",
+        "# Which order of additions PyTorch's products had on a GPU. Written by tools.libraries,",
         "# read by warpfrag.predict.",
         "#",
         "# call, format, layout, batch, m, n, k | split_k, unit, promote, residue, step, segment_k | kernel",
@@ -113,7 +113,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
         "It is the simplest such order that fits the kernel's name. A result of 16 bits hides most of the last bits",
         "of the sums: where it is f16 or bf16, another order may give the same codes. Integers have one sum in all.",
         "",
-        "Operands are a hash of their indices (`warpfrag.hardware.libraries`), so anybody can compute them again.",
+        "Operands are a hash of their indices (`tools.libraries`), so anybody can compute them again.",
         "Reduced-precision reductions were switched off, TF32 was allowed.",
         "",
         "| call | type | products | explained | orders |",

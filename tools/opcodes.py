@@ -1,7 +1,7 @@
 """Every opcode row of the PTX machine against a real GPU: one generated kernel for each spelling.
 
-    python -m warpfrag.hardware.opcodes [REPORT.md] [--only PREFIX]
-    python -m warpfrag.hardware.opcodes --keep REPORT.json
+    python -m tools.opcodes [REPORT.md] [--only PREFIX]
+    python -m tools.opcodes --keep REPORT.json
 
 A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
 machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
@@ -311,9 +311,9 @@ def main(arguments: list[str]) -> int:
             outcomes.append(Outcome(case.name, case.row.level, 0, 0, refused=f"machine: {error}"))
         last = outcomes[-1]
         if last.different and last.level != "approximate":
-            print(f"DIFFERS {last.name}: {last.different} of {last.cases}: {last.example}")  # noqa: T201 (a program)
+            print(f"DIFFERS {last.name}: {last.different} of {last.cases}: {last.example}")
     report = summary(gpu, outcomes)
-    print(report)  # noqa: T201 (a program)
+    print(report)
     paths = [Path(one) for one in arguments if one.endswith(".md")]
     if paths:
         write_atomically(paths[0], report.encode())

@@ -1,6 +1,6 @@
 """Every approximate function of the PTX machine against a real GPU, for all inputs.
 
-    python -m warpfrag.hardware.functions [REPORT.md] [--only PREFIX]
+    python -m tools.functions [REPORT.md] [--only PREFIX]
 
 A function of f16, bf16, f32 or the upper word of an f64 has 2**16 or 2**32 inputs: the GPU runs the instruction on
 each, and all cores of the host run the machine's own row on the same: half a minute for 2**32 of them on 16 cores.
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tools.opcodes import Case, cases
 from warpfrag.hardware.device import Gpu, open_gpu
-from warpfrag.hardware.opcodes import Case, cases
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def main(arguments: list[str]) -> int:
             try:
                 one = compare(gpu, case, pool)
             except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where the assembler refuses)
-                print(f"{case.name}: {str(error).splitlines()[0][:200]}", flush=True)  # noqa: T201 (a program)
+                print(f"{case.name}: {str(error).splitlines()[0][:200]}", flush=True)
                 continue
             different += one.different
             lines.append(f"| `{one.name}` | {one.inputs:,} | {one.different:,} | {one.example} |")
-            print(lines[-1], flush=True)  # noqa: T201 (a program)
+            print(lines[-1], flush=True)
     for path in (Path(one) for one in arguments if one.endswith(".md")):
         write_atomically(path, "\n".join([*lines, ""]).encode())
     return int(different > 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import warpfrag.hardware.libraries as package
-from warpfrag.hardware.libraries.explain import explain
-from warpfrag.hardware.libraries.measure import measure, say
-from warpfrag.hardware.libraries.report import write
+import tools.libraries as package
+from tools.libraries.explain import explain
+from tools.libraries.measure import measure, say
+from tools.libraries.report import write
 
 
 def main(arguments: list[str]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.hardware.libraries.cases import COLUMNS, ROWS, Case, cases, hashed, sample, values
+from tools.libraries.cases import COLUMNS, ROWS, Case, cases, hashed, sample, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +119,7 @@ def _stacked(torch: Any, matrices: list[Any], *, turned: bool) -> Any:  # noqa: 
 
 
 def _triton_call(torch: Any, case: Case, A: Any, B: Any) -> Callable[[], Any]:  # noqa: ANN401 (torch may be missing)
-    from warpfrag.hardware.triton_matmul import compiled
+    from tools.libraries.triton_matmul import compiled
 
     D = torch.empty((case.m, case.n), dtype=torch.float32, device=DEVICE)
     block_k = 32 if case.seed % 16 else 64
