@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.execution.wgmma_call import Variant
-    from warpfrag.hardware.device import Gpu, Module
+    from warpfrag.hardware.device import Gpu, LoadedModule
     from warpfrag.isa.immediates import Choice
 
 WIDTHS = (8, 24, 64, 256)  # of wgmma
@@ -118,7 +118,7 @@ def _index(shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64
     return np.tensordot(np.array(strides), np.indices(shape), axes=1)
 
 
-def run_tile(gpu: Gpu, module: Module, instruction: Instruction, tile: Tile, random: np.random.Generator) -> bool:
+def run_tile(gpu: Gpu, module: LoadedModule, instruction: Instruction, tile: Tile, random: np.random.Generator) -> bool:
     """Whether one kernel gives exactly the codes of `mma(A, B, C)`."""
     kind = "narrow" if instruction.a.format.is_float else "extreme"
     operands = registers(instruction)
@@ -147,7 +147,7 @@ def run_tile(gpu: Gpu, module: Module, instruction: Instruction, tile: Tile, ran
     return np.array_equal(from_memory(found, instruction.d.shape, tile.strides["d"], bits), expected)
 
 
-def run_raw(gpu: Gpu, module: Module, instruction: Instruction, choice: Choice) -> bool:
+def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Choice) -> bool:
     """Whether the raw kernel gives exactly the registers of `wf.execute`."""
     kind = "narrow" if instruction.a.format.is_float else "bits"
     words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
@@ -155,7 +155,7 @@ def run_raw(gpu: Gpu, module: Module, instruction: Instruction, choice: Choice) 
     return np.array_equal(gpu.run(module, raw_name(instruction, choice), words, instruction.d.words), expected)
 
 
-def run_raw_warpgroup(gpu: Gpu, module: Module, instruction: Instruction, variant: Variant) -> bool:
+def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, variant: Variant) -> bool:
     """Whether the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
     for _, cases in launches(instruction, variant, 6, 1):
         found = gpu.run_warpgroups(module, warpgroup.raw_name(instruction, variant), cases, instruction.d.words)
@@ -164,7 +164,7 @@ def run_raw_warpgroup(gpu: Gpu, module: Module, instruction: Instruction, varian
     return True
 
 
-def run_raws(gpu: Gpu, module: Module, instruction: Instruction) -> Iterator[tuple[str, bool]]:
+def run_raws(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterator[tuple[str, bool]]:
     """Every raw kernel that is emitted for a product, and whether it is right."""
     if instruction.form.is_warpgroup:
         for variant in kernel_variants(instruction):

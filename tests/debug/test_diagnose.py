@@ -11,7 +11,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.catalog.instruction import instruction_of
 from warpfrag.catalog.random_operands import random_matrix
-from warpfrag.debug.diagnose.outcome import Case
+from warpfrag.debug.diagnose.outcome import SuspectProduct
 from warpfrag.debug.mistakes import distinct, suspects
 from warpfrag.debug.mistakes.mistake import KINDS
 from warpfrag.debug.mistakes.of_products import misreadings
@@ -71,7 +71,7 @@ class Planted:
             if role in mma.operands:
                 self.others[role] = (random.integers(120, 134, (32, 4)).astype(np.uint8)).view(np.uint32)[:, 0]
         self.words |= self.others
-        self.case = Case(mma, arch, Choice())
+        self.case = SuspectProduct(mma, arch, Choice())
         self.right = self.case.outcome(self.words, ())
 
     def every(self):

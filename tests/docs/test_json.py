@@ -12,7 +12,7 @@ import warpfrag as wf
 from docs.json_schema import complaints, has_type
 from warpfrag.cli import VERBS, main
 from warpfrag.cli.output import say_json
-from warpfrag.hardware.report import Line, Mismatch, Report
+from warpfrag.hardware.report import KernelResult, Mismatch, Report
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "reference" / "schema.json").read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ def test_a_refusal_is_as_the_schema_says(ask, command):
 
 def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
     mismatch = Mismatch("random", 1, 2, 3, "0x00000000", "0x00000001")
-    lines = (Line(MMA, None, 10, 1, (mismatch,)), Line(SPARSE, 1, 0, 0, trouble="trapped"))
+    lines = (KernelResult(MMA, None, 10, 1, (mismatch,)), KernelResult(SPARSE, 1, 0, 0, trouble="trapped"))
     report = Report("a GPU", "sm_90", "1", "ptxas", 0, lines)
     say_json("verify", report.json())
     answer = json.loads(capsys.readouterr().out)

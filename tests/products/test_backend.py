@@ -15,7 +15,7 @@ import warpfrag as wf
 from warpfrag.arithmetic.backends import cuda
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory
 from warpfrag.products import backend
-from warpfrag.products.array_kinds import HOST, Kind, common_kind, kind_of
+from warpfrag.products.array_kinds import HOST, ArrayKind, common_kind, kind_of
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 A, B = np.ones((3, 5), np.float16), np.ones((5, 4), np.float16)
@@ -157,7 +157,7 @@ Tensor.__module__ = "torch"
 
 
 def test_an_array_of_a_gpu_needs_a_backend_that_runs_there():
-    assert kind_of(Tensor()) == Kind("torch", "cuda:0")
+    assert kind_of(Tensor()) == ArrayKind("torch", "cuda:0")
     with pytest.raises(InvalidOperand, match="A is a torch tensor on cuda:0, and backend is 'cpu': backend='cuda'"):
         wf.gemm(Tensor(), Tensor(), instruction=F16)
 
@@ -190,7 +190,7 @@ def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
     """Those of fewer bits than a byte after one look at the largest."""
     gemm = sys.modules["warpfrag.products.gemm"]
     monkeypatch.setattr(gemm, "device_bits", lambda array, _: array.view(f"uint{8 * array.itemsize}"))
-    ask = {"kind": Kind("cupy", "cuda:0"), "raw": raw, "rounding": None}
+    ask = {"kind": ArrayKind("cupy", "cuda:0"), "raw": raw, "rounding": None}
     found = gemm._codes_on_gpu(wf.FORMATS[name], codes, **ask)
     assert np.array_equal(found, codes.view(found.dtype))
     assert gemm._codes_on_gpu(wf.FORMATS[name], codes[:0], **ask).size == 0

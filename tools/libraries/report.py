@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,13 @@ def short_name(kernel: str) -> str:
     return name.removeprefix("cublasLt::")
 
 
+TABLE_COLUMNS = [
+    *("call", "type", "layout", "batch", "m", "n", "k"),
+    *(part.name for part in fields(Order)),
+    "kernel",
+]
+
+
 @dataclass(frozen=True)
 class Result:
     """A case, what ran, and what explains it."""
@@ -37,12 +44,9 @@ class Result:
 
     @property
     def row(self) -> str:
-        """As a line of the table."""
-        case, order = self.case, self.order
-        fields = [] if order is None else [getattr(order, name) for name in order.__dataclass_fields__]
-        words = " ".join("-" if value is None else str(value) for value in fields)
-        facts = f"{case.call} {case.type} {case.layout} {case.batch} {case.m} {case.n} {case.k}"
-        return f"{facts} | {words} | {self.kernel}"
+        """As a line of the table, in the order of TABLE_COLUMNS."""
+        facts = vars(self.case) | vars(self.order or Order()) | {"kernel": self.kernel}
+        return json.dumps([facts[column] or 0 for column in TABLE_COLUMNS])
 
 
 def read_results(folder: Path) -> tuple[dict[str, str], list[Result]]:
@@ -74,7 +78,7 @@ NOT_PREDICTED = {"addmm", "triton", "mm to f32"}
 def write(folder: Path) -> None:
     """Write what was found into the sources: a table, a report, and outputs for the tests."""
     machine, results = read_results(folder)
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[2]
     rows = [
         result.row
         for result in results
@@ -84,12 +88,15 @@ def write(folder: Path) -> None:
         "# Which order of additions PyTorch's products had on a GPU. Written by tools.libraries,",
         "# read by warpfrag.predict.",
         "#",
-        "# call, format, layout, batch, m, n, k | split_k, unit, promote, residue, step, segment_k | kernel",
+        "# A 0 in a column of the order means that the order has no such part (None in wf.Order).",
         "",
         *(f'{name} = "{text}"' for name, text in machine.items()),
         'source = "measured, and every code of up to 32 x 48 outputs equal: docs/evidence/h200_libraries.md"',
+        "columns = [",
+        *(f"    {json.dumps(part)[1:-1]}," for part in (TABLE_COLUMNS[:7], TABLE_COLUMNS[7:-1], TABLE_COLUMNS[-1:])),
+        "]",
         "rows = [",
-        *(f'    "{row}",' for row in dict.fromkeys(rows)),
+        *(f"    {row}," for row in dict.fromkeys(rows)),
         "]",
         "",
     ]

@@ -211,7 +211,7 @@ def _stage(
     selector: int,
 ) -> None:
     """Put the operands that are read through a descriptor into shared memory."""
-    from warpfrag.debug.diagnose.given import left_words
+    from warpfrag.debug.diagnose.inputs import left_words
     from warpfrag.isa.immediates import Choice
 
     for operand in (instruction.a, instruction.b):

@@ -11,7 +11,7 @@ from warpfrag.cli.output import NO, Progress, say, say_json
 from warpfrag.render.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
-    from warpfrag.hardware.report import Line
+    from warpfrag.hardware.report import KernelResult
 
 
 @verb(
@@ -82,7 +82,7 @@ def command(
     return 0 if found.equal else NO
 
 
-def _line(line: Line) -> str:
+def _line(line: KernelResult) -> str:
     """What became of one kernel."""
     state = line.trouble or ("equal" if not line.differing else f"{line.differing} DIFFER")
     return f"{line.kernel}: {line.cases} cases, {state}"

@@ -64,7 +64,7 @@ class PinnedMemory(Protocol):
         """So many bytes of it."""
 
 
-class Module(Protocol):
+class LoadedModule(Protocol):
     """Machine code that is loaded."""
 
     def get_kernel(self, name: str) -> object:
@@ -87,23 +87,23 @@ class Gpu:
         """The arithmetic that runs on it."""
         return targets()[self.target].arch
 
-    def load(self, ptx: str) -> Module:
+    def load(self, ptx: str) -> LoadedModule:
         """Assemble a PTX module for this GPU."""
         from cuda.core import ObjectCode
 
-        module: Module = ObjectCode.from_ptx(ptx.encode("ascii"))
+        module: LoadedModule = ObjectCode.from_ptx(ptx.encode("ascii"))
         return module
 
-    def load_binary(self, cubin: bytes) -> Module:
+    def load_binary(self, cubin: bytes) -> LoadedModule:
         """Load machine code that a compiler made for this GPU."""
         from cuda.core import ObjectCode
 
-        module: Module = ObjectCode.from_cubin(cubin)
+        module: LoadedModule = ObjectCode.from_cubin(cubin)
         return module
 
     def run(
         self,
-        module: Module,
+        module: LoadedModule,
         entry: str,
         operands: Mapping[str, NDArray[np.uint32]],
         words: int,
@@ -119,7 +119,7 @@ class Gpu:
 
     def run_memory(
         self,
-        module: Module,
+        module: LoadedModule,
         entry: str,
         memory: Mapping[str, NDArray[np.uint32]],
         numbers: Mapping[str, tuple[int, ...]],
@@ -132,12 +132,12 @@ class Gpu:
         return self._launch(module, entry, 1, warps, arguments)
 
     def run_blocks(
-        self, module: Module, entry: str, blocks: int, arrays: list[NDArray[np.uint32]], warps: int = 1
+        self, module: LoadedModule, entry: str, blocks: int, arrays: list[NDArray[np.uint32]], warps: int = 1
     ) -> NDArray[np.uint32]:
         """The first array after a kernel of so many blocks of some warps, which takes a pointer to each."""
         return self._launch(module, entry, blocks, warps, [*arrays])
 
-    def run_warpgroups(self, module: Module, entry: str, cases: Staged, words: int) -> NDArray[np.uint32]:
+    def run_warpgroups(self, module: LoadedModule, entry: str, cases: Staged, words: int) -> NDArray[np.uint32]:
         """D's registers, uint32[cases, 4, 32, words], of a raw kernel of wgmma; what it does not write is poison."""
         arrays = {"d": np.full((cases.cases, *WARPGROUP, words), POISON, np.uint32), **cases.arrays}
         a, b = cases.descriptors
@@ -152,7 +152,7 @@ class Gpu:
         return self._launch(module, entry, cases.cases, WARPGROUP[0], arguments, size + PATTERN)
 
     def _launch(
-        self, module: Module, entry: str, blocks: int, warps: int, arguments: list[Argument], shared: int = 0
+        self, module: LoadedModule, entry: str, blocks: int, warps: int, arguments: list[Argument], shared: int = 0
     ) -> NDArray[np.uint32]:
         """Run a kernel. Arguments are arrays, None for a null pointer, and numbers; the first array is the result."""
         from cuda.core import LaunchConfig, launch
@@ -168,10 +168,10 @@ class Gpu:
         config = LaunchConfig(grid=blocks, block=32 * warps, shmem_size=shared)
         launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
-        found = buffers[0].array.copy()
+        result = buffers[0].array.copy()
         for buffer in buffers:
             buffer.close()
-        return found
+        return result
 
 
 class Pinned:
@@ -227,5 +227,5 @@ def _module_version() -> str:
     path = Path("/proc/driver/nvidia/version")
     if not path.exists():
         return ""
-    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", path.read_text(encoding="utf-8"))
-    return found[1] if found else ""
+    match = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", path.read_text(encoding="utf-8"))
+    return match[1] if match else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-SHOWN = 5  # mismatches kept per kernel: the first few tell the story
+MAX_MISMATCHES = 5  # mismatches kept per kernel: the first few tell the story
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True)
-class Line:
+class KernelResult:
     """One kernel: an instruction with a selector."""
 
     instruction: str
@@ -61,7 +61,7 @@ class Report:
     driver: str
     assembler: str
     seed: int
-    lines: tuple[Line, ...] = field(default=())
+    lines: tuple[KernelResult, ...] = field(default=())
 
     @property
     def cases(self) -> int:
@@ -74,7 +74,7 @@ class Report:
         return sum(line.differing for line in self.lines)
 
     @property
-    def troubles(self) -> tuple[Line, ...]:
+    def troubles(self) -> tuple[KernelResult, ...]:
         """The kernels that were not compared in full."""
         return tuple(line for line in self.lines if line.trouble)
 

@@ -16,7 +16,7 @@ from warpfrag.emission.vectors import check_product, check_seed, vectors
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.execution.wgmma import run_staged
 from warpfrag.execution.wgmma_call import Staged, Variant
-from warpfrag.hardware.report import SHOWN, Line, Mismatch, Report
+from warpfrag.hardware.report import MAX_MISMATCHES, KernelResult, Mismatch, Report
 from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.captures.capture import Entry
     from warpfrag.isa.immediates import Choice
 
-    Given = dict[str, NDArray[np.uint32]] | Staged
+    OperandSet = dict[str, NDArray[np.uint32]] | Staged
 
 
 def verify(
@@ -40,7 +40,7 @@ def verify(
     seed: int = 0,
     device: int = 0,
     capture: str | PathLike[str] | None = None,
-    progress: Callable[[int, int, Line], None] | None = None,
+    progress: Callable[[int, int, KernelResult], None] | None = None,
 ) -> Report:
     """Compare instructions (all that the GPU can run, unless some are named) with the GPU, code by code.
 
@@ -51,9 +51,9 @@ def verify(
     there in the format of `warpfrag.catalog.captures`. NoGpu if there is none. A script calls this under
     `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
-    for name, number, least in (("cases", cases, 1), ("device", device, 0)):
-        if not isinstance(number, int) or number < least:
-            msg = f"{name} is an integer, at least {least}, got {shown(number)}"
+    for name, number, minimum in (("cases", cases, 1), ("device", device, 0)):
+        if not isinstance(number, int) or number < minimum:
+            msg = f"{name} is an integer, at least {minimum}, got {shown(number)}"
             raise InvalidOperand(msg)
     check_seed(seed)
     if capture is not None and not str(capture).endswith(".npz"):
@@ -66,7 +66,7 @@ def verify(
     with Worker(device) as worker:
         about = worker.about
         jobs = _jobs(named, only, about["target"])
-        lines: list[Line] = []
+        lines: list[KernelResult] = []
         recorder = Recorder() if capture else None
         for number, (instruction, how) in enumerate(jobs):
             line = _compare(worker, instruction, how, cases, seed, recorder)
@@ -87,32 +87,32 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     except TypeError:
         msg = f"expected the name of an instruction, or several, got {shown(instructions)}"
         raise InvalidOperand(msg) from None
-    found = [get(instruction) for instruction in several]
-    for instruction in found:
+    named = [get(instruction) for instruction in several]
+    for instruction in named:
         check_product(instruction, "verify runs")
-    return found
+    return named
 
 
 def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Choice | Variant]]:
     """Every kernel to run: each instruction with each of its selectors; of wgmma a choice of variants."""
     if named is None:
-        chosen = [found for found in find(target=target) if found.form.is_product]
+        chosen = [instruction for instruction in find(target=target) if instruction.form.is_product]
     else:
         chosen = [get(instruction.name, target=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
     if not chosen:
         msg = f"no instruction that {target} can run contains {shown(only)}"
         raise InvalidOperand(msg)
-    return [(instruction, how) for instruction in chosen for how in _ways(instruction)]
+    return [(instruction, how) for instruction in chosen for how in _variants(instruction)]
 
 
-def _ways(instruction: Instruction) -> Iterable[Choice | Variant]:
+def _variants(instruction: Instruction) -> Iterable[Choice | Variant]:
     return chosen_variants(instruction) if instruction.form.is_warpgroup else choices(instruction)
 
 
 def _compare(
     worker: Worker, instruction: Instruction, how: Choice | Variant, cases: int, seed: int, recorder: Recorder | None
-) -> Line:
+) -> KernelResult:
     """Run one kernel on every class of operands and compare."""
     target = worker.about["target"]
     ran = differing = 0
@@ -120,38 +120,38 @@ def _compare(
     trouble = ""
     selector = how.selector if instruction.form.is_sparse else None
     variant = how.described if isinstance(how, Variant) else ""
-    for kind, given in _operand_sets(instruction, how, cases, seed, target):
-        answer = worker.run(instruction.name, how, given)
+    for kind, operands in _operand_sets(instruction, how, cases, seed, target):
+        answer = worker.run(instruction.name, how, operands)
         if isinstance(answer, str):
-            return Line(instruction.name, selector, ran, differing, tuple(mismatches), answer, variant)
+            return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), answer, variant)
         if recorder:
-            recorder.add(instruction, how, kind, given, answer)
+            recorder.add(instruction, how, kind, operands, answer)
         try:
-            predicted = _predict(instruction, how, given, target)
+            predicted = _predict(instruction, how, operands, target)
         except NotModelled as error:
             trouble = f"not modelled: {error}"
             continue
         ran += len(answer)
         wrong = np.argwhere(predicted != answer)
         differing += len(np.unique(wrong[:, 0]))
-        for place in wrong[: SHOWN - len(mismatches)]:
+        for place in wrong[: MAX_MISMATCHES - len(mismatches)]:
             case, *warp, lane, word = map(int, place)
             pair = f"{answer[tuple(place)]:08x}", f"{predicted[tuple(place)]:08x}"
             mismatches.append(Mismatch(kind, case, lane, word, *pair, *warp))
-    return Line(instruction.name, selector, ran, differing, tuple(mismatches), trouble, variant)
+    return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), trouble, variant)
 
 
-def _predict(instruction: Instruction, how: Choice | Variant, given: Given, target: str) -> NDArray[np.uint32]:
-    if isinstance(given, Staged):
-        return run_staged(instruction, given, target)
+def _predict(instruction: Instruction, how: Choice | Variant, operands: OperandSet, target: str) -> NDArray[np.uint32]:
+    if isinstance(operands, Staged):
+        return run_staged(instruction, operands, target)
     from warpfrag.execution.execute import execute_registers
 
-    return execute_registers(instruction, given, None if isinstance(how, Variant) else how, arch=target)
+    return execute_registers(instruction, operands, None if isinstance(how, Variant) else how, arch=target)
 
 
 def _operand_sets(
     instruction: Instruction, how: Choice | Variant, cases: int, seed: int, target: str
-) -> Iterator[tuple[str, Given]]:
+) -> Iterator[tuple[str, OperandSet]]:
     """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
     if isinstance(how, Variant):
         yield from launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
@@ -179,12 +179,17 @@ class Recorder:
         self.entries: dict[tuple[str, Choice | Variant], Entry] = {}
 
     def add(
-        self, instruction: Instruction, how: Choice | Variant, kind: str, given: Given, result: NDArray[np.uint32]
+        self,
+        instruction: Instruction,
+        how: Choice | Variant,
+        kind: str,
+        operands: OperandSet,
+        result: NDArray[np.uint32],
     ) -> None:
         """Keep one class of one kernel."""
         sparse = instruction.form.is_sparse
         keys = {}
-        for role, array in (given.arrays if isinstance(given, Staged) else given).items():
+        for role, array in (operands.arrays if isinstance(operands, Staged) else operands).items():
             key = f"in/{role}/{hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
             self.arrays.setdefault(key, array)
             keys[role] = key
@@ -194,8 +199,8 @@ class Recorder:
         entry: Entry = {"instruction": instruction.name, "selector": how.selector if sparse else None, "classes": {}}
         kept = self.entries.setdefault((instruction.name, how), entry)
         kept["classes"][kind] = keys
-        if isinstance(given, Staged):
-            kept.setdefault("calls", {})[kind] = given.call.row
+        if isinstance(operands, Staged):
+            kept.setdefault("calls", {})[kind] = operands.call.row
 
     def write(self, path: str | PathLike[str], about: dict[str, str]) -> None:
         """Write the capture file."""

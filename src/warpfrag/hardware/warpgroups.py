@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from warpfrag.execution.wgmma_call import Variant
 
 WIDTH = 64  # at which every combination of immediates runs
-MOST_BYTES = 47 * 1024  # of shared memory: so much needs no leave of the driver
-ODD = -1  # in the place of a swizzle: a descriptor at random
-SETS = (*SWIZZLES, ODD, ODD)
+MAX_BYTES = 47 * 1024  # of shared memory: so much needs no leave of the driver
+RANDOM = -1  # in the place of a swizzle: a descriptor at random
+SETS = (*SWIZZLES, RANDOM, RANDOM)
 
 
 def chosen_variants(instruction: Instruction) -> list[Variant]:
@@ -63,7 +63,9 @@ def launches(instruction: Instruction, variant: Variant, cases: int, seed: int) 
         kind = kinds[(number + turn) % len(kinds)]
         random = np.random.default_rng([seed, turn, number])
         is_added = (number + turn // 7) % 3 > 0
-        what = f"{kind}, {'odd descriptors' if swizzle == ODD else f'swizzle {swizzle}'}{'' if is_added else ', no C'}"
+        what = (
+            f"{kind}, {'odd descriptors' if swizzle == RANDOM else f'swizzle {swizzle}'}{'' if is_added else ', no C'}"
+        )
         yield what, operands(instruction, variant, kind, swizzle, (share, random, is_added))
 
 
@@ -80,11 +82,11 @@ def operands(
     descriptor_a, reach_a = Descriptor(), 0
     if variant.staged:
         words.pop("a")
-        descriptor_a = _descriptor(instruction.a, swizzle, variant.trans[0], random, (0, MOST_BYTES // 4))
+        descriptor_a = _descriptor(instruction.a, swizzle, variant.trans[0], random, (0, MAX_BYTES // 4))
         reach_a = _reach(instruction.a, descriptor_a, variant.trans[0])
-    start = int(random.integers(0, reach_a + 1)) if swizzle == ODD else reach_a  # odd ones may share bytes
+    start = int(random.integers(0, reach_a + 1)) if swizzle == RANDOM else reach_a  # odd ones may share bytes
     start = -(-start // UNIT) * UNIT
-    descriptor_b = _descriptor(instruction.b, swizzle, variant.trans[1], random, (start, MOST_BYTES))
+    descriptor_b = _descriptor(instruction.b, swizzle, variant.trans[1], random, (start, MAX_BYTES))
     reach = max(reach_a, _reach(instruction.b, descriptor_b, variant.trans[1]))
     size = -(-reach // UNIT) * UNIT
     shared = np.empty((cases, size), np.uint8)
@@ -102,13 +104,13 @@ def _descriptor(
     swizzle: int,
     trans: bool,  # noqa: FBT001 (as the operand says it)
     random: np.random.Generator,
-    room: tuple[int, int],
+    span: tuple[int, int],
 ) -> Descriptor:
     """A descriptor whose tile lies in a part of memory: one of a tile without gaps, or any."""
-    first, end = room
+    first, end = span
     while True:
         start = first + UNIT * int(random.integers(0, 128))
-        if swizzle == ODD:
+        if swizzle == RANDOM:
             largest = int(random.choice([64, 512, 2048]))
             leading, stride = (UNIT * int(random.integers(0, largest // UNIT)) for _ in range(2))
             width = int(random.choice(list(SWIZZLES)))
@@ -122,9 +124,9 @@ def _descriptor(
             # in half of the cases as one writes it; in the others somewhere in a pattern
             start = -(-first // 1024) * 1024 + step if random.random() < 0.5 else start + step
         base_offset = int(random.choice([0, int(random.integers(0, 8))]))
-        found = Descriptor(start, leading, stride, width, base_offset)
-        if _reach(operand, found, trans) <= end:
-            return found
+        descriptor = Descriptor(start, leading, stride, width, base_offset)
+        if _reach(operand, descriptor, trans) <= end:
+            return descriptor
 
 
 def _compact(operand: Operand, swizzle: int, trans: bool) -> list[Descriptor] | None:  # noqa: FBT001 (as above)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.execution.wgmma_call import Variant
-    from warpfrag.hardware.device import Gpu, Module
+    from warpfrag.hardware.device import Gpu, LoadedModule
     from warpfrag.isa.immediates import Choice
 
-    Given = dict[str, NDArray[np.uint32]] | Staged
+    OperandSet = dict[str, NDArray[np.uint32]] | Staged
 
 LAST_SECONDS = 10  # that a process gets to end by itself
 
@@ -74,11 +74,11 @@ class Worker:
         if self.process.is_alive():
             self.process.kill()
 
-    def run(self, name: str, how: Choice | Variant, given: Given) -> NDArray[np.uint32] | str:
+    def run(self, name: str, how: Choice | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
         """D's registers, or what went wrong; wgmma takes a variant and its staged operands."""
         answer: NDArray[np.uint32] | str
         try:
-            self.pipe.send((name, how, given))
+            self.pipe.send((name, how, operands))
             answer = self.pipe.recv()
         except (EOFError, ConnectionError):
             answer = self._end()
@@ -98,21 +98,25 @@ def _serve(pipe: Connection, device: int) -> None:
     pipe.send(
         {"device": gpu.name, "arch": gpu.arch, "target": gpu.target, "driver": gpu.driver, "assembler": gpu.assembler}
     )
-    modules: dict[tuple[str, Choice | Variant], Module] = {}
+    modules: dict[tuple[str, Choice | Variant], LoadedModule] = {}
     while True:
         try:
-            name, how, given = pipe.recv()
+            name, how, operands = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send(_run(gpu, modules, name, how, given))
+            pipe.send(_run(gpu, modules, name, how, operands))
         except Exception as error:  # noqa: BLE001 (a trap can surface as any error of the driver)
             pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
             return
 
 
 def _run(
-    gpu: Gpu, modules: dict[tuple[str, Choice | Variant], Module], name: str, how: Choice | Variant, given: Given
+    gpu: Gpu,
+    modules: dict[tuple[str, Choice | Variant], LoadedModule],
+    name: str,
+    how: Choice | Variant,
+    operands: OperandSet,
 ) -> NDArray[np.uint32]:
     """One kernel; what was assembled for it stays in `modules` until another is asked for."""
     instruction = get(name, target=gpu.target)
@@ -121,6 +125,6 @@ def _run(
         modules.clear()  # one at a time: kernels come in order
         modules[key] = gpu.load(raw_unit([(instruction, how)], gpu.target))
     entry = raw_entry(instruction, how)
-    if isinstance(given, Staged):
-        return gpu.run_warpgroups(modules[key], entry, given, instruction.d.words)
-    return gpu.run(modules[key], entry, given, instruction.d.words)
+    if isinstance(operands, Staged):
+        return gpu.run_warpgroups(modules[key], entry, operands, instruction.d.words)
+    return gpu.run(modules[key], entry, operands, instruction.d.words)

@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,21 +36,15 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.tracing import TraceStep
     from warpfrag.isa.words import HasForm
     from warpfrag.numerics.formats import Rounding
+    from warpfrag.prediction.progress import Progress
     from warpfrag.products.gemm import Product
     from warpfrag.render.palette import Theme
 
 BINS = 32
-MOST_OUTPUTS = 1 << 17
+MAX_OUTPUTS = 1 << 17
 """That are compared at once: exact numbers take some hundred bytes each."""
-MOST_GROWTH = 48
+MAX_GROWTH = 48
 """Rows and columns from which the growth with k is taken: enough for a curve, and each point is a product."""
-
-
-class Report(Protocol):
-    """Told how far a comparison is."""
-
-    def __call__(self, done: int, total: int, text: str) -> None:
-        """So many steps are done of all; the next one in words."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +163,11 @@ class ErrorReport:
         m, n, k = self.shape
         header = ["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", "mean rel.", "worst at"]
         lines = [header]
-        for one in self.errors:
-            ulps = [one.largest_ulps, one.rms_ulps, one.mean_ulps]
-            relative = [one.largest_relative, one.rms_relative, one.mean_relative]
+        for errors in self.errors:
+            ulps = [errors.largest_ulps, errors.rms_ulps, errors.mean_ulps]
+            relative = [errors.largest_relative, errors.rms_relative, errors.mean_relative]
             figures = [f"{value:.4g}" for value in ulps] + [f"{value:.3g}" for value in relative]
-            lines.append([one.name, *figures, f"D[{one.row}, {one.col}]"])
+            lines.append([errors.name, *figures, f"D[{errors.row}, {errors.col}]"])
         widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
         body = [
             "  ".join(
@@ -191,7 +185,7 @@ class ErrorReport:
             "instruction": self.instruction,
             "shape": list(self.shape),
             "result": self.result,
-            "errors": [one.to_dict() for one in self.errors],
+            "errors": [errors.to_dict() for errors in self.errors],
         }
 
     def svg(self, *, theme: Theme = "auto") -> str:
@@ -209,7 +203,7 @@ def error_report(
     order: Order | Sequence[Order] = Order(),  # noqa: B008 (it is frozen)
     rounding: Rounding = None,
     threads: int | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
     backend: str = "cpu",
 ) -> ErrorReport:
     """How far D = A B + C is from the exact result, for each architecture and each order of additions.
@@ -231,11 +225,11 @@ def error_report(
         raise InvalidOperand(msg)
     a, b = _values(first, "a"), _values(first, "b")
     added = None if C is None else _added(C, first)
-    tasks = [Task(taken[name], name, which, threads, backend) for name, which in product(taken, orders)]
+    tasks = [MeasuredTask(taken[name], name, which, threads, backend) for name, which in product(taken, orders)]
     for task in tasks:
         task.check()
     (height, depth), width = a.shape, b.shape[1]
-    at_once = max(1, MOST_OUTPUTS // width)
+    at_once = max(1, MAX_OUTPUTS // width)
     firsts = range(0, height, at_once)
     totals = [Figures(first.rule.d) for _ in tasks]
     total = len(tasks) * (len(firsts) + 1)
@@ -247,16 +241,16 @@ def error_report(
             if report is not None:
                 report(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
             figures.take(task.run(rows, slice(None), depth, c), exact, start)
-    found = []
+    errors = []
     for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
         if report is not None:
             report(total - len(tasks) + place, total, f"{task.arch}, growth with k")
-        found.append(_errors(task, figures, a, b, added))
-    return ErrorReport(spell(first.form), (height, width, depth), first.rule.d, tuple(found))
+        errors.append(_errors(task, figures, a, b, added))
+    return ErrorReport(spell(first.form), (height, width, depth), first.rule.d, tuple(errors))
 
 
 @dataclass(frozen=True)
-class Task:
+class MeasuredTask:
     """What is computed: which product, where, in which order."""
 
     taken: Product
@@ -290,11 +284,11 @@ class Task:
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
 
 
-def _listed(what: str, given: object) -> list[Any]:
-    if not isinstance(given, list | tuple) or not given:
-        msg = f"{what}: expected one, or a list of at least one; got {shown(given)}"
+def _listed(what: str, argument: object) -> list[Any]:
+    if not isinstance(argument, list | tuple) or not argument:
+        msg = f"{what}: expected one, or a list of at least one; got {shown(argument)}"
         raise InvalidOperand(msg)
-    return list(given)
+    return list(argument)
 
 
 def _values(taken: Product, role: str) -> NDArray[np.float64]:
@@ -322,12 +316,12 @@ def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
 
 
 def _exact(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> Exact:
-    found = exact_product(a, b)
-    return found if c is None else found.plus(exact_numbers(c))
+    exact = exact_product(a, b)
+    return exact if c is None else exact.plus(exact_numbers(c))
 
 
 def _errors(
-    task: Task, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
+    task: MeasuredTask, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
 ) -> Errors:
     if not figures.count:
         msg = f"{spell(task.taken.form)} on {task.arch}: no output is finite"
@@ -382,15 +376,15 @@ class Figures:
         self.nonfinite += computed.size - count
         if not count:
             return
-        given = exact_numbers(np.where(finite, computed, 0.0))
-        exponent = min(given.exponent, exact.exponent)
+        actual = exact_numbers(np.where(finite, computed, 0.0))
+        exponent = min(actual.exponent, exact.exponent)
         truth = exact.at_exponent(exponent)
-        differences = (given.at_exponent(exponent) - truth)[finite].tolist()
+        differences = (actual.at_exponent(exponent) - truth)[finite].tolist()
         truths = truth[finite].tolist()
         row = self.format
         if row.is_float:
-            least, below = row.emin - row.fraction, exponent - row.fraction - 1
-            lowest = [max(value.bit_length() + below, least) if value else least for value in truths]
+            smallest, below = row.emin - row.fraction, exponent - row.fraction - 1
+            lowest = [max(value.bit_length() + below, smallest) if value else smallest for value in truths]
         else:
             lowest = [0] * count
         # an error in ulps is difference * 2**(exponent - lowest): kept as whole numbers of 2**-scale
@@ -409,11 +403,11 @@ class Figures:
         self.error_squares += sum(value * value for value in differences) * square
         self.exact_squares += sum(value * value for value in truths) * square
         largest = max(range(count), key=lambda index: abs(ulps[index]))
-        found = Fraction(abs(ulps[largest]), unit)
-        if found > self.worst.ulps:
+        error = Fraction(abs(ulps[largest]), unit)
+        if error > self.worst.ulps:
             at, col = (int(index) for index in places[largest])
             truth_there = Fraction(truths[largest]) * Fraction(2) ** exponent
-            self.worst = Worst(found, first_row + at, col, float(computed[at, col]), truth_there)
+            self.worst = Worst(error, first_row + at, col, float(computed[at, col]), truth_there)
 
     @property
     def normwise(self) -> float:
@@ -440,30 +434,32 @@ class Figures:
         Outputs that nearly cancel have errors of thousands of ulps: nine of ten outputs choose the width.
         """
         values = np.concatenate(self.ulps)
-        most = float(np.quantile(np.abs(values), 0.9)) or 0.5
-        width = 2.0 ** math.ceil(math.log2(2 * most / BINS))
+        typical = float(np.quantile(np.abs(values), 0.9)) or 0.5
+        width = 2.0 ** math.ceil(math.log2(2 * typical / BINS))
         edges = (np.arange(BINS + 1) - BINS / 2) * width
         counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
         return tuple(edges.tolist()), tuple(counts.tolist())
 
 
-def _growth(task: Task, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> list[Growth]:
+def _growth(
+    task: MeasuredTask, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
+) -> list[Growth]:
     """Errors of the products of the first k, k doubling."""
     depth, rule = a.shape[1], task.taken.rule
-    some = slice(MOST_GROWTH)
+    some = slice(MAX_GROWTH)
     c = None if c is None else c[some, some]
     lengths = [rule.k << place for place in range(64) if rule.k << place < depth] + [depth]
-    found = []
+    growth = []
     for length in lengths:
         figures = Figures(rule.d)
         figures.take(task.run(some, some, length, c), _exact(a[some, :length], b[:length, some], c))
         if figures.count:
             facts = figures.facts()
-            found.append(Growth(length, facts.largest_ulps, facts.rms_ulps, figures.normwise))
-    return found
+            growth.append(Growth(length, facts.largest_ulps, facts.rms_ulps, figures.normwise))
+    return growth
 
 
-def _steps(task: Task, row: int, col: int, added: NDArray[np.float64] | None) -> list[TraceStep]:
+def _steps(task: MeasuredTask, row: int, col: int, added: NDArray[np.float64] | None) -> list[TraceStep]:
     """How one output came about."""
     if not task.order.carries_c or task.order.residue:
         return []

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.words import HasForm
+    from warpfrag.prediction.progress import Progress
     from warpfrag.products.backend import Machine
     from warpfrag.products.order import Chain
     from warpfrag.products.summation import Multiplicands
@@ -48,19 +49,19 @@ if TYPE_CHECKING:
 
 RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}
 """The formats that a kernel rounds an accumulator to."""
-MOST_PARTS = 128
+MAX_PARTS = 128
 TILES = (16, 32, 64, 128, 256)
 PROMOTIONS = (128, 64, 32, 256, 512, 1024)
-MOST_SEGMENTS = 8
+MAX_SEGMENTS = 8
 VECTOR = 128
 """Bits that a thread loads at once."""
-MOST_AHEAD = 32
+MAX_AHEAD = 32
 """Orders whose chains are summed together."""
-MOST_AT_ONCE = 1 << 22
+MAX_AT_ONCE = 1 << 22
 """Codes of A and B that chains take together: more would take more memory than time."""
-LEAST_FILLED = 3 / 4
+MIN_FILLED = 3 / 4
 """How much of the longest chain each of those that are filled up to it must have."""
-MOST_ROWS, MOST_COLUMNS, MOST_NEW_COLUMNS = 4, 16, 6
+MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
 """Of the outputs that refute: more cost more than they refute."""
 
 
@@ -82,13 +83,6 @@ class Finish(Protocol):
         """The sums [T, rows, columns] of these rows and columns, finished."""
 
 
-class Report(Protocol):
-    """Told how far a search is."""
-
-    def __call__(self, done: int, total: int, text: str) -> None:
-        """So many orders are tried of all; the next one in words."""
-
-
 def find_order(
     A: ArrayLike,
     B: ArrayLike,
@@ -96,7 +90,7 @@ def find_order(
     *,
     instruction: str | HasForm | None = None,
     arch: str = "sm_90",
-    report: Report | None = None,
+    report: Progress | None = None,
     backend: str = "cpu",
 ) -> Order | None:
     """The simplest order of additions whose product, rounded to observed's dtype, equals it in every code; or None.
@@ -145,7 +139,7 @@ def search(
     rule: Rule,
     operands: Multiplicands,
     observed: Observed,
-    report: Report | None = None,
+    report: Progress | None = None,
     *,
     begin: Begin | None = None,
     finish: Finish | None = None,
@@ -170,16 +164,16 @@ def search(
             report(done, len(tried), order.describe(operands.depth))
         if hard is not None:
             if order not in hard.learnt:
-                hard.learn(tried[done : done + min(done + 4, MOST_AHEAD)])
+                hard.learn(tried[done : done + min(done + 4, MAX_AHEAD)])
             if hard.wrong(order).any():
                 continue
         wrong = whole.wrong(order)
         if not wrong.any():
             return order
         row = int(wrong.sum(axis=(0, 2)).argmax())
-        refuting = np.argsort(~wrong[:, row].any(axis=0), kind="stable")[:MOST_NEW_COLUMNS].tolist()
-        rows = list(dict.fromkeys([row, *rows]))[:MOST_ROWS]
-        columns = list(dict.fromkeys([*refuting, *columns]))[:MOST_COLUMNS]
+        refuting = np.argsort(~wrong[:, row].any(axis=0), kind="stable")[:MAX_NEW_COLUMNS].tolist()
+        rows = list(dict.fromkeys([row, *rows]))[:MAX_ROWS]
+        columns = list(dict.fromkeys([*refuting, *columns]))[:MAX_COLUMNS]
         hard = whole.only(rows, columns)
     return None
 
@@ -190,7 +184,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
     line = max(k, LINE // bits)
     units = [unit for unit in (line, line // 2, 2 * line, line // 4, 4 * line) if unit % k == 0]
     promotions = [length for length in PROMOTIONS if length % k == 0]
-    parts = list(product(range(2, MOST_PARTS + 1), units))
+    parts = list(product(range(2, MAX_PARTS + 1), units))
     split = [Order(split_k, unit) for split_k, unit in parts]
     promoted = [Order(promote=length) for length in promotions]
     is_dense = not (rule.is_sparse or rule.scales)
@@ -199,7 +193,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
         (Order(residue=tile) for tile in TILES if is_dense and tile % k == 0),
         [*promoted, *split] if bits == 8 else [*split, *promoted],  # they add alike; only fp8 kernels promote
         _cutlass(parts, rule) if is_dense else [],
-        (Order(unit=unit, segment_k=count) for unit in units[:2] for count in range(2, MOST_SEGMENTS + 1)),
+        (Order(unit=unit, segment_k=count) for unit in units[:2] for count in range(2, MAX_SEGMENTS + 1)),
         (Order(split_k, unit, promote=length) for length in promotions for split_k, unit in parts),
         _cutlass(parts, rule, step=8) if is_dense and bits == 16 and k == 16 else [],
     )
@@ -237,7 +231,7 @@ def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) 
         yield Order(step=step)
         yield from (Order(residue=tile, step=step) for tile in tiles)
     for tile in tiles:
-        yield from (Order(split_k, vector, residue=tile, step=step) for split_k in range(2, MOST_PARTS // 2 + 1))
+        yield from (Order(split_k, vector, residue=tile, step=step) for split_k in range(2, MAX_PARTS // 2 + 1))
     for tile in tiles:
         yield from (Order(split_k, unit, residue=tile, step=step) for split_k, unit in parts)
 
@@ -273,10 +267,10 @@ class Sample:
     def wrong(self, order: Order) -> NDArray[np.bool_]:
         """Which outputs an order does not give."""
         parts = self._chains(order)
-        found = self._sums_of([spans for part in parts for spans in part])
+        sums = self._sums_of([spans for part in parts for spans in part])
         total = None if self.begin is None else self.begin(self.rows, self.columns)
         for part in parts:
-            total = add(self.rule, total, add_up(self.rule, [found[spans] for spans in part]))
+            total = add(self.rule, total, add_up(self.rule, [sums[spans] for spans in part]))
         if total is not None and self.finish is not None:
             total = self.finish(total, self.rows, self.columns)
         codes, result = self.observed
@@ -292,25 +286,25 @@ class Sample:
 
     def _sums_of(self, chains: list[Chain]) -> dict[Chain, Codes]:
         """The sum of each chain; those of about the same length are computed at once."""
-        found = {} if self.sums is None else self.sums
-        for some in self._together({spans for spans in chains if spans not in found}):
+        sums = {} if self.sums is None else self.sums
+        for some in self._together({spans for spans in chains if spans not in sums}):
             codes = sum_chains(self.rule, self.operands, some, self.machine)
-            found |= {spans: read_sums(self.rule, codes[place]) for place, spans in enumerate(some)}
-        return found
+            sums |= {spans: read_sums(self.rule, codes[place]) for place, spans in enumerate(some)}
+        return sums
 
     def _together(self, chains: set[Chain]) -> Iterator[list[Chain]]:
         """Chains that are summed at once, the longest first."""
         k = self.rule.k
         each = k * self.operands.a.shape[0] * (self.operands.a.shape[1] + self.operands.b.shape[2])
-        least = LEAST_FILLED if may_be_filled_up(self.rule) else 1
+        min_filled = MIN_FILLED if may_be_filled_up(self.rule) else 1
         some: list[Chain] = []
-        longest = most = 0
+        longest = max_chains = 0
         for length, spans in sorted(((instructions(spans, k), spans) for spans in chains), reverse=True):
-            if some and (length < least * longest or len(some) >= most):
+            if some and (length < min_filled * longest or len(some) >= max_chains):
                 yield some
                 some = []
             if not some:
-                longest, most = length, max(1, MOST_AT_ONCE // (length * each))
+                longest, max_chains = length, max(1, MAX_AT_ONCE // (length * each))
             some.append(spans)
         if some:
             yield some

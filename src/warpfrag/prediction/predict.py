@@ -7,7 +7,7 @@ library. Where the table has no row, the order is that of the nearest shape that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ ARCH = "sm_90"
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredProduct:
     """A measured product: what was called with which operands, the kernel that ran, and the order that explains it."""
 
     call: str
@@ -62,22 +62,21 @@ class Prediction:
     D: Array
     order: Order
     instruction: str
-    row: Row
+    row: MeasuredProduct
     is_guess: bool
     text: str
 
 
 @cache
-def measured() -> tuple[Row, ...]:
+def measured() -> tuple[MeasuredProduct, ...]:
     """Every row of the table."""
-    found = []
-    for line in read_table("library_orders")["rows"]:
-        facts, orders, kernel = (part.strip() for part in line.split("|"))
-        call, kind, layout, batch, m, n, k = facts.rsplit(maxsplit=6)
-        split_k, *rest = (None if word == "-" else int(word) for word in orders.split())
-        order = Order(split_k or 1, *rest)
-        found.append(Row(call, kind, layout, int(batch), int(m), int(n), int(k), order, kernel))
-    return tuple(found)
+    table = read_table("library_orders")
+    rows = []
+    for row in table["rows"]:
+        facts = dict(zip(table["columns"], row, strict=True))
+        parts = {part.name: facts.pop(part.name) or part.default for part in fields(Order)}
+        rows.append(MeasuredProduct(**facts, order=Order(**parts)))
+    return tuple(rows)
 
 
 def versions() -> str:
@@ -147,24 +146,24 @@ def _call(kind: str, *, is_batch: bool, has_bias: bool, fast: bool) -> str:
     return "bmm" if is_batch else "linear" if has_bias else "matmul"
 
 
-def _shape(given: Any, own: tuple[int, int, int]) -> tuple[int, int, int]:  # noqa: ANN401 (what a user gave)
-    if given is None:
+def _shape(shape: Any, own: tuple[int, int, int]) -> tuple[int, int, int]:  # noqa: ANN401 (what a user gave)
+    if shape is None:
         return own
-    is_three = isinstance(given, tuple | list) and len(given) == 3
-    if not is_three or not all(isinstance(extent, int | np.integer) for extent in given):
-        msg = f"shape: expected (m, n, k) of the whole product, got {shown(given)}"
+    is_three = isinstance(shape, tuple | list) and len(shape) == 3
+    if not is_three or not all(isinstance(extent, int | np.integer) for extent in shape):
+        msg = f"shape: expected (m, n, k) of the whole product, got {shown(shape)}"
         raise InvalidOperand(msg)
-    if given[2] != own[2] or given[0] < own[0] or given[1] < own[1]:
-        msg = f"shape: a product of {given[0]} x {given[1]} x {given[2]} has no part of {own[0]} x {own[1]} x {own[2]}"
+    if shape[2] != own[2] or shape[0] < own[0] or shape[1] < own[1]:
+        msg = f"shape: a product of {shape[0]} x {shape[1]} x {shape[2]} has no part of {own[0]} x {own[1]} x {own[2]}"
         raise InvalidOperand(msg)
-    return int(given[0]), int(given[1]), int(given[2])
+    return int(shape[0]), int(shape[1]), int(shape[2])
 
 
-def _find(call: str, kind: str, layout: str, batch: int, shape: tuple[int, int, int]) -> tuple[Row, bool]:
+def _find(call: str, kind: str, layout: str, batch: int, shape: tuple[int, int, int]) -> tuple[MeasuredProduct, bool]:
     """The row of the table, or the nearest one, and whether it is a guess."""
     rows = [row for row in measured() if (row.call, row.type) == (call, kind)]
 
-    def distance(row: Row) -> float:
+    def distance(row: MeasuredProduct) -> float:
         apart = sum(abs(math.log2(mine / max(other, 1))) for mine, other in zip(row.shape, shape, strict=True))
         return apart + (row.layout != layout) / 4 + (row.batch != batch) / 4
 
@@ -172,7 +171,7 @@ def _find(call: str, kind: str, layout: str, batch: int, shape: tuple[int, int, 
     return nearest, (nearest.layout, nearest.batch, *nearest.shape) != (layout, batch, *shape)
 
 
-def _text(row: Row, shape: tuple[int, int, int], *, is_guess: bool) -> str:
+def _text(row: MeasuredProduct, shape: tuple[int, int, int], *, is_guess: bool) -> str:
     words = row.order.describe(shape[2])
     m, n, k = row.shape
     if not is_guess:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    Given: TypeAlias = "ArrayLike | Foreign"
+    MatrixLike: TypeAlias = "ArrayLike | Foreign"
 
 
 class TorchTensor(Protocol):
@@ -57,7 +57,7 @@ ForeignArray = TypeVar("ForeignArray", bound=Foreign)
 Lazy = TypeVar("Lazy", bound=DaskArray)
 
 
-class Kind(NamedTuple):
+class ArrayKind(NamedTuple):
     """Whose arrays, and on which device."""
 
     library: str = "numpy"
@@ -75,28 +75,28 @@ class Kind(NamedTuple):
         return f"{names[self.library]} on {self.device}"
 
 
-HOST = Kind()
+HOST = ArrayKind()
 
 
-def kind_of(array: Any) -> Kind:  # noqa: ANN401 (anything that a user gives)
+def kind_of(array: Any) -> ArrayKind:  # noqa: ANN401 (anything that a user gives)
     """The kind of an array; lists and numbers are numpy's."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
-        return Kind("torch", str(array.device))
+        return ArrayKind("torch", str(array.device))
     if library == "cupy" and hasattr(array, "device"):
-        return Kind("cupy", f"cuda:{array.device.id}")
+        return ArrayKind("cupy", f"cuda:{array.device.id}")
     return HOST
 
 
-def common_kind(arrays: Mapping[str, Any]) -> Kind:
+def common_kind(arrays: Mapping[str, Any]) -> ArrayKind:
     """The kind of all arrays that are given; a mixture is refused."""
     kinds = {name: kind_of(array) for name, array in arrays.items() if array is not None}
-    found = set(kinds.values())
-    if len(found) > 1:
-        said = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
-        msg = f"arrays of several kinds: {said}; expected one kind, on one device"
+    distinct = set(kinds.values())
+    if len(distinct) > 1:
+        listed = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
+        msg = f"arrays of several kinds: {listed}; expected one kind, on one device"
         raise InvalidOperand(msg)
-    kind = found.pop() if found else HOST
+    kind = distinct.pop() if distinct else HOST
     if kind.on_gpu and not kind.device.startswith("cuda:"):
         msg = f"expected arrays of the host or of an NVIDIA GPU, got a {kind}"
         raise InvalidOperand(msg)
@@ -104,7 +104,7 @@ def common_kind(arrays: Mapping[str, Any]) -> Kind:
 
 
 @contextmanager
-def device_of(kind: Kind) -> Iterator[None]:
+def device_of(kind: ArrayKind) -> Iterator[None]:
     """While it lasts, CuPy works on the GPU that has the memory of such arrays."""
     if not kind.on_gpu:
         yield
@@ -125,7 +125,7 @@ def dtype_of(array: Any) -> np.dtype[Any]:  # noqa: ANN401 (an array of any kind
         raise InvalidOperand(msg) from None
 
 
-def to_host(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (what a user gave)
+def to_host(array: Any, kind: ArrayKind) -> Any:  # noqa: ANN401 (what a user gave)
     """The same in the memory of the host, as numpy has it; what is numpy's already comes back as it is."""
     if kind.library == "cupy":
         return array.get()
@@ -151,7 +151,7 @@ def _plain(tensor: Any) -> Any:  # noqa: ANN401 (a tensor of PyTorch)
     return tensor.detach().resolve_conj().resolve_neg()
 
 
-def device_bits(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (an array of CuPy)
+def device_bits(array: Any, kind: ArrayKind) -> Any:  # noqa: ANN401 (an array of CuPy)
     """An array of a GPU as unsigned integers, which CuPy handles, whatever its dtype."""
     from warpfrag.arithmetic.backends.cuda import cupy
 
@@ -172,7 +172,7 @@ def on_gpu(array: NDArray[Any]) -> Any:  # noqa: ANN401 (an array of CuPy)
     return cupy().asarray(array)
 
 
-def given_back(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (an array of that kind)
+def to_caller_kind(array: Any, kind: ArrayKind) -> Any:  # noqa: ANN401 (an array of that kind)
     """A result, which is numpy's or CuPy's, as the kind that was given."""
     if kind.library == "cupy":
         from warpfrag.arithmetic.backends.cuda import cupy
@@ -187,8 +187,8 @@ def given_back(array: Any, kind: Kind) -> Any:  # noqa: ANN401 (an array of that
     if isinstance(array, np.ndarray):
         plain = np.ascontiguousarray(array)
         whole = plain if plain.dtype.kind in "biuf" else plain.view(f"int{8 * size}")
-        found = torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(kind.device)
+        tensor = torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(kind.device)
     else:
-        found = torch.utils.dlpack.from_dlpack(array)
+        tensor = torch.utils.dlpack.from_dlpack(array)
     wanted = getattr(torch, name)
-    return found if found.dtype == wanted else found.view(wanted)
+    return tensor if tensor.dtype == wanted else tensor.view(wanted)

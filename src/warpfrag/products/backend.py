@@ -88,9 +88,9 @@ def machine_of(backend: str, form: Form, arch: str, *, work: int, threads: int |
         return cuda()
     if backend == "native":
         return native(form, arch)
-    found, why = _fastest(form, arch, work=work, threads=threads, on_gpu=on_gpu)
-    log.info("%d multiply-adds on %s: backend %r%s", work, arch, found.name, why and f" ({why})")
-    return found
+    machine, why = _fastest(form, arch, work=work, threads=threads, on_gpu=on_gpu)
+    log.info("%d multiply-adds on %s: backend %r%s", work, arch, machine.name, why and f" ({why})")
+    return machine
 
 
 def cuda() -> Machine:
@@ -103,9 +103,9 @@ def cuda() -> Machine:
 
 def native(form: Form, arch: str) -> Machine:
     """A GPU's own tensor cores; NoGpu or NotModelled where they cannot be had."""
-    from warpfrag.products.tensor_core import Native
+    from warpfrag.products.tensor_core import TensorCores
 
-    return Native(form, arch)
+    return TensorCores(form, arch)
 
 
 def _fastest(form: Form, arch: str, *, work: int, threads: int | None, on_gpu: bool) -> tuple[Machine, str]:

@@ -22,7 +22,7 @@ from warpfrag.errors import InvalidOperand, InvalidSparsity
 from warpfrag.isa.legality import form_of
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.epilogue import Epilogue, float32_of
-from warpfrag.products.shapes import Extents
+from warpfrag.products.shapes import ProductShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,24 +42,26 @@ def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result
 
     @wraps(gemm)
     def product(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if not any(_package(given) == "dask" for given in (*args, *kwargs.values())):
+        if not any(_package(argument) == "dask" for argument in (*args, *kwargs.values())):
             return gemm(*args, **kwargs)
-        found: Result = _graph(product, inspect.signature(gemm).bind(*args, **kwargs).arguments)
-        return found
+        result: Result = _graph(product, inspect.signature(gemm).bind(*args, **kwargs).arguments)
+        return result
 
     return product
 
 
-def _package(given: object) -> str:
-    return str(type(given).__module__).partition(".")[0]
+def _package(argument: object) -> str:
+    return str(type(argument).__module__).partition(".")[0]
 
 
-def _graph(gemm: Callable[..., Any], given: dict[str, Any]) -> Any:  # noqa: ANN401 (a Dask array)
+def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 (a Dask array)
     """D as a Dask array."""
     import dask.array as da
 
-    arrays = {role: _taken(role, given.get(role)) for role in ROLES if role in "AB" or given.get(role) is not None}
-    options = {name: value for name, value in given.items() if name not in ROLES}
+    arrays = {
+        role: _taken(role, arguments.get(role)) for role in ROLES if role in "AB" or arguments.get(role) is not None
+    }
+    options = {name: value for name, value in arguments.items() if name not in ROLES}
     extents = _check_extents(arrays, options)
     empty = _probe(gemm, arrays, options)
     bias = _bias(options)
@@ -98,14 +100,14 @@ def _graph(gemm: Callable[..., Any], given: dict[str, Any]) -> Any:  # noqa: ANN
     )
 
 
-def _chunks(operands: dict[str, Any], extents: Extents) -> list[tuple[int, ...]]:
+def _chunks(operands: dict[str, Any], extents: ProductShape) -> list[tuple[int, ...]]:
     """How D is cut: rows as A's, columns as B's, a batch axis as that of the first operand which is not broadcast."""
     A, B = operands["A"], operands["B"]
-    found = []
+    sizes = []
     for place, size in enumerate(extents.batch):
         axis = place - len(extents.batch) - 2
-        found.append(next(one.chunks[axis] for one in (A, B) if one.ndim >= -axis and one.shape[axis] == size))
-    return [*found, A.chunks[-2], B.chunks[-1]]
+        sizes.append(next(array.chunks[axis] for array in (A, B) if array.ndim >= -axis and array.shape[axis] == size))
+    return [*sizes, A.chunks[-2], B.chunks[-1]]
 
 
 class _Block:
@@ -132,23 +134,24 @@ class _Block:
             raise type(error)(msg) from None
 
 
-def _taken(role: str, given: Any) -> Any:  # noqa: ANN401 (an array of any kind)
+def _taken(role: str, argument: Any) -> Any:  # noqa: ANN401 (an array of any kind)
     """An operand as it comes, a Dask array or one of numpy's; what is neither is refused."""
-    package = _package(given)
+    package = _package(argument)
     if package == "dask":
         import dask.array as da
 
-        if not isinstance(given, da.Array):
-            msg = f"{role}: expected an array, got a {type(given).__module__}.{type(given).__name__}"
+        if not isinstance(argument, da.Array):
+            msg = f"{role}: expected an array, got a {type(argument).__module__}.{type(argument).__name__}"
             raise InvalidOperand(msg)
-        if any(math.isnan(size) for size in given.shape):
-            msg = f"{role}: expected chunks of known sizes, got shape {given.shape}: {role}.compute_chunk_sizes() first"
+        if any(math.isnan(size) for size in argument.shape):
+            msg = f"{role}: expected chunks of known sizes, got shape {argument.shape}: "
+            msg += f"{role}.compute_chunk_sizes() first"
             raise InvalidOperand(msg)
-        array = given
+        array = argument
     elif package in {"numpy", "builtins", "ml_dtypes"}:
-        array = as_array(given, role)
+        array = as_array(argument, role)
     else:
-        kind = f"{type(given).__module__}.{type(given).__name__}"
+        kind = f"{type(argument).__module__}.{type(argument).__name__}"
         msg = f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and numpy arrays"
         raise InvalidOperand(msg)
     if array.ndim < 2:
@@ -157,9 +160,9 @@ def _taken(role: str, given: Any) -> Any:  # noqa: ANN401 (an array of any kind)
     return array
 
 
-def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> Extents:
+def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
     """Refuse shapes that do not make a product, with all of their numbers: a task sees only its own part."""
-    extents = Extents.of(arrays["A"].shape, arrays["B"].shape)
+    extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
     if "C" in arrays:
         extents.check_c(arrays["C"].shape)
     bias = _bias(options)
@@ -182,16 +185,16 @@ def _bias(options: dict[str, Any]) -> NDArray[np.float32] | None:
 def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, Any]) -> NDArray[Any]:
     """The product of no rows and no columns: it refuses what every task would refuse, and has D's dtype."""
     kept = {"A": (0, None), "B": (None, 0), "C": (0, 0), "scale_a": (0, None), "scale_b": (None, 0)}
-    given: dict[str, Any] = {}
+    empty: dict[str, Any] = {}
     for role, array in arrays.items():
         shape = tuple(size if cut is None else cut for size, cut in zip(array.shape[-2:], kept[role], strict=True))
-        given[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # of the library that its chunks are
+        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # of the library that its chunks are
     if _bias(options) is not None:
         options = options | {"epilogue": replace(options["epilogue"], bias=np.empty(0, np.float32))}
-    if options.get("backend") in OF_WORKERS and all(isinstance(one, np.ndarray) for one in given.values()):
+    if options.get("backend") in OF_WORKERS and all(isinstance(array, np.ndarray) for array in empty.values()):
         options = options | {"backend": "cpu"}
-    found: NDArray[Any] = gemm(**given, **options)
-    return found
+    probe: NDArray[Any] = gemm(**empty, **options)
+    return probe
 
 
 def _as_codes(array: Any) -> Any:  # noqa: ANN401 (a Dask array)

@@ -27,15 +27,15 @@ from warpfrag.products.array_kinds import (
     device_bits,
     device_of,
     dtype_of,
-    given_back,
     kind_of,
     on_gpu,
+    to_caller_kind,
     to_host,
 )
 from warpfrag.products.backend import check_backend, machine_of, memory_of_gpu
 from warpfrag.products.blockwise import blockwise
 from warpfrag.products.order import Order
-from warpfrag.products.shapes import Extents
+from warpfrag.products.shapes import ProductShape
 from warpfrag.products.summation import Multiplicands, multiply, read_sums, write_sums
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form, HasForm
     from warpfrag.numerics.arrays import Array
     from warpfrag.numerics.formats import Format, Rounding
-    from warpfrag.products.array_kinds import Foreign, ForeignArray, Given, Kind, Lazy
+    from warpfrag.products.array_kinds import ArrayKind, Foreign, ForeignArray, Lazy, MatrixLike
     from warpfrag.products.backend import Machine
 
 ASCENDING = Order()
@@ -59,7 +59,7 @@ class Product:
     form: Form
     rule: Rule
     operands: Multiplicands
-    extents: Extents
+    extents: ProductShape
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,15 +67,15 @@ class Product:
         return self.extents.shape
 
 
-class Options(TypedDict, total=False):
+class GemmOptions(TypedDict, total=False):
     """The keywords of `gemm`, which says what each means."""
 
     instruction: Required[str | HasForm]
     arch: str
     order: Order
     epilogue: Epilogue | None
-    scale_a: Given | None
-    scale_b: Given | None
+    scale_a: MatrixLike | None
+    scale_b: MatrixLike | None
     raw: bool
     rounding: Rounding
     threads: int | None
@@ -84,30 +84,33 @@ class Options(TypedDict, total=False):
 
 @overload
 def gemm(
-    A: ForeignArray, B: ForeignArray | ArrayLike, C: ForeignArray | ArrayLike | None = None, **options: Unpack[Options]
+    A: ForeignArray,
+    B: ForeignArray | ArrayLike,
+    C: ForeignArray | ArrayLike | None = None,
+    **options: Unpack[GemmOptions],
 ) -> ForeignArray: ...
 
 
 @overload
-def gemm(A: ArrayLike, B: Lazy, C: ArrayLike | Lazy | None = None, **options: Unpack[Options]) -> Lazy: ...
+def gemm(A: ArrayLike, B: Lazy, C: ArrayLike | Lazy | None = None, **options: Unpack[GemmOptions]) -> Lazy: ...
 
 
 @overload
-def gemm(A: ArrayLike, B: ArrayLike, C: ArrayLike | None = None, **options: Unpack[Options]) -> Array: ...
+def gemm(A: ArrayLike, B: ArrayLike, C: ArrayLike | None = None, **options: Unpack[GemmOptions]) -> Array: ...
 
 
 @blockwise
 def gemm(
-    A: Given,
-    B: Given,
-    C: Given | None = None,
+    A: MatrixLike,
+    B: MatrixLike,
+    C: MatrixLike | None = None,
     *,
     instruction: str | HasForm,
     arch: str = "sm_90",
     order: Order = ASCENDING,
     epilogue: Epilogue | None = None,
-    scale_a: Given | None = None,
-    scale_b: Given | None = None,
+    scale_a: MatrixLike | None = None,
+    scale_b: MatrixLike | None = None,
     raw: bool = False,
     rounding: Rounding = None,
     threads: int | None = None,
@@ -144,14 +147,14 @@ def gemm(
         machine = machine_of(backend, form, arch, work=work, threads=threads, on_gpu=kind.on_gpu)
         if epilogue is not None:
             c = None if C is None else _c_of(product, float32_of(to_host(C, kind), "C"))
-            found = _finished(product, c, order, epilogue, machine, raw=raw)
+            result = _finished(product, c, order, epilogue, machine, raw=raw)
         else:
             operands = operands_of(form, arithmetic_arch(form, arch))
             c = None if C is None else _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
             codes = multiply(product.rule, product.operands, c, order, machine).reshape(product.shape)
-            found = codes if raw else from_codes(operands["d"].format, codes)
-        given: Array | Foreign = given_back(found, kind)
-        return given
+            result = codes if raw else from_codes(operands["d"].format, codes)
+        returned: Array | Foreign = to_caller_kind(result, kind)
+        return returned
 
 
 def _check_epilogue(epilogue: object, product: Product) -> None:
@@ -183,12 +186,12 @@ def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:
 
 
 def prepare(
-    A: Given,
-    B: Given,
+    A: MatrixLike,
+    B: MatrixLike,
     *,
     instruction: str | HasForm,
     arch: str,
-    scales: tuple[Given | None, Given | None] = (None, None),
+    scales: tuple[MatrixLike | None, MatrixLike | None] = (None, None),
     raw: bool = False,
     rounding: Rounding = None,
 ) -> Product:
@@ -200,11 +203,11 @@ def prepare(
     operands = operands_of(form, wanted)
     a = _codes(operands["a"], A, "A", raw=raw, rounding=rounding)
     b = _codes(operands["b"], B, "B", raw=raw, rounding=rounding)
-    extents = Extents.of(a.shape, b.shape)
-    found: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
+    extents = ProductShape.of(a.shape, b.shape)
+    scale_codes: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
     if form.block_scale or scales[0] is not None or scales[1] is not None:
-        found = _scales(form, scales, extents, raw=raw, rounding=rounding)
-    multiplicands = Multiplicands(_flat(a, extents.batch), _flat(b, extents.batch), operands.a.pattern, *found)
+        scale_codes = _scales(form, scales, extents, raw=raw, rounding=rounding)
+    multiplicands = Multiplicands(_flat(a, extents.batch), _flat(b, extents.batch), operands.a.pattern, *scale_codes)
     return Product(form, plan(form, wanted).rule, multiplicands, extents)
 
 
@@ -215,11 +218,14 @@ def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
     return codes.reshape(math.prod(batch), *codes.shape[-2:])
 
 
-def _codes(operand: Registers, array: Given, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
+def _codes(operand: Registers, array: MatrixLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
     """Codes of a matrix of any extents, or of a batch of them: where it is, if its bits are the codes."""
     kind = kind_of(array)
-    if kind.on_gpu and (found := _codes_on_gpu(operand.format, array, kind, raw=raw, rounding=rounding)) is not None:
-        matrix: Any = found
+    if (
+        kind.on_gpu
+        and (on_device := _codes_on_gpu(operand.format, array, kind, raw=raw, rounding=rounding)) is not None
+    ):
+        matrix: Any = on_device
     else:
         matrix = as_array(to_host(array, kind), what)
     if matrix.ndim < 2:
@@ -234,7 +240,7 @@ def _codes(operand: Registers, array: Given, what: str, *, raw: bool, rounding: 
 def _codes_on_gpu(
     number_format: Format,
     array: Any,  # noqa: ANN401 (a tensor of PyTorch, or CuPy's)
-    kind: Kind,
+    kind: ArrayKind,
     *,
     raw: bool,
     rounding: Rounding,
@@ -251,8 +257,8 @@ def _codes_on_gpu(
 
 def _scales(
     form: Form,
-    scales: tuple[Given | None, Given | None],
-    extents: Extents,
+    scales: tuple[MatrixLike | None, MatrixLike | None],
+    extents: ProductShape,
     *,
     raw: bool,
     rounding: Rounding,
@@ -265,13 +271,13 @@ def _scales(
         msg = f"{spell(form)} needs scale_a and scale_b"
         raise InvalidOperand(msg)
     operands = operands_of(form, "")
-    one = operands["scale_a"].format.encode(1.0)
+    unity = operands["scale_a"].format.encode(1.0)
     _, blocks = extents.scale_blocks(form)
-    found = []
-    for what, given, along in zip(("scale_a", "scale_b"), scales, (-1, -2), strict=True):
-        codes = _codes(operands[what], given, what, raw=raw, rounding=rounding)  # type: ignore[arg-type] # neither is None
+    padded = []
+    for what, scale, along in zip(("scale_a", "scale_b"), scales, (-1, -2), strict=True):
+        codes = _codes(operands[what], scale, what, raw=raw, rounding=rounding)  # type: ignore[arg-type] # neither is None
         extents.check_scales(form, what, codes.shape)
         padding = [(0, 0)] * codes.ndim
         padding[along] = (0, blocks - codes.shape[along])
-        found.append(_flat(np.pad(codes, padding, constant_values=one), extents.batch))
-    return found[0], found[1]
+        padded.append(_flat(np.pad(codes, padding, constant_values=unity), extents.batch))
+    return padded[0], padded[1]

@@ -25,22 +25,22 @@ LINE = 1024
 """Bits: a kernel's tile of K is usually a line of the cache, 128 bytes of A's row."""
 
 
-class Span(NamedTuple):
+class KSpan(NamedTuple):
     """Some of K: from the first to before the last."""
 
     first: int
     last: int
 
 
-Chain: TypeAlias = "tuple[Span, ...]"
+Chain: TypeAlias = "tuple[KSpan, ...]"
 """What one chain of instructions adds. A span that is no whole number of instructions is filled up with zeros."""
 
 
-def _check_count(name: str, given: object, *, least: int, optional: bool) -> None:
-    if given is None and optional:
+def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> None:
+    if value is None and optional:
         return
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        msg = f"{name} is an integer from {least} on{', or None' if optional else ''}; got {shown(given)}"
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        msg = f"{name} is an integer from {minimum} on{', or None' if optional else ''}; got {shown(value)}"
         raise InvalidOperand(msg)
 
 
@@ -54,7 +54,7 @@ def _in_steps(chain: Chain, step: int) -> Chain:
     """The spans of a chain cut into steps."""
     return (
         tuple(
-            Span(first, min(first + step, span.last)) for span in chain for first in range(span.first, span.last, step)
+            KSpan(first, min(first + step, span.last)) for span in chain for first in range(span.first, span.last, step)
         )
         or chain
     )
@@ -80,7 +80,7 @@ class Order:
     def __post_init__(self) -> None:
         """Refuse what is no count."""
         for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
-            _check_count(name, getattr(self, name), least=1, optional=name != "split_k")
+            _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if self.segment_k and self.split_k > 1:
             msg = f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
             raise InvalidOperand(msg)
@@ -100,29 +100,29 @@ class Order:
         [[(Span(first=0, last=64),)], [(Span(first=64, last=100),)]]
         """
         for name, number in (("depth", depth), ("k", k), ("bits", bits)):
-            _check_count(name, number, least=int(name != "depth"), optional=False)
+            _check_count(name, number, minimum=int(name != "depth"), optional=False)
         step = self.step or k
         if k % step:
             msg = f"step divides the instruction's k, {k}; got {step}"
             raise InvalidOperand(msg)
         for name in ("promote", "residue"):
-            given = getattr(self, name)
-            if given is not None and given % step:
+            length = getattr(self, name)
+            if length is not None and length % step:
                 whose = "step" if self.step else "the instruction's k"
-                msg = f"{name} is a multiple of {whose}, {step}; got {given}"
+                msg = f"{name} is a multiple of {whose}, {step}; got {length}"
                 raise InvalidOperand(msg)
         unit = self.unit or max(k, LINE // bits)
         length = part_length(depth, unit, self.split_k)
         if self.segment_k:
             units = -(-depth // unit)
             cuts = [min(units * place // self.segment_k * unit, depth) for place in range(self.segment_k + 1)]
-            parts = [Span(first, last) for first, last in pairwise(cuts) if first < last][::-1] or [Span(0, depth)]
+            parts = [KSpan(first, last) for first, last in pairwise(cuts) if first < last][::-1] or [KSpan(0, depth)]
         else:
-            parts = [Span(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
+            parts = [KSpan(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
         chains = [self._chains_of_part(part) for part in parts]
         return chains if step == k else [[_in_steps(chain, step) for chain in part] for part in chains]
 
-    def _chains_of_part(self, part: Span) -> list[Chain]:
+    def _chains_of_part(self, part: KSpan) -> list[Chain]:
         rest = (part.last - part.first) % self.residue if self.residue else 0
         start = part.first + rest
         ends = [part.last]
@@ -132,8 +132,8 @@ class Order:
         chains: list[Chain] = []
         first = part.first
         for last in ends:
-            spans = (Span(first, start), Span(start, last)) if first < start else (Span(first, last),)
-            chains.append(tuple(span for span in spans if span.first < span.last) or (Span(first, last),))
+            spans = (KSpan(first, start), KSpan(start, last)) if first < start else (KSpan(first, last),)
+            chains.append(tuple(span for span in spans if span.first < span.last) or (KSpan(first, last),))
             first = last
         return chains
 
@@ -147,7 +147,7 @@ class Order:
         >>> Order(split_k=3, unit=64).describe(4096)
         'split-K in 3 parts of 1408, k ascending in each, added in float32'
         """
-        _check_count("depth", depth, least=0, optional=True)
+        _check_count("depth", depth, minimum=0, optional=True)
         words = []
         if self.split_k > 1:
             words.append(self._describe_parts(depth))

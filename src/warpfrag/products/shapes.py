@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Shape = tuple[int, ...]
 
 
-class Extents(NamedTuple):
+class ProductShape(NamedTuple):
     """M, N, K and the batch axes that A and B have together."""
 
     batch: tuple[int, ...]
@@ -24,7 +24,7 @@ class Extents(NamedTuple):
     depth: int
 
     @classmethod
-    def of(cls, a: Shape, b: Shape) -> Extents:
+    def of(cls, a: Shape, b: Shape) -> ProductShape:
         """Those of A and B; shapes that do not fit are refused."""
         if a[-1] != b[-2]:
             msg = f"A is {_text(a)} and B is {_text(b)}: the inner extents differ"
@@ -60,10 +60,10 @@ class Extents(NamedTuple):
 
     def check_scales(self, form: Form, role: str, shape: Shape) -> None:
         """Refuse scale factors that are too few, too many, or of another batch."""
-        needed, most = self.scale_blocks(form)
+        needed, allowed = self.scale_blocks(form)
         along, expected = (-1, (self.rows, needed)) if role == "scale_a" else (-2, (needed, self.columns))
         across = -3 - along
-        if shape[across] != expected[across] or not needed <= shape[along] <= most:
+        if shape[across] != expected[across] or not needed <= shape[along] <= allowed:
             msg = f"{role}: expected shape {expected}, got {shape}"
             raise InvalidOperand(msg)
         if not self._serves(shape):
@@ -74,7 +74,7 @@ class Extents(NamedTuple):
         """Whether an operand's batch axes broadcast to those of the product."""
         axes = shape[:-2]
         return len(axes) <= len(self.batch) and all(
-            one in (1, other) for one, other in zip(axes[::-1], self.batch[::-1], strict=False)
+            size in (1, other) for size, other in zip(axes[::-1], self.batch[::-1], strict=False)
         )
 
 

@@ -151,10 +151,10 @@ def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
         return codes[(slice(None),) * axis + (slice(first, last),)]
     taken, filled = _places(chain, k)
     shape = (*codes.shape[:axis], filled[1], *codes.shape[axis + 1 :])
-    found = np.zeros(shape, codes.dtype, like=codes)
+    gathered = np.zeros(shape, codes.dtype, like=codes)
     taken, into = (np.asarray(index, like=codes) for index in (taken, filled[0]))
-    found[(slice(None),) * axis + (into,)] = codes.take(taken, axis)
-    return found
+    gathered[(slice(None),) * axis + (into,)] = codes.take(taken, axis)
+    return gathered
 
 
 @lru_cache(256)
@@ -162,10 +162,10 @@ def _places(chain: Chain, k: int) -> tuple[NDArray[np.int64], tuple[NDArray[np.i
     """Which k a chain takes, where each stands among whole instructions, and how many places these have."""
     firsts, lasts = np.array(chain, np.int64).T
     lengths = lasts - firsts
-    rooms = np.maximum(1, -(-lengths // k)) * k
-    starts = np.cumsum(rooms) - rooms
+    padded = np.maximum(1, -(-lengths // k)) * k
+    starts = np.cumsum(padded) - padded
     inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return inside + np.repeat(firsts, lengths), (inside + np.repeat(starts, lengths), int(rooms.sum()))
+    return inside + np.repeat(firsts, lengths), (inside + np.repeat(starts, lengths), int(padded.sum()))
 
 
 def read_sums(rule: Rule, codes: Codes) -> Sums:
@@ -181,8 +181,8 @@ def _plus(total: Sums, part: Sums) -> Sums:
         return total + part
     from warpfrag.arithmetic.backends.cuda import add_floats
 
-    found: Sums = add_floats(total, part)
-    return found
+    result: Sums = add_floats(total, part)
+    return result
 
 
 @exact_floats
@@ -191,12 +191,12 @@ def add(rule: Rule, total: Sums | None, part: Sums) -> Sums:
     if total is None:
         return part
     with np.errstate(all="ignore"):
-        found: Sums = _plus(total, part)
+        sums: Sums = _plus(total, part)
     if rule.d != "s32":
-        return found
+        return sums
     if isinstance(rule, Integer) and rule.clamps:
-        return np.clip(found, -(1 << 31), (1 << 31) - 1)
-    return (found + (1 << 31)) % (1 << 32) - (1 << 31)
+        return np.clip(sums, -(1 << 31), (1 << 31) - 1)
+    return (sums + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def add_up(rule: Rule, sums: list[Sums]) -> Sums:

@@ -98,21 +98,21 @@ class NativeKernel(DeviceKernel):
             for role, sign in (("d", "+"), ("a", ""), ("b", ""))
             for kind, count in [self.registers[role]]
         )
-        taken = ", ".join(one for side in inputs for one in side)
+        taken = ", ".join(name for side in inputs for name in side)
         issue = f'asm volatile("{spell(self.form)} {braced};" : {", ".join(outputs)} : {taken})'
         return f"#define ISSUE(D, A, B) {issue}\n"
 
     @cached_property
     def fragments(self) -> dict[str, tuple[np.ndarray[Any, Any], Device, Device]]:
         """How each operand lies in its registers: numbers, and which row and column each place has."""
-        found = {}
+        fragments = {}
         for role, operand in self.rows.items():
             row = operand.row
             height, width = row.layout.shape
             down, across = (cupy().asarray(table.astype(np.int32)) for table in np.divmod(elements(row.layout), width))
             numbers = (height, width, row.layout.slots, row.container, row.low, operand.words)
-            found[role] = (struct(FRAGMENT, *numbers), down, across)
-        return found
+            fragments[role] = (struct(FRAGMENT, *numbers), down, across)
+        return fragments
 
     def pack(self, codes: Device, role: str, *, by_column: bool = False) -> tuple[Device, int, int]:
         """Words of all fragments, and how many there are of them down and across."""
@@ -141,7 +141,7 @@ class NativeKernel(DeviceKernel):
         return out
 
 
-class Native:
+class TensorCores:
     """The tensor cores of the GPU that is there."""
 
     name = "native"
@@ -169,8 +169,8 @@ class Native:
     def matmul(self, rule: Rule, operands: Operands) -> Codes:
         """D's codes."""
         kernel = _kernel_of(rule, self.form, tuple(self.rows.items()), current_gpu())
-        found = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)
-        return as_given(found, operands)
+        product = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)
+        return as_given(product, operands)
 
 
 @cache

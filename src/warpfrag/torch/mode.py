@@ -24,7 +24,7 @@ from warpfrag.isa.names import spell
 from warpfrag.numerics.codes import as_read, from_codes, to_codes
 from warpfrag.numerics.epilogue import Epilogue, finish
 from warpfrag.numerics.formats import FORMATS
-from warpfrag.products.array_kinds import Kind, given_back
+from warpfrag.products.array_kinds import ArrayKind, to_caller_kind
 from warpfrag.products.backend import check_backend
 from warpfrag.products.gemm import gemm
 from warpfrag.products.order import Order
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ASCENDING = Order()
 
 
-class Operation(NamedTuple):
+class TorchProduct(NamedTuple):
     """A product as PyTorch asks for it: alpha * (A B) + beta * C."""
 
     name: str
@@ -58,14 +58,14 @@ class Operation(NamedTuple):
 
     def check(self) -> None:
         """Refuse what PyTorch refuses too, or what is no dense matrix in memory."""
-        given = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
-        for name, tensor in given.items():
+        tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
+        for name, tensor in tensors.items():
             if tensor.layout != torch.strided or tensor.is_quantized:
                 msg = f"{self.name}: {name} is a tensor of layout {tensor.layout}; only plain ones are emulated"
                 raise InvalidOperand(msg)
         of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
         for what in ("dtype", "device"):
-            kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in given.items()}
+            kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in tensors.items()}
             if len(set(kinds.values())) > 1:
                 listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
                 msg = f"{self.name}: expected operands of one {what}, got {listed}"
@@ -92,16 +92,16 @@ class Record:
     first_differing: tuple[int, ...] | None
 
 
-def _plain(name: str) -> Callable[..., Operation]:
+def _plain(name: str) -> Callable[..., TorchProduct]:
     def read(
         A: torch.Tensor, B: torch.Tensor, out_dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
-    ) -> Operation:
-        return Operation(name, A, B, dtype=out_dtype, out=out)
+    ) -> TorchProduct:
+        return TorchProduct(name, A, B, dtype=out_dtype, out=out)
 
     return read
 
 
-def _added(name: str, *, in_place: bool = False) -> Callable[..., Operation]:
+def _added(name: str, *, in_place: bool = False) -> Callable[..., TorchProduct]:
     def read(
         C: torch.Tensor,
         A: torch.Tensor,
@@ -111,20 +111,20 @@ def _added(name: str, *, in_place: bool = False) -> Callable[..., Operation]:
         beta: float = 1,
         alpha: float = 1,
         out: torch.Tensor | None = None,
-    ) -> Operation:
+    ) -> TorchProduct:
         into = C if in_place else out
-        return Operation(name, A, B, C if beta != 0 else None, float(alpha), float(beta), out_dtype, into)
+        return TorchProduct(name, A, B, C if beta != 0 else None, float(alpha), float(beta), out_dtype, into)
 
     return read
 
 
 def _linear(
     A: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, out: torch.Tensor | None = None
-) -> Operation:
-    return Operation("linear", A, weight.t(), bias, out=out)
+) -> TorchProduct:
+    return TorchProduct("linear", A, weight.t(), bias, out=out)
 
 
-def _operations() -> dict[Any, Callable[..., Operation]]:
+def _operations() -> dict[Any, Callable[..., TorchProduct]]:
     """How each overload of each product is read."""
     aten = torch.ops.aten
     readers = {name: _plain(name) for name in ("mm", "bmm")}
@@ -253,21 +253,21 @@ class Emulation(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         return self._multiply(operation)
 
-    def _multiply(self, operation: Operation) -> torch.Tensor:
+    def _multiply(self, operation: TorchProduct) -> torch.Tensor:
         operation.check()
         form, device = form_of(self.instruction), self._device(operation.A)
         A, B = (
             _rounded(tensor.detach().resolve_neg().to(device), name)
             for tensor, name in ((operation.A, form.a), (operation.B, form.b))
         )
-        found = self._product(A, B, operation, self.arch)
-        result = found.to(device=operation.A.device, dtype=operation.result)
-        record = self._record(operation, A, B, found)  # before an operand is written to
-        given = result if operation.out is None else _written(operation, result)
+        product = self._product(A, B, operation, self.arch)
+        result = product.to(device=operation.A.device, dtype=operation.result)
+        record = self._record(operation, A, B, product)  # before an operand is written to
+        output = result if operation.out is None else _written(operation, result)
         self.records.append(record)
         if self._keep:
             self.results.append(result.clone())
-        return given
+        return output
 
     def _device(self, tensor: torch.Tensor) -> torch.device:
         """Where a product is computed: on the tensor's own GPU, or on the host, which copies what it needs."""
@@ -280,7 +280,7 @@ class Emulation(TorchDispatchMode):
                 raise
         return torch.device("cpu")
 
-    def _product(self, A: torch.Tensor, B: torch.Tensor, operation: Operation, arch: str) -> torch.Tensor:
+    def _product(self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str) -> torch.Tensor:
         """The product in float32, before it is rounded to the dtype of the operation."""
         sums = gemm(A, B, instruction=self.instruction, arch=arch, order=self.order, backend=self.backend).float()
         c = operation.C
@@ -299,27 +299,27 @@ class Emulation(TorchDispatchMode):
         finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
         return torch.from_numpy(finished).to(sums.device)
 
-    def _record(self, operation: Operation, A: torch.Tensor, B: torch.Tensor, found: torch.Tensor) -> Record:
+    def _record(self, operation: TorchProduct, A: torch.Tensor, B: torch.Tensor, product: torch.Tensor) -> Record:
         layer, direction = self._layer(operation)
         exact = operation.alpha * (A.double() @ B.double())
         if operation.C is not None:
-            exact = exact + operation.beta * operation.C.detach().to(found.device).double()
+            exact = exact + operation.beta * operation.C.detach().to(product.device).double()
         size, distance = (
-            float(error.square().mean().sqrt()) if error.numel() else 0.0 for error in (exact, found - exact)
+            float(error.square().mean().sqrt()) if error.numel() else 0.0 for error in (exact, product - exact)
         )
         differing, first = None, None
         if self.compare is not None:
             other = self._product(A, B, operation, self.compare)
-            mine, theirs = (numbers.to(operation.result) for numbers in (found, other))
+            mine, theirs = (numbers.to(operation.result) for numbers in (product, other))
             unlike = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
             differing = int(unlike.sum())
             first = tuple(int(index) for index in unlike.nonzero()[0]) if differing else None
         return Record(
-            len(self.records), layer, direction, operation.name, tuple(found.shape), A.shape[-1],
-            distance / size if size else distance, differing, found.numel(), first,
+            len(self.records), layer, direction, operation.name, tuple(product.shape), A.shape[-1],
+            distance / size if size else distance, differing, product.numel(), first,
         )  # fmt: skip
 
-    def _layer(self, operation: Operation) -> tuple[str, str]:
+    def _layer(self, operation: TorchProduct) -> tuple[str, str]:
         """The layer of a product: the one that runs, or in the backward pass the one whose operands these are."""
         storages = [tensor.untyped_storage().data_ptr() for tensor in (operation.A, operation.B)]
         if self._inside.layers:
@@ -345,7 +345,7 @@ class Emulation(TorchDispatchMode):
         return "\n".join(lines) + (f"\n(last column:{against})" if against else "")
 
 
-def _written(operation: Operation, result: torch.Tensor) -> torch.Tensor:
+def _written(operation: TorchProduct, result: torch.Tensor) -> torch.Tensor:
     """What a result is written to: of its dtype and shape, or empty."""
     out = operation.out
     if out is None or out.dtype != result.dtype or (out.shape != result.shape and out.numel()):
@@ -362,14 +362,14 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 def _rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Numbers as the instruction takes them: its format's own dtype where PyTorch has it, else float32."""
-    if tensor.is_cuda and (found := rounded_there(tensor, name)) is not None:
-        return found
+    if tensor.is_cuda and (on_gpu := rounded_there(tensor, name)) is not None:
+        return on_gpu
     row = FORMATS[name]
     numbers = from_codes(row, as_read(row, to_codes(row, _wide(tensor).cpu().numpy(), rounding="rne")))
-    given: torch.Tensor = given_back(
-        numbers if hasattr(torch, row.dtype) else numbers.astype(np.float32), Kind("torch", str(tensor.device))
+    rounded: torch.Tensor = to_caller_kind(
+        numbers if hasattr(torch, row.dtype) else numbers.astype(np.float32), ArrayKind("torch", str(tensor.device))
     )
-    return given
+    return rounded
 
 
 def rounded_there(tensor: torch.Tensor, name: str) -> torch.Tensor | None:

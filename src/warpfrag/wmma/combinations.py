@@ -29,12 +29,12 @@ def base_arch(name: str) -> str:
 @cache
 def fragments(use: Use, arch: str) -> dict[tuple[str, Shape], tuple[str, ...]]:
     """Every fragment of a use on an architecture: format and shape, and the words of its memory layouts."""
-    found: dict[tuple[str, Shape], tuple[str, ...]] = {}
+    layouts: dict[tuple[str, Shape], tuple[str, ...]] = {}
     for form in forms():
         if form.op == f"{LOAD}.{use.value}" and arch in legal_targets(form):
             key = (str(getattr(form, use.value)), form.shape)
-            found[key] = (*found.get(key, ()), *form.layouts)
-    return found
+            layouts[key] = (*layouts.get(key, ()), *form.layouts)
+    return layouts
 
 
 def sizes(shape: Shape) -> str:
@@ -72,8 +72,8 @@ def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLay
 @cache
 def accumulators(shape: Shape, multiplicand: ElementType) -> tuple[ElementType, ...]:
     """The types that C and D of a product may have, wherever it exists; either may have any of them."""
-    found = [form.d for form in forms() if (form.op, form.shape, form.a) == (PRODUCT, shape, multiplicand.format_name)]
-    return tuple(BY_FORMAT[name] for name in dict.fromkeys(found))
+    names = [form.d for form in forms() if (form.op, form.shape, form.a) == (PRODUCT, shape, multiplicand.format_name)]
+    return tuple(BY_FORMAT[name] for name in dict.fromkeys(names))
 
 
 @cache

@@ -57,8 +57,8 @@ def bmma_sync(
     if a.element_type != B1:
         msg = f"bmma_sync: expected fragments of {B1.name}, got {a.element_type.name}; mma_sync multiplies those"
         raise InvalidOperand(msg)
-    for given, kind in ((op, BitOperation), (accumulate, AccumulateOperation)):
-        if not isinstance(given, kind):
-            msg = f"bmma_sync: expected {' or '.join(entry.name for entry in kind)}, got {shown(given)}"
+    for operation, kind in ((op, BitOperation), (accumulate, AccumulateOperation)):
+        if not isinstance(operation, kind):
+            msg = f"bmma_sync: expected {' or '.join(entry.name for entry in kind)}, got {shown(operation)}"
             raise InvalidOperand(msg)
     multiply(d, a, b, c, bit_operation=op.value)

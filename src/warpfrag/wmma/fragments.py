@@ -13,7 +13,7 @@ from warpfrag.isa.words import Shape
 from warpfrag.numerics.codes import from_codes
 from warpfrag.wmma.combinations import base_arch, find_operand
 from warpfrag.wmma.element_map import ElementMap
-from warpfrag.wmma.types import ElementType, MatrixLayout, as_real, element_type, said
+from warpfrag.wmma.types import ElementType, MatrixLayout, as_real, element_type, spelling
 from warpfrag.wmma.types import Use as Uses
 
 if TYPE_CHECKING:
@@ -107,11 +107,11 @@ class Fragment:
 
     @words.setter
     def words(self, words: ArrayLike) -> None:
-        found = self.operand.check_words(words)
-        if found.shape != self._words.shape:
-            msg = f"words: expected uint32{list(self._words.shape)}, got shape {found.shape}"
+        checked = self.operand.check_words(words)
+        if checked.shape != self._words.shape:
+            msg = f"words: expected uint32{list(self._words.shape)}, got shape {checked.shape}"
             raise InvalidOperand(msg)
-        self._words[...] = found
+        self._words[...] = checked
 
     @property
     def x(self) -> Array:
@@ -139,8 +139,8 @@ class Fragment:
 
     def codes(self) -> Array:
         """The matrix as unsigned codes; of copies, the one the hardware reads."""
-        found = registers.unpack(self.operand.row, self._words)
-        return found.copy()  # where the places are in the matrix's order, unpack gives a window on the registers
+        codes = registers.unpack(self.operand.row, self._words)
+        return codes.copy()  # where the places are in the matrix's order, unpack gives a window on the registers
 
     def matrix(self) -> Array:
         """The matrix in the natural dtype of its elements; of copies, the one the hardware reads."""
@@ -148,11 +148,11 @@ class Fragment:
 
     def set_codes(self, codes: ArrayLike) -> None:
         """Write a matrix of unsigned codes into the registers, every copy."""
-        found = self.operand.codes(codes, raw=True)
-        if found.shape != self.operand.shape:
-            msg = f"codes: expected a matrix of shape {self.operand.shape}, got {found.shape}"
+        matrix = self.operand.codes(codes, raw=True)
+        if matrix.shape != self.operand.shape:
+            msg = f"codes: expected a matrix of shape {self.operand.shape}, got {matrix.shape}"
             raise InvalidOperand(msg)
-        self._words[...] = registers.pack(self.operand.row, found)
+        self._words[...] = registers.pack(self.operand.row, matrix)
 
     def copy(self) -> Fragment:
         """Another fragment with the same registers: what `=` does in C++, and does not in Python."""
@@ -176,10 +176,10 @@ def _check_layout(use: Uses, layout: object) -> None:
     """A multiplicand has its layout from the start; an accumulator gets it with each load and store."""
     if use is Uses.accumulator and layout is not None:
         msg = (
-            f"fragment accumulator: expected no Layout, got {said(layout)}; give mem_row_major or mem_col_major to "
+            f"fragment accumulator: expected no Layout, got {spelling(layout)}; give mem_row_major or mem_col_major to "
             "load_matrix_sync and store_matrix_sync"
         )
         raise InvalidOperand(msg)
     if use is not Uses.accumulator and not isinstance(layout, MatrixLayout):
-        msg = f"fragment {use}: expected the Layout row_major or col_major, got {said(layout)}"
+        msg = f"fragment {use}: expected the Layout row_major or col_major, got {spelling(layout)}"
         raise InvalidOperand(msg)

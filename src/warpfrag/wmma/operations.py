@@ -11,7 +11,7 @@ from warpfrag.errors import InvalidOperand, shown
 from warpfrag.wmma.combinations import accumulators, find_product, sizes
 from warpfrag.wmma.fragments import Fragment
 from warpfrag.wmma.pointers import Tile, check_memory_type, ptr, read_codes, write_codes
-from warpfrag.wmma.types import B1, MatrixLayout, MemoryLayout, Use, said
+from warpfrag.wmma.types import B1, MatrixLayout, MemoryLayout, Use, spelling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -126,9 +126,9 @@ def multiply(
         d.set_codes(instruction(a.codes(), b.codes(), c.codes(), arch=a.arch, raw=True))
 
 
-def _check_fragments(what: str, **given: object) -> None:
+def _check_fragments(what: str, **fragments: object) -> None:
     """Refuse what is no fragment."""
-    for name, entry in given.items():
+    for name, entry in fragments.items():
         if not isinstance(entry, Fragment):
             msg = f"{what}: expected a fragment as {name}, got {type(entry).__name__}"
             raise InvalidOperand(msg)
@@ -136,16 +136,16 @@ def _check_fragments(what: str, **given: object) -> None:
 
 def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
     """Refuse fragments that no instruction multiplies: uses, architectures, sizes and types must fit."""
-    given = {"d": d, "a": a, "b": b, "c": c}
-    _check_fragments(what, **given)
+    fragments = {"d": d, "a": a, "b": b, "c": c}
+    _check_fragments(what, **fragments)
     for name, use in ROLES.items():
-        if given[name].use is not use:
-            msg = f"{what}: expected {use} as {name}, got {given[name]!r}"
+        if fragments[name].use is not use:
+            msg = f"{what}: expected {use} as {name}, got {fragments[name]!r}"
             raise InvalidOperand(msg)
     for label, of in (("arch", lambda entry: entry.arch), ("size m x n x k", lambda entry: sizes(entry.shape))):
-        found = {name: of(entry) for name, entry in given.items()}
-        if len(set(found.values())) > 1:
-            listed = ", ".join(f"{name} {entry}" for name, entry in found.items())
+        values = {name: of(entry) for name, entry in fragments.items()}
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{name} {entry}" for name, entry in values.items())
             msg = f"{what}: expected d, a, b and c of one {label}, got {listed}"
             raise InvalidOperand(msg)
     if a.element_type != b.element_type:
@@ -153,9 +153,9 @@ def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment)
         raise InvalidOperand(msg)
     allowed = accumulators(a.shape, a.element_type)
     for name in "dc":
-        if given[name].element_type not in allowed:
+        if fragments[name].element_type not in allowed:
             names = " or ".join(entry.name for entry in allowed)
-            msg = f"{what}: with {a.element_type.name}, {name} is {names}; got {given[name].element_type.name}"
+            msg = f"{what}: with {a.element_type.name}, {name} is {names}; got {fragments[name].element_type.name}"
             raise InvalidOperand(msg)
 
 
@@ -163,11 +163,11 @@ def _memory_word(what: str, a: Fragment, layout: object) -> str:
     """Row or col: of the fragment itself, or for an accumulator of the layout given."""
     if a.matrix_layout is not None:
         if layout is not None:
-            msg = f"{what}: {a!r} has its layout; expected none here, got {said(layout)}"
+            msg = f"{what}: {a!r} has its layout; expected none here, got {spelling(layout)}"
             raise InvalidOperand(msg)
         return a.matrix_layout.value
     if not isinstance(layout, MemoryLayout):
-        msg = f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {said(layout)}"
+        msg = f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {spelling(layout)}"
         raise InvalidOperand(msg)
     return layout.value
 

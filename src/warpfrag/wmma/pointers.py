@@ -29,7 +29,7 @@ POINTER_BITS = 256
 LEADING_BITS = 128
 
 
-class Memory(NamedTuple):
+class ReachableMemory(NamedTuple):
     """The bytes of a whole allocation, and the part of them that a pointer may reach."""
 
     allocation: NDArray[np.uint8]
@@ -59,7 +59,7 @@ class Pointer:
         """Offset and type."""
         return f"<pointer to element {self.offset} of {self.array.dtype}{list(self.array.shape)}>"
 
-    def memory(self) -> Memory:
+    def memory(self) -> ReachableMemory:
         """The allocation, the byte that this pointer is at, and the byte where its array ends."""
         allocation = _allocation(self.array)
         low, high = np.lib.array_utils.byte_bounds(self.array)
@@ -69,7 +69,7 @@ class Pointer:
         if not first <= start <= stop:
             msg = f"{self!r} is outside of its memory: elements 0..{(high - low) // self.array.itemsize - 1}"
             raise InvalidOperand(msg)
-        return Memory(allocation, start, stop)
+        return ReachableMemory(allocation, start, stop)
 
 
 def _whole(elements: object) -> int:
@@ -164,8 +164,8 @@ class Tile:
     def _check_ldm(self, what: str) -> None:
         unit = LEADING_BITS // self.bits
         if self.ldm % unit:
-            below, least = self.ldm // unit * unit, -(-self.extent // unit) * unit
-            near = ", ".join(str(ldm) for ldm in sorted({max(below, least), max(below + unit, least)}))
+            below, smallest = self.ldm // unit * unit, -(-self.extent // unit) * unit
+            near = ", ".join(str(ldm) for ldm in sorted({max(below, smallest), max(below + unit, smallest)}))
             msg = f"{what}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
             raise InvalidOperand(msg)
         if self.ldm < self.extent:
@@ -185,13 +185,13 @@ class Tile:
 
 def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None:
     """Refuse memory of another element type; unsigned bytes are taken as they are, as C++ takes a void pointer."""
-    found = pointer.array.dtype
+    dtype = pointer.array.dtype
     if element.is_sub_byte:
         expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"
-        if found not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
-            msg = f"{what}: expected packed memory for {element.name}, {expected}; got {found}"
+        if dtype not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
+            msg = f"{what}: expected packed memory for {element.name}, {expected}; got {dtype}"
             raise InvalidOperand(msg)
-        if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != found.itemsize:
+        if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != dtype.itemsize:
             # np.packbits of a transposed array gives such an array, and nobody means its memory
             msg = (
                 f"{what}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
@@ -199,8 +199,8 @@ def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None
             )
             raise InvalidOperand(msg)
         return
-    if found not in {element.dtype, np.dtype(np.uint8)}:
-        msg = f"{what}: expected memory of {element.dtype} (or bytes, uint8) for {element.name}, got {found}"
+    if dtype not in {element.dtype, np.dtype(np.uint8)}:
+        msg = f"{what}: expected memory of {element.dtype} (or bytes, uint8) for {element.name}, got {dtype}"
         raise InvalidOperand(msg)
 
 

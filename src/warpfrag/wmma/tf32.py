@@ -42,5 +42,5 @@ def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
     codes = floats.view(np.uint32)
     # the exponent stands above the fraction, so that a carry out of the fraction steps the exponent as it should
     rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))
-    found: NDArray[np.float32] = (rounded & ~LOW_BITS).view(np.float32)
-    return found[()]  # of one value, a number
+    result: NDArray[np.float32] = (rounded & ~LOW_BITS).view(np.float32)
+    return result[()]  # of one value, a number

@@ -129,24 +129,24 @@ class ExperimentalPrecision:
 
 def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
     """An array of real numbers; what numpy would first have to make numbers of is refused."""
-    found = as_array(values, what)
-    if found.dtype.kind in "OSUcmM" or (found.dtype.kind == "V" and found.dtype.names):
+    array = as_array(values, what)
+    if array.dtype.kind in "OSUcmM" or (array.dtype.kind == "V" and array.dtype.names):
         msg = f"{what}: expected real numbers, got {shown(values)}"
         raise InvalidOperand(msg)
-    return found
+    return array
 
 
-def said(given: object) -> str:
+def spelling(argument: object) -> str:
     """What a user gave where a word of ours is expected: such a word as C++ spells it, anything else as it is shown."""
-    return given.name if isinstance(given, Enum) else shown(given)
+    return argument.name if isinstance(argument, Enum) else shown(argument)
 
 
-def element_type(given: object) -> ElementType:
+def element_type(argument: object) -> ElementType:
     """The element type somebody means; refused where it is none."""
-    if isinstance(given, type):
-        given = BUILTINS.get(given, given)
-    if isinstance(given, ElementType) and given.format_name:
-        return given
+    if isinstance(argument, type):
+        argument = BUILTINS.get(argument, argument)
+    if isinstance(argument, ElementType) and argument.format_name:
+        return argument
     names = ", ".join(entry.name for entry in ELEMENT_TYPES)
-    msg = f"element type: expected one of {names}; got {shown(given)}"
+    msg = f"element type: expected one of {names}; got {shown(argument)}"
     raise InvalidOperand(msg)

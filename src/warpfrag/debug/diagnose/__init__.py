@@ -13,7 +13,7 @@ are named, the likeliest first. Where none does, two at a time are tried.
 
 In the order in which a question is answered:
 
-    given         what the user gives, as registers and codes
+    inputs        the caller's arguments, as registers and codes
     search        the search in a product: which mistakes are worth a closer look
     variants      what the hardware reads if mistakes are made with one side of a product
     outcome       what a product gives if mistakes are made: the judge
@@ -29,7 +29,7 @@ import numpy as np
 
 from warpfrag.catalog.instruction import instruction_of
 from warpfrag.debug.diagnose.findings import Diagnosis, Finding
-from warpfrag.debug.diagnose.given import (
+from warpfrag.debug.diagnose.inputs import (
     check_warpgroup,
     left_words,
     metadata_words,
@@ -38,7 +38,7 @@ from warpfrag.debug.diagnose.given import (
     tile_bytes,
 )
 from warpfrag.debug.diagnose.of_operand import of_operand
-from warpfrag.debug.diagnose.outcome import Case
+from warpfrag.debug.diagnose.outcome import SuspectProduct
 from warpfrag.debug.diagnose.search import Search
 from warpfrag.debug.mistakes.of_descriptors import negated_memory
 from warpfrag.debug.mistakes.of_products import negated_words
@@ -94,34 +94,34 @@ def diagnose(
     """
     choice = Choice(selector, byte_id, thread_id)
     if isinstance(instruction, Registers):
-        if any(given is not None for given in (B, C, metadata, scale_a, scale_b)) or isinstance(A, Shared):
+        if any(argument is not None for argument in (B, C, metadata, scale_a, scale_b)) or isinstance(A, Shared):
             msg = f"{instruction.described}: expected its registers and the matrix they should hold, nothing else"
             raise InvalidOperand(msg)
         return of_operand(instruction, observed, A, choice, rounding)  # type: ignore[arg-type] # one of the three
     form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
-    found = instruction_of(form, wanted if form.is_wmma else "")
+    product = instruction_of(form, wanted if form.is_wmma else "")
     if B is None:
-        msg = f"{found.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
+        msg = f"{product.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
-    check_choice(form, choice, found.operands.chosen_layouts)
-    check_warpgroup(found, A, B, negate, scale_d=scale_d)
+    check_choice(form, choice, product.operands.chosen_layouts)
+    check_warpgroup(product, A, B, negate, scale_d=scale_d)
     tiles: dict[str, Shared] = {}
     words: dict[str, Words] = {}
     if form.is_warpgroup:
-        tiles["b"] = B if isinstance(B, Shared) else found.b.store(B, rounding=rounding)
+        tiles["b"] = B if isinstance(B, Shared) else product.b.store(B, rounding=rounding)
     else:
-        words["b"] = found.b.pack(B, rounding=rounding)  # type: ignore[arg-type] # no Shared
+        words["b"] = product.b.pack(B, rounding=rounding)  # type: ignore[arg-type] # no Shared
     if isinstance(A, Shared):
         tiles["a"] = A
-        words |= metadata_words(found, metadata)
+        words |= metadata_words(product, metadata)
     else:
-        words |= left_words(found, A, metadata, choice, rounding)
-    zero = np.zeros((*found.c.threads, found.c.words), np.uint32)
-    words["c"] = zero if C is None else found.c.pack(C, rounding=rounding)
+        words |= left_words(product, A, metadata, choice, rounding)
+    zero = np.zeros((*product.c.threads, product.c.words), np.uint32)
+    words["c"] = zero if C is None else product.c.pack(C, rounding=rounding)
     for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
-        words |= scale_words(found, role, scales, choice, rounding)
-    for operand, is_negated in zip((found.a, found.b), negate, strict=True):
+        words |= scale_words(product, role, scales, choice, rounding)
+    for operand, is_negated in zip((product.a, product.b), negate, strict=True):
         role = operand.role
         if role in tiles:
             words[role] = tile_bytes(operand, tiles[role])
@@ -129,5 +129,5 @@ def diagnose(
                 words[role] = negated_memory(operand, tiles[role])
         elif is_negated:
             words[role] = negated_words(words[role], operand=operand)
-    case = Case(found, wanted, choice, tiles, scale_d)
-    return Search(case, words, observed_codes(found.d, observed)).diagnosis()
+    case = SuspectProduct(product, wanted, choice, tiles, scale_d)
+    return Search(case, words, observed_codes(product.d, observed)).diagnosis()

@@ -58,34 +58,34 @@ class Diagnosis(list[Finding]):
         if self.correct:
             return "correct: this is what the instruction gives"
         if self:
-            one, several = ("pair of mistakes", "pairs of mistakes") if self[0].second else ("mistake", "mistakes")
-            return f"1 {one} explains it" if len(self) == 1 else f"{len(self)} {several} explain it"
+            singular, plural = ("pair of mistakes", "pairs of mistakes") if self[0].second else ("mistake", "mistakes")
+            return f"1 {singular} explains it" if len(self) == 1 else f"{len(self)} {plural} explain it"
         counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
         return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts}) and {self.pairs} pairs of them"
 
 
 def rank(candidate: Candidate) -> tuple[bool, int, list[tuple[bool, int, int]]]:
     """A key that sorts the likeliest first."""
-    rare = any(one.rare for one in candidate)
-    return rare, sum(KINDS.index(one.kind) for one in candidate), sorted(map(likelihood, candidate))
+    rare = any(mistake.rare for mistake in candidate)
+    return rare, sum(KINDS.index(mistake.kind) for mistake in candidate), sorted(map(likelihood, candidate))
 
 
-def diagnosis(found: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int) -> Diagnosis:
+def diagnosis(candidates: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int) -> Diagnosis:
     """The answer. Two mistakes with one operand stand in their order; where either will do, once."""
     findings: dict[frozenset[int], Finding] = {}
     alike: Counter[tuple[tuple[Kind, str], ...]] = Counter()  # how many of a kind with an operand came before
     place: dict[frozenset[int], int] = {}
-    for candidate in sorted(found, key=rank):
-        one_operand = len({one.operand for one in candidate}) == 1
-        first, *rest = candidate if one_operand else sorted(candidate, key=likelihood)
-        made = [Finding(one.kind, one.operand, one.text) for one in (first, *rest)]
+    for candidate in sorted(candidates, key=rank):
+        same_operand = len({mistake.operand for mistake in candidate}) == 1
+        first, *rest = candidate if same_operand else sorted(candidate, key=likelihood)
+        made = [Finding(mistake.kind, mistake.operand, mistake.text) for mistake in (first, *rest)]
         key = frozenset(map(id, candidate))
         if key not in findings:
-            kinds = tuple((one.kind, one.operand) for one in made)
+            kinds = tuple((mistake.kind, mistake.operand) for mistake in made)
             place[key] = alike[kinds]
             alike[kinds] += 1
             findings[key] = replace(made[0], second=made[1]) if rest else made[0]
-    counts = Counter(one.kind for one in suspected)
+    counts = Counter(mistake.kind for mistake in suspected)
     tried = {kind: counts[kind] for kind in KINDS if counts[kind]}
     # one of each kind with each operand before a second: different explanations are worth more than more of one
     ordered = [findings[key] for key in sorted(findings, key=lambda key: place[key])]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from warpfrag.isa.immediates import Choice
     from warpfrag.numerics.formats import Rounding
 
-MOST_PAIRS = 60  # so many, the likeliest, are named
-MOST_WORDS = 1 << 20  # that are compared at once
+MAX_PAIRS = 60  # so many, the likeliest, are named
+MAX_WORDS = 1 << 20  # that are compared at once
 
 
 def of_operand(
@@ -60,20 +60,20 @@ def of_operand(
 
     def explaining(some: Sequence[Mistake], stack: Words) -> Iterator[tuple[int, Mistake]]:
         """What makes the observed registers of each of some, and which of those it is."""
-        at_once = max(1, MOST_WORDS // stack.size)
+        at_once = max(1, MAX_WORDS // stack.size)
         for start in range(0, len(some), at_once):
             part = some[start : start + at_once]
-            seen = read(np.stack([one.change(stack) for one in part]))
+            seen = read(np.stack([mistake.change(stack) for mistake in part]))
             equal = (seen == got).reshape(len(part), len(stack), -1).all(axis=2)
-            yield from ((int(place), part[one]) for one, place in np.argwhere(equal))
+            yield from ((int(place), part[index]) for index, place in np.argwhere(equal))
 
-    singles = sorted((one for _, one in explaining(suspected, right[None])), key=likelihood)
+    singles = sorted((mistake for _, mistake in explaining(suspected, right[None])), key=likelihood)
     if singles:
-        return diagnosis([(one,) for one in distinct(operand, singles)], suspected, 0)
-    common = [one for one in suspected if not one.rare]
-    stack = np.stack([one.change(right) for one in common])
-    found: list[Candidate] = [(common[first], second) for first, second in explaining(common, stack)]
-    return diagnosis(sorted(found, key=rank)[:MOST_PAIRS], suspected, len(common) ** 2)
+        return diagnosis([(mistake,) for mistake in distinct(operand, singles)], suspected, 0)
+    common = [mistake for mistake in suspected if not mistake.rare]
+    stack = np.stack([mistake.change(right) for mistake in common])
+    pairs: list[Candidate] = [(common[first], second) for first, second in explaining(common, stack)]
+    return diagnosis(sorted(pairs, key=rank)[:MAX_PAIRS], suspected, len(common) ** 2)
 
 
 def _reads_alike(operand: AnyOperand, words: Words, right: Words, choice: Choice) -> bool:

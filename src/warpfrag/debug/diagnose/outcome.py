@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Case:
+class SuspectProduct:
     """What should have run: the instruction, on an architecture, with these immediates.
 
     `tiles` are the operands that lie in shared memory. Without `scale_d`, C is not read.
@@ -82,15 +82,15 @@ class Case:
         return len(self.instruction.operands[role].threads) + (role not in CHOOSING)
 
     def _staged(self, role: str) -> Operand:
-        found: Operand = self.instruction.a if role == "a" else self.instruction.b
-        return found
+        operand: Operand = self.instruction.a if role == "a" else self.instruction.b
+        return operand
 
     def rule(self, suspected: Iterable[Suspect] = ()) -> Rule | None:
         """The rule that runs under some misreadings; None where nobody knows it."""
         form, arch = self.form, self.arch
-        for one in suspected:
-            if isinstance(one, Misreading):
-                form, arch = replace(form, **one.words), one.arch or arch  # type: ignore[arg-type] # words of a name
+        for suspect in suspected:
+            if isinstance(suspect, Misreading):
+                form, arch = replace(form, **suspect.words), suspect.arch or arch  # type: ignore[arg-type] # words of a name
         if form not in forms():
             return None
         with suppress(NotModelled, IllegalInstruction):
@@ -127,9 +127,9 @@ class Case:
         """D's codes for one product if these mistakes are made; None where they cannot be."""
         rule = self.rule(candidate)
         made = {**words}
-        for one in candidate:
-            if isinstance(one, Mistake) and one.operand != "d":
-                made[one.operand] = one.change(made[one.operand])
+        for mistake in candidate:
+            if isinstance(mistake, Mistake) and mistake.operand != "d":
+                made[mistake.operand] = mistake.change(made[mistake.operand])
         if rule is None:
             return None
         try:
@@ -138,17 +138,17 @@ class Case:
             return None
         operand = self.instruction.d
         codes = self.run(rule, inputs)
-        for one in candidate:
-            if isinstance(one, Misreading) and one.again == "product":
+        for mistake in candidate:
+            if isinstance(mistake, Misreading) and mistake.again == "product":
                 codes = self.run(rule, inputs._replace(c=codes))
-            elif isinstance(one, Misreading) and one.again == "scale_d":
+            elif isinstance(mistake, Misreading) and mistake.again == "scale_d":
                 codes = self.run(rule, inputs._replace(c=self.read("c", made["c"])[1]))
-            elif isinstance(one, Misreading) and one.again == "c":
+            elif isinstance(mistake, Misreading) and mistake.again == "c":
                 codes = added(operand, codes, inputs.c)
         codes = codes.reshape(operand.shape)
-        for one in candidate:
-            if isinstance(one, Mistake) and one.operand == "d":
-                codes = operand.unpack(one.change(operand.pack(codes, raw=True)), raw=True)
+        for mistake in candidate:
+            if isinstance(mistake, Mistake) and mistake.operand == "d":
+                codes = operand.unpack(mistake.change(operand.pack(codes, raw=True)), raw=True)
         return codes
 
     def run(self, rule: Rule, inputs: Operands) -> Codes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.debug.diagnose.findings import Diagnosis, diagnosis, rank
-from warpfrag.debug.diagnose.variants import NOTHING, SIDES, Side
+from warpfrag.debug.diagnose.variants import NOTHING, SIDES, ProductSide
 from warpfrag.debug.mistakes import distinct
 from warpfrag.debug.mistakes.mistake import Mistake
 from warpfrag.debug.mistakes.of_products import misreadings
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.debug.diagnose.findings import Candidate, Suspect
-    from warpfrag.debug.diagnose.outcome import Case, Codes, Words
+    from warpfrag.debug.diagnose.outcome import Codes, SuspectProduct, Words
     from warpfrag.debug.diagnose.variants import Variants
     from warpfrag.debug.mistakes.mistake import Misreading
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
 ALL_ONES = 255  # a byte
-LEAST_KNOWN = 8  # one of so many lines of D must be known
-MOST_WORDS = 1 << 18  # of D's registers that are compared at once
-MOST_BYTES = 1 << 25  # of registers with two mistakes
-MOST_PAIRS = 60  # so many, the likeliest, are computed whole
+MIN_READABLE_SHARE = 8  # one of so many lines of D must be known
+MAX_WORDS = 1 << 18  # of D's registers that are compared at once
+MAX_BYTES = 1 << 25  # of registers with two mistakes
+MAX_PAIRS = 60  # so many, the likeliest, are computed whole
 ROWS = ("a", "columns", "scale_a", "c")
 COLS = ("b", "scale_b")
 
@@ -45,7 +45,7 @@ COLS = ("b", "scale_b")
 class Search:
     """The search in the first product that is wrong."""
 
-    def __init__(self, case: Case, words: dict[str, Words], observed: Codes) -> None:
+    def __init__(self, case: SuspectProduct, words: dict[str, Words], observed: Codes) -> None:
         """Spread everything over the products."""
         self.case = case
         self.operand = case.instruction.d
@@ -83,67 +83,73 @@ class Search:
         self.base = {name: codes for name, codes in self.case.inputs(self.words)._asdict().items() if codes is not None}
         suspected = {role: self.case.suspects(role) for role in (*self.words, "d")}
         misread = [*misreadings(self.case.form, self.case.arch, scale_d=self.case.scale_d)]
-        everything: list[Suspect] = [*(one for some in suspected.values() for one in some), *misread]
-        found = self._named_once(self._explaining(self._singles(suspected, misread)))
-        if not found:
-            found = [(one,) for role in self.case.tiles for one in self._beyond(role, suspected[role])]
-        if not found:
+        everything: list[Suspect] = [*(suspect for some in suspected.values() for suspect in some), *misread]
+        explanations = self._named_once(self._explaining(self._singles(suspected, misread)))
+        if not explanations:
+            explanations = [(suspect,) for role in self.case.tiles for suspect in self._beyond(role, suspected[role])]
+        if not explanations:
             common = {role: self._common(role, some) for role, some in suspected.items()}
-            pairs = self._pairs(common, [one for one in misread if not one.rare])
-            found = self._explaining(sorted(pairs, key=rank)[:MOST_PAIRS])
-        return diagnosis(found, everything, self.pairs)
+            pairs = self._pairs(common, [suspect for suspect in misread if not suspect.rare])
+            explanations = self._explaining(sorted(pairs, key=rank)[:MAX_PAIRS])
+        return diagnosis(explanations, everything, self.pairs)
 
-    def _named_once(self, found: list[Candidate]) -> list[Candidate]:
+    def _named_once(self, explanations: list[Candidate]) -> list[Candidate]:
         """Single mistakes without those that are another of their kind by another name."""
         operands = self.case.instruction.operands
         held = {role: operand for role, operand in operands.items() if role not in self.case.tiles}
-        alike = {id(one) for (one,) in found if isinstance(one, Mistake) and one.operand in held}
+        alike = {id(mistake) for (mistake,) in explanations if isinstance(mistake, Mistake) and mistake.operand in held}
         for role, operand in held.items():
-            mine = [one for (one,) in sorted(found, key=rank) if isinstance(one, Mistake) and one.operand == role]
+            mine = [
+                mistake
+                for (mistake,) in sorted(explanations, key=rank)
+                if isinstance(mistake, Mistake) and mistake.operand == role
+            ]
             alike -= {*map(id, distinct(operand, mine))} if mine else set()
-        return [(one,) for (one,) in found if id(one) not in alike]
+        return [(mistake,) for (mistake,) in explanations if id(mistake) not in alike]
 
     def _common(self, role: str, some: list[Mistake]) -> list[Mistake]:
         """The mistakes of which pairs are made: of a large operand only so many, the likeliest, as fit into memory."""
         held = self.words[role] if role in self.words else self.operand.pack(self.right, raw=True)
-        most = math.isqrt(MOST_BYTES // held.nbytes)
-        return [one for one in some if not one.rare][:most]
+        limit = math.isqrt(MAX_BYTES // held.nbytes)
+        return [mistake for mistake in some if not mistake.rare][:limit]
 
     def _explaining(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Those that give what was observed in every product."""
-        found = []
+        explanations = []
         for candidate in candidates:
             outcomes = (self.case.outcome(words, candidate) for words in self.tiles)
             pairs = zip(outcomes, self.observed, strict=True)
             if all(codes is not None and np.array_equal(codes, seen) for codes, seen in pairs):
-                found.append(candidate)
-        return found
+                explanations.append(candidate)
+        return explanations
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
         """Descriptors that read beyond the memory, where nobody knows what lies: judged by what lies within."""
         axis = "ba".index(role)  # that of k: an element beyond the memory spoils a column of D, or for A a row
         lines = self.right.shape[1 - axis]
-        for one in some:
-            if one.kind not in {"descriptor", "transposed"}:
+        for mistake in some:
+            if mistake.kind not in {"descriptor", "transposed"}:
                 continue
             # every byte that is known is 255 here, and what is not known is 0
-            read = self.case.read(role, one.change(np.full_like(self.words[role], ALL_ONES)))[1][0]
+            read = self.case.read(role, mistake.change(np.full_like(self.words[role], ALL_ONES)))[1][0]
             known = (read == read.max()).all(axis=axis)
             count = int(known.sum())
-            if not lines // LEAST_KNOWN <= count < lines:
+            if not lines // MIN_READABLE_SHARE <= count < lines:
                 continue
             part = np.s_[known] if role == "a" else np.s_[:, known]
-            outcomes = [self.case.outcome(words, (one,)) for words in self.tiles]
+            outcomes = [self.case.outcome(words, (mistake,)) for words in self.tiles]
             pairs = [*zip(outcomes, self.observed, strict=True)]
             agree = all(codes is not None and np.array_equal(codes[part], seen[part]) for codes, seen in pairs)
             if agree and not np.array_equal(self.right[part], self.target[part]):
                 name = "rows" if role == "a" else "columns"
-                yield replace(one, text=f"{one.text}; {count} of {lines} {name} tell, the others lie beyond the memory")
+                yield replace(
+                    mistake, text=f"{mistake.text}; {count} of {lines} {name} tell, the others lie beyond the memory"
+                )
 
-    def _sides(self, suspected: Mapping[str, list[Mistake]]) -> list[Side]:
+    def _sides(self, suspected: Mapping[str, list[Mistake]]) -> list[ProductSide]:
         names = [[("columns" if role == "metadata" else role) for role in roles] for roles in SIDES]
         return [
-            Side(
+            ProductSide(
                 self.case,
                 self.words,
                 {role: suspected[role] for role in roles if role in suspected},
@@ -159,7 +165,7 @@ class Search:
             for some in side.in_pieces():
                 yield from self._probed(NOTHING, some) if side is b else self._probed(some, NOTHING)
         yield from self._last([((), self.right)], suspected["d"])
-        yield from ((one,) for one in misread)
+        yield from ((misreading,) for misreading in misread)
 
     def _pairs(self, suspected: Mapping[str, list[Mistake]], misread: list[Misreading]) -> Iterator[Candidate]:
         """Pairs of mistakes that give the probes."""
@@ -173,34 +179,34 @@ class Search:
             for last in suspected["d"]:
                 self.pairs += len(down) * len(across)
                 yield from self._probed(down, across, last=last)
-            for one in misread:
-                if not one.again:
+            for misreading in misread:
+                if not misreading.again:
                     self.pairs += len(down) * len(across)
-                    yield from self._probed(down, across, misread=one)
+                    yield from self._probed(down, across, misread=misreading)
         yield from self._of_results(suspected["d"], misread)
 
     def _of_results(self, last: list[Mistake], misread: list[Misreading]) -> Iterator[Candidate]:
         """Pairs that need no probes: two mistakes with D, or one after a misreading, or two of those."""
         words = self.operand.pack(self.right, raw=True)
         firsts: list[tuple[Candidate, Codes | None]] = [
-            ((one,), self.operand.unpack(one.change(words), raw=True)) for one in last
+            ((mistake,), self.operand.unpack(mistake.change(words), raw=True)) for mistake in last
         ]
-        firsts += [((one,), self.case.outcome(self.words, (one,))) for one in misread]
+        firsts += [((mistake,), self.case.outcome(self.words, (mistake,))) for mistake in misread]
         known = [(made, codes) for made, codes in firsts if codes is not None]
         self.pairs += len(known) * len(last)
         yield from self._last(known, last)
-        for one, other in combinations(misread, 2):
-            if not set(one.words) & set(other.words) and not (one.arch and other.arch):
+        for mistake, other in combinations(misread, 2):
+            if not set(mistake.words) & set(other.words) and not (mistake.arch and other.arch):
                 self.pairs += 1
-                yield one, other
+                yield mistake, other
 
     def _last(self, results: list[tuple[Candidate, Codes]], last: list[Mistake]) -> Iterator[Candidate]:
         """Mistakes with D that make what was observed of some results."""
         words = self.operand.pack(np.stack([codes for _, codes in results]), raw=True)
-        at_once = max(1, MOST_WORDS // words.size)
+        at_once = max(1, MAX_WORDS // words.size)
         for start in range(0, len(last), at_once):
             some = last[start : start + at_once]
-            seen = self.operand.unpack(np.stack([one.change(words) for one in some]), raw=True)
+            seen = self.operand.unpack(np.stack([mistake.change(words) for mistake in some]), raw=True)
             equal = (seen == self.target).reshape(len(some), len(results), -1).all(axis=2)
             yield from ((*results[first][0], some[second]) for second, first in np.argwhere(equal))
 
@@ -251,21 +257,21 @@ class Search:
         """One output of D for some variants: those of A's side are rows of one product, those of B's its columns."""
         number, row, col = (int(i) for i in np.unravel_index(place, (len(self.base["c"]), *self.right.shape[-2:])))
         (rows, high), (cols, wide) = ((side.codes, which) for side, which in (down, across))
-        given = {}
+        lines = {}
         for name, right in self.base.items():
             if name == "c":
                 c = right[number, row, col]
                 c = rows["c"][high, number, row, col][:, None] if "c" in rows else c
                 c = cols["c"][wide, number, row, col][None] if "c" in cols else c
-                given["c"] = np.broadcast_to(c, (len(high), len(wide)))
+                lines["c"] = np.broadcast_to(c, (len(high), len(wide)))
             elif name in COLS:
                 line = cols[name][wide, number, :, col] if name in cols else right[None, number, :, col]
-                given[name] = np.broadcast_to(line, (len(wide), line.shape[-1])).T
+                lines[name] = np.broadcast_to(line, (len(wide), line.shape[-1])).T
             else:
                 line = rows[name][high, number, row] if name in rows else right[None, number, row]
-                given[name] = np.broadcast_to(line, (len(high), line.shape[-1]))
-        first, back = _distinct([given[name] for name in ROWS if name in given])
-        once = {name: codes[first] if name in ROWS else codes for name, codes in given.items()}
+                lines[name] = np.broadcast_to(line, (len(high), line.shape[-1]))
+        first, back = _distinct([lines[name] for name in ROWS if name in lines])
+        once = {name: codes[first] if name in ROWS else codes for name, codes in lines.items()}
         inputs = Operands(**{name: np.ascontiguousarray(codes)[None] for name, codes in once.items()})
         outputs: Codes = self.case.run(rule, inputs)[0][back]
         return outputs
@@ -273,7 +279,7 @@ class Search:
 
 def _distinct(rows: list[Codes]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The first of each row that stands side by side in some arrays, and which of those every row is."""
-    joined = np.concatenate([np.ascontiguousarray(one).view(np.uint8) for one in rows], axis=1)
+    joined = np.concatenate([np.ascontiguousarray(codes).view(np.uint8) for codes in rows], axis=1)
     whole = np.ascontiguousarray(joined).view(f"V{joined.shape[1]}")[:, 0]
     _, first, back = np.unique(whole, return_index=True, return_inverse=True)
     return first, back.reshape(-1)

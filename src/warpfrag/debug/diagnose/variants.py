@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.debug.diagnose.outcome import Case, Codes, Words
+    from warpfrag.debug.diagnose.outcome import Codes, SuspectProduct, Words
     from warpfrag.debug.mistakes.mistake import Mistake
 
 PIECE = 1 << 21  # bytes of registers
@@ -37,10 +37,10 @@ NOTHING = Variants([()], {})
 
 
 @dataclass(frozen=True)
-class Side:
+class ProductSide:
     """The operands of one side: their registers, what may have gone wrong with each, and what is read if nothing is."""
 
-    case: Case
+    case: SuspectProduct
     words: Mapping[str, Words]
     suspected: Mapping[str, Sequence[Mistake]]
     right: Mapping[str, Codes]
@@ -57,7 +57,7 @@ class Side:
                 yield self._joined(iter([self._once(role, some[start : start + at_once])]))
 
     def _once(self, role: str, some: Sequence[Mistake]) -> Variants:
-        return self._read([(one,) for one in some], {role: self._changed(role, some)})
+        return self._read([(mistake,) for mistake in some], {role: self._changed(role, some)})
 
     def twice(self) -> Variants:
         """Every two mistakes: with one operand one after the other, or with two."""
@@ -68,7 +68,7 @@ class Side:
         for role, first in changed.items():
             some = self.suspected[role]
             again = np.concatenate([second.change(first) for second in some])
-            yield self._read([(one, second) for second in some for one in some], {role: again})
+            yield self._read([(first, second) for second in some for first in some], {role: again})
         for left, right in combinations(changed, 2):
             made = [*product(self.suspected[left], self.suspected[right])]
             outer, inner = len(changed[left]), len(changed[right])
@@ -77,7 +77,7 @@ class Side:
 
     def _changed(self, role: str, some: Sequence[Mistake]) -> Words:
         """The registers of an operand with each of some mistakes."""
-        return np.stack([one.change(self.words[role]) for one in some])
+        return np.stack([mistake.change(self.words[role]) for mistake in some])
 
     def _read(self, made: Sequence[tuple[Mistake, ...]], changed: Mapping[str, Words]) -> Variants:
         """What the hardware reads, without metadata that no hardware takes."""
@@ -93,11 +93,11 @@ class Side:
         known = self.case.pattern.columns
         return np.asarray(np.isin(fields, [*known]).reshape(len(metadata), -1).all(axis=1))
 
-    def _joined(self, found: Iterator[Variants]) -> Variants:
+    def _joined(self, variants: Iterator[Variants]) -> Variants:
         """Variants of several operands as one list: what one of them leaves alone is as it should be."""
-        parts = [*found]
+        parts = [*variants]
         codes = {}
         for name, right in self.right.items():
             read = [some.codes.get(name, np.broadcast_to(right, (len(some), *right.shape))) for some in parts]
             codes[name] = read[0] if len(read) == 1 else np.concatenate([right[None][:0], *read])
-        return Variants([one for some in parts for one in some.made], codes)
+        return Variants([candidate for some in parts for candidate in some.made], codes)

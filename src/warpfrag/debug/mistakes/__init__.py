@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.debug.mistakes.mistake import Mistake
     from warpfrag.execution.operand import AnyOperand
 
-MOST_OPERANDS = 64  # whose mistakes are kept
+MAX_OPERANDS = 64  # whose mistakes are kept
 
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:
@@ -44,39 +44,43 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
             yield from of_words.simple(instruction.operands[role])
 
 
-@lru_cache(MOST_OPERANDS)
+@lru_cache(MAX_OPERANDS)
 def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
     """Every mistake with one operand, the likeliest first.
 
     Those of other kinds, and rare ones, may be the same by another name: `distinct` sees that of those that are found.
     """
     if isinstance(operand, Metadata | Scale):
-        found = [*of_words.simple(operand), *of_words.more(operand)]
+        mistakes = [*of_words.simple(operand), *of_words.more(operand)]
     else:
-        found = [of_matrices.read_in_other_order(operand), *of_registers.simple(operand), *of_matrices.turned(operand)]
-        found += [*of_registers.register_orders(operand), *of_registers.parts(operand), *of_registers.lanes(operand)]
-        found += [*of_matrices.other_layouts(operand), *of_matrices.moved(operand)]
-        found += of_products.starts(operand) if operand.role == "c" else ()
-        found += of_products.written_as(operand) if operand.role in "ab" else ()
-        found += of_products.negated(operand) if operand.staged else ()
-    found += of_registers.warps(operand) if len(operand.threads) > 1 else ()
-    ordered = sorted(found, key=likelihood)
-    common = [one for one in ordered if not one.rare]
+        mistakes = [
+            of_matrices.read_in_other_order(operand),
+            *of_registers.simple(operand),
+            *of_matrices.turned(operand),
+        ]
+        mistakes += [*of_registers.register_orders(operand), *of_registers.parts(operand), *of_registers.lanes(operand)]
+        mistakes += [*of_matrices.other_layouts(operand), *of_matrices.moved(operand)]
+        mistakes += of_products.starts(operand) if operand.role == "c" else ()
+        mistakes += of_products.written_as(operand) if operand.role in "ab" else ()
+        mistakes += of_products.negated(operand) if operand.staged else ()
+    mistakes += of_registers.warps(operand) if len(operand.threads) > 1 else ()
+    ordered = sorted(mistakes, key=likelihood)
+    common = [mistake for mistake in ordered if not mistake.rare]
     return *distinct(operand, common), *ordered[len(common) :]
 
 
-def distinct(operand: AnyOperand, found: Iterable[Mistake]) -> Iterator[Mistake]:
+def distinct(operand: AnyOperand, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
     """Of mistakes of one kind that are the same, the first; none that changes nothing."""
     shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
     if not isinstance(operand, Metadata | Scale):  # copies hold the same, and padding is zero
         words = operand.pack(operand.unpack(words, raw=True), raw=True)
     right, seen = words.tobytes(), set()
-    for one in found:
-        if one.kind == "selector":  # it may hold the words of the case, and has one name
-            yield one
+    for mistake in mistakes:
+        if mistake.kind == "selector":  # it may hold the words of the case, and has one name
+            yield mistake
             continue
-        key = one.kind, one.change(words).tobytes()
+        key = mistake.kind, mistake.change(words).tobytes()
         if key[1] != right and key not in seen:
             seen.add(key)
-            yield one
+            yield mistake

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     Codes = NDArray[Any]
 
-MOST_TILES = 16  # whose mistakes are kept
+MAX_TILES = 16  # whose mistakes are kept
 BASE_OFFSETS = 8
 BYTE = 8
 FAR = (16, 32, 64, 128, 256, 512, 1024)  # bytes by which a start is off: units, steps along k, lines and atoms
@@ -66,17 +66,17 @@ def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
     return _suspects(operand, tile.descriptor, tile.trans, tile.memory.shape[-1])
 
 
-@lru_cache(MOST_TILES)
+@lru_cache(MAX_TILES)
 def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
     """The same for any bytes of this size."""
     tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
-    found = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
+    mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
     right, seen, distinct = tile.memory.tobytes(), set(), []
-    for one in sorted(found, key=likelihood):
-        key = one.kind, one.change(tile.memory).tobytes()
+    for mistake in sorted(mistakes, key=likelihood):
+        key = mistake.kind, mistake.change(tile.memory).tobytes()
         if key[1] != right and key not in seen:
             seen.add(key)
-            distinct.append(one)
+            distinct.append(mistake)
     return tuple(distinct)
 
 
@@ -195,9 +195,9 @@ def _order(*, trans: bool) -> str:
 def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> Bytes:
     """The memory with some bytes put where others lie; beyond it there is zero."""
     size = memory.shape[-1]
-    found = np.where(of < size, memory[..., np.minimum(of, size - 1)], np.uint8(0))
+    source = np.where(of < size, memory[..., np.minimum(of, size - 1)], np.uint8(0))
     result = memory.copy()
-    result[..., to] = found
+    result[..., to] = source
     return result
 
 
@@ -230,8 +230,8 @@ def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
         text = f"each {BLOCK} x {BLOCK} block transposed"
         orders.append(("blocks", text, blocks.transpose(0, 3, 2, 1).reshape(-1), False))
     for name, axis in (("rows", 0), ("columns", 1)):
-        for way, shift in (("", 1), (", the other way", -1)):
-            orders.append(("layout", f"{name} moved by one{way}", np.roll(places, shift, axis).reshape(-1), True))
+        for direction, shift in (("", 1), (", the other way", -1)):
+            orders.append(("layout", f"{name} moved by one{direction}", np.roll(places, shift, axis).reshape(-1), True))
         orders.append(("layout", f"{name} reversed", np.flip(places, axis).reshape(-1), True))
         if shape[axis] % 2 == 0:
             halves = np.roll(places, shape[axis] // 2, axis).reshape(-1)

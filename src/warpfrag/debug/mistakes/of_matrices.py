@@ -87,10 +87,10 @@ def moved(operand: Operand) -> Iterator[Mistake]:
     """The matrix moved by a row, a column, or an element of memory."""
     places = np.arange(math.prod(operand.shape)).reshape(operand.shape)
     for name, axis in (("rows", -2), ("columns", -1), ("elements of memory", None)):
-        for way, shift in (("", 1), (", the other way", -1)):
+        for direction, shift in (("", 1), (", the other way", -1)):
             order = np.roll(places, shift, axis).reshape(-1)
             change = partial(_rearranged, operand=operand, order=order)
-            yield Mistake("layout", operand.role, f"{name} moved by one{way}", change, rare=True)
+            yield Mistake("layout", operand.role, f"{name} moved by one{direction}", change, rare=True)
     for name, order in (("rows", places[..., ::-1, :]), ("columns", places[..., ::-1])):
         change = partial(_rearranged, operand=operand, order=order.reshape(-1))
         yield Mistake("layout", operand.role, f"{name} reversed", change, rare=True)
@@ -113,9 +113,9 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
         seen.add(order.tobytes())
         back = np.argsort(order)
         there, away = (back, order) if operand.role == "d" else (order, back)
-        for said, taken, rare in ((f"{verb} {text}", there, False), (f"{verb}, inversely, {text}", away, True)):
+        for message, taken, rare in ((f"{verb} {text}", there, False), (f"{verb}, inversely, {text}", away, True)):
             change = partial(_rearranged, operand=operand, order=taken)
-            yield Mistake("layout", operand.role, said, change, rare=rare)
+            yield Mistake("layout", operand.role, message, change, rare=rare)
 
 
 def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:

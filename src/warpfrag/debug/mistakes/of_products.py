@@ -136,28 +136,28 @@ def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
 
 def _other_formats(form: Form) -> Iterator[Misreading]:
     """A, B or both taken for another format of the same size."""
-    given = {role: getattr(form, role) for role in "ab"}
-    others = {role: [other for other in FORMATS if may_be_mistaken(name, other)] for role, name in given.items()}
-    both = [(one, one) for one in others["a"] if one in others["b"]] if given["a"] == given["b"] else []
-    both += [(one, other) for one in others["a"] for other in others["b"] if _signs(given, one, other)]
-    words = [{"a": one} for one in others["a"]] + [{"b": one} for one in others["b"]]
-    words += [{"a": one, "b": other} for one, other in dict.fromkeys(both)]
+    formats = {role: getattr(form, role) for role in "ab"}
+    others = {role: [other for other in FORMATS if may_be_mistaken(name, other)] for role, name in formats.items()}
+    both = [(fmt, fmt) for fmt in others["a"] if fmt in others["b"]] if formats["a"] == formats["b"] else []
+    both += [(fmt, other) for fmt in others["a"] for other in others["b"] if _signs(formats, fmt, other)]
+    words = [{"a": fmt} for fmt in others["a"]] + [{"b": fmt} for fmt in others["b"]]
+    words += [{"a": fmt, "b": other} for fmt, other in dict.fromkeys(both)]
     for taken in words:
         if _exists(form, taken):
             role = next(iter(taken))
             kind: Kind = "layout" if FORMATS[taken[role]].is_float else "sign"
-            said = [f"{given[one]} taken for {other}" for one, other in taken.items()]
-            alike = len(said) == 2 and said[0] == said[1]
-            yield Misreading(kind, role, f"as B, {said[0]}" if alike else ", and b: ".join(said), taken)
+            texts = [f"{formats[side]} taken for {other}" for side, other in taken.items()]
+            alike = len(texts) == 2 and texts[0] == texts[1]
+            yield Misreading(kind, role, f"as B, {texts[0]}" if alike else ", and b: ".join(texts), taken)
 
 
 def may_be_mistaken(name: str, other: str) -> bool:
     """Whether two formats have the same size and are of one kind."""
-    one, two = FORMATS[name], FORMATS[other]
-    alike = one.bits == two.bits and one.kind == two.kind
-    return one != two and alike and (one.signed == two.signed or not one.is_float)
+    written, read = FORMATS[name], FORMATS[other]
+    alike = written.bits == read.bits and written.kind == read.kind
+    return written != read and alike and (written.signed == read.signed or not written.is_float)
 
 
-def _signs(given: Mapping[str, str], one: str, other: str) -> bool:
+def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
     """Whether the signs of both are wrong."""
-    return not FORMATS[one].is_float and given["a"] != given["b"] and one != other
+    return not FORMATS[fmt].is_float and formats["a"] != formats["b"] and fmt != other

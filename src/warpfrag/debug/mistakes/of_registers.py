@@ -72,8 +72,8 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
         text = f"registers in the order {', '.join(str(first[to]) for to in order)}"
         yield Mistake("registers", operand.role, text, _registers(operand, full), rare=True)
     couples = _couples(first)
-    for reg, other in sorted([*couples, *((two, one) for one, two in couples)]):
-        used = [other if one == reg else one for one in range(operand.regs)]
+    for reg, other in sorted([*couples, *((high, low) for low, high in couples)]):
+        used = [other if index == reg else index for index in range(operand.regs)]
         text = f"register {other} used for register {reg} too"
         yield Mistake("registers", operand.role, text, _registers(operand, used), rare=True)
     if len(first) > 1:
@@ -96,7 +96,11 @@ def _couples(registers: list[int]) -> list[tuple[int, int]]:
     """Two of them; of many only those that are a power of two apart."""
     some = combinations(range(len(registers)), 2)
     near = {1 << bit for bit in range(len(registers).bit_length())}
-    return [(registers[one], registers[two]) for one, two in some if len(registers) <= MANY or two - one in near]
+    return [
+        (registers[first], registers[second])
+        for first, second in some
+        if len(registers) <= MANY or second - first in near
+    ]
 
 
 def _orders(count: int) -> Iterator[tuple[int, ...]]:
@@ -117,7 +121,7 @@ def _orders(count: int) -> Iterator[tuple[int, ...]]:
 
 def _bit_swaps(bits: range) -> Iterator[tuple[int, ...]]:
     """Two bits exchanged."""
-    return (tuple(_swapped(len(bits), one, two)) for one, two in combinations(bits, 2))
+    return (tuple(_swapped(len(bits), low, high)) for low, high in combinations(bits, 2))
 
 
 def _by_bits(count: int, order: Sequence[int]) -> tuple[int, ...]:
@@ -230,15 +234,15 @@ def rare_lane_orders() -> dict[str, NDArray[np.intp]]:
     orders = {f"lanes moved by {step}": lane - step for step in range(2, LANES - 1)}
     orders |= {f"lane ^ {mask} taken for lane": lane ^ mask for mask in range(1, LANES)}
     orders |= {
-        f"lanes of each {size} moved by one{way}": lane // size * size + (lane + step) % size
+        f"lanes of each {size} moved by one{direction}": lane // size * size + (lane + step) % size
         for size in (GROUP, 2 * GROUP, 4 * GROUP)
-        for way, step in (("", -1), (", the other way", 1))
+        for direction, step in (("", -1), (", the other way", 1))
     }
     for step in STEPS:  # what __shfl_up_sync and __shfl_down_sync leave where there is no such lane
         orders[f"lanes moved by {step}, the first keep their own"] = np.where(lane < step, lane, lane - step)
         kept = lane + step >= LANES
         orders[f"lanes moved by {step} the other way, the last keep their own"] = np.where(kept, lane, lane + step)
-    orders |= {f"every lane has the registers of lane {one}": np.full(LANES, one) for one in range(LANES)}
+    orders |= {f"every lane has the registers of lane {source}": np.full(LANES, source) for source in range(LANES)}
     orders |= {f"lanes of each {size} have the registers of the first": lane // size * size for size in (2, 4, 8, 16)}
     for order in permutations(range(len(STEPS))):
         text = f"bits of the lane in the order {', '.join(map(str, order))}"

@@ -1,4 +1,4 @@
-"""What users give, as the registers that the instruction should have got, and as the codes of what came out."""
+"""The caller's arguments: inputs as the registers the instruction should have got, the observed D as codes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def metadata_words(instruction: Instruction, metadata: ArrayLike | None) -> dict
 def check_warpgroup(instruction: Instruction, A: object, B: object, negate: object, *, scale_d: object) -> None:
     """Refuse what only wgmma has with another instruction."""
     name = instruction.name
-    pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(one, bool) for one in negate)
+    pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(flag, bool) for flag in negate)
     if not pair:
         msg = f"{name}: negate is a pair of True and False, that of A and that of B; got {shown(negate)}"
         raise InvalidOperand(msg)
@@ -102,10 +102,10 @@ def scale_words(
         raise InvalidOperand(msg)
     if not isinstance(scale, Scale) or scales is None:
         return {}
-    given = as_array(scales, scale.described)
-    if given.dtype == np.uint32 and given.shape[-1:] == scale.threads:
-        return {role: given}
-    return {role: chosen_words(scale, scale.codes(given, rounding=rounding), choice.of(role))}
+    array = as_array(scales, scale.described)
+    if array.dtype == np.uint32 and array.shape[-1:] == scale.threads:
+        return {role: array}
+    return {role: chosen_words(scale, scale.codes(array, rounding=rounding), choice.of(role))}
 
 
 def observed_codes(operand: Operand, observed: ArrayLike) -> Codes:
