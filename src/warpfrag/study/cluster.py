@@ -77,12 +77,12 @@ def run_all(client: Any, function: Callable[[Task], Answer], tasks: Iterator[Tas
     distributed = extra("distributed")
     pending: dict[Any, Task] = {}
     done = distributed.as_completed()
-    room = answers = 0
+    capacity = answers = 0
     try:
         while True:
-            if answers == room:  # workers come and go: count their threads now and then
-                room, answers = AHEAD * max(1, sum(client.nthreads().values())), 0
-            for task in islice(tasks, max(0, room - len(pending))):
+            if answers == capacity:  # workers come and go: count their threads now and then
+                capacity, answers = AHEAD * max(1, sum(client.nthreads().values())), 0
+            for task in islice(tasks, max(0, capacity - len(pending))):
                 future = client.submit(function, task, pure=False)
                 pending[future] = task
                 done.add(future)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
     from warpfrag.numerics.formats import Format
 
-MOST_POWER = 8
-NEAR_ONE = 6
+MAX_POWER = 8
+SCALE_SPREAD = 6
 """How many codes a scale factor may be away from 1."""
 ROLES = ("A", "B")
 
@@ -62,10 +62,10 @@ def _positive(row: Format, size: int, random: np.random.Generator) -> NDArray[np
 
 
 def _powers(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    least = max(-MOST_POWER, row.emin) if row.is_float else 0
-    most = min(MOST_POWER, int(np.log2(float(row.max))))
+    low = max(-MAX_POWER, row.emin) if row.is_float else 0
+    high = min(MAX_POWER, int(np.log2(float(row.max))))
     signs = np.where(random.random(size) < 0.5, -1.0, 1.0)
-    return signs * np.exp2(random.integers(least, most, size, endpoint=True))
+    return signs * np.exp2(random.integers(low, high, size, endpoint=True))
 
 
 VALUES: dict[str, Callable[[Format, int, np.random.Generator], NDArray[np.float64]]] = {
@@ -123,4 +123,4 @@ def _kept(pruned: Pattern, size: int, random: np.random.Generator) -> NDArray[np
 def _scales(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
     if data == "bits":
         return random.integers(0, row.codes, size)
-    return row.encode(1.0) + random.integers(-NEAR_ONE, NEAR_ONE, size, endpoint=True)
+    return row.encode(1.0) + random.integers(-SCALE_SPREAD, SCALE_SPREAD, size, endpoint=True)

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
     from warpfrag.isa.words import Form
 
-MOST_BYTES = 1 << 20
-MOST_CASES = 100_000
-MOST_EXTENT = 1 << 24
+MAX_BYTES = 1 << 20
+MAX_CASES = 100_000
+MAX_EXTENT = 1 << 24
 
 
-class Block(NamedTuple):
+class OutputBlock(NamedTuple):
     """Some rows and columns of D: one task, and one chunk of the store."""
 
     rows: range
@@ -77,29 +77,29 @@ class Case:
         any_such = replace(self, shape=(1, 1, self.shape[2]), data="normal", seed=0, backend="cpu")
         return refusal(self.form, self.data) or _refusal(any_such)
 
-    def operands(self, block: Block | None = None) -> dict[str, Any]:
+    def operands(self, block: OutputBlock | None = None) -> dict[str, Any]:
         """Codes, as `wf.gemm(raw=True)` takes them: A and B, and scale_a and scale_b where there are any."""
-        rows, columns = block or Block(range(self.shape[0]), range(self.shape[1]))
+        rows, columns = block or OutputBlock(range(self.shape[0]), range(self.shape[1]))
         a, scale_a = draw(self.form, self.data, self.seed, "A", rows, self.shape[2])
         b, scale_b = draw(self.form, self.data, self.seed, "B", columns, self.shape[2])
-        found = {"A": a, "B": np.ascontiguousarray(b.T)}
+        operands = {"A": a, "B": np.ascontiguousarray(b.T)}
         if scale_a is not None and scale_b is not None:
-            found |= {"scale_a": scale_a, "scale_b": np.ascontiguousarray(scale_b.T)}
-        return found
+            operands |= {"scale_a": scale_a, "scale_b": np.ascontiguousarray(scale_b.T)}
+        return operands
 
     def options(self) -> dict[str, Any]:
         """What else `wf.gemm` takes."""
-        found: dict[str, Any] = {"instruction": self.instruction, "arch": self.arch, "order": self.order}
-        return found if self.backend == "cpu" else found | {"backend": self.backend}
+        options: dict[str, Any] = {"instruction": self.instruction, "arch": self.arch, "order": self.order}
+        return options if self.backend == "cpu" else options | {"backend": self.backend}
 
-    def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], Block]]:
+    def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], OutputBlock]]:
         """The blocks of D, by their places in the grid of chunks."""
         rows, columns = (
             [range(first, min(first + step, extent)) for first in range(0, extent, step)]
             for extent, step in zip(self.shape[:2], size, strict=True)
         )
         for row, column in product(range(len(rows)), range(len(columns))):
-            yield (row, column), Block(rows[row], columns[column])
+            yield (row, column), OutputBlock(rows[row], columns[column])
 
     def to_dict(self) -> dict[str, Any]:
         """As a store and JSON have it."""
@@ -107,12 +107,12 @@ class Case:
 
     def words(self, *names: str) -> list[str]:
         """Some of its facts, each in a word or two."""
-        said = {
+        texts = {
             "instruction": self.instruction.replace(".sync.aligned", ""),
             "shape": "x".join(map(str, self.shape)),
             "order": ",".join(f"{name}={value}" for name, value in _plain(self.order).items()) or "ascending",
         }
-        return [said.get(name, str(getattr(self, name))) for name in names]
+        return [texts.get(name, str(getattr(self, name))) for name in names]
 
     def __str__(self) -> str:
         """In one line."""
@@ -123,7 +123,7 @@ class Case:
 def _refusal(case: Case) -> str:
     """Why no product like this one can be made: that of no rows and no columns tells."""
     try:
-        gemm(**case.operands(Block(range(0), range(0))), **case.options(), raw=True)
+        gemm(**case.operands(OutputBlock(range(0), range(0))), **case.options(), raw=True)
     except WarpfragError as error:
         return str(error)
     return ""
@@ -131,8 +131,8 @@ def _refusal(case: Case) -> str:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (anything that JSON has)
     if isinstance(value, Order):
-        return {name: given for name, given in asdict(value).items() if given != getattr(Order(), name)}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+        return {name: number for name, number in asdict(value).items() if number != getattr(Order(), name)}
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Study:
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Study:
         """The study of a TOML file; whatever is wrong in it is named by its key."""
-        content = read_bytes(path, MOST_BYTES)
+        content = read_bytes(path, MAX_BYTES)
         try:
             table = tomllib.loads(content.decode("utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -176,10 +176,10 @@ class Study:
         if missing:
             msg = f"the key {missing[0]!r} is missing: expected {READERS[missing[0]].expected}"
             raise UnusableFile(msg)
-        study = cls(**{name: READERS[name].read(name, given) for name, given in table.items()})
+        study = cls(**{name: READERS[name].read(name, value) for name, value in table.items()})
         axes = [getattr(study, name) for name in READERS if name != "block"]
-        if prod(map(len, axes)) > MOST_CASES:
-            msg = f"these are {prod(map(len, axes))} cases: expected at most {MOST_CASES}"
+        if prod(map(len, axes)) > MAX_CASES:
+            msg = f"these are {prod(map(len, axes))} cases: expected at most {MAX_CASES}"
             raise UnusableFile(msg)
         if all(case.refusal for case in study.cases):
             msg = f"none of its cases can be computed; the first is {study.cases[0]}: {study.cases[0].refusal}"
@@ -202,99 +202,100 @@ class Study:
         return sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
-class Reader(NamedTuple):
+class KeyReader(NamedTuple):
     """How the value of a key is read: what one is, and how to read it."""
 
     expected: str
-    one: Callable[[Any], Any]
+    read_value: Callable[[Any], Any]
     is_list: bool = True
 
-    def read(self, name: str, given: object) -> Any:  # noqa: ANN401 (whatever the key holds)
+    def read(self, name: str, value: object) -> Any:  # noqa: ANN401 (whatever the key holds)
         """The value of a key; refused with what was expected."""
         if not self.is_list:
-            return self._read_one(name, given)
-        listed = given if isinstance(given, list) and not (name == "shape" and _is_shape(given)) else [given]
+            return self._read_entry(name, value)
+        listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]
         if not listed:
             msg = f"{name}: expected {self.expected}, or a list of them; got an empty list"
             raise UnusableFile(msg)
-        found = tuple(
-            self._read_one(name if len(listed) == 1 else f"{name}[{place}]", one) for place, one in enumerate(listed)
+        entries = tuple(
+            self._read_entry(name if len(listed) == 1 else f"{name}[{place}]", entry)
+            for place, entry in enumerate(listed)
         )
         firsts: dict[Any, int] = {}
-        for place, one in enumerate(found):
-            if firsts.setdefault(one, place) != place:
-                msg = f"{name}[{place}] is {name}[{firsts[one]}] once more: {shown(_plain(one))}"
+        for place, entry in enumerate(entries):
+            if firsts.setdefault(entry, place) != place:
+                msg = f"{name}[{place}] is {name}[{firsts[entry]}] once more: {shown(_plain(entry))}"
                 raise UnusableFile(msg)
-        return found
+        return entries
 
-    def _read_one(self, name: str, given: object) -> Any:  # noqa: ANN401 (as above)
+    def _read_entry(self, name: str, value: object) -> Any:  # noqa: ANN401 (as above)
         try:
-            return self.one(given)
+            return self.read_value(value)
         except WarpfragError as error:
             msg = f"{name}: {error}"
             raise UnusableFile(msg) from None
         except (TypeError, ValueError):
-            msg = f"{name}: expected {self.expected}; got {shown(given)}"
+            msg = f"{name}: expected {self.expected}; got {shown(value)}"
             raise UnusableFile(msg) from None
 
 
-def _is_count(given: object, least: int = 1, most: int = MOST_EXTENT) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and least <= given <= most
+def _is_count(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
 
 
-def _is_shape(given: object) -> bool:
-    return isinstance(given, list) and bool(given) and not any(isinstance(one, list) for one in given)
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and not any(isinstance(entry, list) for entry in value)
 
 
 def _counts(count: int) -> Callable[[Any], tuple[int, ...]]:
-    def read(given: Any) -> tuple[int, ...]:  # noqa: ANN401 (what the file has)
-        if not isinstance(given, list) or len(given) != count or not all(map(_is_count, given)):
+    def read(value: Any) -> tuple[int, ...]:  # noqa: ANN401 (what the file has)
+        if not isinstance(value, list) or len(value) != count or not all(map(_is_count, value)):
             raise TypeError
-        return tuple(given)
+        return tuple(value)
 
     return read
 
 
-def _text(given: object) -> str:
-    if not isinstance(given, str):
+def _text(value: object) -> str:
+    if not isinstance(value, str):
         raise TypeError
-    return given
+    return value
 
 
 def _word(known: tuple[str, ...]) -> Callable[[Any], str]:
-    def read(given: Any) -> str:  # noqa: ANN401 (as above)
-        if _text(given) not in known:
-            near = get_close_matches(given, known, n=1)
+    def read(value: Any) -> str:  # noqa: ANN401 (as above)
+        if _text(value) not in known:
+            near = get_close_matches(value, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
-            msg = f"expected one of {', '.join(known)}; got {shown(given)}{hint}"
+            msg = f"expected one of {', '.join(known)}; got {shown(value)}{hint}"
             raise UnusableFile(msg)
-        return str(given)
+        return str(value)
 
     return read
 
 
-def _order(given: Any) -> Order:  # noqa: ANN401 (as above)
-    if not isinstance(given, dict):
+def _order(value: Any) -> Order:  # noqa: ANN401 (as above)
+    if not isinstance(value, dict):
         raise TypeError
     known = [field.name for field in fields(Order)]
-    for name in given:
+    for name in value:
         _word(tuple(known))(name)
-    return Order(**given)
+    return Order(**value)
 
 
-def _seed(given: Any) -> int:  # noqa: ANN401 (as above)
-    if not _is_count(given, 0, (1 << 63) - 1):
+def _seed(value: Any) -> int:  # noqa: ANN401 (as above)
+    if not _is_count(value, 0, (1 << 63) - 1):
         raise TypeError
-    return int(given)
+    return int(value)
 
 
 READERS = {
-    "instruction": Reader("the name of an instruction", lambda given: get(_text(given)).name),
-    "arch": Reader("the name of an architecture, such as 'sm_90'", lambda given: read_target(_text(given), "").name),
-    "shape": Reader(f"three integers M, N, K from 1 to {MOST_EXTENT}, such as [64, 64, 256]", _counts(3)),
-    "data": Reader(f"one of {', '.join(DISTRIBUTIONS)}", _word(DISTRIBUTIONS)),
-    "order": Reader("a table of the fields of wf.Order, such as { split_k = 4, unit = 64 }", _order),
-    "seed": Reader("an integer from 0 on", _seed),
-    "backend": Reader(f"one of {', '.join(BACKENDS)}", _word(BACKENDS)),
-    "block": Reader(f"two integers from 1 to {MOST_EXTENT}, such as [256, 256]", _counts(2), is_list=False),
+    "instruction": KeyReader("the name of an instruction", lambda value: get(_text(value)).name),
+    "arch": KeyReader("the name of an architecture, such as 'sm_90'", lambda value: read_target(_text(value), "").name),
+    "shape": KeyReader(f"three integers M, N, K from 1 to {MAX_EXTENT}, such as [64, 64, 256]", _counts(3)),
+    "data": KeyReader(f"one of {', '.join(DISTRIBUTIONS)}", _word(DISTRIBUTIONS)),
+    "order": KeyReader("a table of the fields of wf.Order, such as { split_k = 4, unit = 64 }", _order),
+    "seed": KeyReader("an integer from 0 on", _seed),
+    "backend": KeyReader(f"one of {', '.join(BACKENDS)}", _word(BACKENDS)),
+    "block": KeyReader(f"two integers from 1 to {MAX_EXTENT}, such as [256, 256]", _counts(2), is_list=False),
 }

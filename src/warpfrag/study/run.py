@@ -13,15 +13,14 @@ from warpfrag.arithmetic.rules import Popcount
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.isa.legality import arithmetic_arch
-from warpfrag.isa.operands import operands
 from warpfrag.numerics.codes import from_codes, values_of
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.gemm import gemm
 from warpfrag.study.cluster import connected, run_all
 from warpfrag.study.extra import UnusableScheduler
-from warpfrag.study.plan import Block, Case, Study
-from warpfrag.study.store import Store, versions
-from warpfrag.study.tally import Tally, tally
+from warpfrag.study.plan import Case, OutputBlock, Study
+from warpfrag.study.store import ResultStore, versions
+from warpfrag.study.tally import ErrorTally, tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int, Case, bool], None]
 
 
-class Task(NamedTuple):
+class BlockTask(NamedTuple):
     """A block of a case that is not done yet, and who asks for it."""
 
     number: int
     place: tuple[int, int]
     case: Case
-    block: Block
+    block: OutputBlock
     versions: dict[str, str]
     threads: int | None
 
@@ -57,40 +56,42 @@ class Outcome:
         return {"name": self.name, **self.case.to_dict(), "figures": self.figures, "refusal": self.refusal}
 
 
-def run_task(task: Task) -> tuple[NDArray[Any], Tally] | str:
+def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally] | str:
     """A block of D, and its errors; or why this machine cannot compute the case: its GPU is of another architecture."""
     if task.versions != versions():
-        said = (", ".join(f"{name} {number}" for name, number in one.items()) for one in (versions(), task.versions))
-        msg = "a worker has {}, and the sweep {}: results could differ".format(*said)
+        texts = (
+            ", ".join(f"{name} {number}" for name, number in stack.items()) for stack in (versions(), task.versions)
+        )
+        msg = "a worker has {}, and the sweep {}: results could differ".format(*texts)
         raise UnusableScheduler(msg)
     case, block = task.case, task.block
-    given = case.operands(block)
+    matrices = case.operands(block)
     try:
-        codes = gemm(**given, **case.options(), raw=True, threads=task.threads)
+        codes = gemm(**matrices, **case.options(), raw=True, threads=task.threads)
     except NotModelled as error:
         return str(error)
     D = from_codes(FORMATS[case.form.d], codes)
-    a, b = _values(case, given)
+    a, b = _values(case, matrices)
     return D, tally(D, a, b, case.form.d, (block.rows.start, block.columns.start))
 
 
 def _values(
-    case: Case, given: dict[str, NDArray[Any]]
+    case: Case, matrices: dict[str, NDArray[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
     """What the tensor core reads of A and B, with their scale factors; nothing where there is no exact product."""
     form = case.form
     if isinstance(plan(form, arithmetic_arch(form, case.arch)).rule, Popcount):
         return None, None
-    found = []
+    scaled = []
     for role, axis in (("A", 1), ("B", 0)):
-        values = values_of(FORMATS[getattr(form, role.lower())], given[role])
+        values = values_of(FORMATS[getattr(form, role.lower())], matrices[role])
         if form.block_scale:
             scale = operands(form, "")[f"scale_{role.lower()}"]
             each = form.shape.k // scale.layout.outs["scale"]
-            factors = values_of(scale.format, given[f"scale_{role.lower()}"])
+            factors = values_of(scale.format, matrices[f"scale_{role.lower()}"])
             values = values * np.repeat(factors, each, axis=axis)[: values.shape[0], : values.shape[1]]
-        found.append(values)
-    return found[0], found[1]
+        scaled.append(values)
+    return scaled[0], scaled[1]
 
 
 def sweep(
@@ -112,7 +113,7 @@ def sweep(
         raise InvalidOperand(msg)
     if workers is not None:
         check_index("workers", workers, 1 << 10)
-    with Store(path, study) as store:
+    with ResultStore(path, study) as store:
         run = _Run(store, progress)
         if run.left:
             if scheduler is None and not workers:
@@ -131,11 +132,11 @@ def sweep(
 class _Run:
     """What a store has, and what is still to do."""
 
-    def __init__(self, store: Store, progress: Progress | None) -> None:
+    def __init__(self, store: ResultStore, progress: Progress | None) -> None:
         """Look at the store."""
         self.store, self.study, self.progress = store, store.study, progress
         self.figures: dict[int, dict[str, Any]] = {}
-        self.tallies: dict[int, dict[tuple[int, int], Tally]] = {}
+        self.tallies: dict[int, dict[tuple[int, int], ErrorTally]] = {}
         self.refusals: dict[int, str] = {}
         self.total = self.done = 0
         for number, case in enumerate(self.study.cases):
@@ -163,7 +164,7 @@ class _Run:
         rows, columns = (-(-size // step) for size, step in zip(case.shape, self.study.block, strict=False))
         return rows * columns
 
-    def tasks(self, threads: int | None) -> Iterator[Task]:
+    def tasks(self, threads: int | None) -> Iterator[BlockTask]:
         """The blocks that are not done, case by case."""
         for number in sorted(self.tallies):
             case = self.study.cases[number]
@@ -173,9 +174,9 @@ class _Run:
                 if number in self.refusals:
                     break
                 if place not in there:
-                    yield Task(number, place, case, block, versions(), threads)
+                    yield BlockTask(number, place, case, block, versions(), threads)
 
-    def keep(self, task: Task, answer: tuple[NDArray[Any], Tally] | str) -> None:
+    def keep(self, task: BlockTask, answer: tuple[NDArray[Any], ErrorTally] | str) -> None:
         """Write a block, and the figures of its case if it was the last; or give the case up."""
         if task.number in self.refusals:
             return  # this block was under way when another was refused
@@ -184,9 +185,9 @@ class _Run:
             self.done += self._count(task.case) - len(self.tallies.pop(task.number))
             self.store.drop(task.number)
             return
-        D, found = answer
-        self.store.write(task.number, task.place, D, found)
-        self.tallies[task.number][task.place] = found
+        D, errors = answer
+        self.store.write(task.number, task.place, D, errors)
+        self.tallies[task.number][task.place] = errors
         self.done += 1
         is_done = self._finish(task.number)
         if self.progress is not None:
@@ -194,10 +195,10 @@ class _Run:
 
     def _finish(self, number: int) -> bool:
         """Write the figures of a case that has all of its blocks; whether it has."""
-        found = self.tallies[number]
-        if len(found) < self._count(self.study.cases[number]):
+        tallies = self.tallies[number]
+        if len(tallies) < self._count(self.study.cases[number]):
             return False
-        figures = sum(found.values(), Tally()).figures()
+        figures = sum(tallies.values(), ErrorTally()).figures()
         self.store.finish(number, figures)
         self.figures[number] = figures
         del self.tallies[number]

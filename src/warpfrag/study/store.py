@@ -28,7 +28,7 @@ from warpfrag.numerics.codes import natural_dtype
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.render.files import PART, read_bytes, write_atomically
 from warpfrag.study.extra import extra
-from warpfrag.study.tally import Tally
+from warpfrag.study.tally import ErrorTally
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 KEY = "warpfrag"
 BLOCKS = ".blocks"
-MOST_BYTES = 1 << 24
+MAX_BYTES = 1 << 24
 
 
 def versions() -> dict[str, str]:
@@ -48,7 +48,7 @@ def versions() -> dict[str, str]:
     return {"version": __version__, "numpy": np.__version__}
 
 
-class Store:
+class ResultStore:
     """The store of one study, open for one process."""
 
     def __init__(self, path: str | PathLike[str], study: Study) -> None:
@@ -99,11 +99,11 @@ class Store:
     def _about(self) -> dict[str, Any] | None:
         """What the group says of the study."""
         try:
-            table = json.loads(read_bytes(self.path / "zarr.json", MOST_BYTES))
-            found: dict[str, Any] = table["attributes"][KEY]
+            table = json.loads(read_bytes(self.path / "zarr.json", MAX_BYTES))
+            about: dict[str, Any] = table["attributes"][KEY]
         except (UnusableFile, ValueError, KeyError, TypeError):
             return None
-        return found
+        return about
 
     def _clean(self) -> None:
         """Remove the files that a killed process was writing."""
@@ -134,21 +134,21 @@ class Store:
         """The figures of a case; None if it is not done."""
         if not (self.path / self.name(number) / "zarr.json").is_file():
             return None
-        found: dict[str, Any] | None = dict(self._array(number).attrs).get("figures")
-        return found
+        figures: dict[str, Any] | None = dict(self._array(number).attrs).get("figures")
+        return figures
 
     def _array(self, number: int) -> Any:  # noqa: ANN401 (an array of zarr)
         if number not in self._arrays:
             self._arrays[number] = self._group[self.name(number)]
         return self._arrays[number]
 
-    def tallies(self, number: int) -> dict[tuple[int, int], Tally]:
+    def tallies(self, number: int) -> dict[tuple[int, int], ErrorTally]:
         """The blocks of a case that are done, while the case is not."""
-        found = {}
+        tallies = {}
         for path in (self.path / BLOCKS / self.name(number)).glob("*.json"):
             row, column = path.stem.split(".")
-            found[int(row), int(column)] = Tally.from_dict(json.loads(read_bytes(path, MOST_BYTES)))
-        return found
+            tallies[int(row), int(column)] = ErrorTally.from_dict(json.loads(read_bytes(path, MAX_BYTES)))
+        return tallies
 
     def begin(self, number: int) -> None:
         """Make the array of a case and the folder of its tallies, where they are not there yet."""
@@ -167,7 +167,7 @@ class Store:
             config={"write_empty_chunks": True},  # else a chunk of negative zeros would come back positive
         )
 
-    def write(self, number: int, place: tuple[int, int], D: NDArray[Any], tally: Tally) -> None:
+    def write(self, number: int, place: tuple[int, int], D: NDArray[Any], tally: ErrorTally) -> None:
         """Keep a block: the chunk first, then that it is there."""
         rows, columns = (index * size for index, size in zip(place, self.study.block, strict=True))
         self._array(number)[rows : rows + D.shape[0], columns : columns + D.shape[1]] = D
@@ -225,11 +225,11 @@ def _lock(path: Path) -> int | None:
         import fcntl
     except ImportError:  # pragma: no cover (not on Windows)
         return None
-    found = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(found)
+        os.close(descriptor)
         msg = f"{shown(str(path))} is in use: another sweep writes to it"
         raise UnusableFile(msg) from None
-    return found
+    return descriptor

@@ -23,7 +23,7 @@ NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True)
-class Tally:
+class ErrorTally:
     """What is known of some outputs; ulps and relative errors are those of the ones that were compared."""
 
     outputs: int = 0
@@ -40,12 +40,12 @@ class Tally:
     worst: tuple[int, int] | None = None
     """Where the largest error in ulps is: the first such row and column."""
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: ErrorTally) -> ErrorTally:
         """Both together."""
-        worst = [one for one in (self, other) if one.worst is not None]
-        first = min(worst, key=lambda one: (-one.largest_ulps, one.worst), default=self)
+        worst = [part for part in (self, other) if part.worst is not None]
+        first = min(worst, key=lambda part: (-part.largest_ulps, part.worst), default=self)
         sums = ("outputs", "nonfinite", "compared", "ulps", "squared_ulps", "relatives", "relative", "squared_relative")
-        return Tally(
+        return ErrorTally(
             **{name: getattr(self, name) + getattr(other, name) for name in sums},
             largest_relative=max(self.largest_relative, other.largest_relative),
             largest_ulps=first.largest_ulps,
@@ -84,47 +84,47 @@ class Tally:
         }
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> Tally:
+    def from_dict(cls, facts: dict[str, Any]) -> ErrorTally:
         """What `to_dict` gave."""
-        found = dict(facts)
+        parts = dict(facts)
         for name, field in cls.__dataclass_fields__.items():
             if isinstance(field.default, Fraction):
-                numerator, denominator = found[name].split("/")
-                found[name] = Fraction(int(numerator, 16), int(denominator, 16))
-        if found["worst"] is not None:
-            found["worst"] = tuple(found["worst"])
-        return cls(**found)
+                numerator, denominator = parts[name].split("/")
+                parts[name] = Fraction(int(numerator, 16), int(denominator, 16))
+        if parts["worst"] is not None:
+            parts["worst"] = tuple(parts["worst"])
+        return cls(**parts)
 
 
 def tally(
     D: NDArray[Any], a: NDArray[np.float64] | None, b: NDArray[np.float64] | None, result: str, start: tuple[int, int]
-) -> Tally:
+) -> ErrorTally:
     """The errors of a block that starts at a row and column of D; without the values of A and B nothing is compared."""
     computed = D.astype(np.float64)
     nonfinite = int((~np.isfinite(computed)).sum())
     if a is None or b is None:
-        return Tally(outputs=D.size, nonfinite=nonfinite)
+        return ErrorTally(outputs=D.size, nonfinite=nonfinite)
     rows, columns = np.flatnonzero(np.isfinite(a).all(axis=1)), np.flatnonzero(np.isfinite(b).all(axis=0))
-    found = Figures(result)
-    found.take(computed[np.ix_(rows, columns)], exact_product(a[rows], b[:, columns]))
-    if not found.count:
-        return Tally(outputs=D.size, nonfinite=nonfinite)
-    relative = np.concatenate(found.relative)
-    return Tally(
+    figures = Figures(result)
+    figures.take(computed[np.ix_(rows, columns)], exact_product(a[rows], b[:, columns]))
+    if not figures.count:
+        return ErrorTally(outputs=D.size, nonfinite=nonfinite)
+    relative = np.concatenate(figures.relative)
+    return ErrorTally(
         outputs=D.size,
         nonfinite=nonfinite,
-        compared=found.count,
-        ulps=found.sum,
-        squared_ulps=found.squares,
+        compared=figures.count,
+        ulps=figures.sum,
+        squared_ulps=figures.squares,
         relatives=len(relative),
         relative=_exact_sum(relative),
         squared_relative=_exact_sum(relative * relative),
         largest_relative=float(np.abs(relative).max(initial=0.0)),
-        largest_ulps=found.worst.ulps,
-        worst=(start[0] + int(rows[found.worst.row]), start[1] + int(columns[found.worst.col])),
+        largest_ulps=figures.worst.ulps,
+        worst=(start[0] + int(rows[figures.worst.row]), start[1] + int(columns[figures.worst.col])),
     )
 
 
 def _exact_sum(values: NDArray[np.float64]) -> Fraction:
-    found = exact_numbers(values)
-    return Fraction(sum(found.units.tolist())) * Fraction(2) ** found.exponent
+    numbers = exact_numbers(values)
+    return Fraction(sum(numbers.units.tolist())) * Fraction(2) ** numbers.exponent
