@@ -7,7 +7,7 @@ each service, and the loader imports what it needs on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ class CardRenderer(Protocol):
 class ConverterLookup(Protocol):
     """Finds the function that writes a layout in a notation or reads one: `direction` is write or read."""
 
-    def __call__(self, notation: str, direction: str) -> Callable[..., object]:
+    def __call__(self, notation: str, direction: str) -> Callable[..., Any]:
         """The function."""
 
 
@@ -40,6 +40,6 @@ def card(kind: str, thing: object) -> str:
     return cast("CardRenderer", _LOADERS["card"]())(kind, thing)
 
 
-def converter(notation: str, direction: str) -> Callable[..., object]:
+def converter(notation: str, direction: str) -> Callable[..., Any]:
     """The function that writes a layout in a notation, or reads one."""
     return cast("ConverterLookup", _LOADERS["converter"]())(notation, direction)

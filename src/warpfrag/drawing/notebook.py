@@ -48,8 +48,12 @@ STYLE = {
 
 def card(kind: str, thing: object) -> str:
     """The card of an instruction, operand or layout, as HTML."""
-    render: Callable[..., str] = {"instruction": instruction_html, "operand": operand_html, "layout": layout_html}[kind]
-    return render(thing)
+    cards: dict[str, Callable[..., str]] = {
+        "instruction": instruction_html,
+        "operand": operand_html,
+        "layout": layout_html,
+    }
+    return cards[kind](thing)
 
 
 def instruction_html(instruction: Instruction) -> str:

@@ -13,6 +13,7 @@ from warpfrag.arithmetic.rules import Popcount
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, NotModelled, shown
 from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.operands import operands
 from warpfrag.numerics.codes import from_codes, values_of
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.gemm import gemm
