@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parents[1]
@@ -73,3 +76,115 @@ def test_only_package_heads_import_modules_of_ours_by_name():
 
     assert len(calls) > 100
     assert {name: found for name, found in calls.items() if found} == {}
+
+
+# Names
+
+OLD_VOCABULARY = {
+    "room",
+    "rooms",
+    "floors",
+    "way",
+    "ways",
+    "trip",
+    "trips",
+    "meeting",
+    "meetings",
+    "hear",
+    "heard",
+    "sing",
+    "sings",
+    "crooked",
+    "odd",
+    "tops",
+    "know",
+    "nudge",
+    "said",
+    "shown",
+    "given",
+    "most",
+    "least",
+    "one",
+    "found",
+}
+"""Words that engineers of this field do not use for what the code does: no identifier has one as a whole word."""
+OF_LIBRARIES = {"most_common"}  # collections.Counter's
+
+
+def identifiers(tree):
+    """Every name that a module defines or uses, with its line."""
+    names = {
+        ast.Name: "id",
+        ast.Attribute: "attr",
+        ast.arg: "arg",
+        ast.keyword: "arg",
+        ast.FunctionDef: "name",
+        ast.AsyncFunctionDef: "name",
+        ast.ClassDef: "name",
+        ast.alias: "name",
+    }
+    for node in ast.walk(tree):
+        if type(node) in names:
+            for part in (getattr(node, names[type(node)]) or "").split("."):
+                yield part, getattr(node, "lineno", 0)
+
+
+def words_of(identifier):
+    """The words of snake_case and CamelCase, in lower case."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)}
+
+
+def test_identifiers_use_the_vocabulary_of_the_field():
+    assert words_of("MOST_lanesHeard") == {"most", "lanes", "heard"}
+    uses = [
+        f"{name}:{line}: {identifier}"
+        for name, tree in MODULES.items()
+        for identifier, line in [*identifiers(tree), *((part, 0) for part in name.split("."))]
+        if identifier not in OF_LIBRARIES and words_of(identifier) & OLD_VOCABULARY
+    ]
+
+    assert uses == []
+
+
+def test_a_class_name_is_defined_once():
+    classes = defaultdict(list)
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].append(name)
+
+    assert len(classes) > 200
+    assert {name: where for name, where in classes.items() if len(where) > 1} == {}
+
+
+# Habits
+
+
+def lines_with(pattern):
+    return [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if re.search(pattern, line)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "limit"),
+    [
+        (r"noqa:.*\bANN401\b", 40),
+        (r"#\s*type: ignore", 25),
+        (r"^\s*assert\b", 0),
+    ],
+)
+def test_exceptions_stay_few(pattern, limit):
+    places = lines_with(pattern)
+
+    assert len(places) <= limit, places
+
+
+def test_what_differs_by_operation_is_data():
+    """A test of `form.is_...` outside `isa` spreads what an operation is: say it in a table keyed by operation."""
+    places = [place for place in lines_with(r"\bform\.is_\w+") if not place.startswith("src/warpfrag/isa/")]
+
+    assert len(places) <= 10, places

@@ -116,7 +116,7 @@ def test_alias_targets(target: str) -> None:
 @pytest.mark.parametrize("target", COLUMNS)
 def test_find_by_target(target: str) -> None:
     """`find(target=...)` lists the instructions of that column, and nothing else of the table."""
-    others = ("matrix", "wgmma")  # the movers, and tests/test_wgmma.py
+    others = ("matrix", "wgmma")  # the movers, and tests/execution/test_wgmma.py
     found = [one for one in wf.find(target=target) if not any(word in one.name for word in others)]
     assert {instruction.name for instruction in found} == {wf.get(name).name for name in NAMES if TABLE[name][target]}
 

@@ -21,7 +21,7 @@ from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from warpfrag.isa.immediates import Choice
 
     OperandSet = dict[str, NDArray[np.uint32]] | Staged
+
+VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Choice | Variant]]] = {
+    "warp": choices,
+    "warpgroup": chosen_variants,
+}
+"""What varies besides registers, by the scope of the operation."""
 
 
 def verify(
@@ -96,7 +102,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
 def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Choice | Variant]]:
     """Every kernel to run: each instruction with each of its selectors; of wgmma a choice of variants."""
     if named is None:
-        chosen = [instruction for instruction in find(target=target) if instruction.form.is_product]
+        chosen = [instruction for instruction in find(target=target) if instruction.form.operation.does == "multiply"]
     else:
         chosen = [get(instruction.name, target=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
@@ -107,7 +113,7 @@ def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple
 
 
 def _variants(instruction: Instruction) -> Iterable[Choice | Variant]:
-    return chosen_variants(instruction) if instruction.form.is_warpgroup else choices(instruction)
+    return VARIANTS[instruction.form.operation.scope](instruction)
 
 
 def _compare(
@@ -118,7 +124,7 @@ def _compare(
     ran = differing = 0
     mismatches: list[Mismatch] = []
     trouble = ""
-    selector = how.selector if instruction.form.is_sparse else None
+    selector = how.selector if instruction.pattern is not None else None
     variant = how.described if isinstance(how, Variant) else ""
     for kind, operands in _operand_sets(instruction, how, cases, seed, target):
         answer = worker.run(instruction.name, how, operands)
@@ -187,7 +193,7 @@ class Recorder:
         result: NDArray[np.uint32],
     ) -> None:
         """Keep one class of one kernel."""
-        sparse = instruction.form.is_sparse
+        sparse = instruction.pattern is not None
         keys = {}
         for role, array in (operands.arrays if isinstance(operands, Staged) else operands).items():
             key = f"in/{role}/{hashlib.sha256(array.tobytes()).hexdigest()[:12]}"

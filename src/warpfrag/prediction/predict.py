@@ -146,17 +146,18 @@ def _call(kind: str, *, is_batch: bool, has_bias: bool, fast: bool) -> str:
     return "bmm" if is_batch else "linear" if has_bias else "matmul"
 
 
-def _shape(shape: Any, own: tuple[int, int, int]) -> tuple[int, int, int]:  # noqa: ANN401 (what a user gave)
+def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
     if shape is None:
         return own
-    is_three = isinstance(shape, tuple | list) and len(shape) == 3
-    if not is_three or not all(isinstance(extent, int | np.integer) for extent in shape):
+    extents = shape if isinstance(shape, tuple | list) and len(shape) == 3 else ()
+    if not extents or not all(isinstance(extent, int | np.integer) for extent in extents):
         msg = f"shape: expected (m, n, k) of the whole product, got {shown(shape)}"
         raise InvalidOperand(msg)
-    if shape[2] != own[2] or shape[0] < own[0] or shape[1] < own[1]:
-        msg = f"shape: a product of {shape[0]} x {shape[1]} x {shape[2]} has no part of {own[0]} x {own[1]} x {own[2]}"
+    m, n, k = map(int, extents)
+    if k != own[2] or m < own[0] or n < own[1]:
+        msg = f"shape: a product of {m} x {n} x {k} has no part of {own[0]} x {own[1]} x {own[2]}"
         raise InvalidOperand(msg)
-    return int(shape[0]), int(shape[1]), int(shape[2])
+    return m, n, k
 
 
 def _find(call: str, kind: str, layout: str, batch: int, shape: tuple[int, int, int]) -> tuple[MeasuredProduct, bool]:

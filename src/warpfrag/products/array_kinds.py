@@ -7,7 +7,7 @@ PyTorch. Arrays of a GPU are handled by CuPy, as unsigned integers beside the dt
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -17,9 +17,21 @@ from warpfrag.errors import InvalidOperand, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import cupy
+    import torch
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.numerics.arrays import Array
+
     MatrixLike: TypeAlias = "ArrayLike | Foreign"
+
+
+class HasDtype(Protocol):
+    """An array of any kind."""
+
+    @property
+    def dtype(self) -> object:
+        """As its library spells it."""
 
 
 class TorchTensor(Protocol):
@@ -78,7 +90,7 @@ class ArrayKind(NamedTuple):
 HOST = ArrayKind()
 
 
-def kind_of(array: Any) -> ArrayKind:  # noqa: ANN401 (anything that a user gives)
+def kind_of(array: object) -> ArrayKind:
     """The kind of an array; lists and numbers are numpy's."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
@@ -115,7 +127,7 @@ def device_of(kind: ArrayKind) -> Iterator[None]:
         yield
 
 
-def dtype_of(array: Any) -> np.dtype[Any]:  # noqa: ANN401 (an array of any kind)
+def dtype_of(array: HasDtype) -> np.dtype[Any]:
     """The dtype of an array as numpy and ml_dtypes call it."""
     name = str(array.dtype).removeprefix("torch.")
     try:
@@ -125,23 +137,23 @@ def dtype_of(array: Any) -> np.dtype[Any]:  # noqa: ANN401 (an array of any kind
         raise InvalidOperand(msg) from None
 
 
-def to_host(array: Any, kind: ArrayKind) -> Any:  # noqa: ANN401 (what a user gave)
+def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
     """The same in the memory of the host, as numpy has it; what is numpy's already comes back as it is."""
     if kind.library == "cupy":
-        return array.get()
+        return cast("ArrayLike", cast("cupy.ndarray", array).get())
     if kind.library != "torch":
-        return array
+        return cast("ArrayLike", array)
     import torch
 
-    plain = _plain(array).cpu()
+    plain = _dense(cast("torch.Tensor", array)).cpu()
     wanted = dtype_of(plain)
     if wanted.kind in "biufc":  # those that numpy has itself
-        return plain.numpy()
+        return cast("ArrayLike", plain.numpy())
     bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
-    return plain.contiguous().view(bits).numpy().view(wanted)
+    return cast("ArrayLike", plain.contiguous().view(bits).numpy().view(wanted))
 
 
-def _plain(tensor: Any) -> Any:  # noqa: ANN401 (a tensor of PyTorch)
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor without a history whose memory holds its numbers; what is not dense is refused."""
     import torch
 
@@ -151,7 +163,7 @@ def _plain(tensor: Any) -> Any:  # noqa: ANN401 (a tensor of PyTorch)
     return tensor.detach().resolve_conj().resolve_neg()
 
 
-def device_bits(array: Any, kind: ArrayKind) -> Any:  # noqa: ANN401 (an array of CuPy)
+def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.ndarray:
     """An array of a GPU as unsigned integers, which CuPy handles, whatever its dtype."""
     from warpfrag.arithmetic.backends.cuda import cupy
 
@@ -161,18 +173,18 @@ def device_bits(array: Any, kind: ArrayKind) -> Any:  # noqa: ANN401 (an array o
         import torch
 
         signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-        array = cp.from_dlpack(_plain(array).contiguous().view(signed))
+        array = cp.from_dlpack(_dense(array).contiguous().view(signed))
     return cp.ascontiguousarray(array).view(f"uint{8 * size}")
 
 
-def on_gpu(array: NDArray[Any]) -> Any:  # noqa: ANN401 (an array of CuPy)
+def on_gpu(array: NDArray[Any]) -> cupy.ndarray:
     """A copy in the memory of the GPU."""
     from warpfrag.arithmetic.backends.cuda import cupy
 
     return cupy().asarray(array)
 
 
-def to_caller_kind(array: Any, kind: ArrayKind) -> Any:  # noqa: ANN401 (an array of that kind)
+def to_caller_kind(array: NDArray[Any] | cupy.ndarray, kind: ArrayKind) -> Array | torch.Tensor | cupy.ndarray:
     """A result, which is numpy's or CuPy's, as the kind that was given."""
     if kind.library == "cupy":
         from warpfrag.arithmetic.backends.cuda import cupy

@@ -13,7 +13,7 @@ import inspect
 import math
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -27,7 +27,8 @@ from warpfrag.products.shapes import ProductShape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    import dask.array as da
+    from numpy.typing import ArrayLike, NDArray
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -54,7 +55,7 @@ def _package(argument: object) -> str:
     return str(type(argument).__module__).partition(".")[0]
 
 
-def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 (a Dask array)
+def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
     """D as a Dask array."""
     import dask.array as da
 
@@ -118,7 +119,7 @@ class _Block:
         self.gemm, self.dtypes = gemm, dtypes
         self.options = options | {"threads": options.get("threads") or 1}
 
-    def __call__(self, *parts: Any) -> Any:  # noqa: ANN401 (blocks of arrays of any kind)
+    def __call__(self, *parts: NDArray[Any]) -> NDArray[Any]:
         """D's block from its indices along each axis, its part of a bias, and its strips of the operands."""
         *indices, bias = parts[: -len(ROLES)]
         strips = dict(zip(ROLES, parts[-len(ROLES) :], strict=True))
@@ -127,14 +128,15 @@ class _Block:
         if bias is not None:
             options = options | {"epilogue": replace(options["epilogue"], bias=bias)}
         try:
-            return self.gemm(**strips, **options)
+            product: NDArray[Any] = self.gemm(**strips, **options)
         except (InvalidOperand, InvalidSparsity) as error:
             first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
             msg = f"{error} (counted in the strips of the block of D that starts at D[{first}])"
             raise type(error)(msg) from None
+        return product
 
 
-def _taken(role: str, argument: Any) -> Any:  # noqa: ANN401 (an array of any kind)
+def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
     """An operand as it comes, a Dask array or one of numpy's; what is neither is refused."""
     package = _package(argument)
     if package == "dask":
@@ -149,7 +151,7 @@ def _taken(role: str, argument: Any) -> Any:  # noqa: ANN401 (an array of any ki
             raise InvalidOperand(msg)
         array = argument
     elif package in {"numpy", "builtins", "ml_dtypes"}:
-        array = as_array(argument, role)
+        array = as_array(cast("ArrayLike", argument), role)
     else:
         kind = f"{type(argument).__module__}.{type(argument).__name__}"
         msg = f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and numpy arrays"
@@ -197,14 +199,16 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
     return probe
 
 
-def _as_codes(array: Any) -> Any:  # noqa: ANN401 (a Dask array)
+def _as_codes(array: da.Array) -> da.Array:
     """Blocks as they travel: a number of ml_dtypes as an integer, for there are some that distributed cannot send."""
     if not hasattr(ml_dtypes, array.dtype.name):
         return array
     return array.view(np.dtype(f"uint{8 * array.dtype.itemsize}"))
 
 
-def _meta(A: Any, dtype: np.dtype[Any], axes: int) -> Any:  # noqa: ANN401 (an empty array of the kind of A's blocks)
+def _meta(A: da.Array, dtype: np.dtype[Any], axes: int) -> NDArray[Any]:
+    """An empty array of the kind of A's blocks."""
     from dask.array.utils import meta_from_array
 
-    return meta_from_array(A._meta, ndim=axes, dtype=dtype)  # noqa: SLF001 (Dask's name for it)
+    meta: NDArray[Any] = meta_from_array(A._meta, ndim=axes, dtype=dtype)  # noqa: SLF001 (Dask's name for it)
+    return meta

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from warpfrag.products.shapes import ProductShape
 from warpfrag.products.summation import Multiplicands, multiply, read_sums, write_sums
 
 if TYPE_CHECKING:
+    import cupy
+    import torch
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.arithmetic.rules import Rule
@@ -221,30 +223,29 @@ def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
 def _codes(operand: Registers, array: MatrixLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
     """Codes of a matrix of any extents, or of a batch of them: where it is, if its bits are the codes."""
     kind = kind_of(array)
-    if (
-        kind.on_gpu
-        and (on_device := _codes_on_gpu(operand.format, array, kind, raw=raw, rounding=rounding)) is not None
-    ):
-        matrix: Any = on_device
-    else:
-        matrix = as_array(to_host(array, kind), what)
+    codes: NDArray[Any] | None = None
+    if kind.on_gpu:
+        codes = _codes_on_gpu(
+            operand.format, cast("torch.Tensor | cupy.ndarray", array), kind, raw=raw, rounding=rounding
+        )
+    matrix = as_array(to_host(array, kind), what) if codes is None else codes
     if matrix.ndim < 2:
         msg = f"{what}: expected a matrix, got an array of shape {matrix.shape}"
         raise InvalidOperand(msg)
-    if not isinstance(matrix, np.ndarray):
-        return matrix  # type: ignore[no-any-return] # CuPy's: codes already
+    if codes is not None:
+        return codes
     codes = codes_of(operand.format, matrix, raw=raw, rounding=rounding, what=what)
     return on_gpu(codes) if kind.on_gpu else codes
 
 
 def _codes_on_gpu(
     number_format: Format,
-    array: Any,  # noqa: ANN401 (a tensor of PyTorch, or CuPy's)
+    array: torch.Tensor | cupy.ndarray,
     kind: ArrayKind,
     *,
     raw: bool,
     rounding: Rounding,
-) -> Any:  # noqa: ANN401
+) -> cupy.ndarray | None:
     """An array of a GPU as codes, where its bits are; None where its values must be looked at one by one."""
     dtype, wanted = dtype_of(array), code_dtype(number_format)
     is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
@@ -267,15 +268,16 @@ def _scales(
     if not form.block_scale:
         msg = f"{spell(form)} takes no scale_a and no scale_b"
         raise InvalidOperand(msg)
-    if scales[0] is None or scales[1] is None:
+    factors = [scale for scale in scales if scale is not None]
+    if len(factors) < len(scales):
         msg = f"{spell(form)} needs scale_a and scale_b"
         raise InvalidOperand(msg)
     operands = operands_of(form, "")
     unity = operands["scale_a"].format.encode(1.0)
     _, blocks = extents.scale_blocks(form)
     padded = []
-    for what, scale, along in zip(("scale_a", "scale_b"), scales, (-1, -2), strict=True):
-        codes = _codes(operands[what], scale, what, raw=raw, rounding=rounding)  # type: ignore[arg-type] # neither is None
+    for what, scale, along in zip(("scale_a", "scale_b"), factors, (-1, -2), strict=True):
+        codes = _codes(operands[what], scale, what, raw=raw, rounding=rounding)
         extents.check_scales(form, what, codes.shape)
         padding = [(0, 0)] * codes.ndim
         padding[along] = (0, blocks - codes.shape[along])

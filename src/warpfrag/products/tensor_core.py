@@ -155,7 +155,7 @@ class TensorCores:
             raise NotModelled(msg)
         rows = {role: operands_of(form, wanted)[role] for role in "abcd"}
         why = (
-            "is sparse" if form.is_sparse
+            "is sparse" if form.operation.sparsity
             else "has scale factors" if form.block_scale
             else "has operands in shared memory" if any(row.home != "warp" for row in rows.values())
             else "is four products of a warp" if any(len(row.shape) != 2 for row in rows.values())

@@ -15,6 +15,8 @@ from warpfrag.study.extra import UnusableScheduler, extra
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    import distributed
+
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
@@ -72,7 +74,9 @@ def _unheard_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def run_all(client: Any, function: Callable[[Task], Answer], tasks: Iterator[Task]) -> Generator[tuple[Task, Answer]]:  # noqa: ANN401 (a Client)
+def run_all(
+    client: distributed.Client, function: Callable[[Task], Answer], tasks: Iterator[Task]
+) -> Generator[tuple[Task, Answer]]:
     """What the function gives for each task, as they are done; a task whose worker dies goes to another."""
     distributed = extra("distributed")
     pending: dict[Any, Task] = {}

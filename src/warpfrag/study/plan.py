@@ -22,7 +22,7 @@ from functools import cache, cached_property
 from hashlib import sha256
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -110,7 +110,7 @@ class Case:
         texts = {
             "instruction": self.instruction.replace(".sync.aligned", ""),
             "shape": "x".join(map(str, self.shape)),
-            "order": ",".join(f"{name}={value}" for name, value in _plain(self.order).items()) or "ascending",
+            "order": ",".join(f"{name}={value}" for name, value in _parts(self.order).items()) or "ascending",
         }
         return [texts.get(name, str(getattr(self, name))) for name in names]
 
@@ -129,9 +129,15 @@ def _refusal(case: Case) -> str:
     return ""
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 (anything that JSON has)
+def _parts(order: Order) -> dict[str, int]:
+    """What an order says beyond the default."""
+    return {name: number for name, number in asdict(order).items() if number != getattr(Order(), name)}
+
+
+def _plain(value: object) -> object:
+    """As JSON has it."""
     if isinstance(value, Order):
-        return {name: number for name, number in asdict(value).items() if number != getattr(Order(), name)}
+        return _parts(value)
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
@@ -176,7 +182,8 @@ class Study:
         if missing:
             msg = f"the key {missing[0]!r} is missing: expected {READERS[missing[0]].expected}"
             raise UnusableFile(msg)
-        study = cls(**{name: READERS[name].read(name, value) for name, value in table.items()})
+        values: dict[str, Any] = {name: READERS[name].read(name, value) for name, value in table.items()}
+        study = cls(**values)
         axes = [getattr(study, name) for name in READERS if name != "block"]
         if prod(map(len, axes)) > MAX_CASES:
             msg = f"these are {prod(map(len, axes))} cases: expected at most {MAX_CASES}"
@@ -209,7 +216,7 @@ class KeyReader(NamedTuple):
     read_value: Callable[[Any], Any]
     is_list: bool = True
 
-    def read(self, name: str, value: object) -> Any:  # noqa: ANN401 (whatever the key holds)
+    def read(self, name: str, value: object) -> object:
         """The value of a key; refused with what was expected."""
         if not self.is_list:
             return self._read_entry(name, value)
@@ -228,7 +235,7 @@ class KeyReader(NamedTuple):
                 raise UnusableFile(msg)
         return entries
 
-    def _read_entry(self, name: str, value: object) -> Any:  # noqa: ANN401 (as above)
+    def _read_entry(self, name: str, value: object) -> object:
         try:
             return self.read_value(value)
         except WarpfragError as error:
@@ -239,7 +246,7 @@ class KeyReader(NamedTuple):
             raise UnusableFile(msg) from None
 
 
-def _is_count(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> bool:
+def _is_count(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
 
 
@@ -248,7 +255,7 @@ def _is_shape(value: object) -> bool:
 
 
 def _counts(count: int) -> Callable[[Any], tuple[int, ...]]:
-    def read(value: Any) -> tuple[int, ...]:  # noqa: ANN401 (what the file has)
+    def read(value: object) -> tuple[int, ...]:
         if not isinstance(value, list) or len(value) != count or not all(map(_is_count, value)):
             raise TypeError
         return tuple(value)
@@ -263,18 +270,19 @@ def _text(value: object) -> str:
 
 
 def _word(known: tuple[str, ...]) -> Callable[[Any], str]:
-    def read(value: Any) -> str:  # noqa: ANN401 (as above)
-        if _text(value) not in known:
-            near = get_close_matches(value, known, n=1)
+    def read(value: object) -> str:
+        word = _text(value)
+        if word not in known:
+            near = get_close_matches(word, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
-            msg = f"expected one of {', '.join(known)}; got {shown(value)}{hint}"
+            msg = f"expected one of {', '.join(known)}; got {shown(word)}{hint}"
             raise UnusableFile(msg)
-        return str(value)
+        return word
 
     return read
 
 
-def _order(value: Any) -> Order:  # noqa: ANN401 (as above)
+def _order(value: object) -> Order:
     if not isinstance(value, dict):
         raise TypeError
     known = [field.name for field in fields(Order)]
@@ -283,10 +291,10 @@ def _order(value: Any) -> Order:  # noqa: ANN401 (as above)
     return Order(**value)
 
 
-def _seed(value: Any) -> int:  # noqa: ANN401 (as above)
+def _seed(value: object) -> int:
     if not _is_count(value, 0, (1 << 63) - 1):
         raise TypeError
-    return int(value)
+    return value
 
 
 READERS = {

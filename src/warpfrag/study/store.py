@@ -33,6 +33,7 @@ from warpfrag.study.tally import ErrorTally
 if TYPE_CHECKING:
     from os import PathLike
 
+    import zarr
     from numpy.typing import NDArray
 
     from warpfrag.study.plan import Study
@@ -110,7 +111,7 @@ class ResultStore:
         for part in self.path.rglob(f"{PART}*"):
             part.unlink(missing_ok=True)
 
-    def _open(self) -> Any:  # noqa: ANN401 (a group of zarr)
+    def _open(self) -> zarr.Group:
         about = self._about()
         mine = {"schema": SCHEMA, "sha256": self.study.digest, **versions(), "study": self.study.to_dict()}
         if about is None:
@@ -137,7 +138,7 @@ class ResultStore:
         figures: dict[str, Any] | None = dict(self._array(number).attrs).get("figures")
         return figures
 
-    def _array(self, number: int) -> Any:  # noqa: ANN401 (an array of zarr)
+    def _array(self, number: int) -> zarr.Array:
         if number not in self._arrays:
             self._arrays[number] = self._group[self.name(number)]
         return self._arrays[number]
@@ -200,19 +201,19 @@ def _difference(there: object, here: object) -> str:
     return "; ".join(f"{name} is {shown(there.get(name))} there and {shown(here.get(name))} here" for name in names)
 
 
-def _whole_files(path: Path) -> Any:  # noqa: ANN401 (a store of zarr)
+def _whole_files(path: Path) -> zarr.abc.store.Store:
     """Files of zarr that are written whole or not at all."""
     storage = extra("zarr.storage")
 
     class WholeFiles(storage.LocalStore):  # type: ignore[misc, name-defined] # zarr is imported when it is needed
         """A folder on this machine."""
 
-        async def set(self, key: str, value: Any) -> None:  # noqa: ANN401 (a buffer of zarr)
+        async def set(self, key: str, value: zarr.abc.buffer.Buffer) -> None:
             file = self.root / key
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, value.to_bytes())
 
-        async def set_if_not_exists(self, key: str, value: Any) -> None:  # noqa: ANN401 (as above)
+        async def set_if_not_exists(self, key: str, value: zarr.abc.buffer.Buffer) -> None:
             if not (self.root / key).exists():
                 await self.set(key, value)
 

@@ -234,10 +234,10 @@ class Emulation(TorchDispatchMode):
         """The products that ran."""
         return iter(self.records)
 
-    def _enter_layer(self, module: Any, _args: Any) -> None:  # noqa: ANN401 (a Module)
+    def _enter_layer(self, module: torch.nn.Module, _args: object) -> None:
         self._inside.layers.append(self._names.get(id(module), type(module).__name__))
 
-    def _leave_layer(self, _module: Any, _args: Any, _result: Any) -> None:  # noqa: ANN401 (as above)
+    def _leave_layer(self, _module: torch.nn.Module, _args: object, _result: object) -> None:
         if self._inside.layers:
             self._inside.layers.pop()
 
@@ -393,7 +393,7 @@ def emulate(
     arch: str = "sm_90",
     order: Order = ASCENDING,
     compare: str | None = None,
-    model: Any = None,  # noqa: ANN401 (a Module, of whichever version of torch)
+    model: torch.nn.Module | None = None,
     keep: bool = False,
     backend: str = "cpu",
 ) -> Emulation:
@@ -407,7 +407,8 @@ def emulate(
     form = form_of(instruction)
     for name in (arch, *([compare] if compare is not None else [])):
         arithmetic_arch(form, name)
-    if not form.is_product or not FORMATS[form.a].is_float or form.is_sparse or form.block_scale or form.c != form.d:
+    is_dense = form.operation.does == "multiply" and not form.operation.sparsity and not form.block_scale
+    if not is_dense or not FORMATS[form.a].is_float or form.c != form.d:
         msg = f"{spell(form)}: expected a dense product of floats without scale factors, whose C and D are alike"
         raise InvalidOperand(msg)
     if not isinstance(order, Order):

@@ -73,7 +73,7 @@ def check_warpgroup(instruction: Instruction, A: object, B: object, negate: obje
     if not isinstance(scale_d, bool):
         msg = f"{name}: scale_d is True or False, got {shown(scale_d)}"
         raise InvalidOperand(msg)
-    if not instruction.form.is_warpgroup:
+    if instruction.b.home != "shared":
         if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:  # type: ignore[arg-type]
             msg = f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma"
             raise InvalidOperand(msg)
