@@ -12,11 +12,11 @@ import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tools.arguments import report_parser
 from tools.opcodes import Case, cases
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.render.files import write_atomically
@@ -131,9 +131,9 @@ def compare(gpu: Gpu, case: Case, pool: Executor, total: int | None = None) -> O
     return outcome
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Compare all, print and write a report; the exit status says whether something differs."""
-    prefix = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
+    arguments = report_parser("functions", __doc__, "only functions that start with this text").parse_args()
     gpu = open_gpu()
     lines = [
         f"{gpu.name}, driver {gpu.driver}",
@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
     ]
     different = 0
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a fork would take the GPU's context along
-        for case in functions(prefix):
+        for case in functions(arguments.only):
             try:
                 one = compare(gpu, case, pool)
             except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where the assembler refuses)
@@ -152,10 +152,10 @@ def main(arguments: list[str]) -> int:
             different += one.different
             lines.append(f"| `{one.name}` | {one.inputs:,} | {one.different:,} | {one.example} |")
             print(lines[-1], flush=True)
-    for path in (Path(one) for one in arguments if one.endswith(".md")):
-        write_atomically(path, "\n".join([*lines, ""]).encode())
+    if arguments.report:
+        write_atomically(arguments.report, "\n".join([*lines, ""]).encode())
     return int(different > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

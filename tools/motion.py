@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tools.arguments import make_parser
 from tools.tiles import compile_cuda
 from warpfrag.catalog.registry import get
 from warpfrag.errors import WarpfragError
@@ -246,12 +247,20 @@ def report() -> tuple[list[str], bool]:
     return lines, not any("DIFFERS" in line or "astray" in line for line in lines)
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Compare, time, print and write a report; the exit status says whether all is as predicted."""
+    parser = make_parser("motion", __doc__)
+    parser.add_argument("report", nargs="?", type=Path, metavar="REPORT.md", help="write a report to this file")
+    arguments = parser.parse_args()
     try:
-        found, good = report()
+        lines, good = report()
     except WarpfragError as error:
-        sys.exit(str(error))
-    sys.stdout.write("\n".join(found) + "\n")
-    if len(sys.argv) > 1:
-        write_atomically(sys.argv[1], "# Fragments in motion on hardware\n\n" + "\n".join(found) + "\n")
-    sys.exit(0 if good else 1)
+        parser.error(str(error))
+    print("\n".join(lines))
+    if arguments.report:
+        write_atomically(arguments.report, "# Fragments in motion on hardware\n\n" + "\n".join(lines) + "\n")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tools.arguments import CHECKOUT, report_parser
 from warpfrag.errors import WarpfragError
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
@@ -293,18 +294,20 @@ def keep(report: Path) -> None:
     equal = {one.name for one in outcomes if one.cases and not one.different and one.level != "approximate"}
     unequal = {one.name for one in outcomes if one.different}  # with another immediate
     known = Compared(found["gpu"], found["driver"], found["arch"], THREADS, frozenset(equal - unequal))
-    write_atomically(TABLE, packed(known))
+    write_atomically(CHECKOUT / "src" / "warpfrag" / "ptx" / "opcodes" / TABLE.name, packed(known))
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Compare all, print and write a report; the exit status says whether something differs."""
-    if "--keep" in arguments:
-        keep(Path(arguments[arguments.index("--keep") + 1]))
+    parser = report_parser("opcodes", __doc__, "only opcodes that start with this text")
+    parser.add_argument("--keep", type=Path, metavar="REPORT.json", help="make what a report found equal the evidence")
+    arguments = parser.parse_args()
+    if arguments.keep:
+        keep(arguments.keep)
         return 0
-    prefix = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
     gpu = open_gpu()
     outcomes: list[Outcome] = []
-    for case in cases(prefix):
+    for case in cases(arguments.only):
         try:
             outcomes.append(compare(gpu, case))
         except WarpfragError as error:
@@ -314,11 +317,10 @@ def main(arguments: list[str]) -> int:
             print(f"DIFFERS {last.name}: {last.different} of {last.cases}: {last.example}")
     report = summary(gpu, outcomes)
     print(report)
-    paths = [Path(one) for one in arguments if one.endswith(".md")]
-    if paths:
-        write_atomically(paths[0], report.encode())
+    if arguments.report:
+        write_atomically(arguments.report, report.encode())
         found = {"gpu": gpu.name, "driver": gpu.driver, "arch": gpu.arch, "outcomes": [vars(one) for one in outcomes]}
-        write_atomically(paths[0].with_suffix(".json"), json.dumps(found, indent=1).encode())
+        write_atomically(arguments.report.with_suffix(".json"), json.dumps(found, indent=1).encode())
     return int(any(one.different and one.level != "approximate" for one in outcomes))
 
 
@@ -342,4 +344,4 @@ def summary(gpu: Gpu, outcomes: list[Outcome]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Whole products on a GPU: every rule against the CPU, the real instruction against the emulated one, and how fast.
 
-    python -m tools.products [REPORT.md [TEXT]]
+    python -m tools.products [REPORT.md] [--only TEXT]
 
 takes every rule that there is, or those whose text contains a text; draws operands near 1, of wide and of small
 exponents, and of any code; and compares every code of backend "cuda" with the CPU's. Then it measures large products,
@@ -10,12 +10,12 @@ compares some rows of them with the CPU, and all of them with backend "native" w
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tools.arguments import report_parser
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.backends.cuda import Cuda, cupy
 from warpfrag.arithmetic.protocol import Operands
@@ -185,9 +185,9 @@ def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
     return seconds["cuda"], seconds.get("native"), unlike, unlike_native
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Compare, measure, and write a page."""
-    path, text = (*arguments, "", "")[:2]
+    arguments = report_parser("products", __doc__, "only rules whose text contains this").parse_args()
     name = cupy().cuda.runtime.getDeviceProperties(0)["name"].decode()
     lines = ["# Whole products on a GPU", "", name, ""]
 
@@ -196,7 +196,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    counted = list(compare_rules(text))
+    counted = list(compare_rules(arguments.only))
     wrong = [f"* {name}: {differing} of {outputs} outputs differ" for name, outputs, differing in counted if differing]
     say(
         f"* {len(counted)} rules, {sum(outputs for _, outputs, _ in counted)} outputs against the CPU: "
@@ -213,7 +213,7 @@ def main(arguments: list[str]) -> int:
     say("|---|---|---:|---|---:|---:|---:|---:|---:|")
     bad = len(wrong)
     for speed in SPEEDS:
-        if text in f"{speed.instruction} {speed.arch}":
+        if arguments.only in f"{speed.instruction} {speed.arch}":
             seconds, native, unlike, unlike_native = measure(speed)
             bad += bool(unlike) + bool(unlike_native)
             kind = "1 in 1000 zero, infinite or NaN" if speed.special else "ordinary"
@@ -222,10 +222,10 @@ def main(arguments: list[str]) -> int:
                 f"| `{speed.instruction}` | {speed.arch} | {speed.size} | {kind} | {1e3 * seconds:.2f} | "
                 f"{speed.size**3 / seconds / 1e12:.2f} | {unlike} | {' | '.join(own)} |"
             )
-    if path:
-        write_atomically(Path(path), "\n".join(lines) + "\n")
+    if arguments.report:
+        write_atomically(arguments.report, "\n".join(lines) + "\n")
     return int(bad > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Run emitted kernels on the GPU: one tile from memory to memory must give exactly what the instruction computes.
 
-    python -m tools.tiles [REPORT.md [TEXT]]
+    python -m tools.tiles [REPORT.md] [--only TEXT]
 
 takes every product that the GPU can run, or those whose name contains a text, and of wgmma a few widths; emits each as
 PTX (assembled by the driver) and as CUDA C++ (compiled by nvcc, if it is on the path), and runs every kernel of it on
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tools.arguments import report_parser
 from warpfrag.catalog.random_operands import random_words
 from warpfrag.catalog.registry import find
 from warpfrag.emission import emit, warpgroup
@@ -241,8 +242,14 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
     return lines, failures
 
 
+def main() -> int:
+    """Run, compare, and write a report; the exit status says whether something differs."""
+    arguments = report_parser("tiles", __doc__, "only instructions whose name contains this").parse_args()
+    lines, wrong = check_tiles(only=arguments.only)
+    if arguments.report:
+        write_atomically(arguments.report, "# Emitted kernels on hardware\n\n" + "\n".join(lines) + "\n")
+    return 1 if wrong else 0
+
+
 if __name__ == "__main__":
-    report, wrong = check_tiles(only=sys.argv[2] if len(sys.argv) > 2 else "")
-    if len(sys.argv) > 1:
-        write_atomically(sys.argv[1], "# Emitted kernels on hardware\n\n" + "\n".join(report) + "\n")
-    sys.exit(1 if wrong else 0)
+    sys.exit(main())

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import tools.libraries as package
+from tools.arguments import make_parser
 from tools.libraries.explain import explain
-from tools.libraries.measure import measure, say
+from tools.libraries.measure import measure
 from tools.libraries.report import write
 
+ACTIONS = {"measure": measure, "explain": explain, "write": write}
 
-def main(arguments: list[str]) -> int:
-    """Run what is asked for."""
-    actions = {"measure": measure, "explain": explain, "write": write}
-    if len(arguments) != 2 or arguments[0] not in actions:
-        say(package.__doc__ or "")
-        return 2
-    actions[arguments[0]](Path(arguments[1]))
-    return 0
+
+def main() -> None:
+    """Measure, explain or write."""
+    parser = make_parser("libraries", package.__doc__)
+    parser.add_argument("action", choices=ACTIONS)
+    parser.add_argument("folder", type=Path, help="where the measured products lie")
+    arguments = parser.parse_args()
+    ACTIONS[arguments.action](arguments.folder)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
