@@ -187,7 +187,7 @@ def test_the_real_instruction_along_k(name, on_the_machine):
     form = wf.get(name).form
     rule = plan(form, "sm_90").rule
     given = operands(np.random.default_rng(5), rule, (3, 40, 37, 2), "near 1")
-    found = tensor_core.Native(form, "sm_90").matmul(rule, given)
+    found = tensor_core.TensorCores(form, "sm_90").matmul(rule, given)
     assert np.array_equal(found, reference.matmul(rule, given))
 
 

@@ -14,7 +14,7 @@ from warpfrag.emission.warpgroup import variants
 from warpfrag.execution.wgmma import run_staged
 from warpfrag.execution.wgmma_call import Variant
 from warpfrag.hardware.device import POISON, Gpu
-from warpfrag.hardware.warpgroups import MOST_BYTES, chosen_variants, launches
+from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
 
 WGMMA = [instruction for instruction in every() if instruction.form.is_warpgroup]
 F16 = wf.get("wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16")
@@ -45,7 +45,7 @@ def test_descriptors_of_every_kind_stay_inside_their_memory(instruction: wf.Inst
             swizzles.add(wf.Descriptor.decode(word_b).swizzle)
             scales.add(cases.scale_d)
             assert cases.shared.shape == (1, cases.shared.shape[1])
-            assert cases.shared.shape[1] <= MOST_BYTES
+            assert cases.shared.shape[1] <= MAX_BYTES
             assert ("a" in cases.words) != variant.staged
             assert instruction.b.addresses(word_b, variant.trans[1]).max() < cases.shared.shape[1], what
             if variant.staged:

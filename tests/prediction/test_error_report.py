@@ -120,7 +120,7 @@ def test_rows_are_compared_some_at_a_time(monkeypatch):
     C = np.random.default_rng(1).standard_normal((5, 6)).astype(np.float16)
     names = {"instruction": "mma.m16n8k16.f16.f16.f16.f16", "arch": ["sm_80", "sm_90"]}
     whole = wf.error_report(A, B, C, **names)
-    monkeypatch.setattr(sys.modules["warpfrag.error_report"], "MOST_OUTPUTS", 12)
+    monkeypatch.setattr(sys.modules["warpfrag.prediction.error_report"], "MAX_OUTPUTS", 12)
     told = []
     parts = wf.error_report(A, B, C, **names, report=lambda *step: told.append(step), backend="auto")
 

@@ -104,7 +104,7 @@ def test_only_outputs_of_finite_numbers_are_compared(tmp_path):
 
 def test_a_chunk_of_negative_zeros_comes_back(tmp_path):
     study = Study.of_table(TABLE)
-    with store.Store(tmp_path / "study.zarr", study) as kept:
+    with store.ResultStore(tmp_path / "study.zarr", study) as kept:
         kept.begin(0)
         kept.write(0, (0, 0), np.full((16, 17), -0.0, np.float32), run.Tally())
     assert np.signbit(zarr.open_group(tmp_path / "study.zarr", mode="r")["0"][:]).all()
@@ -200,14 +200,14 @@ def test_there_is_no_moment_at_which_it_must_not_be_killed(tmp_path, run_until):
 
 def stopping(monkeypatch, after: int, stop) -> None:
     """Let something happen when so many blocks are written."""
-    write, number = store.Store.write, count(1)
+    write, number = store.ResultStore.write, count(1)
 
     def writing(*given):
         write(*given)
         if next(number) == after:
             stop()
 
-    monkeypatch.setattr(store.Store, "write", writing)
+    monkeypatch.setattr(store.ResultStore, "write", writing)
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -296,7 +296,10 @@ def test_stores_that_hold_something_else(tmp_path):
         "another study: data is ['normal', 'special'] there and ['tiny'] here; seed is [0] there and [5] here; "
         "block is [16, 9] there and [256, 256] here; give another name with -o"
     )
-    with store.Store(tmp_path / "a.zarr", study), pytest.raises(wf.UnusableFile, match="another sweep writes to it"):
+    with (
+        store.ResultStore(tmp_path / "a.zarr", study),
+        pytest.raises(wf.UnusableFile, match="another sweep writes to it"),
+    ):
         sweep(study, tmp_path / "a.zarr")
 
 
