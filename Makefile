@@ -1,26 +1,28 @@
-# Everything works from a fresh machine with Python 3.11, pip and make: no root, nothing outside this folder.
-# The wheel is built, installed into .venv and tested, never the source tree.
+# Everything works from a fresh machine with Python 3.11 or later, pip and make: no root, nothing outside this folder.
+# The wheel is built, installed into .venv and tested, never the source tree. What it and the tools depend on is
+# installed in the versions of requirements-dev.lock.
 # Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=2. With the assembler's tests, which
-# fetch NVIDIA's compiler: make test EXTRAS=dev,docs,assembler.
+# fetch NVIDIA's compiler: make test EXTRAS=dev,docs,assembler. Without the lock file, the newest versions: make LOCK=.
 
 PYTHON  ?= python3
 # One more than there are cores: tests wait for browsers, compilers and clusters.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 EXTRAS  ?= dev,docs
+LOCK    ?= requirements-dev.lock
 
 BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
 KERNELS   := .venv/kernels
 # Folders are listed too: their time changes when a file is removed.
-SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE)
+SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE) $(LOCK)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: run test format lint types bench docs dist clean help
+.PHONY: run test format lint types bench docs dist lock clean help
 
 run: $(INSTALLED)  ## a tour: what warpfrag can do, shown on one instruction
 	@$(BIN)/python examples/tour.py
@@ -52,13 +54,19 @@ dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel made f
 	@rm -rf dist
 	@$(BIN)/python -m build
 
+# One file for every platform and every Python from 3.11 on. It has no hashes: pip refuses them in constraints of a local wheel.
+lock: $(VENV)  ## write requirements-dev.lock anew, with the newest versions that pyproject.toml allows
+	@$(BIN)/python -m pip install --quiet uv==0.13.7
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
+	    --extra dev --extra docs --extra assembler --annotation-style line --custom-compile-command "make lock" \
+	    --output-file requirements-dev.lock pyproject.toml
+
 clean:  ## remove everything make has made
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
-	    printf '  make %-7s %s\n' "$$target" "$$text"; done
+	@awk -F ':.*## *' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
 
 # Debian splits ensurepip off Python: then the pip of $(PYTHON) puts a pip into the new environment.
 $(VENV):
@@ -75,7 +83,7 @@ $(INSTALLED): $(SOURCES) | $(VENV)
 	@rm -rf build/wheel
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	@$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
-	@$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[$(EXTRAS)]"
+	@$(BIN)/python -m pip install --quiet $(LOCK:%=--constraint=%) "$$(echo build/wheel/*.whl)[$(EXTRAS)]"
 	@touch $@
 
 $(KERNELS): $(INSTALLED)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import warpfrag
 
@@ -177,3 +179,22 @@ def test_the_examples_in_docstrings_hold(name):
     if name.startswith("warpfrag.torch"):
         pytest.importorskip("torch", reason="needs the extra torch")
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+# Releases and the tools of development
+
+
+def test_the_lock_file_has_everything_that_make_installs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    requirements = map(Requirement, [*project["dependencies"], *extras["dev"], *extras["docs"], *extras["assembler"]])
+    lock = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")
+    pins = re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE)
+
+    assert len(pins) > 50
+    stale = []
+    for requirement in requirements:
+        versions = [version for name, version in pins if name == canonicalize_name(requirement.name)]
+        if not versions or not all(map(requirement.specifier.contains, versions)):
+            stale.append(str(requirement))
+    assert stale == [], "run: make lock"
