@@ -198,3 +198,15 @@ def test_the_lock_file_has_everything_that_make_installs():
         if not versions or not all(map(requirement.specifier.contains, versions)):
             stale.append(str(requirement))
     assert stale == [], "run: make lock"
+
+
+def test_every_supported_python_is_tested():
+    """The classifiers, and the versions that the workflow runs on Linux; the lowest is that of requires-python."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    supported = re.findall(r"Python :: (3\.\d+)$", "\n".join(project["classifiers"]), re.MULTILINE)
+    linux = re.search(r"python: \[(.+)\]", workflow)
+
+    assert project["requires-python"] == f">={supported[0]}"
+    assert linux
+    assert re.findall(r"3\.\d+", linux[1]) == supported
