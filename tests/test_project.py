@@ -70,10 +70,10 @@ def test_the_package_is_typed():
 
 def test_the_version_is_the_same_everywhere():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    newest = re.search(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+    newest = re.search(r"^## \[(.+?)\] - (.+)$", changelog, re.MULTILINE)
 
     assert newest
-    assert newest[1] == warpfrag.__version__
+    assert newest[1] + (".dev0" if newest[2] == "unreleased" else "") == warpfrag.__version__
     assert distribution("warpfrag").version == warpfrag.__version__
 
 
@@ -182,6 +182,15 @@ def test_the_examples_in_docstrings_hold(name):
 
 
 # Releases and the tools of development
+
+
+def test_a_release_takes_less_than_sixty_lines_of_the_changelog():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = [section.strip().splitlines() for section in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]]
+
+    assert len(sections) >= 3
+    assert [section[0] for section in sections if len(section) >= 60] == []
+    assert [line for section in sections for line in section if len(line) > 120] == []
 
 
 def test_the_lock_file_has_everything_that_make_installs():

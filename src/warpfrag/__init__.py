@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from warpfrag.products.order import Order
     from warpfrag.products.prune import compress, prune
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
