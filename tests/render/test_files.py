@@ -71,6 +71,10 @@ def test_pipes_and_devices_are_written_to(tmp_path):
     assert got == [b"words"]
     assert pipe.is_fifo()
     write_atomically("/dev/null", b"words")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
+def test_a_full_device_is_an_error():
     with pytest.raises(UnusableFile, match="cannot write '/dev/full': No space left on device"):
         write_atomically("/dev/full", b"words")
 
