@@ -219,3 +219,11 @@ def test_every_supported_python_is_tested():
     assert project["requires-python"] == f">={supported[0]}"
     assert linux
     assert re.findall(r"3\.\d+", linux[1]) == supported
+
+
+def test_the_actions_of_workflows_are_pinned_by_commit():
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    actions = [line for path in workflows for line in re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))]
+
+    assert len(actions) > 5
+    assert [action for action in actions if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", action)] == []
