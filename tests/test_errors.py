@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 import warpfrag as wf
-from warpfrag.errors import MOST_SHOWN, shown
+from warpfrag.errors import MAX_QUOTED, quote
 
 
 class Broken:
@@ -14,7 +17,7 @@ class Broken:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [
         ("é", "'é'"),
         ("\x1b[31m\u202e\n", r"'\x1b[31m\u202e\n'"),
@@ -23,14 +26,14 @@ class Broken:
         ([1, 2], "[1, 2]"),
         (10**5000, "an integer of 16610 bits"),
         (Broken(), "an object of type Broken"),
-        ("x" * 1000, f"'{'x' * MOST_SHOWN}'... (1000 characters)"),
-        (b"x" * 1000, f"b'{'x' * MOST_SHOWN}'... (1000 bytes)"),
-        ([0] * 1000, f"{str([0] * 1000)[:MOST_SHOWN]}... (3000 characters)"),
+        ("x" * 1000, f"'{'x' * MAX_QUOTED}'... (1000 characters)"),
+        (b"x" * 1000, f"b'{'x' * MAX_QUOTED}'... (1000 bytes)"),
+        ([0] * 1000, f"{str([0] * 1000)[:MAX_QUOTED]}... (3000 characters)"),
     ],
-    ids=lambda given: type(given).__name__,
+    ids=lambda value: type(value).__name__,
 )
-def test_what_was_given_is_shown_on_one_line(given, text):
-    assert shown(given) == text
+def test_a_value_is_quoted_on_one_line(value, text):
+    assert quote(value) == text
 
 
 def test_a_name_of_a_megabyte_is_not_repeated():
@@ -38,3 +41,16 @@ def test_a_name_of_a_megabyte_is_not_repeated():
         wf.get("mma." + "x" * 1_000_000)
 
     assert len(str(caught.value)) < 2000
+
+
+def test_every_error_is_defined_here():
+    """Classes that derive from one of ours, in any module."""
+    errors = {name for name, thing in vars(wf.errors).items() if isinstance(thing, type)}
+    others = [
+        f"{path.name}: {node.name}"
+        for path in Path(wf.__file__).parent.rglob("*.py")
+        if path.name != "errors.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and errors & {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    ]
+    assert others == []

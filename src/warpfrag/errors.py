@@ -1,35 +1,36 @@
-"""Every error warpfrag raises: one root, five kinds, one sentence each.
+"""Every error and warning that warpfrag raises to its callers: one root, and one class for each kind of reason.
 
-A message says what is wrong, what was expected, what came, and what is near. `IllegalInstruction` carries
-the same facts as attributes, so that a program can use them.
+`except WarpfragError` catches all errors. A message is one sentence: what is wrong, what was expected, what came, and
+what is near. Where a program can use the facts of the sentence, the error carries them as attributes.
+(Exceptions that only end a loop inside one module stay in that module.)
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_SHOWN = 200  # characters: the longest PTX names have 125
+MAX_QUOTED = 200  # characters; the longest PTX names have 125
 
 
-def shown(given: object) -> str:
-    r"""What a user gave, as a message repeats it: on one line, without control characters, and never whole pages.
+def quote(value: object) -> str:
+    r"""The repr of what a user passed, as a message quotes it: one line, no control characters, a bounded length.
 
-    >>> print(shown("mma\x1b[31m"), shown(7), shown("x" * 1_000_000)[-28:])
+    >>> print(quote("mma\x1b[31m"), quote(7), quote("x" * 1_000_000)[-28:])
     'mma\x1b[31m' 7 xxx'... (1000000 characters)
     """
-    if isinstance(given, str | bytes) and len(given) > MOST_SHOWN:
-        return f"{given[:MOST_SHOWN]!r}... ({len(given)} {'bytes' if isinstance(given, bytes) else 'characters'})"
-    if isinstance(given, int) and given.bit_length() > MOST_SHOWN:
-        return f"an integer of {given.bit_length()} bits"
+    if isinstance(value, str | bytes) and len(value) > MAX_QUOTED:
+        return f"{value[:MAX_QUOTED]!r}... ({len(value)} {'bytes' if isinstance(value, bytes) else 'characters'})"
+    if isinstance(value, int) and value.bit_length() > MAX_QUOTED:
+        return f"an integer of {value.bit_length()} bits"
     try:
-        text = " ".join(repr(given).split())
+        text = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001 (whatever fails in the repr of a foreign object)
-        return f"an object of type {type(given).__name__}"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
+        return f"an object of type {type(value).__name__}"
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}... ({len(text)} characters)"
 
 
 class WarpfragError(ValueError):
@@ -58,6 +59,55 @@ class NoGpu(WarpfragError):
 
 class OutOfMemory(WarpfragError):
     """The GPU's memory does not suffice."""
+
+
+class CannotServe(WarpfragError):
+    """The explorer's page cannot be served: the port is taken or not allowed."""
+
+
+class MissingExtra(WarpfragError, ImportError):
+    """A package of an extra, such as `warpfrag[dask]`, is not installed; an ImportError too."""
+
+
+class UnusableScheduler(WarpfragError, OSError):
+    """A Dask scheduler cannot be reached, has gone, or has workers of another version; an OSError too."""
+
+
+class ParseError(WarpfragError):
+    """A text is no name of an instruction; the message names the word where reading failed."""
+
+
+class PtxError(WarpfragError):
+    """A PTX module cannot be read or run; `line` is where (0: the module as a whole), `reason` why."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        """Keep the line apart, so that callers need not parse the sentence."""
+        super().__init__(line, reason)
+        self.line = line
+        self.reason = reason
+
+    def __str__(self) -> str:
+        """The line, then the reason."""
+        return f"line {self.line}: {self.reason}" if self.line else self.reason
+
+
+class Fault(WarpfragError):
+    """A memory access of a kernel that fails: `index` is the lane's number among those that took part, `reason` why.
+
+    The machine that runs the kernel adds the line and the thread, and raises a `PtxError`. An access outside every
+    allocation ends the launch (`ends_launch`); others may be collected.
+    """
+
+    def __init__(self, index: int, reason: str, *, ends_launch: bool = False) -> None:
+        """Keep the facts apart: only the caller knows which thread the lane is."""
+        super().__init__(index, reason)
+        self.index = index
+        self.reason = reason
+        self.ends_launch = ends_launch
+
+    def of(self, index: int) -> Fault:
+        """The same fault, of a lane that has another number outside."""
+        return Fault(int(index), self.reason, ends_launch=self.ends_launch)
 
 
 class SlowArithmetic(UserWarning):
@@ -90,8 +140,8 @@ class IllegalInstruction(WarpfragError):
         """Say the reason, then what is near."""
         near = [name for name in self.nearest if name != self.name]  # a bad selector: the name itself is legal
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        return f"{shown(self.name)}: {self.reason}{hint}"
+        return f"{quote(self.name)}: {self.reason}{hint}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[IllegalInstruction], tuple[object, ...]]:
         """Find what is near before the error goes to another process: the function that finds it cannot go."""
         return IllegalInstruction, (self.name, self.reason, partial(tuple, self.nearest))

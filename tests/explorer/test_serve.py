@@ -10,8 +10,9 @@ from threading import Event, Thread
 
 import pytest
 
+from warpfrag.errors import CannotServe
 from warpfrag.explorer import build_page
-from warpfrag.explorer.serve import CannotServe, Handler, Server
+from warpfrag.explorer.serve import Handler, Server
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.arithmetic.protocol import Block, Grain, Operands
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ LARGE_TILE = 1 << 21
 def check_threads(asked: object) -> None:
     """Refuse what is no number of threads, however small the work."""
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
-        msg = f"threads is an integer from 1 on, or None for every core; got {shown(asked)}"
+        msg = f"threads is an integer from 1 on, or None for every core; got {quote(asked)}"
         raise InvalidOperand(msg)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.catalog.registry import find
 from warpfrag.core.layout import Layout
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Registers
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def identify(layout: Layout | Registers) -> Matches:
     if isinstance(layout, Registers):
         layout = layout.layout
     if not isinstance(layout, Layout):
-        msg = f"identify takes a layout or an operand, got {shown(layout)}; Layout.read and Layout.parse make layouts"
+        msg = f"identify takes a layout or an operand, got {quote(layout)}; Layout.read and Layout.parse make layouts"
         raise InvalidOperand(msg)
     return Matches(layout)
 

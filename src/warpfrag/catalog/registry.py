@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.instruction import Instruction, instruction_of
-from warpfrag.errors import IllegalInstruction, shown
+from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.isa.aliases import Aliases, aliases_of
 from warpfrag.isa.aliases.source import MOST as LONGEST_SOURCE
 from warpfrag.isa.aliases.source import is_plain
@@ -77,10 +77,10 @@ def find(
     for field, choice in asked.items():
         _check_answer(field, choice, (str(getattr(form, field)) for form in forms()))
     if not (sparse is None or isinstance(sparse, bool)):
-        question = f"find(sparse={shown(sparse)})"
+        question = f"find(sparse={quote(sparse)})"
         raise IllegalInstruction(question, "sparse is True, False or None")
     if target is not None:
-        target = read_target(target, f"find(target={shown(target)})").name
+        target = read_target(target, f"find(target={quote(target)})").name
     return [
         instruction_of(form, _fragment_arch(form, target))
         for form in forms()
@@ -100,10 +100,10 @@ def _get(name: str, target: str | None) -> Instruction:
 def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
     """A shape as PTX writes it."""
     if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
-        return next((str(form.shape) for form in forms() if form.shape == Shape(*shape)), shown(shape))
+        return next((str(form.shape) for form in forms() if form.shape == Shape(*shape)), quote(shape))
     if shape is None or isinstance(shape, str):
         return shape
-    question = f"find(shape={shown(shape)})"
+    question = f"find(shape={quote(shape)})"
     raise IllegalInstruction(question, "expected a text such as 'm16n8k16' or a tuple such as (16, 8, 16)")
 
 
@@ -111,7 +111,7 @@ def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
     """Refuse a question that no instruction can answer: it is a typing error more often than not."""
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
-        question = f"find({field}={shown(choice)})"
+        question = f"find({field}={quote(choice)})"
         raise IllegalInstruction(question, f"no instruction has it; {field} is {_one_of(choice, known)}")
 
 

@@ -35,7 +35,7 @@ from warpfrag.cli.output import (
     refuse,
     say,
 )
-from warpfrag.errors import WarpfragError, shown
+from warpfrag.errors import WarpfragError, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ class Commands(Spoken, click.Group):
 
             near = get_close_matches(verb.lower()[:20], VERBS, n=1)
             hint = f"the nearest is {near[0]!r}" if near else f"the verbs are {', '.join(VERBS)}"
-            msg = f"there is no verb {shown(verb)}: {hint}"
+            msg = f"there is no verb {quote(verb)}: {hint}"
             raise click.UsageError(msg)
         return super().resolve_command(ctx, args)
 
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(f"warpfrag: cannot write the answer: {error}")
         status = ERROR
     except OSError as error:  # whatever the machine refuses, not warpfrag
-        complain(f"warpfrag: {error.strerror or error}" + (f": {shown(error.filename)}" if error.filename else ""))
+        complain(f"warpfrag: {error.strerror or error}" + (f": {quote(error.filename)}" if error.filename else ""))
         status = ERROR
     except (click.Abort, KeyboardInterrupt) as error:
         cause = error.__cause__  # click takes an EOFError for a user who has gone, but no verb asks anybody anything
@@ -185,7 +185,7 @@ def _fault(error: Exception) -> int:
 
         complain("".join(traceback.format_exception(error)).rstrip())
     complain(
-        f"warpfrag: this is a fault of warpfrag, not yours: {type(error).__name__}: {shown(str(error))}; please report"
+        f"warpfrag: this is a fault of warpfrag, not yours: {type(error).__name__}: {quote(str(error))}; please report"
         f" it to its maintainers with the command and what it prints after `export {TRACEBACK}=1`"
     )
     return FAULT

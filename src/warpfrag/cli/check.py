@@ -10,7 +10,7 @@ import click
 from warpfrag.catalog.registry import get
 from warpfrag.cli.command import json_option, verb
 from warpfrag.cli.output import NO, Progress, say, say_json
-from warpfrag.errors import WarpfragError, shown
+from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, families_of
 
@@ -56,7 +56,7 @@ def command(only: str, *, as_json: bool) -> int:
             say(f"  {MAPS:<{LABEL_WIDTH}} {maps:>5} maps   {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         near = "; ".join(nearest(only))
-        msg = f"no captured instruction contains {shown(only)}" + (f"; legal names near it: {near}" if near else "")
+        msg = f"no captured instruction contains {quote(only)}" + (f"; legal names near it: {near}" if near else "")
         raise click.UsageError(msg)
     if as_json:
         say_json("check", {"families": lines, "cases": total, "differing": differing})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from warpfrag.cli.output import say
-from warpfrag.errors import IllegalInstruction, WarpfragError, shown
+from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 from warpfrag.isa.targets import gpus, read_target, targets
 from warpfrag.notations import NOTATIONS
 
@@ -87,10 +87,10 @@ def integer(least: int = -LARGEST, most: int = LARGEST) -> Callable[[object], in
 
     def integer(value: object) -> int:
         if not INTEGER.fullmatch(text := str(value).strip()):
-            msg = f"{shown(value)} is not a valid integer"
+            msg = f"{quote(value)} is not a valid integer"
             raise click.BadParameter(msg)
         if len(text) > len(str(-LARGEST)) or not least <= int(text) <= most:
-            msg = f"{shown(value)} is not in the range {least}..{most}"
+            msg = f"{quote(value)} is not in the range {least}..{most}"
             raise click.BadParameter(msg)
         return int(text)
 

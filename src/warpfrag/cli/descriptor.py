@@ -10,7 +10,7 @@ import click
 from warpfrag.catalog.registry import get
 from warpfrag.cli.command import integer, json_option, verb
 from warpfrag.cli.output import DONE, NO, heading, say, say_json, say_table, wrapped
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import SWIZZLES
@@ -24,7 +24,7 @@ WORD = re.compile(r"(?:0x[0-9a-f_]{1,20}|[0-9]{1,20})", re.IGNORECASE | re.ASCII
 def read_word(text: str) -> Descriptor:
     """The descriptor that a text names, in hex or decimal."""
     if not WORD.fullmatch(text.strip()):
-        msg = f"a descriptor is a word of 64 bits such as 0x4000004000000000, got {shown(text)}"
+        msg = f"a descriptor is a word of 64 bits such as 0x4000004000000000, got {quote(text)}"
         raise InvalidOperand(msg)
     return Descriptor.decode(int(text.strip().replace("_", ""), 0))
 
@@ -71,7 +71,7 @@ def command(
         msg = "expected a word such as 0x4000004000000000, its fields (--stride 1024 --swizzle 128), or --tile"
         raise InvalidOperand(msg)
     elif word is not None and given:
-        msg = f"give a word or its fields, not both: got {shown(word)} and --{next(iter(given)).replace('_', '-')}"
+        msg = f"give a word or its fields, not both: got {quote(word)} and --{next(iter(given)).replace('_', '-')}"
         raise InvalidOperand(msg)
     else:
         found = [Descriptor(**given) if word is None else read_word(word)]
@@ -97,7 +97,7 @@ def _operand(asked: tuple[str, str] | None) -> Operand | None:
     instruction = get(asked[0])
     operand = instruction.operands.get(asked[1].lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        msg = f"descriptors are for A and B of wgmma, not for {shown(asked[1])} of {instruction}"
+        msg = f"descriptors are for A and B of wgmma, not for {quote(asked[1])} of {instruction}"
         raise InvalidOperand(msg)
     return operand
 
@@ -110,7 +110,7 @@ def _of_tile(
         raise InvalidOperand(msg)
     others = [f"--{name.replace('_', '-')}" for name in given if name not in {"start", "swizzle"}]
     if word is not None or others:
-        msg = f"--tile takes --start and --swizzle and works the rest out; got {shown(word) if word else others[0]} too"
+        msg = f"--tile takes --start and --swizzle and works the rest out; got {quote(word) if word else others[0]} too"
         raise InvalidOperand(msg)
     return operand.descriptors(k=tile, swizzle=given.get("swizzle"), trans=trans, start=given.get("start", 0))
 

@@ -21,7 +21,7 @@ from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.output import say, terminal_width
 from warpfrag.drawing import draw, draw_figure
 from warpfrag.drawing.views import VIEWS, View
-from warpfrag.errors import shown
+from warpfrag.errors import quote
 from warpfrag.render.palette import Theme
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
         return None
     found = RANGE.fullmatch(text.strip())
     if found is None:
-        msg = f"expected first-last, such as 16-31, got {shown(text)}"
+        msg = f"expected first-last, such as 16-31, got {quote(text)}"
         raise click.BadParameter(msg, param=parameter)
     return int(found[1]), int(found[2] or found[1])
 

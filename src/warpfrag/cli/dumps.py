@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.matrices import COMMENT, MOST_DIGITS, exact_value
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -72,7 +72,7 @@ class Name(NamedTuple):
 
     def __str__(self) -> str:
         """As a message has it."""
-        return shown(self.stem if self.number is None else f"{self.stem}{self.number}")
+        return quote(self.stem if self.number is None else f"{self.stem}{self.number}")
 
 
 class Word(NamedTuple):
@@ -141,7 +141,7 @@ def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
         digits = next(group for group in label.groups() if group)
         most = {"lane": LANES, "thread": MOST_THREADS, "warp": MOST_THREADS // LANES}.get(kind, 1 << 31)
         if not (len(digits) <= MOST_DIGITS and int(digits) < most):
-            msg = f"line {number}: a {kind} is 0..{most - 1}, got {shown(digits)}"
+            msg = f"line {number}: a {kind} is 0..{most - 1}, got {quote(digits)}"
             raise InvalidOperand(msg)
         found[kind] = int(digits)
         start = label.end()
@@ -193,7 +193,7 @@ def _words(line: str, start: int, number: int) -> list[Word]:
             found.append(Word(piece, number, name, has_prefix=False))
             name = _next(name)
         else:
-            msg = f"line {number}: {shown(piece)} is not a hex number"
+            msg = f"line {number}: {quote(piece)} is not a hex number"
             raise InvalidOperand(msg)
     return found
 
@@ -206,7 +206,7 @@ def _check_remark(piece: str, before: list[Word], number: int) -> None:
             return
     elif VALUE.fullmatch(piece) and IS_VALUE.search(piece):
         return
-    msg = f"line {number}: cannot tell what {shown(piece)} is beside words with 0x"
+    msg = f"line {number}: cannot tell what {quote(piece)} is beside words with 0x"
     raise InvalidOperand(msg)
 
 
@@ -221,7 +221,7 @@ def _name(text: str, number: int) -> Name:
     elif last in FIELDS:
         name = Name(before, FIELDS.index(last))
     if name.stem.lower() in {"lane", "tid", "thread", "warp", "block"}:
-        msg = f"line {number}: {shown(name.stem)} stands behind other words; whose registers they are is said first"
+        msg = f"line {number}: {quote(name.stem)} stands behind other words; whose registers they are is said first"
         raise InvalidOperand(msg)
     return name
 
@@ -307,11 +307,11 @@ def _values_of(lines: list[Line], floats: Floats | None) -> Floats | None:
     if value is None:
         return None
     if floats is None:
-        msg = f"line {value.line}: {shown(value.text)} is not a hex number"
+        msg = f"line {value.line}: {quote(value.text)} is not a hex number"
         raise InvalidOperand(msg)
     prefixed = next((word for word in every if word.has_prefix), None)
     if prefixed is not None:
-        msg = f"line {prefixed.line}: {shown('0x' + prefixed.text)} is a word, but line {value.line} has values"
+        msg = f"line {prefixed.line}: {quote('0x' + prefixed.text)} is a word, but line {value.line} has values"
         raise InvalidOperand(msg)
     return floats
 
@@ -327,7 +327,7 @@ def _decoded(word: Word, dumped: Dumped, floats: Floats | None) -> Word:
         whole = int(significant, 16)
         return word._replace(codes=(whole & MASK, whole >> REGISTER_BITS))
     if len(significant) > WORD_DIGITS:
-        msg = f"line {word.line}: {shown(word.text)} has more than 32 bits; words are hex, with or without 0x"
+        msg = f"line {word.line}: {quote(word.text)} has more than 32 bits; words are hex, with or without 0x"
         raise InvalidOperand(msg)
     return word._replace(codes=(int(significant, 16),))
 
@@ -414,7 +414,7 @@ def _ordered(row: list[Word], lane: int) -> list[Word]:
         return row
     if len(numbers) < len(row):
         odd = next(word for word in row if not word.name or word.name.number is None)
-        msg = f"line {odd.line}: {shown(odd.text)} has no number in its name, though other words of lane {lane} have"
+        msg = f"line {odd.line}: {quote(odd.text)} has no number in its name, though other words of lane {lane} have"
         raise InvalidOperand(msg)
     ordered = [row[at] for at in sorted(range(len(row)), key=numbers.__getitem__)]
     start = min(numbers) if all(name and ORDERED.fullmatch(name.stem) for name in names) else 0

@@ -17,7 +17,7 @@ from warpfrag.cli.command import (
     verb,
 )
 from warpfrag.cli.output import Progress, say, say_json
-from warpfrag.errors import shown
+from warpfrag.errors import quote
 from warpfrag.products.order import Order
 from warpfrag.render.files import write_atomically
 
@@ -29,7 +29,7 @@ def read_order(text: str) -> Order:
         name, _, value = part.partition("=")
         if name not in Order.__dataclass_fields__ or not (value.isascii() and value.isdigit() and len(value) < 10):
             known = ", ".join(f"{field}=N" for field in Order.__dataclass_fields__)
-            msg = f"expected {known}, separated by commas; got {shown(part)}"
+            msg = f"expected {known}, separated by commas; got {quote(part)}"
             raise click.BadParameter(msg)
         fields[name] = int(value)
     return Order(**fields)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.output import shape_text
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def read_fragment(text: str, target: str | None) -> Operand:
     """The fragment that INSTRUCTION:OPERAND[:row=N,col=N] names."""
     found = FRAGMENT.fullmatch(text.strip())
     if found is None:
-        msg = f"expected INSTRUCTION:OPERAND, such as mma.m16n8k16.f32.f16.f16.f32:d or ...:d:col=2, got {shown(text)}"
+        msg = f"expected INSTRUCTION:OPERAND, such as mma.m16n8k16.f32.f16.f16.f32:d or ...:d:col=2, got {quote(text)}"
         raise InvalidOperand(msg)
     return read_operand(get(found["name"], target), found["operand"])
 
@@ -38,7 +38,7 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
     operand = instruction.operands.get(role.lower())
     if not isinstance(operand, Operand):
         known = [name for name, one in instruction.operands.items() if isinstance(one, Operand)]
-        msg = f"{instruction} has no matrix {shown(role)}: it has {', '.join(known)}"
+        msg = f"{instruction} has no matrix {quote(role)}: it has {', '.join(known)}"
         raise InvalidOperand(msg)
     if not colon:
         return operand
@@ -46,7 +46,7 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
     for part in tiles.split(","):
         found = COUNT.fullmatch(part.strip())
         if found is None or found[1] in counts or not int(found[2]):
-            msg = f"tiles are written row=N,col=N with N from 1 on, such as col=2; got {shown(tiles)}"
+            msg = f"tiles are written row=N,col=N with N from 1 on, such as col=2; got {quote(tiles)}"
             raise InvalidOperand(msg)
         counts[found[1]] = int(found[2])
     words = operand.words * prod(counts.values())

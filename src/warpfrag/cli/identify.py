@@ -16,7 +16,7 @@ from warpfrag.cli.fragment_argument import read_fragment
 from warpfrag.cli.matrices import read_source
 from warpfrag.cli.output import NO, heading, say, say_json
 from warpfrag.core.layout import Layout
-from warpfrag.errors import InvalidOperand, WarpfragError, shown
+from warpfrag.errors import InvalidOperand, WarpfragError, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,7 +150,7 @@ def _text(given: str) -> str:
 
 def _shape(text: str) -> tuple[int, ...]:
     if not SHAPE.fullmatch(text):
-        msg = f"--shape is the extents of the matrix, such as 16x8; got {shown(text)}"
+        msg = f"--shape is the extents of the matrix, such as 16x8; got {quote(text)}"
         raise InvalidOperand(msg)
     return tuple(map(int, re.split("[x,]", text)))
 

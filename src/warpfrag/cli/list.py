@@ -9,7 +9,7 @@ import click
 from warpfrag.catalog.registry import find
 from warpfrag.cli.command import json_option, target_option_saying, type_option, verb
 from warpfrag.cli.output import NO, complain, say, say_json, say_table
-from warpfrag.errors import WarpfragError, shown
+from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.nicknames import ROLES, nickname
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _check(question: str, answer: str, everything: list[Instruction]) -> None:
         return
     known = dict.fromkeys(word for instruction in everything for word in sorted(_words(instruction, question)) if word)
     asked = f"type of {question.upper()}" if question in ROLES else question.removeprefix("any_")
-    msg = f"no instruction has the {asked} {shown(answer)}: there are {', '.join(known)}"
+    msg = f"no instruction has the {asked} {quote(answer)}: there are {', '.join(known)}"
     raise WarpfragError(msg)
 
 

@@ -19,7 +19,7 @@ from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.cli.output import shape_text, table
-from warpfrag.errors import InvalidOperand, UnusableFile, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, quote
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class Source:
             msg = f"{self.name} is not an array of numbers: its header cannot be read ({type(error).__name__})"
             raise UnusableFile(msg) from None
         if dtype.kind not in "biuf" and not (opaque and dtype.kind == "V" and dtype.names is None and dtype.itemsize):
-            msg = f"{self.name} is not an array of numbers: its dtype is {shown(str(dtype))}"
+            msg = f"{self.name} is not an array of numbers: its dtype is {quote(str(dtype))}"
             raise UnusableFile(msg)
         data = self.content[stream.tell() :]
         if min(shape, default=1) < 1 or len(data) != math.prod(shape) * dtype.itemsize:
-            msg = f"{self.name}: its header says {dtype} of shape {shown(shape)}, but {len(data)} bytes follow"
+            msg = f"{self.name}: its header says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
             raise UnusableFile(msg)
         return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
@@ -92,7 +92,7 @@ class Source:
 def read_source(file: str, most_bytes: int = MOST_BYTES) -> Source:
     """What a file holds; `-` is stdin."""
     if file != "-":
-        return Source(shown(file), read_bytes(file, most_bytes))
+        return Source(quote(file), read_bytes(file, most_bytes))
     if sys.stdin is None or sys.stdin.isatty():
         msg = "expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed")
         raise UnusableFile(msg)
@@ -146,7 +146,7 @@ def _codes_of_text(
             code = _check_code(number_format, value) if raw else _encode(number_format, value, rounding)
             if isinstance(code, str):
                 index = tuple(int(i) for i in np.unravel_index(place, shape))
-                msg = f"{source.name}: element {index} is {shown(word)}, but {code}"
+                msg = f"{source.name}: element {index} is {quote(word)}, but {code}"
                 raise InvalidOperand(msg)
             known[word] = code
     return np.array([known[word] for _, word in words], code_dtype(number_format)).reshape(shape)
@@ -190,7 +190,7 @@ def exact_value(word: str, what: str) -> Fraction | float:
                 return _scaled(found[1], found[2], found[3] or "", int(found[4] or 0), base)
         if found := SPECIAL.fullmatch(word):
             return float(word)
-    msg = f"{what}: {shown(word)} is not a number" + (f" of at most {MOST_DIGITS} digits" if word[:1].isdigit() else "")
+    msg = f"{what}: {quote(word)} is not a number" + (f" of at most {MOST_DIGITS} digits" if word[:1].isdigit() else "")
     raise InvalidOperand(msg)
 
 

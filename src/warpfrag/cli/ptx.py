@@ -11,7 +11,7 @@ import click
 
 from warpfrag.cli.command import arch_option, complete_file, file_option, integer, json_option, verb
 from warpfrag.cli.output import Progress, complain, heading, notes, say, say_json, say_table
-from warpfrag.errors import InvalidOperand, UnusableFile, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, quote
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +136,7 @@ def _facts(kernel: Kernel) -> dict[str, object]:
 
 def _extent(option: str, text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d{1,9}([,x]\d{1,9}){0,2}", text, re.ASCII):
-        msg = f"{option}: expected one to three numbers such as 4,2, got {shown(text)}"
+        msg = f"{option}: expected one to three numbers such as 4,2, got {quote(text)}"
         raise click.UsageError(msg)
     return tuple(int(part) for part in re.split("[,x]", text))
 
@@ -154,12 +154,12 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
         shape = tuple(int(extent) for extent in parts[2].split("x"))
         dtype = np.dtype(DTYPES[parts[1]])
         if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MOST_BYTES:
-            msg = f"--arg {shown(text)}: expected at most {MOST_BYTES} bytes"
+            msg = f"--arg {quote(text)}: expected at most {MOST_BYTES} bytes"
             raise InvalidOperand(msg)
         return arrays.setdefault(parts[0], np.zeros(shape, dtype))
     if not text.endswith(".npy"):
         known = " ".join(DTYPES)
-        msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {shown(text)}; types are {known}"
+        msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
         raise click.UsageError(msg)
     from warpfrag.render.files import read_bytes
 
@@ -167,11 +167,11 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
     try:
         found = np.load(data, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        msg = f"{shown(text)} cannot be read as an array: {error}"
+        msg = f"{quote(text)} cannot be read as an array: {error}"
         raise UnusableFile(msg) from None
     name = text.removesuffix(".npy").replace("\\", "/").rsplit("/", maxsplit=1)[-1]
     if not isinstance(found, np.ndarray):
-        msg = f"{shown(text)} holds no single array"
+        msg = f"{quote(text)} holds no single array"
         raise UnusableFile(msg)
     return arrays.setdefault(name, np.ascontiguousarray(found))
 
@@ -181,7 +181,7 @@ def _number(text: str, dtype: np.dtype[Any], given: str) -> object:
         value = float(given) if dtype.kind == "f" else int(given, 0)
         return dtype.type(value)
     except (ValueError, OverflowError):
-        msg = f"--arg {shown(text)}: expected a number of that type"
+        msg = f"--arg {quote(text)}: expected a number of that type"
         raise InvalidOperand(msg) from None
 
 

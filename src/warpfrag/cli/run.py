@@ -20,7 +20,7 @@ from warpfrag.cli.command import (
 )
 from warpfrag.cli.matrices import code_text, codes_of, read_source, short_text, value_text
 from warpfrag.cli.output import heading, say, say_json, say_table, wrapped
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Scale
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _lanes(text: str) -> list[int]:
     for part in text.split(","):
         ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip(), re.ASCII)
         if ends is None or not int(ends[1]) <= int(ends[2] or ends[1]) <= 31:
-            msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {shown(text)}"
+            msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {quote(text)}"
             raise click.BadParameter(msg, param_hint="--registers")
         found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return found

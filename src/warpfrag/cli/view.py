@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.cli.command import CHOICES
 from warpfrag.cli.output import shape_text
 from warpfrag.core.coordinates import check_index
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def view(instruction: Instruction, operand: str) -> View:
     if name == ADDRESSES and instruction.addresses is not None:
         return View(instruction, name, instruction.addresses)
     known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
-    msg = f"{instruction} has no operand {shown(operand)}: it has {', '.join(known)}"
+    msg = f"{instruction} has no operand {quote(operand)}: it has {', '.join(known)}"
     raise InvalidOperand(msg)
 
 

@@ -22,7 +22,7 @@ from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.output import heading, notes, say, say_json, say_table
 from warpfrag.cli.view import Columns, Record, View, view
 from warpfrag.core.coordinates import check_index
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand, SparseOperand
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _say_address(
     """At which byte of shared memory an element lies."""
     operand = instruction.operands.get(name.lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        msg = f"--descriptor and --trans are for A and B of wgmma, not for {shown(name)} of {instruction}"
+        msg = f"--descriptor and --trans are for A and B of wgmma, not for {quote(name)} of {instruction}"
         raise InvalidOperand(msg)
     row, col = position
     rows, cols = operand.shape

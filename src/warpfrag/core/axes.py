@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ class Axis(NamedTuple):
     def of_size(cls, name: str, size: int) -> Axis:
         """An axis of `size`: its factors of two as bits, then the odd rest as one digit."""
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST:
-            msg = f"the size of {name} is an integer from 1 on, at most {MOST}; got {shown(size)}"
+            msg = f"the size of {name} is an integer from 1 on, at most {MOST}; got {quote(size)}"
             raise InvalidOperand(msg)
         return cls(name, _factors(size))
 
@@ -63,7 +63,7 @@ class Axis(NamedTuple):
         """The digits that are not 0 in an index whose digits are all 0 or 1."""
         digits = [index // weight % radix for radix, weight in zip(self.radices, self.weights, strict=True)]
         if not 0 <= index < self.size or not set(digits) <= {0, 1}:
-            msg = f"{self.name} cannot be moved by {shown(index)} at once: it is {self.size}"
+            msg = f"{self.name} cannot be moved by {quote(index)} at once: it is {self.size}"
             raise InvalidOperand(msg)
         return sum(digit << place for place, digit in enumerate(digits))
 
@@ -98,11 +98,11 @@ def read_step(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
     for part in word.split("+"):
         number = part[1:]
         if not (part and part[0] in by_letter and number.isascii() and number.isdigit() and len(number) < 10):
-            msg = f"basis {shown(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
+            msg = f"basis {quote(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
             raise InvalidOperand(msg)
         axis = by_letter[part[0]]
         if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
-            msg = f"basis {shown(word)} oversteps {axis.name}, which is {axis.size}"
+            msg = f"basis {quote(word)} oversteps {axis.name}, which is {axis.size}"
             raise InvalidOperand(msg)
         found[axis.name] = found.get(axis.name, 0) ^ int(number)
     return {coordinate: step for coordinate, step in found.items() if step}

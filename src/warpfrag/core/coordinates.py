@@ -8,12 +8,14 @@ from functools import cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
+LANES = 32
+"""Lanes of a warp."""
 REGISTERS = ("warp", "lane", "reg", "slot")
 """What a place is made of, in the order in which places are sorted."""
 
@@ -69,14 +71,14 @@ def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
 def check_name(name: object) -> None:
     """Refuse a name that no field of a named tuple can have."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
-        msg = f"an index has a name such as lane or row, got {shown(name)}"
+        msg = f"an index has a name such as lane or row, got {quote(name)}"
         raise InvalidOperand(msg)
 
 
 def check_flag(name: str, flag: object) -> bool:
     """Yes or no, refused where it is neither."""
     if type(flag).__name__ not in {"bool", "bool_"}:
-        msg = f"{name} is True or False, got {shown(flag)}"
+        msg = f"{name} is True or False, got {quote(flag)}"
         raise InvalidOperand(msg)
     return bool(flag)
 
@@ -90,9 +92,9 @@ def check_index(name: str, index: int, extent: int) -> int:
     except TypeError:
         found = None
     if found is None or isinstance(index, bool):
-        msg = f"{name} is an integer 0..{extent - 1}, got {shown(index)}"
+        msg = f"{name} is an integer 0..{extent - 1}, got {quote(index)}"
         raise InvalidOperand(msg)
     if not 0 <= found < extent:
-        msg = f"{name} is 0..{extent - 1}, got {shown(found)}"
+        msg = f"{name} is 0..{extent - 1}, got {quote(found)}"
         raise InvalidOperand(msg)
     return found

@@ -74,7 +74,7 @@ from warpfrag.core.axes import Axis, columns_of, mask_of, read_step
 from warpfrag.core.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, check_name, coordinate_type
 from warpfrag.core.gf2 import Echelon
 from warpfrag.core.providers import card, converter
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -149,17 +149,17 @@ class Layout:
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
             msg = (
-                f"expected the coordinates and how far they run, such as {{'row': 16, 'col': 8}}; got {shown(extents)}"
+                f"expected the coordinates and how far they run, such as {{'row': 16, 'col': 8}}; got {quote(extents)}"
             )
             raise InvalidOperand(msg)
         outs = tuple(Axis.of_size(name, size) for name, size in extents.items())
         letters = [axis.name[:1] for axis in outs]
         if len(set(letters)) < len(letters) or not all(letters):
-            msg = f"coordinates are told apart by their first letters, got {', '.join(map(shown, extents))}"
+            msg = f"coordinates are told apart by their first letters, got {', '.join(map(quote, extents))}"
             raise InvalidOperand(msg)
         for axis, text in bases.items():
             if not isinstance(text, str):
-                msg = f"the bases of {axis} are a text such as 'c2 c4 r1', got {shown(text)}"
+                msg = f"the bases of {axis} are a text such as 'c2 c4 r1', got {quote(text)}"
                 raise InvalidOperand(msg)
         if "lane" in bases:
             bases = {
@@ -473,7 +473,7 @@ class Layout:
     def __matmul__(self, inner: Layout) -> Layout:
         """First `inner`, then this: the element that this map has at the place that the inner one leads to."""
         if not isinstance(inner, Layout):
-            msg = f"the inner layout is a Layout, got {shown(inner)}"
+            msg = f"the inner layout is a Layout, got {quote(inner)}"
             raise InvalidOperand(msg)
         mine, its = ({axis.name: axis for axis in axes} for axes in (self.in_axes, inner.out_axes))
         if mine != its:
@@ -562,7 +562,7 @@ class Layout:
         for axis in axes:
             _check_name(axis, self.ins)
         if not isinstance(name, str) or not name.isidentifier() or name in self.ins:
-            msg = f"the joined input needs a new name, got {shown(name)}"
+            msg = f"the joined input needs a new name, got {quote(name)}"
             raise InvalidOperand(msg)
         order = [one for one in digits_of if one not in axes]
         radices = self._in_radices
@@ -711,12 +711,12 @@ def _check_steps(extents: object, steps: object, origin: object) -> None:
     if not (is_extents and is_steps and (origin is None or are_moves(origin))):
         msg = (
             "expected coordinates with how far they run, and for each input its digits as (radix, moves), such as "
-            f"{{'row': 2}}, {{'lane': [(2, (1,))]}}; got {shown(extents)}, {shown(steps)}, {shown(origin)}"
+            f"{{'row': 2}}, {{'lane': [(2, (1,))]}}; got {quote(extents)}, {quote(steps)}, {quote(origin)}"
         )
         raise InvalidOperand(msg)
 
 
 def _check_name(name: str, axes: dict[str, int]) -> None:
     if not isinstance(name, str) or name not in axes:
-        msg = f"expected one of {', '.join(axes)}; got {shown(name)}"
+        msg = f"expected one of {', '.join(axes)}; got {quote(name)}"
         raise InvalidOperand(msg)

@@ -40,7 +40,7 @@ from warpfrag.drawing.memory_view import way_drawing
 from warpfrag.drawing.motion_view import relayout_drawing
 from warpfrag.drawing.threads import WARPS, in_threads
 from warpfrag.drawing.views import VIEWS, Request, default_view, notes, scenes
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.execution.shared_operand import as_descriptor
 from warpfrag.motion.access_plan import Way
@@ -95,7 +95,7 @@ def draw(
     comes from. Of a way to load or store, shared memory is shown, coloured by the lanes whose addresses fall there.
     """
     if not isinstance(title, str):
-        msg = f"the title of a figure is a text, got {shown(title)}"
+        msg = f"the title of a figure is a text, got {quote(title)}"
         raise InvalidOperand(msg)
     if isinstance(instruction, Relayout | Way):
         given = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
@@ -179,7 +179,7 @@ def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure"
     """A choice, refused where it is none of those there are."""
     if isinstance(choice, str) and choice in choices:
         return choice
-    msg = f"the {name} of {what} is one of {', '.join(map(str, choices))}; got {shown(choice)}"
+    msg = f"the {name} of {what} is one of {', '.join(map(str, choices))}; got {quote(choice)}"
     raise InvalidOperand(msg)
 
 

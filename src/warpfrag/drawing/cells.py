@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from warpfrag.core.coordinates import Place
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
             return 0, extent - 1
         pair = isinstance(found, tuple | list) and len(found) == 2 and all(isinstance(one, int) for one in found)
         if not pair or not 0 <= found[0] <= found[1] < extent:
-            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {shown(found)}"
+            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {quote(found)}"
             raise InvalidOperand(msg)
         return found
 

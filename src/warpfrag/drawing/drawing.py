@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.drawing.composition import page
 from warpfrag.drawing.terminal import grid_text, note_text
-from warpfrag.errors import InvalidOperand, WarpfragError, shown
+from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Drawing:
     def to_text(self, width: int = TEXT_WIDTH) -> str:
         """The figure for a terminal, with lines of about `width` letters at most."""
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            msg = f"the width of a text is a number of letters, an integer from 1 on; got {shown(width)}"
+            msg = f"the width of a text is a number of letters, an integer from 1 on; got {quote(width)}"
             raise InvalidOperand(msg)
         grids = [grid_text(grid, width=width) for scene in self.scenes for grid in scene]
         notes = [note_text(note, width=width) for note in self.notes]
@@ -66,11 +66,11 @@ class Drawing:
         try:
             place = Path(path)
         except TypeError:
-            msg = f"cannot save a figure as {shown(path)}: expected a name that ends in .svg, .png or .txt"
+            msg = f"cannot save a figure as {quote(path)}: expected a name that ends in .svg, .png or .txt"
             raise InvalidOperand(msg) from None
         suffix = place.suffix.lower()
         if suffix not in {".svg", ".png", ".txt"}:
-            msg = f"cannot save a figure as {shown(place.name)}: expected a name that ends in .svg, .png or .txt"
+            msg = f"cannot save a figure as {quote(place.name)}: expected a name that ends in .svg, .png or .txt"
             raise InvalidOperand(msg)
         write_atomically(place, self.png() if suffix == ".png" else self.svg if suffix == ".svg" else self.text)
         return place

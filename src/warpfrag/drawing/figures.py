@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -81,5 +81,5 @@ def figure_row(key: int | str) -> FigureRow:
         return rows[wanted]
     near = difflib.get_close_matches(wanted, rows, n=3, cutoff=0.4)
     hint = f"; near: {', '.join(near)}" if near else ""
-    msg = f"there is no figure {shown(wanted)}{hint}; figures are {', '.join(rows)}"
+    msg = f"there is no figure {quote(wanted)}{hint}; figures are {', '.join(rows)}"
     raise InvalidOperand(msg)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.catalog.instruction import Instruction
 from warpfrag.catalog.registry import get
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def emit(
     With one, it also has what that target adds, such as stmatrix from sm_90 on.
     """
     if not isinstance(lang, str) or lang not in LANGUAGES:
-        msg = f"lang is one of {', '.join(LANGUAGES)}, got {shown(lang)}"
+        msg = f"lang is one of {', '.join(LANGUAGES)}, got {quote(lang)}"
         raise InvalidOperand(msg)
     if not isinstance(kernels, bool):
-        msg = f"kernels is True or False, got {shown(kernels)}"
+        msg = f"kernels is True or False, got {quote(kernels)}"
         raise InvalidOperand(msg)
     if target is not None:
         target = read_target(target, "emit").name
@@ -62,7 +62,7 @@ def _instructions(given: object, target: str | None) -> list[Instruction]:
     try:
         several = [given] if isinstance(given, str | Instruction) else list(given)  # type: ignore[call-overload]
     except TypeError:  # what cannot be gone through
-        msg = f"expected an instruction, its name, or several of them, got {shown(given)}"
+        msg = f"expected an instruction, its name, or several of them, got {quote(given)}"
         raise InvalidOperand(msg) from None
     # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
     found = list({one.name: one for one in (get(instruction, target) for instruction in several)}.values())

@@ -10,7 +10,7 @@ from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.product import run_product
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.arithmetic.schedule import check_threads
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution import matrix_moves, wgmma
 from warpfrag.execution.operand import operands_of
 from warpfrag.execution.prepared import Runner, batch_of, check_given, find_runner, tiles_of
@@ -147,7 +147,7 @@ def _refuse_scales(form: Form, **given: object) -> None:
     """wgmma has no scale factors."""
     for name, value in given.items():
         if value is not None and value is not NO_IDS:
-            msg = f"{spell(form)} takes no {name}, got {shown(value)}"
+            msg = f"{spell(form)} takes no {name}, got {quote(value)}"
             raise InvalidOperand(msg)
 
 
@@ -155,7 +155,7 @@ def _only_of_wgmma(form: Form, **given: object) -> str:
     """What a product of one warp has no use for."""
     usual = {"trans": NEITHER, "negate": NEITHER, "scale_d": True}
     name, value = next((name, value) for name, value in given.items() if value is not usual.get(name))
-    return f"{spell(form)} takes no {name}, which only wgmma has; got {shown(value)}"
+    return f"{spell(form)} takes no {name}, which only wgmma has; got {quote(value)}"
 
 
 def _misplaced(form: Form, b: ArrayLike | None, shared: ArrayLike | None, selector: int | None) -> str:
@@ -164,7 +164,7 @@ def _misplaced(form: Form, b: ArrayLike | None, shared: ArrayLike | None, select
         return f"{spell(form)} needs b"
     if shared is not None:
         return f"{spell(form)} takes no shared memory: its operands are registers"
-    return f"{spell(form)} is dense: it takes no selector, got {shown(selector)}"
+    return f"{spell(form)} is dense: it takes no selector, got {quote(selector)}"
 
 
 def execute_registers(

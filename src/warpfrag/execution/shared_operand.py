@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.memory.descriptor import TURNABLE, Descriptor, compact
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class InShared:
         from warpfrag.numerics.codes import code_dtype
 
         if not isinstance(tile, Shared):
-            msg = f"{self.described}: expected a Shared, which `store` gives; got {shown(tile)}"
+            msg = f"{self.described}: expected a Shared, which `store` gives; got {quote(tile)}"
             raise InvalidOperand(msg)
         memory = self.memory(tile.descriptor, trans=tile.trans)
         return memory.read(tile.memory, self._extents, self.format.bits).astype(code_dtype(self.format))
@@ -140,6 +140,6 @@ def as_descriptor(desc: object) -> Descriptor:
     except (AttributeError, TypeError):
         word = -1
     if not 0 <= word < 1 << 64:
-        msg = f"expected a Descriptor or a word of 64 bits, got {shown(desc)}"
+        msg = f"expected a Descriptor or a word of 64 bits, got {quote(desc)}"
         raise InvalidOperand(msg)
     return Descriptor.decode(word)

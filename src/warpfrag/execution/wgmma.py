@@ -15,7 +15,7 @@ import numpy as np
 
 from warpfrag.arithmetic.product import multiply
 from warpfrag.arithmetic.protocol import Operands
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.prepared import Runner, batch_of, find_runner, tiles_of
 from warpfrag.execution.shared_operand import InShared, Shared, as_descriptor
 from warpfrag.isa.immediates import Choice
@@ -52,10 +52,10 @@ def run(runner: Runner, given: Given, threads: int | None) -> Words:
     name, operands = runner.name, runner.operands
     trans, negate = _pair(name, "trans", given.trans), _pair(name, "negate", given.negate)
     if not isinstance(given.scale_d, bool | np.bool_):
-        msg = f"{name}: scale_d is True or False, got {shown(given.scale_d)}"
+        msg = f"{name}: scale_d is True or False, got {quote(given.scale_d)}"
         raise InvalidOperand(msg)
     if any(negate) and not operands.a.format.is_float:
-        msg = f"{name}: only products of floats can be negated, got negate={shown(given.negate)}"
+        msg = f"{name}: only products of floats can be negated, got negate={quote(given.negate)}"
         raise InvalidOperand(msg)
     if given.shared is not None and not any(_is_descriptor(one) for one in (given.a, given.b)):
         msg = f"{name}: shared is the memory of descriptors, and neither A nor B is one"
@@ -65,13 +65,13 @@ def run(runner: Runner, given: Given, threads: int | None) -> Words:
         raise InvalidOperand(msg)
     chosen = runner.check_chosen(metadata=given.metadata)
     if given.selector is not None and not chosen:
-        msg = f"{name} is dense: it takes no selector, got {shown(given.selector)}"
+        msg = f"{name} is dense: it takes no selector, got {quote(given.selector)}"
         raise InvalidOperand(msg)
     a, b = _in_shared(given, 0, operands.a, trans), _in_shared(given, 1, operands.b, trans)
     if b is None:
         msg = (
             f"{operands.b.described} lies in shared memory: expected a Shared, which `b.store` gives, or a descriptor "
-            f"with shared=; got {shown(given.b)}"
+            f"with shared=; got {quote(given.b)}"
         )
         raise InvalidOperand(msg)
     words = None if a is not None else runner.a.check(given.a)  # type: ignore[arg-type] # or it is refused
@@ -148,6 +148,6 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 def _pair(name: str, what: str, given: object) -> tuple[bool, bool]:
     """Two truth values, for A and for B."""
     if not (isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(one, bool) for one in given)):
-        msg = f"{name}: {what} is a pair of True and False, that of A and that of B; got {shown(given)}"
+        msg = f"{name}: {what} is a pair of True and False, that of A and that of B; got {quote(given)}"
         raise InvalidOperand(msg)
     return given[0], given[1]

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, ClassVar
 
-from warpfrag.errors import WarpfragError, shown
+from warpfrag.errors import CannotServe, quote
 from warpfrag.explorer.build import build_page
 
 if TYPE_CHECKING:
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"  # never another: the page is for whoever sits at this machine
 NAMES = (HOST, "localhost")
 HTTP_PORT = 80  # the port that an address does not name
-
-
-class CannotServe(WarpfragError):
-    """The port cannot be had."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -65,7 +61,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, port: int = 0) -> None:
         """Take a port, any free one for 0; CannotServe where it cannot be had."""
         if isinstance(port, bool) or not isinstance(port, int):
-            msg = f"a port is an integer, got {shown(port)}"
+            msg = f"a port is an integer, got {quote(port)}"
             raise CannotServe(msg)
         self.page = build_page().encode()
         try:
@@ -88,4 +84,4 @@ class Server(ThreadingHTTPServer):
         """Say nothing of a browser that hung up; anything else is a fault, and worth a line."""
         error = sys.exception()
         if sys.stderr is not None and not isinstance(error, OSError):
-            sys.stderr.write(f"warpfrag: a request failed: {type(error).__name__}: {shown(str(error))}\n")
+            sys.stderr.write(f"warpfrag: a request failed: {type(error).__name__}: {quote(str(error))}\n")

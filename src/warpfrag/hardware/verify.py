@@ -13,7 +13,7 @@ from warpfrag.catalog.random_operands import classes, random_words
 from warpfrag.catalog.registry import find, get
 from warpfrag.emission.statement import choices
 from warpfrag.emission.vectors import check_product, check_seed, vectors
-from warpfrag.errors import InvalidOperand, NotModelled, shown
+from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.execution.wgmma import run_staged
 from warpfrag.execution.wgmma_call import Staged, Variant
 from warpfrag.hardware.report import MAX_MISMATCHES, KernelResult, Mismatch, Report
@@ -59,14 +59,14 @@ def verify(
     """
     for name, number, minimum in (("cases", cases, 1), ("device", device, 0)):
         if not isinstance(number, int) or number < minimum:
-            msg = f"{name} is an integer, at least {minimum}, got {shown(number)}"
+            msg = f"{name} is an integer, at least {minimum}, got {quote(number)}"
             raise InvalidOperand(msg)
     check_seed(seed)
     if capture is not None and not str(capture).endswith(".npz"):
-        msg = f"a capture is a file in .npz, got {shown(str(capture))}"
+        msg = f"a capture is a file in .npz, got {quote(str(capture))}"
         raise InvalidOperand(msg)
     if not isinstance(only, str):
-        msg = f"only is a text that names contain, got {shown(only)}"
+        msg = f"only is a text that names contain, got {quote(only)}"
         raise InvalidOperand(msg)
     named = _named(instructions)  # a misspelt name is refused before the GPU is opened
     with Worker(device) as worker:
@@ -91,7 +91,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:
-        msg = f"expected the name of an instruction, or several, got {shown(instructions)}"
+        msg = f"expected the name of an instruction, or several, got {quote(instructions)}"
         raise InvalidOperand(msg) from None
     named = [get(instruction) for instruction in several]
     for instruction in named:
@@ -107,7 +107,7 @@ def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple
         chosen = [get(instruction.name, target=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
     if not chosen:
-        msg = f"no instruction that {target} can run contains {shown(only)}"
+        msg = f"no instruction that {target} can run contains {quote(only)}"
         raise InvalidOperand(msg)
     return [(instruction, how) for instruction in chosen for how in _variants(instruction)]
 

@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import check_index
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -58,14 +58,14 @@ class Choice:
     def check(self, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
         """Refuse a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
         if self.selector and "metadata" not in layouts:
-            msg = f"{name()} is dense: it takes no selector, got {shown(self.selector)}"
+            msg = f"{name()} is dense: it takes no selector, got {quote(self.selector)}"
             raise InvalidOperand(msg)
         for what, pair in (("byte_id", self.byte_id), ("thread_id", self.thread_id)):
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
-                msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {shown(pair)}"
+                msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {quote(pair)}"
                 raise InvalidOperand(msg)
             if SIDES[0] not in layouts and tuple(pair) != (0, 0):
-                msg = f"{name()} has no scale factors: it takes no {what}, got {shown(pair)}"
+                msg = f"{name()} has no scale factors: it takes no {what}, got {quote(pair)}"
                 raise InvalidOperand(msg)
         for role in layouts:
             if role in CHOOSING:
@@ -94,7 +94,7 @@ def check_chosen(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> 
                     value if isinstance(value, int) and not isinstance(value, bool) else -1
                 )
             except ValueError:
-                msg = f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {shown(value)}"
+                msg = f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {quote(value)}"
                 raise InvalidOperand(msg) from None
     return found
 

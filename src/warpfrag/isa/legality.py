@@ -10,10 +10,10 @@ from functools import cache, lru_cache
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.errors import IllegalInstruction, shown
+from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.aliases.source import is_plain, statements
-from warpfrag.isa.names import LONGEST, Misspelt, Reading, head, read, spell, tokens
+from warpfrag.isa.names import LONGEST, Reading, head, read, spell, tokens
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.words import OPS, SHAPE, WORDS, Form, HasForm
@@ -37,11 +37,11 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
     The text is PTX in any order that an assembler takes, source with one instruction in it, or a name from elsewhere.
     """
     if not isinstance(text, str):
-        raise IllegalInstruction(shown(text), f"expected PTX text, got a {type(text).__name__}")
+        raise IllegalInstruction(quote(text), f"expected PTX text, got a {type(text).__name__}")
     name = text if is_plain(text) else _statement(text)
     try:
         form = _match(read(name))
-    except Misspelt as error:
+    except ParseError as error:
         form = _form_elsewhere(name, str(error))
     if target is not None:
         _check_target(name, form, target)
@@ -56,7 +56,7 @@ def _statement(text: str) -> str:
     forms = {}
     if len(found) > 1:
         for name in found:
-            with suppress(Misspelt):
+            with suppress(ParseError):
                 forms[_match(read(name))] = name
         if len(forms) > 1:
             reason = f"it has {len(forms)} instructions: give one of them"
@@ -109,22 +109,22 @@ def _match(reading: Reading) -> Form:
         kept = [form for form in left if getattr(form, name) == choice]
         if not kept:
             allowed = list(dict.fromkeys(getattr(form, name) for form in left))
-            raise Misspelt(_blame(reading, name, choice, allowed))
+            raise ParseError(_blame(reading, name, choice, allowed))
         left = kept
     family = families_of(left[0])[0]
     if "scale_vec" not in wanted and left[0].scale_vec and not family.scale_vec_optional:
         sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
         msg = f"kind::{left[0].kind} needs one of {sizes}"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     if reading.says_nearest and "rounding" not in family.words:
-        raise Misspelt(_blame(reading, "rounding", "rn", []))
+        raise ParseError(_blame(reading, "rounding", "rn", []))
     if len(left) > 1:
         layouts = ", ".join(dict.fromkeys(".".join(form.layouts) for form in left))
         msg = f"the layout is missing: one of {layouts} is expected"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     spaces = OPS[reading.op].spaces
     if space and space not in spaces:
-        raise Misspelt(_blame(reading, "space", space, [*spaces]))
+        raise ParseError(_blame(reading, "space", space, [*spaces]))
     return replace(left[0], space=space)
 
 
@@ -233,7 +233,7 @@ def companions(form: Form) -> list[tuple[str, str]]:
 def check_selector(form: Form, selector: int) -> None:
     """Refuse a sparsity selector that a form does not have, or on which the hardware traps."""
     if not form.is_sparse:
-        raise IllegalInstruction(spell(form), f"selector {shown(selector)}: only sparse instructions have one")
+        raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
     try:
         number = -1 if isinstance(selector, bool) else index(selector)
@@ -242,7 +242,7 @@ def check_selector(form: Form, selector: int) -> None:
     if number in family.traps:
         reason = f"selector {number} assembles, but the hardware traps on it"
     elif number not in range(family.selectors):
-        reason = f"selector {shown(selector)} is out of range"
+        reason = f"selector {quote(selector)} is out of range"
     else:
         return
     name, legal = spell(form), ", ".join(map(str, range(family.selectors)))

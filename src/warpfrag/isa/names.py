@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import ParseError
 from warpfrag.isa.rows import families, families_of
 from warpfrag.isa.words import FIXED, OPS, SHAPE, WORDS, Form, Op
 
 LONGEST = 256  # characters; the longest legal name has about half of that
-
-
-class Misspelt(WarpfragError):
-    """The text is no name of an instruction; the message names the word."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +75,11 @@ def _groups() -> dict[str, tuple[str, str]]:
 
 
 def read(text: str) -> Reading:
-    """Read a text by the words of its operation; a text that is no name is Misspelt."""
+    """Read a text by the words of its operation; for a text that is no name, a ParseError."""
     words = tokens(text)
     if sum(map(len, words)) > LONGEST:
         msg = f"{words[0][:20]!r} starts a text that is longer than any instruction"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     op, rest = _split(words)
     row = OPS[op]
     said: dict[str, list[str]] = {}
@@ -91,14 +87,14 @@ def read(text: str) -> Reading:
         spelled, group = (word, "shape") if SHAPE.fullmatch(word) else _groups().get(word, ("", ""))
         if not group:
             msg = f"unknown word {word[:60]!r}"
-            raise Misspelt(msg)
+            raise ParseError(msg)
         if not any(group in (name, WORDS[name].group) for name in row.words):
             msg = f"{spelled!r} is no word of {op}, whose words are {_order(row)}"
-            raise Misspelt(msg)
+            raise ParseError(msg)
         first = next((name for name, other in WORDS.items() if other.after == group and name in said), "")
         if first:
             msg = f"{said[first][0]!r} is out of place: the {WORDS[first].label} stands behind the {group}"
-            raise Misspelt(msg)
+            raise ParseError(msg)
         said.setdefault(group, []).append(spelled)
     types = _read_types(op, said.get("types", []))
     choices = {}
@@ -113,7 +109,7 @@ def read(text: str) -> Reading:
         del choices[name]
     if "shape" not in choices:
         msg = f"expected a shape such as m16n8k16 with {op}, got none"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     return Reading(op, choices, says_nearest=said.get("rounding") == ["rn"])
 
 
@@ -126,15 +122,15 @@ def _split(words: list[str]) -> tuple[str, list[str]]:
         sparse = [word for word in words[length:] if word.split("::")[0] == "sp"]
         if len(sparse) > 1:
             msg = f"{sparse[1]!r} is said after {sparse[0]!r}: one of them is enough"
-            raise Misspelt(msg)
+            raise ParseError(msg)
         op = ".".join([stem, *sparse])
         if op not in OPS:
             msg = f"unknown word {sparse[0][:60]!r}"
-            raise Misspelt(msg)
+            raise ParseError(msg)
         return op, [word for word in words[length:] if word not in sparse]
     near = ".".join(words[:3])[:60]
     msg = f"no operation is called {near!r}; operations are {', '.join(OPS)}" if near else "there is no word to read"
-    raise Misspelt(msg)
+    raise ParseError(msg)
 
 
 def _order(row: Op) -> str:
@@ -145,12 +141,12 @@ def _read_one(name: str, said: list[str]) -> Any:  # noqa: ANN401 (a field of a 
     word = WORDS[name]
     if len(said) > word.most:
         msg = f"{said[word.most]!r} is said twice"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     choice = word.read(tuple(said))
     expected = word.write(choice) if choice else tuple(said)
     if tuple(said) != expected:
         msg = f"expected {'.'.join(expected)!r} as the {word.label}, got {'.'.join(said)!r}"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     return choice
 
 
@@ -165,9 +161,9 @@ def _read_types(op: str, said: list[str]) -> dict[str, str]:
             return dict(row.implied) | dict(zip(explicit, said, strict=True))
         if {name: entry for name, entry in zip(wanted, said, strict=False) if name in row.implied} == row.implied:
             msg = f"{said[1]!r} of A and B is left out in {op}: two types, D and C, are expected"
-            raise Misspelt(msg)
+            raise ParseError(msg)
     if not len(wanted) <= len(said) <= len(names):
         got = repr(".".join(said)) if said else "none"
         msg = f"expected {len(wanted)} element types of {op}, got {got}"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     return {name: WORDS[name].absent for name in names[len(said) :]} | dict(zip(names, said, strict=False))

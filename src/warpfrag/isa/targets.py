@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from warpfrag.errors import IllegalInstruction, shown
+from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.tables import read_table
 
 LONGEST = 80  # characters of the name of a GPU
@@ -70,7 +70,7 @@ def read_target(text: str, asker: str, role: str = "target") -> Target:
     if isinstance(text, str) and not found and (gpu := gpu_called(text[:LONGEST])):
         return targets()[gpus()[gpu]]
     expected = f"expected one of {', '.join(targets())}, or the name of a GPU such as H100"
-    reason = f"unknown {role} {shown(text)}; {expected}"
+    reason = f"unknown {role} {quote(text)}; {expected}"
     raise IllegalInstruction(asker, reason, lambda: _near(name))
 
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.memory.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole
 
 if TYPE_CHECKING:
@@ -150,17 +150,17 @@ class Descriptor:
     def __post_init__(self) -> None:
         """Refuse what cannot be written into the word."""
         if not (is_whole(self.swizzle) and self.swizzle in CODES):
-            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {shown(self.swizzle)}"
+            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
             raise InvalidOperand(msg)
         for name in ("start", "leading", "stride", "base_offset"):
             number, field = getattr(self, name), self.FIELDS[name]
             end = field.unit << field.bits
             if not (is_whole(number) and 0 <= number < end and number % field.unit == 0):
                 what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
-                msg = f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {shown(number)}"
+                msg = f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {quote(number)}"
                 raise InvalidOperand(msg)
         if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields():
-            msg = f"other has only bits of a descriptor that belong to no field, got {shown(self.other)}"
+            msg = f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
             raise InvalidOperand(msg)
 
     @property
@@ -174,7 +174,7 @@ class Descriptor:
     def decode(cls, word: int) -> Descriptor:
         """The descriptor that a word is."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
-            msg = f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {shown(word)}"
+            msg = f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
             raise InvalidOperand(msg)
         numbers = {name: field.read(word) for name, field in cls.FIELDS.items()}
         widths = {code: swizzle for swizzle, code in CODES.items()}
@@ -204,7 +204,7 @@ class Descriptor:
     def memory(self, role: str, *, trans: bool = False) -> Memory:
         """How operand a or b lies in shared memory."""
         if not (isinstance(role, str) and role in {"a", "b"}):
-            msg = f"a descriptor is for operand a or b, got {shown(role)}"
+            msg = f"a descriptor is for operand a or b, got {quote(role)}"
             raise InvalidOperand(msg)
         check_flag("trans", trans)
         leading, stride = Digit(None, self.leading), Digit(None, self.stride)
@@ -262,7 +262,7 @@ def _in_fields() -> int:
 def lines(operand: Staged, *, trans: bool) -> tuple[int, int]:
     """The bytes along the contiguous axis of an operand, and how many lines there are across."""
     if not getattr(operand, "staged", False):
-        msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {shown(operand)}"
+        msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}"
         raise InvalidOperand(msg)
     if check_flag("trans", trans) and operand.format.bits != TURNABLE:
         msg = f"only 16-bit types can be MN-major (trans), not {operand.format.name}"
@@ -278,7 +278,7 @@ def _steps(operand: Staged, k: int | None) -> tuple[int, int]:
     mine = operand.shape[1 if operand.role == "a" else 0]
     total = mine if k is None else k
     if not (is_whole(total) and mine <= total <= MOST_K and total % mine == 0):
-        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MOST_K}; got {shown(k)}"
+        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MOST_K}; got {quote(k)}"
         raise InvalidOperand(msg)
     return mine, total // mine
 

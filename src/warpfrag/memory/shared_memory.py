@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from warpfrag.core.coordinates import Coordinate, check_index, coordinate_type
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,10 +86,10 @@ class Memory:
     def __post_init__(self) -> None:
         """Refuse what is no memory."""
         if not (isinstance(self.order, str) and self.order in {"row", "col"}):
-            msg = f"order is row or col, got {shown(self.order)}"
+            msg = f"order is row or col, got {quote(self.order)}"
             raise InvalidOperand(msg)
         if not (is_whole(self.swizzle) and self.swizzle in SWIZZLES):
-            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {shown(self.swizzle)}"
+            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
             raise InvalidOperand(msg)
         for name, number, least in (
             ("pitch", self.pitch, 1),
@@ -99,7 +99,7 @@ class Memory:
             if (number is None and name != "pitch") or (
                 number is not None and not (is_whole(number) and least <= number < MOST_BYTES)
             ):
-                msg = f"{name} is an integer from {least} on, in bytes; got {shown(number)}"
+                msg = f"{name} is an integer from {least} on, in bytes; got {quote(number)}"
                 raise InvalidOperand(msg)
         if self.pitch is not None and self.across:
             msg = f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
@@ -234,7 +234,7 @@ class Memory:
 
     def _address(self, row: Index, col: Index, bits: int, shape: tuple[int, int] | None) -> Index:
         if not (is_whole(bits) and bits in ELEMENT_BITS):
-            msg = f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {shown(bits)}"
+            msg = f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {quote(bits)}"
             raise InvalidOperand(msg)
         inner, outer = (col, row) if self.order == "row" else (row, col)
         across = self.across or (Digit(None, self._pitch(bits, shape)),)
@@ -258,11 +258,11 @@ def is_whole(number: object) -> bool:
 def _checked(shape: object) -> tuple[int, int]:
     """A shape of two extents."""
     if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(one) for one in shape)):
-        msg = f"a shape is two integers, rows and columns, such as (16, 16); got {shown(shape)}"
+        msg = f"a shape is two integers, rows and columns, such as (16, 16); got {quote(shape)}"
         raise InvalidOperand(msg)
     rows, cols = shape
     if not (0 <= rows < MOST_ROWS and 0 <= cols < MOST_ROWS):
-        msg = f"a shape has 0 to {MOST_ROWS - 1} rows and columns, got {shown(shape)}"
+        msg = f"a shape has 0 to {MOST_ROWS - 1} rows and columns, got {quote(shape)}"
         raise InvalidOperand(msg)
     return rows, cols
 
@@ -300,7 +300,7 @@ def wavefronts(addresses: Sequence[int | None], width: int) -> int:
 def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
     """How many words each bank has to give."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
-        msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {shown(width)}"
+        msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {quote(width)}"
         raise InvalidOperand(msg)
     counts = [0] * BANKS
     for word in _words(_checked_addresses(addresses), width):
@@ -327,7 +327,7 @@ def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
     except TypeError:
         given = []
     if not 1 <= len(given) <= LANES:
-        msg = f"expected the addresses of up to {LANES} lanes, got {shown(addresses)}"
+        msg = f"expected the addresses of up to {LANES} lanes, got {quote(addresses)}"
         raise InvalidOperand(msg)
     for lane, one in enumerate(given):
         if one is not None and not (type(one) is int and 0 <= one < MOST_BYTES):

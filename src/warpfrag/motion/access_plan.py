@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.memory.shared_memory import LANES
 from warpfrag.motion.access import Access
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
@@ -81,7 +81,7 @@ class Way:
         Lanes whose address is not read repeat that of another.
         """
         if not isinstance(access, Access):
-            msg = f"access is one of the accesses of this way, got {shown(access)}"
+            msg = f"access is one of the accesses of this way, got {quote(access)}"
             raise InvalidOperand(msg)
         total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:

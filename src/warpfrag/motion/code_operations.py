@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -113,8 +113,8 @@ def written(operations: Iterable[Operation], lang: Language) -> Iterator[str]:
 def check_names(lang: str, name: str) -> None:
     """Refuse a language that there is not, and what cannot be the name of a function."""
     if not isinstance(lang, str) or lang not in get_args(Language):
-        msg = f"lang is one of {', '.join(get_args(Language))}, got {shown(lang)}"
+        msg = f"lang is one of {', '.join(get_args(Language))}, got {quote(lang)}"
         raise InvalidOperand(msg)
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
-        msg = f"name is that of a function, such as relayout; got {shown(name)}"
+        msg = f"name is that of a function, such as relayout; got {quote(name)}"
         raise InvalidOperand(msg)

@@ -18,7 +18,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.memory.shared_memory import LANES, Memory
 from warpfrag.motion.access import Access, Direction
@@ -70,7 +70,7 @@ def search(operand: Operand, order: Literal["row", "col"], direction: Direction 
 
 def _extents(operand: Operand) -> tuple[int, int]:
     if not isinstance(operand, Operand):
-        msg = f"expected an operand such as mma.b or mma.b.tiled(col=2), got {shown(operand)}"
+        msg = f"expected an operand such as mma.b or mma.b.tiled(col=2), got {quote(operand)}"
         raise InvalidOperand(msg)
     if operand.layout.dims != ("row", "col"):
         axes = ", ".join(operand.layout.dims)
@@ -82,7 +82,7 @@ def _extents(operand: Operand) -> tuple[int, int]:
 def _check(operand: Operand, memory: Memory) -> None:
     _extents(operand)
     if not isinstance(memory, Memory):
-        msg = f"expected a wf.Memory, which says how the matrix lies in shared memory; got {shown(memory)}"
+        msg = f"expected a wf.Memory, which says how the matrix lies in shared memory; got {quote(memory)}"
         raise InvalidOperand(msg)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from warpfrag.core.axes import Axis
 from warpfrag.core.gf2 import Echelon
 from warpfrag.core.layout import Layout
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.isa.targets import read_target
 from warpfrag.motion.conversions import conversion
@@ -175,7 +175,7 @@ def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[Step, ..
 def _check(source: Operand, target: Operand) -> None:
     for name, operand in (("source", source), ("target", target)):
         if not isinstance(operand, Operand):
-            msg = f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {shown(operand)}"
+            msg = f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
             raise InvalidOperand(msg)
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
@@ -386,7 +386,7 @@ def _without_idle(steps: list[Step], words: int) -> list[Step]:
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
     """The order of one coordinate, as a map of elements, in which the target finds every element in its own lane."""
     if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
-        msg = f"permute is one of {', '.join(target.outs)}, got {shown(axis)}"
+        msg = f"permute is one of {', '.join(target.outs)}, got {quote(axis)}"
         raise InvalidOperand(msg)
     identity = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
     weights = [weight for weight, radix in target.inverse().digits(axis) if radix == 2]

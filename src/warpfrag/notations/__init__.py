@@ -12,7 +12,7 @@ import inspect
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def converter(notation: str, does: str) -> Callable[..., Any]:
     can = [name for name, known in NOTATIONS.items() if known.is_read or does == "write"]
     if not isinstance(notation, str) or notation not in can:
         written = isinstance(notation, str) and notation in NOTATIONS
-        fault = f"{notation} is only written" if written else f"no notation {shown(notation)}"
+        fault = f"{notation} is only written" if written else f"no notation {quote(notation)}"
         msg = f"{fault}: expected one of {', '.join(can)}"
         raise InvalidOperand(msg)
     function: Callable[..., Any] = getattr(import_module(f"warpfrag.notations.{NOTATIONS[notation].module}"), does)

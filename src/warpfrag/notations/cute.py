@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from warpfrag.core.axes import MOST, Axis
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
 from warpfrag.notations.threads import (
     LANES,
@@ -227,7 +227,7 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
     """The parts of the strides, refused unless there are as many as of the sizes."""
     if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
-        msg = f"cute: strides are grouped as sizes are; got {shown(strides)} for {shown(sizes)}"
+        msg = f"cute: strides are grouped as sizes are; got {quote(strides)} for {quote(sizes)}"
         raise InvalidOperand(msg)
     return strides
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from warpfrag.core.axes import MOST, Axis
 from warpfrag.core.coordinates import REGISTERS
 from warpfrag.core.layout import Layout
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.notations.threads import shape_of
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def _arrays(given: object) -> dict[str, Indices]:
     from warpfrag.numerics.arrays import as_array
 
     if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
-        msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {shown(given)}"
+        msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {quote(given)}"
         raise InvalidOperand(msg)
     arrays = {}
     for name, indices in given.items():
         array = as_array(indices, f"numpy: {name}")
         if array.dtype.kind not in "iu" or not 0 < array.ndim <= len(REGISTERS) or not 0 < prod(array.shape) <= MOST:
-            msg = f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {shown(indices)}"
+            msg = f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {quote(indices)}"
             raise InvalidOperand(msg)
         arrays[name] = array.astype(np.intp)
         if arrays[name].min() < 0 or arrays[name].max() >= MOST:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.core.axes import MOST
 from warpfrag.core.layout import Layout
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.notations.scanner import Scanner
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def read(text: object) -> Layout:
         msg = f"json: {error}" if isinstance(error, json.JSONDecodeError) else "json: this is no JSON"
         raise InvalidOperand(msg) from None
     if not _is_layout(given):
-        msg = f"json: expected {SHAPE}, got {shown(given)}"
+        msg = f"json: expected {SHAPE}, got {quote(given)}"
         raise InvalidOperand(msg)
     places = prod(radix for digits in given["ins"].values() for radix, _ in digits)
     if places > MOST:
-        msg = f"json: expected at most {MOST} places, got {shown(places)}"
+        msg = f"json: expected at most {MOST} places, got {quote(places)}"
         raise InvalidOperand(msg)
     try:
         return Layout.of_steps(given["outs"], given["ins"], given["start"])

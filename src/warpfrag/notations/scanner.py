@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,7 +30,7 @@ class Scanner:
     def __init__(self, notation: str, text: object) -> None:
         """Cut a text into words, refused where it is none or too long to be a layout."""
         if not isinstance(text, str):
-            msg = f"{notation}: expected a text, got {shown(text)}"
+            msg = f"{notation}: expected a text, got {quote(text)}"
             raise InvalidOperand(msg)
         self.notation = notation
         self.text = text
@@ -91,7 +91,7 @@ class Scanner:
         """Say what is wrong with the word that comes, and where it stands."""
         at = self._words[self._next].at
         before = self.text[max(0, at - SHOWN) : at]
-        behind = f" behind {shown(before)}" if before else ""
-        came = shown(self.word) if self.word else "the end"
+        behind = f" behind {quote(before)}" if before else ""
+        came = quote(self.word) if self.word else "the end"
         msg = f"{self.notation}: {fault} at character {at + 1}{behind}; got {came}"
         raise InvalidOperand(msg)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from warpfrag.core.axes import Axis
 from warpfrag.core.coordinates import REGISTERS
 from warpfrag.core.layout import Layout
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[in
     sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
     if not sizes or (count is not None and len(sizes) != count):
         wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
-        msg = f"{notation}: shape is {wanted}; got {shown(shape)}"
+        msg = f"{notation}: shape is {wanted}; got {quote(shape)}"
         raise InvalidOperand(msg)
     return tuple(Axis.of_size(f"coordinate {at} of shape", size).size for at, size in enumerate(sizes))
 
@@ -55,7 +55,7 @@ def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[in
 def check_slots(notation: str, slots: object) -> int:
     """How many values share a register, refused where it is no count."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-        msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {shown(slots)}"
+        msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {quote(slots)}"
         raise InvalidOperand(msg)
     return slots
 
@@ -66,7 +66,7 @@ def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str,
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
     if not all(isinstance(name, str) and name.isidentifier() for name in names) or len({*names}) != count:
-        msg = f"{notation}: expected the names of {count} coordinates, such as ('row', 'col'); got {shown(dims)}"
+        msg = f"{notation}: expected the names of {count} coordinates, such as ('row', 'col'); got {quote(dims)}"
         raise InvalidOperand(msg)
     return names
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import code_dtype, natural_dtype
 from warpfrag.numerics.float_environment import exact_floats
@@ -49,10 +49,10 @@ class Epilogue:
         for name in ("alpha", "beta"):
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, int | float | np.number):
-                msg = f"{name}: expected a real number, got {shown(given)}"
+                msg = f"{name}: expected a real number, got {quote(given)}"
                 raise InvalidOperand(msg)
         if not isinstance(self.result, str) or self.result not in RESULTS:
-            msg = f"result: expected one of {', '.join(RESULTS)}; got {shown(self.result)}"
+            msg = f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}"
             raise InvalidOperand(msg)
         if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
             msg = f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"

@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
 Kind = Literal["float", "integer", "bits"]
@@ -36,7 +36,7 @@ Rounding = Literal["rne"] | None
 def check_rounding(rounding: object) -> None:
     """Refuse a rounding that there is not."""
     if not (rounding is None or (isinstance(rounding, str) and rounding == "rne")):
-        msg = f'rounding is "rne" or None, got {shown(rounding)}'
+        msg = f'rounding is "rne" or None, got {quote(rounding)}'
         raise InvalidOperand(msg)
 
 
@@ -138,7 +138,7 @@ class Format:
         except TypeError:
             code = -1
         if not 0 <= code < self.codes or isinstance(given, bool):
-            came = f"{given:#x}" if isinstance(given, int) and abs(given) < 1 << 80 else shown(given)
+            came = f"{given:#x}" if isinstance(given, int) and abs(given) < 1 << 80 else quote(given)
             msg = f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {came}"
             raise InvalidOperand(msg)
         if not self.is_float:
@@ -196,7 +196,7 @@ class Format:
         except (TypeError, ValueError, OverflowError):
             double = None
         if double is None or isinstance(plain, str | bytes) or (double != plain and not math.isnan(double)):
-            msg = f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {shown(value)}"
+            msg = f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {quote(value)}"
             raise InvalidOperand(msg)
         return double
 
@@ -231,19 +231,19 @@ class Format:
     def _encode_special(self, value: float) -> int:
         if math.isnan(value):
             if self.nan_code is None:
-                msg = f"{self.name} has no NaN, got {shown(value)}"
+                msg = f"{self.name} has no NaN, got {quote(value)}"
                 raise InvalidOperand(msg)
             return self.nan_code
         if not self.infinity:
-            msg = f"{self.name} has no infinity, got {shown(value)}; its values are {self.min}..{self.max}"
+            msg = f"{self.name} has no infinity, got {quote(value)}; its values are {self.min}..{self.max}"
             raise InvalidOperand(msg)
         code = (((1 << self.exponent) - 1) << self.fraction) << self.unused
         return code | (self.sign_bit if value < 0 else 0)
 
     def _refusal(self, value: float | Fraction) -> str:
         if self.min <= value <= self.max:
-            return f'{shown(value)} is not exact in {self.name}; rounding="rne" takes the nearest value'
-        return f"{shown(value)} is out of the range of {self.name}, {self.min}..{self.max}"
+            return f'{quote(value)} is not exact in {self.name}; rounding="rne" takes the nearest value'
+        return f"{quote(value)} is out of the range of {self.name}, {self.min}..{self.max}"
 
 
 def _read() -> dict[str, Format]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.numerics.arrays import as_array, as_doubles
 from warpfrag.numerics.codes import from_codes
 from warpfrag.numerics.float_environment import exact_floats
@@ -87,7 +87,7 @@ def quantize(
         blocks = numbers.reshape(1, -1)
     else:
         if isinstance(block, bool) or not isinstance(block, int) or block < 1:
-            msg = f"block is an integer from 1 on, or None for one scale for all; got {shown(block)}"
+            msg = f"block is an integer from 1 on, or None for one scale for all; got {quote(block)}"
             raise InvalidOperand(msg)
         if numbers.ndim == 0:
             msg = "A: expected an array, got a single number: it has no blocks"
@@ -117,13 +117,13 @@ def quantize(
 
 def _check_name(what: str, name: object, known: tuple[str, ...]) -> None:
     if not isinstance(name, str) or name not in known:
-        msg = f"{what}: expected one of {', '.join(known)}; got {shown(name)}"
+        msg = f"{what}: expected one of {', '.join(known)}; got {quote(name)}"
         raise InvalidOperand(msg)
 
 
 def _check_axis(axis: object, dimensions: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -max(dimensions, 1) <= axis < max(dimensions, 1):
-        msg = f"axis is one of the {dimensions} axes of A, got {shown(axis)}"
+        msg = f"axis is one of the {dimensions} axes of A, got {quote(axis)}"
         raise InvalidOperand(msg)
     return axis
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from warpfrag.arithmetic import trace
 from warpfrag.arithmetic.rules import Popcount
-from warpfrag.errors import InvalidOperand, NotModelled, shown
+from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.execution.sparsity import compress, logical_columns
 from warpfrag.isa.names import spell
 from warpfrag.numerics.arrays import as_array, as_doubles
@@ -262,7 +262,7 @@ class MeasuredTask:
     def check(self) -> None:
         """Refuse an order that this product cannot have, before anything is computed."""
         if not isinstance(self.order, Order):
-            msg = f"order: expected a wf.Order, got {shown(self.order)}"
+            msg = f"order: expected a wf.Order, got {quote(self.order)}"
             raise InvalidOperand(msg)
         rule = self.taken.rule
         self.order.chains(self.taken.operands.depth, rule.k, FORMATS[rule.a].bits)
@@ -286,7 +286,7 @@ class MeasuredTask:
 
 def _listed(what: str, argument: object) -> list[Any]:
     if not isinstance(argument, list | tuple) or not argument:
-        msg = f"{what}: expected one, or a list of at least one; got {shown(argument)}"
+        msg = f"{what}: expected one, or a list of at least one; got {quote(argument)}"
         raise InvalidOperand(msg)
     return list(argument)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import natural_dtype
 from warpfrag.numerics.epilogue import Epilogue
@@ -106,7 +106,7 @@ def predict(
     instruction = instruction_for(a.dtype, b.dtype, ARCH)
     kind = {natural_dtype(FORMATS[name]): name for name in (*RESULTS, "s8")}[a.dtype]
     if not isinstance(layout, str) or layout not in LAYOUTS:
-        msg = f"layout: expected one of {', '.join(LAYOUTS)}; got {shown(layout)}"
+        msg = f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}"
         raise InvalidOperand(msg)
     if a.ndim not in {2, 3} or b.ndim != a.ndim:
         msg = f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
@@ -151,7 +151,7 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
         return own
     extents = shape if isinstance(shape, tuple | list) and len(shape) == 3 else ()
     if not extents or not all(isinstance(extent, int | np.integer) for extent in extents):
-        msg = f"shape: expected (m, n, k) of the whole product, got {shown(shape)}"
+        msg = f"shape: expected (m, n, k) of the whole product, got {quote(shape)}"
         raise InvalidOperand(msg)
     m, n, k = map(int, extents)
     if k != own[2] or m < own[0] or n < own[1]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 import ml_dtypes
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -133,7 +133,7 @@ def dtype_of(array: HasDtype) -> np.dtype[Any]:
     try:
         return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
     except TypeError:
-        msg = f"expected an array of numbers, got dtype {shown(name)}"
+        msg = f"expected an array of numbers, got dtype {quote(name)}"
         raise InvalidOperand(msg) from None
 
 

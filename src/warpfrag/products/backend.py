@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory, shown
+from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def memory_of_gpu() -> Iterator[None]:
 def check_backend(backend: object) -> None:
     """Refuse what is no backend."""
     if not isinstance(backend, str) or backend not in BACKENDS:
-        msg = f"backend: expected one of {', '.join(BACKENDS)}; got {shown(backend)}"
+        msg = f"backend: expected one of {', '.join(BACKENDS)}; got {quote(backend)}"
         raise InvalidOperand(msg)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
-from warpfrag.errors import IllegalInstruction, InvalidOperand, shown
+from warpfrag.errors import IllegalInstruction, InvalidOperand, quote
 from warpfrag.execution.operand import operands_of
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
@@ -131,7 +131,7 @@ def gemm(
     numpy's, PyTorch's or CuPy's, and D is of their kind; those in a GPU's memory need a backend that runs there.
     """
     if not isinstance(order, Order):
-        msg = f"order: expected a wf.Order, got {shown(order)}"
+        msg = f"order: expected a wf.Order, got {quote(order)}"
         raise InvalidOperand(msg)
     check_threads(threads)
     check_backend(backend)
@@ -162,7 +162,7 @@ def gemm(
 def _check_epilogue(epilogue: object, product: Product) -> None:
     """Refuse an epilogue that does not fit the product."""
     if not isinstance(epilogue, Epilogue):
-        msg = f"epilogue: expected a wf.Epilogue, got {shown(epilogue)}"
+        msg = f"epilogue: expected a wf.Epilogue, got {quote(epilogue)}"
         raise InvalidOperand(msg)
     if product.rule.d != "f32":
         msg = f"{spell(product.form)}: an epilogue takes sums in f32, and D is {product.rule.d}"

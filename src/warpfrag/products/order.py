@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 LINE = 1024
 """Bits: a kernel's tile of K is usually a line of the cache, 128 bytes of A's row."""
@@ -40,7 +40,7 @@ def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> N
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        msg = f"{name} is an integer from {minimum} on{', or None' if optional else ''}; got {shown(value)}"
+        msg = f"{name} is an integer from {minimum} on{', or None' if optional else ''}; got {quote(value)}"
         raise InvalidOperand(msg)
 
 

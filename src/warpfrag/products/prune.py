@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.sparsity import compress as compress_codes
 from warpfrag.isa.patterns import Pattern, pattern
 from warpfrag.numerics.arrays import as_array, as_doubles
@@ -62,7 +62,7 @@ def compress(A: ArrayLike, pattern: str = "2:4") -> tuple[Array, Bytes]:
 def _find(name: object) -> Pattern:
     known = read_table("sparsity")["pattern"]
     if not isinstance(name, str) or name not in known:
-        msg = f"pattern: expected one of {', '.join(known)}; got {shown(name)}"
+        msg = f"pattern: expected one of {', '.join(known)}; got {quote(name)}"
         raise InvalidOperand(msg)
     return pattern(name)
 

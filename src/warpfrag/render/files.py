@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_IMODE
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import UnusableFile, shown
+from warpfrag.errors import UnusableFile, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def read_bytes(path: str | PathLike[str], most: int) -> bytes:
     with _refusals("read", path), Path(path).open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
-        msg = f"cannot read {shown(str(path))}: it has more than {most} bytes"
+        msg = f"cannot read {quote(str(path))}: it has more than {most} bytes"
         raise UnusableFile(msg)
     return content
 
@@ -57,13 +57,13 @@ def check_writable(path: str | PathLike[str]) -> None:
 def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
     """Turn what the operating system refuses into one sentence."""
     if not isinstance(path, str | os.PathLike):
-        msg = f"expected the name of a file to {verb}, got {shown(path)}"
+        msg = f"expected the name of a file to {verb}, got {quote(path)}"
         raise UnusableFile(msg)
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path, text that is no Unicode; a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        msg = f"cannot {verb} {shown(str(path))}: {reason}"
+        msg = f"cannot {verb} {quote(str(path))}: {reason}"
         raise UnusableFile(msg) from None
 
 

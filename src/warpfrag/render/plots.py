@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.render import svg
 from warpfrag.render.palette import DARK, LIGHT, Palette, oklch
 
@@ -193,7 +193,7 @@ def style(theme: Theme) -> str:
         ".wf .axis{fill:none;stroke-width:1}"
     )
     if not (isinstance(theme, str) and theme in {"auto", "light", "dark"}):
-        msg = f"theme is auto, light or dark, got {shown(theme)}"
+        msg = f"theme is auto, light or dark, got {quote(theme)}"
         raise InvalidOperand(msg)
     if theme == "auto":
         dark = f"@media(prefers-color-scheme:dark){{{_colours(DARK, 0.78)}}}"

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from warpfrag.study.extra import MissingExtra, UnusableScheduler
+from warpfrag.errors import MissingExtra, UnusableScheduler
 from warpfrag.study.plan import Case, Study
 from warpfrag.study.run import Outcome, sweep
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from warpfrag.errors import WarpfragError, shown
-from warpfrag.study.extra import UnusableScheduler, extra
+from warpfrag.errors import UnusableScheduler, WarpfragError, quote
+from warpfrag.study.extra import extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -44,7 +44,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
         try:
             client = distributed.Client(scheduler, timeout=SECONDS)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
-            msg = f"no scheduler answers at {shown(scheduler)} ({type(error).__name__}: {error})"
+            msg = f"no scheduler answers at {quote(scheduler)} ({type(error).__name__}: {error})"
             raise UnusableScheduler(msg) from None
         yield stack.enter_context(client)
 

@@ -5,18 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import MissingExtra
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-
-class MissingExtra(WarpfragError, ImportError):
-    """A package of an extra is not installed; an ImportError too."""
-
-
-class UnusableScheduler(WarpfragError, OSError):
-    """A scheduler cannot be reached, has gone, or has workers that differ from us; an OSError too."""
 
 
 def extra(name: str) -> ModuleType:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from warpfrag.catalog.registry import get
-from warpfrag.errors import UnusableFile, WarpfragError, shown
+from warpfrag.errors import UnusableFile, WarpfragError, quote
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.targets import read_target
 from warpfrag.products.backend import BACKENDS
@@ -161,12 +161,12 @@ class Study:
         try:
             table = tomllib.loads(content.decode("utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            msg = f"{shown(str(path))} is no TOML: {error}"
+            msg = f"{quote(str(path))} is no TOML: {error}"
             raise UnusableFile(msg) from None
         try:
             return cls.of_table(table)
         except WarpfragError as error:
-            msg = f"{shown(str(path))}: {error}"
+            msg = f"{quote(str(path))}: {error}"
             raise UnusableFile(msg) from None
 
     @classmethod
@@ -176,7 +176,7 @@ class Study:
             if name not in READERS:
                 near = get_close_matches(name, READERS, n=1)
                 hint = f"the nearest is {near[0]!r}" if near else f"the keys are {', '.join(READERS)}"
-                msg = f"there is no key {shown(name)}: {hint}"
+                msg = f"there is no key {quote(name)}: {hint}"
                 raise UnusableFile(msg)
         missing = [name for name in ("instruction", "arch", "shape", "data") if name not in table]
         if missing:
@@ -231,7 +231,7 @@ class KeyReader(NamedTuple):
         firsts: dict[Any, int] = {}
         for place, entry in enumerate(entries):
             if firsts.setdefault(entry, place) != place:
-                msg = f"{name}[{place}] is {name}[{firsts[entry]}] once more: {shown(_plain(entry))}"
+                msg = f"{name}[{place}] is {name}[{firsts[entry]}] once more: {quote(_plain(entry))}"
                 raise UnusableFile(msg)
         return entries
 
@@ -242,7 +242,7 @@ class KeyReader(NamedTuple):
             msg = f"{name}: {error}"
             raise UnusableFile(msg) from None
         except (TypeError, ValueError):
-            msg = f"{name}: expected {self.expected}; got {shown(value)}"
+            msg = f"{name}: expected {self.expected}; got {quote(value)}"
             raise UnusableFile(msg) from None
 
 
@@ -275,7 +275,7 @@ def _word(known: tuple[str, ...]) -> Callable[[Any], str]:
         if word not in known:
             near = get_close_matches(word, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
-            msg = f"expected one of {', '.join(known)}; got {shown(word)}{hint}"
+            msg = f"expected one of {', '.join(known)}; got {quote(word)}{hint}"
             raise UnusableFile(msg)
         return word
 

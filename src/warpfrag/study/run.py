@@ -11,7 +11,7 @@ import numpy as np
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import Popcount
 from warpfrag.core.coordinates import check_index
-from warpfrag.errors import InvalidOperand, NotModelled, shown
+from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
 from warpfrag.numerics.codes import from_codes, values_of
@@ -110,7 +110,7 @@ def sweep(
     are done, how many there are, whose the last one was, and whether that case is done.
     """
     if not isinstance(study, Study):
-        msg = f"study: expected a Study, such as Study.read('study.toml') gives, got {shown(study)}"
+        msg = f"study: expected a Study, such as Study.read('study.toml') gives, got {quote(study)}"
         raise InvalidOperand(msg)
     if workers is not None:
         check_index("workers", workers, 1 << 10)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from warpfrag import __version__
-from warpfrag.errors import UnusableFile, shown
+from warpfrag.errors import UnusableFile, quote
 from warpfrag.numerics.codes import natural_dtype
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.render.files import PART, read_bytes, write_atomically
@@ -55,7 +55,7 @@ class ResultStore:
     def __init__(self, path: str | PathLike[str], study: Study) -> None:
         """Make a new store, or go on with one that is there; refused if it holds anything else."""
         if not isinstance(path, str | os.PathLike):
-            msg = f"expected the name of a store to write, got {shown(path)}"
+            msg = f"expected the name of a store to write, got {quote(path)}"
             raise UnusableFile(msg)
         self.path, self.study = Path(path), study
         self._zarr = extra("zarr")
@@ -91,10 +91,10 @@ class ResultStore:
             others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(PART)]
         except (OSError, ValueError) as error:  # a ValueError: a NUL in the path
             reason = error.strerror if isinstance(error, OSError) else error
-            msg = f"cannot write {shown(str(self.path))}: {reason}"
+            msg = f"cannot write {quote(str(self.path))}: {reason}"
             raise UnusableFile(msg) from None
         if others and self._about() is None:
-            msg = f"{shown(str(self.path))} is there and is no study: give another name with -o"
+            msg = f"{quote(str(self.path))} is there and is no study: give another name with -o"
             raise UnusableFile(msg)
 
     def _about(self) -> dict[str, Any] | None:
@@ -123,7 +123,7 @@ class ResultStore:
                     if name == "study"
                     else (f"it was made with {name} {about.get(name)}, and this is {mine[name]}")
                 )
-                msg = f"{shown(str(self.path))} holds another study: {differing}; give another name with -o"
+                msg = f"{quote(str(self.path))} holds another study: {differing}; give another name with -o"
                 raise UnusableFile(msg)
         return self._zarr.open_group(self._files, mode="r+")
 
@@ -198,7 +198,7 @@ def _difference(there: object, here: object) -> str:
     if not isinstance(there, dict) or not isinstance(here, dict):
         return "it does not say which"
     names = [name for name in dict.fromkeys([*there, *here]) if there.get(name) != here.get(name)]
-    return "; ".join(f"{name} is {shown(there.get(name))} there and {shown(here.get(name))} here" for name in names)
+    return "; ".join(f"{name} is {quote(there.get(name))} there and {quote(here.get(name))} here" for name in names)
 
 
 def _whole_files(path: Path) -> zarr.abc.store.Store:
@@ -231,6 +231,6 @@ def _lock(path: Path) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        msg = f"{shown(str(path))} is in use: another sweep writes to it"
+        msg = f"{quote(str(path))} is in use: another sweep writes to it"
         raise UnusableFile(msg) from None
     return descriptor

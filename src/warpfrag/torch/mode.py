@@ -18,7 +18,7 @@ except ImportError as error:  # pragma: no cover (tests of this room need torch)
 
 from warpfrag.arithmetic.backends.cuda import cupy
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, NoGpu, shown
+from warpfrag.errors import InvalidOperand, NoGpu, quote
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.numerics.codes import as_read, from_codes, to_codes
@@ -412,10 +412,10 @@ def emulate(
         msg = f"{spell(form)}: expected a dense product of floats without scale factors, whose C and D are alike"
         raise InvalidOperand(msg)
     if not isinstance(order, Order):
-        msg = f"order: expected a wf.Order, got {shown(order)}"
+        msg = f"order: expected a wf.Order, got {quote(order)}"
         raise InvalidOperand(msg)
     if model is not None and not isinstance(model, torch.nn.Module):
-        msg = f"model: expected a torch.nn.Module, got {shown(model)}"
+        msg = f"model: expected a torch.nn.Module, got {quote(model)}"
         raise InvalidOperand(msg)
     order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
     check_backend(backend)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.wmma.operations import check_product, multiply
 from warpfrag.wmma.types import B1
 from warpfrag.wmma.types import ExperimentalPrecision as precision  # noqa: N813 (C++ spells it so)
@@ -59,6 +59,6 @@ def bmma_sync(
         raise InvalidOperand(msg)
     for operation, kind in ((op, BitOperation), (accumulate, AccumulateOperation)):
         if not isinstance(operation, kind):
-            msg = f"bmma_sync: expected {' or '.join(entry.name for entry in kind)}, got {shown(operation)}"
+            msg = f"bmma_sync: expected {' or '.join(entry.name for entry in kind)}, got {quote(operation)}"
             raise InvalidOperand(msg)
     multiply(d, a, b, c, bit_operation=op.value)

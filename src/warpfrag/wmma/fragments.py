@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution import fragment as registers
 from warpfrag.isa.words import Shape
 from warpfrag.numerics.codes import from_codes
@@ -53,7 +53,7 @@ class Fragment:
     ) -> None:
         """Refuse a combination that does not exist, with a list of those that do."""
         if not isinstance(Use, Uses):
-            msg = f"use: expected one of {', '.join(map(str, Uses))}; got {shown(Use)}"
+            msg = f"use: expected one of {', '.join(map(str, Uses))}; got {quote(Use)}"
             raise InvalidOperand(msg)
         _check_layout(Use, Layout)
         self.use = Use
@@ -168,7 +168,7 @@ def _extent(name: str, extent: object) -> int:
     try:
         return operator.index(extent)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"{name}: expected an integer, got {shown(extent)}"
+        msg = f"{name}: expected an integer, got {quote(extent)}"
         raise InvalidOperand(msg) from None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.wmma.combinations import accumulators, find_product, sizes
 from warpfrag.wmma.fragments import Fragment
 from warpfrag.wmma.pointers import Tile, check_memory_type, ptr, read_codes, write_codes
@@ -63,19 +63,19 @@ def fill_fragment(a: Fragment, v: float) -> None:
         raise InvalidOperand(msg)
     if kind.format.is_float:
         if np.asarray(v).dtype.kind in "OSUcmM":  # of these numpy would make a number of its own
-            msg = f"fill_fragment: expected a number for {kind.name}, got {shown(v)}"
+            msg = f"fill_fragment: expected a number for {kind.name}, got {quote(v)}"
             raise InvalidOperand(msg)
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
                 a.x[...] = np.asarray(v).astype(kind.dtype)
         except (TypeError, ValueError):
-            msg = f"fill_fragment: expected a number for {kind.name}, got {shown(v)}"
+            msg = f"fill_fragment: expected a number for {kind.name}, got {quote(v)}"
             raise InvalidOperand(msg) from None
         return
     try:
         whole = operator.index(v)  # type: ignore[arg-type]  # a float is refused right here
     except TypeError:
-        msg = f"fill_fragment: expected an integer for {kind.name}, got {shown(v)}"
+        msg = f"fill_fragment: expected an integer for {kind.name}, got {quote(v)}"
         raise InvalidOperand(msg) from None
     if kind.is_sub_byte:
         ones = kind.format.codes - 1
@@ -83,7 +83,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
     elif kind.format.min <= whole <= kind.format.max:
         a.x[...] = whole
     else:
-        msg = f"fill_fragment: {kind.name} holds {kind.format.min}..{kind.format.max}, got {shown(whole)}"
+        msg = f"fill_fragment: {kind.name} holds {kind.format.min}..{kind.format.max}, got {quote(whole)}"
         raise InvalidOperand(msg)
 
 
@@ -102,7 +102,7 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
         msg = "mma_sync: bits are multiplied by experimental.bmma_sync, which asks for the bit operation"
         raise InvalidOperand(msg)
     if not isinstance(satf, bool | np.bool):
-        msg = f"mma_sync: expected satf as True or False, got {shown(satf)}"
+        msg = f"mma_sync: expected satf as True or False, got {quote(satf)}"
         raise InvalidOperand(msg)
     is_float = a.element_type.format.is_float
     multiply(d, a, b, c, saturate=bool(satf) and not is_float)
@@ -184,7 +184,7 @@ def _tile(
     try:
         step = operator.index(ldm)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"{what}: expected ldm as an integer, got {shown(ldm)}"
+        msg = f"{what}: expected ldm as an integer, got {quote(ldm)}"
         raise InvalidOperand(msg) from None
     rows, cols = a.operand.shape
     lines, extent = (rows, cols) if word == "row" else (cols, rows)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.fragment import cut_slots as cut_elements
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _whole(elements: object) -> int:
     try:
         return operator.index(elements)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"a pointer moves by an integer number of elements, got {shown(elements)}"
+        msg = f"a pointer moves by an integer number of elements, got {quote(elements)}"
         raise InvalidOperand(msg) from None
 
 

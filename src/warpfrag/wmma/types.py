@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import natural_dtype
 from warpfrag.numerics.formats import FORMATS, Format
@@ -131,14 +131,14 @@ def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
     """An array of real numbers; what numpy would first have to make numbers of is refused."""
     array = as_array(values, what)
     if array.dtype.kind in "OSUcmM" or (array.dtype.kind == "V" and array.dtype.names):
-        msg = f"{what}: expected real numbers, got {shown(values)}"
+        msg = f"{what}: expected real numbers, got {quote(values)}"
         raise InvalidOperand(msg)
     return array
 
 
 def spelling(argument: object) -> str:
     """What a user gave where a word of ours is expected: such a word as C++ spells it, anything else as it is shown."""
-    return argument.name if isinstance(argument, Enum) else shown(argument)
+    return argument.name if isinstance(argument, Enum) else quote(argument)
 
 
 def element_type(argument: object) -> ElementType:
@@ -148,5 +148,5 @@ def element_type(argument: object) -> ElementType:
     if isinstance(argument, ElementType) and argument.format_name:
         return argument
     names = ", ".join(entry.name for entry in ELEMENT_TYPES)
-    msg = f"element type: expected one of {names}; got {shown(argument)}"
+    msg = f"element type: expected one of {names}; got {quote(argument)}"
     raise InvalidOperand(msg)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import UnusableFile, shown
+from warpfrag.errors import UnusableFile, quote
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def whole(path: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 (a damaged file can fail in any part of its reader)
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
-        msg = f"{shown(str(path))} is not {what}: {shown(reason)}"
+        msg = f"{quote(str(path))} is not {what}: {quote(reason)}"
         raise UnusableFile(msg) from None
 
 
@@ -56,7 +56,7 @@ def _rows(folder: Path) -> dict[tuple[str, str], list[EvidenceRow]]:
     path = folder / INDEX
     command = f"python -m warpfrag.catalog.captures.write_index {folder}"
     if not path.exists():
-        msg = f"there is no {INDEX} among the captures in {shown(str(folder))}; `{command}` writes it"
+        msg = f"there is no {INDEX} among the captures in {quote(str(folder))}; `{command}` writes it"
         raise UnusableFile(msg)
     found: dict[tuple[str, str], list[EvidenceRow]] = {}
     with whole(path, f"an index of captures, which `{command}` writes"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.debug.mistakes.of_descriptors import byte_places
 from warpfrag.debug.mistakes.of_words import chosen_words
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Scale
 from warpfrag.execution.shared_operand import Shared
 from warpfrag.execution.sparsity import compress, logical_columns
@@ -68,17 +68,17 @@ def check_warpgroup(instruction: Instruction, A: object, B: object, negate: obje
     name = instruction.name
     pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(flag, bool) for flag in negate)
     if not pair:
-        msg = f"{name}: negate is a pair of True and False, that of A and that of B; got {shown(negate)}"
+        msg = f"{name}: negate is a pair of True and False, that of A and that of B; got {quote(negate)}"
         raise InvalidOperand(msg)
     if not isinstance(scale_d, bool):
-        msg = f"{name}: scale_d is True or False, got {shown(scale_d)}"
+        msg = f"{name}: scale_d is True or False, got {quote(scale_d)}"
         raise InvalidOperand(msg)
     if instruction.b.home != "shared":
         if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:  # type: ignore[arg-type]
             msg = f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma"
             raise InvalidOperand(msg)
     elif any(negate) and not instruction.a.format.is_float:  # type: ignore[arg-type] # a pair
-        msg = f"{name}: only products of floats can be negated, got negate={shown(negate)}"
+        msg = f"{name}: only products of floats can be negated, got negate={quote(negate)}"
         raise InvalidOperand(msg)
 
 

@@ -19,7 +19,7 @@ from warpfrag.debug.diagnose.variants import NOTHING, SIDES, ProductSide
 from warpfrag.debug.mistakes import distinct
 from warpfrag.debug.mistakes.mistake import Mistake
 from warpfrag.debug.mistakes.of_products import misreadings
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -60,7 +60,7 @@ class Search:
             raise InvalidOperand(msg) from None
         tiles = math.prod(batch)
         if not tiles:
-            msg = f"{name}: expected at least one product, got leading axes {shown(batch)}"
+            msg = f"{name}: expected at least one product, got leading axes {quote(batch)}"
             raise InvalidOperand(msg)
         self.observed = np.broadcast_to(observed, (*batch, *shape)).reshape(tiles, *shape)
         whole = {role: (array, array.shape[len(lead[role]) :]) for role, array in words.items()}

@@ -17,7 +17,7 @@ import operator
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import get
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
 
 if TYPE_CHECKING:
@@ -63,6 +63,6 @@ def check_seed(seed: int) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        msg = f"seed is an integer, at least 0, got {shown(seed)}"
+        msg = f"seed is an integer, at least 0, got {quote(seed)}"
         raise InvalidOperand(msg)
     return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -35,7 +35,7 @@ class VectorSet:
         """The group of a name."""
         found = {group.name: group for group in self.groups}
         if not isinstance(name, str) or name not in found:
-            msg = f"group is one of {', '.join(found)}; got {shown(name)}"
+            msg = f"group is one of {', '.join(found)}; got {quote(name)}"
             raise InvalidOperand(msg)
         return found[name]
 

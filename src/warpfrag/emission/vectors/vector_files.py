@@ -19,7 +19,7 @@ import numpy as np
 from warpfrag.catalog.registry import get
 from warpfrag.emission.vectors.cases import Group
 from warpfrag.emission.warpgroup import check
-from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, quote
 from warpfrag.execution.wgmma_call import Call
 from warpfrag.isa.immediates import Choice
 from warpfrag.isa.legality import check_choice
@@ -44,7 +44,7 @@ def check_output(path: str | PathLike[str]) -> None:
     """Refuse, before vectors are made, a path that names no format or cannot be written."""
     place = _path(path)
     if place.suffix not in ENDINGS:
-        msg = f"{shown(place.name)}: the ending names the format and is one of {', '.join(ENDINGS)}"
+        msg = f"{quote(place.name)}: the ending names the format and is one of {', '.join(ENDINGS)}"
         raise InvalidOperand(msg)
     check_writable(place)
 
@@ -70,20 +70,20 @@ def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[Group, ...]
     """Instruction, architecture and groups from npz or json; UnusableFile where they do not fit together."""
     place = _path(path)
     if place.suffix not in {".npz", ".json"}:
-        ending = shown(place.suffix) if place.suffix else "no ending"
-        msg = f"{shown(place.name)}: npz and json can be read back, got {ending}"
+        ending = quote(place.suffix) if place.suffix else "no ending"
+        msg = f"{quote(place.name)}: npz and json can be read back, got {ending}"
         raise InvalidOperand(msg)
     try:
         content = place.read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        msg = f"cannot read {shown(str(place))}: {reason}"
+        msg = f"cannot read {quote(str(place))}: {reason}"
         raise UnusableFile(msg) from None
     try:
         about, arrays = _from_npz(content) if place.suffix == ".npz" else _from_json(content)
         return _checked(about, arrays)
     except WarpfragError as error:
-        msg = f"{shown(place.name)}: {error}"
+        msg = f"{quote(place.name)}: {error}"
         raise UnusableFile(msg) from None
 
 
@@ -91,7 +91,7 @@ def _path(path: object) -> Path:
     try:
         return Path(path)  # type: ignore[arg-type]  # anything may come here; what is no path is refused
     except TypeError:
-        msg = f"expected the path of a file, got {shown(path)}"
+        msg = f"expected the path of a file, got {quote(path)}"
         raise InvalidOperand(msg) from None
 
 
@@ -149,7 +149,7 @@ def _from_npz(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except Exception as error:  # noqa: BLE001 (a damaged archive shows as any error of zipfile, zlib or numpy)
-        msg = f"expected an npz archive, got one that cannot be read: {shown(str(error) or type(error).__name__)}"
+        msg = f"expected an npz archive, got one that cannot be read: {quote(str(error) or type(error).__name__)}"
         raise UnusableFile(msg) from None
     about = arrays.pop("about", None)
     return _about_itself("" if about is None else str(about)), arrays
@@ -173,7 +173,7 @@ def _from_hex(cases: list[Any]) -> NDArray[Any]:
         return np.array(lanes, np.uint32)
     except (AttributeError, ValueError, OverflowError):
         found = next((case for case in cases if not isinstance(case, str)), cases[0] if cases else "no case")
-        msg = f"expected cases of hex words, lanes apart by a comma and all alike, got {shown(found)}"
+        msg = f"expected cases of hex words, lanes apart by a comma and all alike, got {quote(found)}"
         raise UnusableFile(msg) from None
 
 
@@ -185,7 +185,7 @@ def _about_itself(text: str) -> dict[str, Any]:
         about = None
     schema = about.get("schema") if isinstance(about, dict) else None
     if not isinstance(about, dict) or schema != SCHEMA:
-        msg = f"expected test vectors of schema {SCHEMA}, got {'none' if schema is None else shown(schema)}"
+        msg = f"expected test vectors of schema {SCHEMA}, got {'none' if schema is None else quote(schema)}"
         raise UnusableFile(msg)
     if "fragments" not in about:  # answers of the command line have a schema 1 too, but never this key
         msg = "expected test vectors as `save` writes them, got another JSON object"
@@ -197,11 +197,11 @@ def _rows(about: dict[str, Any]) -> list[dict[str, Any]]:
     """What is said about each group."""
     rows = about.get("groups")
     if not isinstance(rows, list) or not rows:
-        msg = f"expected a list of groups, got {shown(rows)}"
+        msg = f"expected a list of groups, got {quote(rows)}"
         raise UnusableFile(msg)
     for row in rows:
         if not isinstance(row, dict) or not isinstance(row.get("name"), str):
-            msg = f"expected a name for each group, got {shown(row)}"
+            msg = f"expected a name for each group, got {quote(row)}"
             raise UnusableFile(msg)
     return rows
 
@@ -214,12 +214,12 @@ def _checked(about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> tuple[In
         raise UnusableFile(msg)
     arch = about.get("arch")
     if not isinstance(arch, str) or arch not in targets():
-        msg = f"expected one of {', '.join(targets())} as arch, got {shown(arch)}"
+        msg = f"expected one of {', '.join(targets())} as arch, got {quote(arch)}"
         raise UnusableFile(msg)
     rows = _rows(about)
     names = [row["name"] for row in rows]
     if len(set(names)) < len(names):
-        msg = f"expected groups of different names, got {shown(names)}"
+        msg = f"expected groups of different names, got {quote(names)}"
         raise UnusableFile(msg)
     return instruction, arch, tuple(_group(instruction, row, arrays) for row in rows)
 
@@ -227,7 +227,7 @@ def _checked(about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> tuple[In
 def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Group:
     name, catches = row["name"], row.get("catches")
     if not isinstance(catches, str):
-        msg = f"group {shown(name)}: expected a text for what it catches, got {shown(catches)}"
+        msg = f"group {quote(name)}: expected a text for what it catches, got {quote(catches)}"
         raise UnusableFile(msg)
     choice = _choice(instruction, row)
     if instruction.form.is_warpgroup:
@@ -242,7 +242,7 @@ def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDAr
                 found = found[..., 0]
         if found is None or found.dtype != np.uint32 or found.shape != shape:
             got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-            msg = f"group {shown(name)}: expected uint32{list(shape)} as {role}, got {got}"
+            msg = f"group {quote(name)}: expected uint32{list(shape)} as {role}, got {got}"
             raise UnusableFile(msg)
         words[role] = found
     return Group(name, catches, words, words.pop("d"), choice)
@@ -259,7 +259,7 @@ def _staged_group(
         for word in call.descriptors:
             Descriptor.decode(word)
     except (KeyError, TypeError, ValueError) as error:
-        msg = f"group {shown(name)}: expected a call as `save` writes it, got {shown(row.get('call'))} ({error})"
+        msg = f"group {quote(name)}: expected a call as `save` writes it, got {quote(row.get('call'))} ({error})"
         raise UnusableFile(msg) from None
     roles = ["c", "d", "shared", *(["metadata"] if instruction.form.is_sparse else [])]
     roles += [] if call.variant.staged else ["a"]
@@ -276,7 +276,7 @@ def _staged_group(
             found = found.reshape(shape)  # type: ignore[arg-type] # as in json, which joins the axes of threads
         if found is None or found.dtype != np.uint32 or found.shape != shape or not found.size:
             got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-            msg = f"group {shown(name)}: expected uint32{list(shape)} as {role}, got {got}"
+            msg = f"group {quote(name)}: expected uint32{list(shape)} as {role}, got {got}"
             raise UnusableFile(msg)
         words[role] = found
     return Group(name, row["catches"], words, words.pop("d"), choice, call)
@@ -295,7 +295,7 @@ def _choice(instruction: Instruction, row: dict[str, Any]) -> Choice:
     numbers = [row.get("selector"), *(number for pair in ids for number in (pair if isinstance(pair, list) else ()))]
     if [len(pair) for pair in ids if isinstance(pair, list)] != [2, 2] or any(type(one) is not int for one in numbers):
         given = {key: row.get(key) for key in ("selector", "byte_id", "thread_id")}
-        msg = f"group {shown(row['name'])}: expected a selector, two byte ids and two thread ids, got {shown(given)}"
+        msg = f"group {quote(row['name'])}: expected a selector, two byte ids and two thread ids, got {quote(given)}"
         raise UnusableFile(msg)
     choice = Choice(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
     check_choice(instruction.form, choice, instruction.operands.chosen_layouts)

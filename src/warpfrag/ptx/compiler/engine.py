@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import Fault, PtxError, WarpfragError
 from warpfrag.ptx.compiler import context as at_word
 from warpfrag.ptx.compiler import scheduler_state as turns
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
@@ -20,14 +20,13 @@ from warpfrag.ptx.compiler.warp_code import File
 from warpfrag.ptx.interpreter.barriers import MOST_BARRIERS
 from warpfrag.ptx.interpreter.lane_group import Group
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, form_of, multiply_many
-from warpfrag.ptx.interpreter.memory import Fault, Owners
+from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.interpreter.special_registers import special
 from warpfrag.ptx.interpreter.warp_batch import POLLING, Wave
 from warpfrag.ptx.program.actions import Action, AsyncCopy, Barrier, Branch, Call, Leave, Matrix, Store, WarpWait
 from warpfrag.ptx.program.program import Constant
 from warpfrag.ptx.program.state_spaces import SPACES
 from warpfrag.ptx.program.types import container
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.errors import Fault, PtxError
 from warpfrag.ptx.interpreter.lane_group import Group
-from warpfrag.ptx.interpreter.memory import Fault
 from warpfrag.ptx.program.actions import MemoryBarrier
 from warpfrag.ptx.program.program import Constant
 from warpfrag.ptx.program.types import TYPES
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.ptx.interpreter.memory import Fault
+from warpfrag.errors import Fault, PtxError
 from warpfrag.ptx.program.program import Place, Sink, Vector
 from warpfrag.ptx.program.types import TYPES
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

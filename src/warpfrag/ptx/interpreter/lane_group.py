@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.errors import PtxError
 from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.program.program import Constant, Operand, Place, Register, Sink, Special
 from warpfrag.ptx.program.types import Type, container, signed
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

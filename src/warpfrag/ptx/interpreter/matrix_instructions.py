@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import IllegalInstruction
+from warpfrag.errors import Fault, IllegalInstruction, PtxError
 from warpfrag.execution import fragment, matrix_moves
 from warpfrag.execution.execute import execute
 from warpfrag.isa.legality import able_architectures, arithmetic_arch, resolve
@@ -16,10 +16,9 @@ from warpfrag.isa.operands import addresses as addresses_of
 from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target
 from warpfrag.ptx.interpreter.lane_group import Group
-from warpfrag.ptx.interpreter.memory import Fault, Owners
+from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.program.program import Constant, Register, Sink, Vector
 from warpfrag.ptx.program.types import TYPES
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

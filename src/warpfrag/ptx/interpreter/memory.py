@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import Fault
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
 from warpfrag.ptx.program import state_spaces
 
@@ -32,24 +32,6 @@ WIDEST = 16
 """Bytes that a lane takes at once."""
 ALL_BANKS = BANKS * BANK_BYTES
 UNIT_BITS = 48  # more than the number of a sector has
-
-
-class Fault(WarpfragError):
-    """An access that goes wrong: `index` says whose of the lanes that took part, `reason` why.
-
-    One outside every allocation ends the launch; others may be collected.
-    """
-
-    def __init__(self, index: int, reason: str, *, ends_launch: bool = False) -> None:
-        """Keep the facts apart; the machine adds line and thread."""
-        super().__init__(index, reason)
-        self.index = index
-        self.reason = reason
-        self.ends_launch = ends_launch
-
-    def of(self, index: int) -> Fault:
-        """The same of a lane that has another number outside."""
-        return Fault(int(index), self.reason, ends_launch=self.ends_launch)
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from warpfrag.errors import PtxError
 from warpfrag.ptx.program.state_spaces import SHARED_START
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

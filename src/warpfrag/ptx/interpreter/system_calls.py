@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.ptx.interpreter.calls import bytes_of, put_bytes
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from warpfrag.ptx.interpreter.lane_group import Group

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import WarpfragError
+from warpfrag.errors import Fault, PtxError, WarpfragError
 from warpfrag.ptx.interpreter.barriers import BlockBarriers, run_memory_barrier
 from warpfrag.ptx.interpreter.calls import Calls
 from warpfrag.ptx.interpreter.lane_group import Group
 from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
-from warpfrag.ptx.interpreter.memory import Fault, Memory, Owners
 from warpfrag.ptx.interpreter.system_calls import run_system
 from warpfrag.ptx.interpreter.warp_state import Launch, Tally, Warps
 from warpfrag.ptx.program.actions import (
@@ -44,12 +43,13 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.program import Constant, Operand, Program, Register, Step, Vector
 from warpfrag.ptx.program.types import TYPES, Type, container, split
-from warpfrag.ptx.reader.syntax import PtxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from warpfrag.ptx.interpreter.memory import Memory, Owners
 
     Codes = NDArray[Any]
     Mask = NDArray[np.bool_]

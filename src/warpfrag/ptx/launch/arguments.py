@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.ptx.interpreter.memory import Allocation
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Parameter
@@ -79,7 +79,7 @@ class Arguments:
                 code = _scalar(value, number, field)
             else:
                 msg = (
-                    f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {shown(value)}"
+                    f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {quote(value)}"
                 )
                 raise InvalidOperand(msg)
             aligned = 1 if isinstance(value, bytes) else size
@@ -111,10 +111,10 @@ def _scalar(value: Any, number: int, parameter: Parameter) -> bytes:  # noqa: AN
     elif isinstance(value, bool | int | float):
         data = _python_number(value, what, parameter)
     else:
-        msg = f"{what}: expected an array, a number, bytes or None, got {shown(value)}"
+        msg = f"{what}: expected an array, a number, bytes or None, got {quote(value)}"
         raise InvalidOperand(msg)
     if len(data) != parameter.size:
-        msg = f"{what}: expected {parameter.size} bytes, got {len(data)} of {shown(value)}"
+        msg = f"{what}: expected {parameter.size} bytes, got {len(data)} of {quote(value)}"
         raise InvalidOperand(msg)
     return data
 
@@ -130,6 +130,6 @@ def _python_number(value: float, what: str, parameter: Parameter) -> bytes:
         return np.array(value, f"f{parameter.size}").tobytes()
     bits = 8 * parameter.size
     if parameter.size > 8 or not -(1 << (bits - 1)) <= value < 1 << bits:
-        msg = f"{what}: expected an integer of {bits} bits, got {shown(value)}"
+        msg = f"{what}: expected an integer of {bits} bits, got {quote(value)}"
         raise InvalidOperand(msg)
     return (int(value) & ((1 << bits) - 1)).to_bytes(parameter.size, "little")

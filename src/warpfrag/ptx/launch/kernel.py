@@ -13,7 +13,7 @@ import numpy as np
 
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.catalog.evidence import Evidence, evidence
-from warpfrag.errors import InvalidOperand, UnusableFile, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, quote
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.numerics.float_environment import exact_floats
@@ -51,14 +51,14 @@ def load(source: str | Path) -> Module:
     if isinstance(source, str) and (".version" in source or "\n" in source):
         return Module(parse(source))
     if not isinstance(source, str | Path):
-        msg = f"expected a path or the text of a PTX module, got {shown(source)}"
+        msg = f"expected a path or the text of a PTX module, got {quote(source)}"
         raise InvalidOperand(msg)
     try:
         text = read_bytes(source, MOST_TEXT).decode("utf-8")
     except (UnicodeDecodeError, ValueError) as error:
         if isinstance(error, UnusableFile):
             raise
-        msg = f"{shown(str(source))} cannot be read as PTX: {error}"
+        msg = f"{quote(str(source))} cannot be read as PTX: {error}"
         raise UnusableFile(msg) from None
     return Module(parse(text))
 
@@ -322,7 +322,7 @@ class Kernel:
             msg = f"{self.name} takes blocks of at most {int(np.prod(most))} threads (.maxntid), got {threads}"
             raise InvalidOperand(msg)
         if isinstance(shared, bool) or not isinstance(shared, int | np.integer) or shared < 0:
-            msg = f"expected shared as a number of bytes, got {shown(shared)}"
+            msg = f"expected shared as a number of bytes, got {quote(shared)}"
             raise InvalidOperand(msg)
         total = self.program.dynamic_start - state_spaces.SHARED_START + int(shared)
         if total > MOST_SHARED:
@@ -401,7 +401,7 @@ def _extent(name: str, given: Any) -> tuple[int, int, int]:  # noqa: ANN401 (wha
     """Three extents."""
     listed = [given] if isinstance(given, int | np.integer) else list(given) if isinstance(given, Sequence) else []
     if not 1 <= len(listed) <= 3 or not all(isinstance(one, int | np.integer) and one >= 1 for one in listed):
-        msg = f"expected {name} as one to three positive integers, got {shown(given)}"
+        msg = f"expected {name} as one to three positive integers, got {quote(given)}"
         raise InvalidOperand(msg)
     x, y, z = (*(int(one) for one in listed), 1, 1)[:3]
     return x, y, z
@@ -410,5 +410,5 @@ def _extent(name: str, given: Any) -> tuple[int, int, int]:  # noqa: ANN401 (wha
 def _check_choice(name: str, given: Sequence[str], known: tuple[str, ...]) -> None:
     for one in given:
         if one not in known:
-            msg = f"expected {name} of {', '.join(known)}, got {shown(one)}"
+            msg = f"expected {name} of {', '.join(known)}, got {quote(one)}"
             raise InvalidOperand(msg)

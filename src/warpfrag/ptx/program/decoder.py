@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from warpfrag.errors import shown
+from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.interpreter.special_registers import is_special
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.program import state_spaces
@@ -54,7 +54,6 @@ from warpfrag.ptx.reader.syntax import (
     Label,
     Name,
     Negation,
-    PtxError,
     Scope,
     Source,
     Statement,
@@ -80,7 +79,7 @@ def decode(source: Source, entry: str) -> Program:
     found = functions.get(entry)
     if found is None or not found.is_entry:
         names = ", ".join(function.name for function in source.functions if function.is_entry) or "none"
-        raise PtxError(0, f"expected one of the entries ({names}), got {shown(entry)}")
+        raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
     return Decoder(source, functions, found).run()
 
 
@@ -349,7 +348,7 @@ class Decoder:
         for name in wanted:
             place = names.labels.find(name)
             if place is None:
-                raise PtxError(statement.line, f"expected a label, got {shown(name)}, which is nowhere")
+                raise PtxError(statement.line, f"expected a label, got {quote(name)}, which is nowhere")
             places.append(place)
         self.pending.append((len(self.steps), places, statement.line))
 
@@ -460,7 +459,7 @@ class Decoder:
         address = self.variables.function_address(given.text)
         if address is not None:
             return Constant(address + given.offset)
-        raise PtxError(statement.line, f"expected a name that is declared, got {shown(given.text)}")
+        raise PtxError(statement.line, f"expected a name that is declared, got {quote(given.text)}")
 
     def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
         """A register plus a constant where an operand is wanted: an addition of its own, as ptxas makes it."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from warpfrag.errors import shown
+from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Constant, Parameter, Place, Register, Vector
 from warpfrag.ptx.program.types import TYPES
-from warpfrag.ptx.reader.syntax import Float, Integer, Name, Piece, PtxError
+from warpfrag.ptx.reader.syntax import Float, Integer, Name, Piece
 
 if TYPE_CHECKING:
     from warpfrag.ptx.program.call_graph import CallGraph
@@ -88,7 +88,7 @@ class Variables:
         if variable.space == "reg":
             kind = TYPES.get(variable.type)
             if kind is None:
-                raise PtxError(variable.line, f"expected the type of a register, got .{shown(variable.type)[1:-1]}")
+                raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
             if kind.bits == 128:  # two registers, the low half first
                 names.known[variable.name] = Vector(
                     tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
@@ -186,7 +186,7 @@ def size_of(variable: Variable) -> int:
     """The bytes of a variable; 0 for an array without a size."""
     kind = TYPES.get(variable.type)
     if kind is None:
-        raise PtxError(variable.line, f"expected a type of a .{variable.space}, got .{shown(variable.type)[1:-1]}")
+        raise PtxError(variable.line, f"expected a type of a .{variable.space}, got .{quote(variable.type)[1:-1]}")
     return max(1, kind.bits // 8) * variable.vector * prod(variable.dims or (1,))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import shown
-from warpfrag.ptx.reader.syntax import PtxError
+from warpfrag.errors import PtxError, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +35,7 @@ class Token(NamedTuple):
     @property
     def said(self) -> str:
         """The token as a message repeats it."""
-        return "the end of the file" if self.kind == "end" else shown(self.text)
+        return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
 def tokens(text: str) -> Iterator[Token]:

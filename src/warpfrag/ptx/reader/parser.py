@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import shown
+from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.reader.lexer import Token, tokens
 from warpfrag.ptx.reader.syntax import (
     Address,
@@ -27,7 +27,6 @@ from warpfrag.ptx.reader.syntax import (
     Negation,
     Operand,
     Piece,
-    PtxError,
     Scope,
     Source,
     Statement,
@@ -321,7 +320,7 @@ class Parser:
         while self.takes("["):
             size = 0 if self.next.text == "]" else self.integer()
             if not 0 <= size < 1 << 40:
-                raise PtxError(token.line, f"expected the size of an array, got {shown(size)}")
+                raise PtxError(token.line, f"expected the size of an array, got {quote(size)}")
             dims = (*(dims or ()), size)
             self.expect("]")
         initial: tuple[Operand | Piece, ...] = ()

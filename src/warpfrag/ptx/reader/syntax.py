@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warpfrag.errors import WarpfragError
-
-
-class PtxError(WarpfragError):
-    """A PTX module cannot be read or run; `line` is where."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        """Keep the line apart, so that callers need not parse the sentence."""
-        super().__init__(line, reason)
-        self.line = line
-        self.reason = reason
-
-    def __str__(self) -> str:
-        """The line, then the reason."""
-        return f"line {self.line}: {self.reason}" if self.line else self.reason
-
 
 @dataclass(frozen=True, slots=True)
 class Name:
