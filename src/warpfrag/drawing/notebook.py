@@ -2,19 +2,16 @@
 
 A map is a matrix in the colours of the lanes that hold it, without words: enough to recognise a fragment at a glance.
 Point at a patch to read whose it is. `draw` has the figure with words.
-
-A card takes its ink from the notebook and its colours from the reader's screen, so it can be read in light and dark.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from warpfrag.drawing.threads import in_threads, thread_layout
-from warpfrag.render import svg
-from warpfrag.render.palette import COLOURS, DARK, LIGHT, Palette
+from warpfrag.render import html, svg
+from warpfrag.render.palette import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,19 +28,6 @@ MOST_PATCHES = 1024  # of a map; of a larger one the first columns are shown, so
 PLACE = {"lane", "reg", "slot"}
 
 Run = tuple[int, int, int, int]  # top, left, height and width of a patch, in elements
-
-STYLE = {
-    "": "font:13px/1.5 system-ui,sans-serif;margin:4px 0",
-    "code": "font:600 13px ui-monospace,monospace;background:none;color:inherit;overflow-wrap:anywhere",
-    "p": "margin:2px 0;opacity:.8",
-    "table": "border-collapse:collapse;margin:6px 0;font-size:12px",
-    "th,.wf-card td": "text-align:left;padding:1px 12px 1px 0;border:0;background:none;font-weight:400",
-    "th": "font-weight:600",
-    ".maps": "display:flex;flex-wrap:wrap;gap:8px 16px;align-items:flex-end",
-    "figure": "margin:0",
-    "figcaption": "font-size:11px;opacity:.8",
-    "svg": "display:block",
-}
 
 
 def card(kind: str, thing: object) -> str:
@@ -62,19 +46,19 @@ def instruction_html(instruction: Instruction) -> str:
     shown = [one for one in operands if one.role in {"a", "b", "d"}] if instruction.form.is_product else operands
     rows = [_operand_cells(one) for one in operands]
     fragments = f" Fragments as measured on {instruction.arch}." if instruction.arch else ""
-    return _card(
+    return html.card(
         f"<code>{svg.escape(instruction.name)}</code>",
         f"<p>Legal on {', '.join(instruction.targets)}.{fragments}</p>",
-        _table(("operand", "format", "shape", "registers", "elements in each"), rows),
+        html.table(("operand", "format", "shape", "registers", "elements in each"), rows),
         _maps(figure for one in shown for figure in _operand_maps(one)),
     )
 
 
 def operand_html(operand: Registers) -> str:
     """An operand as a card: what it holds, whose it is, and a map of it."""
-    return _card(
+    return html.card(
         f"<code>{svg.escape(operand.role)} of {svg.escape(operand.instruction)}</code>",
-        _table(("operand", "format", "shape", "registers", "elements in each"), [_operand_cells(operand)]),
+        html.table(("operand", "format", "shape", "registers", "elements in each"), [_operand_cells(operand)]),
         _maps(_operand_maps(operand)),
     )
 
@@ -85,32 +69,11 @@ def layout_html(layout: Layout) -> str:
     threads = thread_layout(layout)
     is_fragment = set(threads.ins) == PLACE and threads.is_onto
     copies = f", each element in {layout.copies} places" if is_fragment and layout.copies > 1 else ""
-    return _card(
+    return html.card(
         f"<code>{svg.escape(str(layout))}</code>",
         f"<p>from {ins} to {outs}{copies}</p>",
         _maps(_layout_maps(threads, "")) if is_fragment else "",
     )
-
-
-def _card(*parts: str) -> str:
-    return f'<div class="wf-card"><style>{_stylesheet()}</style>{"".join(parts)}</div>'
-
-
-@cache
-def _stylesheet() -> str:
-    """The rules of a card; each starts with its class, so that they change nothing else of the notebook."""
-    rules = "".join(f".wf-card {selector}{{{declarations}}}" for selector, declarations in STYLE.items())
-    return f"{rules}{_fills(LIGHT)}@media (prefers-color-scheme:dark){{{_fills(DARK)}}}"
-
-
-def _fills(palette: Palette) -> str:
-    return "".join(f".wf-card .t{lane}{{fill:{palette.lane(lane)}}}" for lane in range(COLOURS))
-
-
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{one}</th>" for one in heads)
-    lines = ("".join(f"<td>{svg.escape(cell)}</td>" for cell in row) for row in rows)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _operand_cells(operand: Registers) -> tuple[str, ...]:
