@@ -17,7 +17,7 @@ import warpfrag as wf
 from random_layouts import random_layouts
 from warpfrag.core.axes import Axis
 from warpfrag.core.gf2 import Echelon
-from warpfrag.core.layout import Layout, Run
+from warpfrag.core.layout import DigitRun, Layout
 
 ACCUMULATOR = {"row": 16, "col": 8}
 
@@ -277,7 +277,7 @@ def test_a_size_that_is_no_power_of_two_is_cropped():
         assert layout.at(warp=warp, lane=lane, reg=reg) == expected
         assert layout.where(row=expected[0], col=expected[1]) == [(warp, lane, reg, 0)]
     assert layout.where(row=33, col=23)[0]._fields == ("warp", "lane", "reg", "slot")
-    assert layout.runs("col")[0] == Run("reg", 4, 3, 8)
+    assert layout.runs("col")[0] == DigitRun("reg", 4, 3, 8)
     assert str(layout) == "warp: r16 r32 | lane: c2 c4 r1 r2 r4 | reg: c1 r8 c8 c16 | slot: -"
 
 

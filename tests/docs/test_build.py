@@ -18,7 +18,7 @@ import family_pages
 import pytest
 
 import warpfrag as wf
-from warpfrag.core.layout import Run
+from warpfrag.core.layout import DigitRun
 from warpfrag.execution.operand import Metadata, Operands, Scale
 from warpfrag.isa.immediates import Choice
 from warpfrag.memory.shared_memory import Digit
@@ -38,7 +38,7 @@ HANDED_OUT = (
     Operands,
     Metadata,
     Scale,
-    Run,
+    DigitRun,
     Digit,
     Module,
     Counts,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.core.layout import Step
+    from warpfrag.core.layout import Basis
 
 MOST_SHOWN = 8
 MATRIX = {"row", "col"}
@@ -129,33 +129,18 @@ def _known() -> dict[Layout, list[Match]]:
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
     """How many tiles along each coordinate make the layout; nothing where they do not, or where one is enough."""
-    if [*tile.ins] != [name for name in layout.ins if name != "warp" or name in tile.ins] or "reg" not in tile.ins:
+    tiles = layout.divide_left(tile) if "reg" in tile.ins and tile.dims == layout.dims else None
+    if tiles is None or any(size > 1 for name, size in tiles.ins.items() if name != "reg" and name in tile.ins):
         return
-    if tile.dims != layout.dims or any(tile.ins[name] != layout.ins[name] for name in tile.ins if name != "reg"):
-        return
-    counts = {dim: layout.outs[dim] // extent for dim, extent in tile.outs.items() if layout.outs[dim] != extent}
-    if any(tile.outs[dim] * count != layout.outs[dim] for dim, count in counts.items()):
-        return
-    if tile.ins.keys() != layout.ins.keys():
-        if _is_spread(tile, layout):
-            yield counts
-        return
-    if not counts or tile.regs * prod(counts.values()) != layout.regs:
+    counts = {dim: count for dim, count in tiles.outs.items() if count > 1}
+    if layout.ins.keys() - tile.ins.keys() == {"warp"} and tiles.is_onto and not any(tiles.start):
+        yield counts  # every warp holds whole tiles
+    if layout.ins.keys() != tile.ins.keys() or not counts:
         return
     for order in permutations(counts):
         if tile.tiled(**{dim: counts[dim] for dim in order}) == layout:
             yield {dim: counts[dim] for dim in order}
             return
-
-
-def _is_spread(tile: Layout, layout: Layout) -> bool:
-    """Whether each warp holds whole tiles: whatever else there is, warps and higher registers, moves by its extents."""
-    inside = {name: tile.steps(name) for name in tile.ins}
-    if any(layout.steps(name)[: len(steps)] != steps for name, steps in inside.items()):
-        return False
-    above = layout.steps("warp") + layout.steps("reg")[len(inside["reg"]) :]
-    whole = all(getattr(step.moves, dim) % extent == 0 for step in above for dim, extent in tile.outs.items())
-    return whole and not any(layout.start) and layout.is_onto
 
 
 def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:
@@ -172,7 +157,7 @@ Ordered = dict[str, list[tuple[int, ...]]]
 def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
     """What each digit moves, as numbers in the order of these coordinates, by input."""
 
-    def numbers(step: Step) -> tuple[int, ...]:
+    def numbers(step: Basis) -> tuple[int, ...]:
         return (step.radix, *(getattr(step.moves, dim) for dim in dims))
 
     return {name: [numbers(step) for step in layout.steps(name)] for name in layout.ins}

@@ -1,4 +1,4 @@
-"""The axes of a layout: indices cut into digits, and the words of a table that move them.
+"""The axes of a layout: indices cut into digits.
 
 Most sizes are powers of two, and their digits are bits. What is left of another size is one larger digit: 24 is three
 bits and a digit that counts to 3.
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-MOST = 1 << 20
+MAX_SIZE = 1 << 20
 """The largest size of an axis: far beyond any fragment, and small enough to list."""
 
 
@@ -27,10 +27,10 @@ class Axis(NamedTuple):
     @classmethod
     def of_size(cls, name: str, size: int) -> Axis:
         """An axis of `size`: its factors of two as bits, then the odd rest as one digit."""
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST:
-            msg = f"the size of {name} is an integer from 1 on, at most {MOST}; got {quote(size)}"
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
+            msg = f"the size of {name} is an integer from 1 on, at most {MAX_SIZE}; got {quote(size)}"
             raise InvalidOperand(msg)
-        return cls(name, _factors(size))
+        return cls(name, factors(size))
 
     @classmethod
     def cut(cls, name: str, size: int, digits: Iterable[tuple[int, int]]) -> Axis:
@@ -41,7 +41,7 @@ class Axis(NamedTuple):
             if rest:
                 msg = f"{name} is {size}: it cannot be cut into digits so that one counts {radix} steps of {weight}"
                 raise InvalidOperand(msg)
-            radices += _factors(gap) + ((radix,) if radix > 1 else ())
+            radices += factors(gap) + ((radix,) if radix > 1 else ())
         return cls(name, radices)
 
     @property
@@ -77,55 +77,29 @@ class Axis(NamedTuple):
         return index
 
 
-def _factors(size: int) -> tuple[int, ...]:
-    """The radices of a size: a 2 for each factor of two, then what is left."""
+def factors(size: int) -> tuple[int, ...]:
+    """The radices of a size: a 2 for each factor of two, then what is left.
+
+    >>> factors(24), factors(15)
+    ((2, 2, 2, 3), (15,))
+    """
     twos = (size & -size).bit_length() - 1
-    odd = size >> twos
-    return (2,) * twos + ((odd,) if odd > 1 else ())
+    rest = size >> twos
+    return (2,) * twos + ((rest,) if rest > 1 else ())
 
 
 def mask_of(radix: int, radices: tuple[int, ...]) -> int:
     """The digits of a radix."""
-    return sum(1 << digit for digit, one in enumerate(radices) if one == radix)
+    return sum(1 << digit for digit, other in enumerate(radices) if other == radix)
 
 
-def read_step(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
-    """What one word of a text moves: each coordinate and how far."""
-    by_letter = {axis.name[0]: axis for axis in outs}
-    if word == "0":
-        return {}
-    found: dict[str, int] = {}
-    for part in word.split("+"):
-        number = part[1:]
-        if not (part and part[0] in by_letter and number.isascii() and number.isdigit() and len(number) < 10):
-            msg = f"basis {quote(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
-            raise InvalidOperand(msg)
-        axis = by_letter[part[0]]
-        if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
-            msg = f"basis {quote(word)} oversteps {axis.name}, which is {axis.size}"
-            raise InvalidOperand(msg)
-        found[axis.name] = found.get(axis.name, 0) ^ int(number)
-    return {coordinate: step for coordinate, step in found.items() if step}
+Axes = tuple[Axis, ...]
 
 
-def columns_of(name: str, steps: list[dict[str, int]], outs: tuple[Axis, ...]) -> Iterator[tuple[int, int]]:
-    """Radix and column of each digit of an input whose bits take these steps."""
-    starts = {axis.name: sum(len(other.radices) for other in outs[:at]) for at, axis in enumerate(outs)}
-    cropped = {axis.name: axis for axis in outs if axis.radices and axis.radices[-1] != 2}
-    at = 0
-    while at < len(steps):
-        step = steps[at]
-        tops = [axis for axis in cropped.values() if step.get(axis.name, 0) >= axis.weights[-1]]
-        if not tops:
-            yield 2, sum(size << starts[coordinate] for coordinate, size in step.items())
-            at += 1
-            continue
-        axis = tops[0]
-        bits = (axis.radices[-1] - 1).bit_length()
-        wanted = [{axis.name: axis.weights[-1] << bit} for bit in range(bits)]
-        if steps[at : at + bits] != wanted:
-            words = " ".join(f"{axis.name[0]}{one[axis.name]}" for one in wanted)
-            msg = f"{axis.name} is {axis.size}, no power of two: {words} stand together in {name}, in this order"
-            raise InvalidOperand(msg)
-        yield axis.radices[-1], 1 << (starts[axis.name] + len(axis.radices) - 1)
-        at += bits
+def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
+    """Each axis with the numbers of its digits, counted through all axes."""
+    numbered, start = [], 0
+    for axis in axes:
+        numbered.append((axis, range(start, start + len(axis.radices))))
+        start += len(axis.radices)
+    return numbered

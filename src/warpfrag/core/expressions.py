@@ -21,8 +21,9 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 from functools import reduce
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.core.digit_runs import diagonals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": o
 
 @dataclass(frozen=True)
 class Variable:
-    """An index that is given, such as `lane`."""
+    """An index, such as `lane`."""
 
     name: str
 
@@ -91,7 +92,7 @@ def evaluate(expression: Expression, indices: Mapping[str, int]) -> int:
     return value
 
 
-class Run(NamedTuple):
+class BitRun(NamedTuple):
     """Bits `low` to `low + length - 1` of an index, which become the bits of the result from `place` on."""
 
     source: str
@@ -118,17 +119,13 @@ def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
     return reduce(lambda left, right: Operation(word, left, right), terms) if terms else Constant(0)
 
 
-def _runs(source: str, steps: Sequence[int]) -> Iterable[Run]:
+def _runs(source: str, steps: Sequence[int]) -> Iterable[BitRun]:
     """The bits of one index, those that move equally far and are neighbours taken together."""
-    moves = [(bit - low, low) for low, step in enumerate(steps) for bit in range(step.bit_length()) if step >> bit & 1]
-    # of neighbours that move equally far, each is one more than the one before, as its number in the list is
-    numbered = enumerate(sorted(moves))
-    for (shift, _), found in groupby(numbered, key=lambda entry: (entry[1][0], entry[1][1] - entry[0])):
-        bits = [low for _, (_, low) in found]
-        yield Run(source, bits[0], len(bits), bits[0] + shift)
+    pairs = ((low, bit) for low, step in enumerate(steps) for bit in range(step.bit_length()) if step >> bit & 1)
+    return (BitRun(source, low, length, place) for low, place, length in diagonals(pairs))
 
 
-def _term(run: Run, width: int) -> Expression:
+def _term(run: BitRun, width: int) -> Expression:
     """One run of bits: taken out of its index, and put where it belongs."""
     mask = (1 << run.length) - 1
     term: Expression = Variable(run.source)

@@ -25,13 +25,16 @@ the register moves 1 column, bit 1 moves 8 rows. Lane 5 is bits 0 and 2: columns
     [Place(lane=5, reg=3, slot=0)]
 
 **The algebra.** Layouts are put together and taken apart without leaving the type. `outer @ inner` does one after the
-other, `inverse` goes back, `tiled` puts copies of a tile side by side, `fix` holds an input still. Two tiles of the
-accumulator make a 16 x 16 matrix; asked where its elements sit in the A of the next product, the answer is the
-identity, so nothing moves:
+other and `inverse` goes back; `low * high` puts one beside or above the other, `divide_left` and `divide_right` undo
+that; `tiled` repeats a tile, `fix` holds an input still, `sublayout` leaves axes out, `rename` and `reshape` change the
+names and the grouping of axes. Two tiles of the accumulator make a 16 x 16 matrix; asked where its elements
+sit in the A of the next product, the answer is the identity, so nothing moves:
 
     >>> a = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="r8 c8", slot="c1")
     >>> print(a.inverse() @ accumulator.tiled(col=2))
     lane: l1 l2 l4 l8 l16 | reg: s1 r1 r2 | slot: -
+    >>> (a.inverse() @ accumulator.tiled(col=2)).is_trivial_over("lane")
+    True
 
 **Several coordinates at once.** A basis may move more than one coordinate: `c4+r1` moves 4 columns and 1 row. A swizzle
 is such a map, and so is any composition.
@@ -53,7 +56,7 @@ so each element has a holder and no element is lost. One wrong basis in a table 
 
 **More axes.** The axes need not be these. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata
 word of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. It is always this
-type, and only this file reads its bases: others ask `at`, `where`, `runs`, `steps` and `along`.
+type, and only `core` reads its columns: others ask `at`, `where`, `steps`, `runs` and `along`, and print `bases`.
 
 **Elsewhere.** CuTe, Triton and MLIR write down the same maps in their own words: `to` writes them, `read` reads them.
 
@@ -70,9 +73,12 @@ from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-from warpfrag.core.axes import Axis, columns_of, mask_of, read_step
-from warpfrag.core.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, check_name, coordinate_type
+from warpfrag.core.axes import Axis, digits_of
+from warpfrag.core.basis_text import read_bases, write_basis
+from warpfrag.core.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, coordinate_type
+from warpfrag.core.digit_runs import diagonals
 from warpfrag.core.gf2 import Echelon
+from warpfrag.core.linear_map import LinearMap, check_axis
 from warpfrag.core.providers import card, converter
 from warpfrag.errors import InvalidOperand, quote
 
@@ -82,12 +88,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MOST_INDEX = 1 << 32  # of what a map reaches
+MAX_INDEX = 1 << 32  # of what a map reaches
 MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
 """Inputs that are 0 where `at` is not told."""
 
 
-class Run(NamedTuple):
+class DigitRun(NamedTuple):
     """Neighbouring digits that stay neighbours: source // divide % modulo * multiply is a part of the result.
 
     All parts of a result are joined by xor; parts that share no bits may as well be added.
@@ -99,7 +105,7 @@ class Run(NamedTuple):
     multiply: int
 
 
-class Step(NamedTuple):
+class Basis(NamedTuple):
     """What a one in a digit of an input moves: the radix of the digit, and how far each coordinate goes."""
 
     radix: int
@@ -107,36 +113,8 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """A linear map from input axes to output axes; see the top of this file.
-
-    `columns` has, for each digit of the inputs, the set of output digits that it moves, as a mask: digit d of the
-    outputs, counted through all axes, is bit d. `origin` has the output bits that are 1 where all inputs are 0.
-    """
-
-    in_axes: tuple[Axis, ...]
-    out_axes: tuple[Axis, ...]
-    columns: tuple[int, ...]
-    origin: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse columns that do not belong to these axes: a bit moves bits, a digit of radix 3 one of radix 3."""
-        for name in (*self.ins, *self.outs):
-            check_name(name)
-        if len(self.columns) != len(self._in_radices):
-            msg = f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}"
-            raise InvalidOperand(msg)
-        odd = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
-        alike = {radix: mask_of(radix, self._out_radices) for radix in {2, *self._in_radices}}
-        for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:
-            one_digit = column and not column & (column - 1) and odd.count(column) == 1
-            if column & ~alike[radix] or not (radix == 2 or one_digit):
-                msg = f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}"
-                raise InvalidOperand(msg)
-
-    def __reduce__(self) -> tuple[type[Layout], tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[int, ...], int]]:
-        """Travel without what was worked out on the way."""
-        return Layout, (self.in_axes, self.out_axes, self.columns, self.origin)
+class Layout(LinearMap):
+    """A linear map from places to elements; see the top of this file. `linear_map` has its algebra."""
 
     # ---- reading and writing
 
@@ -165,10 +143,9 @@ class Layout:
             bases = {
                 name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT
             } | bases
-        steps = {axis: [read_step(word, outs) for word in text.split()] for axis, text in bases.items()}
-        found = {axis: list(columns_of(axis, words, outs)) for axis, words in steps.items()}
-        ins = tuple(Axis(axis, tuple(radix for radix, _ in digits)) for axis, digits in found.items())
-        layout = cls(ins, outs, tuple(column for digits in found.values() for _, column in digits))
+        digits_of_input = {axis: read_bases(axis, text, outs) for axis, text in bases.items()}
+        ins = tuple(Axis(axis, tuple(radix for radix, _ in digits)) for axis, digits in digits_of_input.items())
+        layout = cls(ins, outs, tuple(column for digits in digits_of_input.values() for _, column in digits))
         layout._check_rank()
         return layout
 
@@ -222,8 +199,10 @@ class Layout:
             "dims": dims,
             "transposed": check_flag("transposed", transposed) or None,
         }
-        found: Layout = converter(notation, "read")(given, **{name: v for name, v in options.items() if v is not None})
-        return found
+        layout: Layout = converter(notation, "read")(
+            given, **{name: value for name, value in options.items() if value is not None}
+        )
+        return layout
 
     @overload
     def to(self, notation: Literal["numpy"]) -> dict[str, NDArray[np.intp]]: ...
@@ -256,22 +235,20 @@ class Layout:
     @cached_property
     def bases(self) -> dict[str, str]:
         """The text of each input axis: what `parse` reads."""
-        found = {}
-        for axis, digits in self._digits_of(self.in_axes):
+        texts = {}
+        for axis, digits in digits_of(self.in_axes):
             words = (self._words(self.columns[digit], self._in_radices[digit]) for digit in digits)
-            found[axis.name] = " ".join(chain.from_iterable(words))
-        return found
+            texts[axis.name] = " ".join(chain.from_iterable(words))
+        return texts
 
     def _words(self, column: int, radix: int) -> list[str]:
-        """The words of one digit: one for a bit, and for a larger digit one for each bit that it takes."""
-        steps = [
-            (axis.name[0], axis.weights[place])
-            for axis, digits in self._digits_of(self.out_axes)
-            for place, digit in enumerate(digits)
+        moves = (
+            (axis.name, weight)
+            for axis, digits in digits_of(self.out_axes)
+            for weight, digit in zip(axis.weights, digits, strict=True)
             if column >> digit & 1
-        ]
-        bits = range((radix - 1).bit_length())
-        return ["+".join(f"{letter}{step << bit}" for letter, step in steps) or "0" for bit in bits]
+        )
+        return write_basis(radix, moves)
 
     def _check_rank(self) -> None:
         """Refuse a map that loses an element, or in which a basis repeats what others do."""
@@ -284,10 +261,10 @@ class Layout:
             "it loses": [word for column in lost for word in self._words(column, 2)],
             "it repeats": [word for column in repeated for word in self._words(column, 2)],
         }
-        said = [f"{fault} {' '.join(dict.fromkeys(words))}" for fault, words in faults.items() if words]
-        if said:
+        reasons = [f"{fault} {' '.join(dict.fromkeys(words))}" for fault, words in faults.items() if words]
+        if reasons:
             shape = tuple(self.outs.values())
-            msg = f"layout {self} of shape {shape} has not full rank: {'; '.join(said)}"
+            msg = f"layout {self} of shape {shape} has not full rank: {'; '.join(reasons)}"
             raise InvalidOperand(msg)
 
     def _repr_html_(self) -> str:
@@ -295,16 +272,6 @@ class Layout:
         return card("layout", self)
 
     # ---- sizes
-
-    @cached_property
-    def ins(self) -> dict[str, int]:
-        """Each input and how far it runs."""
-        return {axis.name: axis.size for axis in self.in_axes}
-
-    @cached_property
-    def outs(self) -> dict[str, int]:
-        """Each coordinate and how far it runs."""
-        return {axis.name: axis.size for axis in self.out_axes}
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -330,34 +297,6 @@ class Layout:
     def slots(self) -> int:
         """Elements per register."""
         return self.ins.get("slot", 1)
-
-    @cached_property
-    def rank(self) -> int:
-        """How many digits of the outputs the inputs can move independently."""
-        rows = Echelon()
-        for column in self.columns:
-            rows.add(column)
-        return rows.rank
-
-    @property
-    def is_onto(self) -> bool:
-        """Whether every element has a place."""
-        return self.rank == len(self._out_radices)
-
-    @property
-    def is_additive(self) -> bool:
-        """Whether what the digits move may be added: no two move the same digit of the result."""
-        together = 0
-        for column in (*self.columns, self.origin):
-            if together & column:
-                return False
-            together |= column
-        return True
-
-    @cached_property
-    def copies(self) -> int:
-        """How many places hold each element that has one."""
-        return len(self._kernel_span)
 
     # ---- evaluating
 
@@ -419,12 +358,12 @@ class Layout:
     @cached_property
     def _spans(self) -> list[tuple[int, int, Axis | None]]:
         """Where each coordinate starts in a packed element, its bits as a mask, its axis if they are not its index."""
-        found, start = [], 0
+        spans, start = [], 0
         for axis in self.out_axes:
             width = sum((radix - 1).bit_length() for radix in axis.radices)
-            found.append((start, (1 << width) - 1, None if axis.is_plain else axis))
+            spans.append((start, (1 << width) - 1, None if axis.is_plain else axis))
             start += width
-        return found
+        return spans
 
     @cached_property
     def _packed_origin(self) -> int:
@@ -438,174 +377,45 @@ class Layout:
     @cached_property
     def _packed_steps(self) -> list[tuple[str, list[int]]]:
         """For each input, what each of its indices contributes to the packed element."""
-        found = []
-        for axis, digits in self._digits_of(self.in_axes):
+        tables = []
+        for axis, digits in digits_of(self.in_axes):
             table = [0]
             for radix, digit in zip(axis.radices, digits, strict=True):
                 step = self._packed(self.columns[digit])
                 table = [count * step ^ lower for count in range(radix) for lower in table]
-            found.append((axis.name, table))
-        return found
-
-    # ---- algebra
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the two take every place to the same element."""
-        if not isinstance(other, Layout):
-            return NotImplemented
-        if self is other:
-            return True
-        if list(self.ins.items()) != list(other.ins.items()) or list(self.outs.items()) != list(other.outs.items()):
-            return False
-        if (self.in_axes, self.out_axes) == (other.in_axes, other.out_axes):
-            return (self.columns, self.origin) == (other.columns, other.origin)
-        # the same sizes cut into other digits (3 times 2, 2 times 3): ask every place
-        return all(self.at(**place._asdict()) == other.at(**place._asdict()) for place in self.places())
-
-    def __hash__(self) -> int:
-        """By sizes: layouts of one shape are few."""
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((tuple(self.ins.items()), tuple(self.outs.items())))
-
-    def __matmul__(self, inner: Layout) -> Layout:
-        """First `inner`, then this: the element that this map has at the place that the inner one leads to."""
-        if not isinstance(inner, Layout):
-            msg = f"the inner layout is a Layout, got {quote(inner)}"
-            raise InvalidOperand(msg)
-        mine, its = ({axis.name: axis for axis in axes} for axes in (self.in_axes, inner.out_axes))
-        if mine != its:
-            wanted, came = (
-                ", ".join(f"{axis.name} {'x'.join(map(str, axis.radices)) or 1}" for axis in axes.values())
-                for axes in (mine, its)
-            )
-            msg = f"the inner layout leads to {came}, but the outer one starts from {wanted}"
-            raise InvalidOperand(msg)
-        starts = {axis.name: digits.start for axis, digits in self._digits_of(self.in_axes)}
-        mine_of = [starts[axis.name] + place for axis in inner.out_axes for place in range(len(axis.radices))]
-
-        def through(mask: int) -> int:
-            moved = 0
-            for digit, column in enumerate(mine_of):
-                if mask >> digit & 1:
-                    moved ^= self.columns[column]
-            return moved
-
-        columns = tuple(through(column) for column in inner.columns)
-        return Layout(inner.in_axes, self.out_axes, columns, self.origin ^ through(inner.origin))
-
-    def inverse(self) -> Layout:
-        """From elements to places, for each element the first of its holders; refused where an element has none."""
-        return self._first_place
-
-    def tiled(self, **counts: int) -> Layout:
-        """Several tiles side by side: col=2 puts a second one to the right.
-
-        The tiles are counted by new digits of `reg`, above the old ones, in the order of the keywords.
-        """
-        if "reg" not in self.ins:
-            msg = f"only a layout with registers can be tiled; this one starts from {', '.join(self.ins)}"
-            raise InvalidOperand(msg)
-        outs = list(self.out_axes)
-        more: list[tuple[int, int, int]] = []  # a radix, the axis it extends, and its digit there
-        for name, count in counts.items():
-            if name not in self.outs:
-                msg = f"tiled: expected some of {', '.join(self.outs)}; got {name}"
-                raise InvalidOperand(msg)
-            at = list(self.outs).index(name)
-            added = Axis.of_size(f"tiles along {name}", count).radices
-            more += [(radix, at, len(outs[at].radices) + place) for place, radix in enumerate(added)]
-            outs[at] = Axis(name, outs[at].radices + added)
-        starts = [sum(len(axis.radices) for axis in outs[:at]) for at in range(len(outs))]
-        renumbered = [starts[at] + place for at, axis in enumerate(self.out_axes) for place in range(len(axis.radices))]
-
-        def widened(mask: int) -> int:
-            return sum(1 << new for old, new in enumerate(renumbered) if mask >> old & 1)
-
-        ins, columns = [], []
-        for axis, digits in self._digits_of(self.in_axes):
-            mine = [widened(self.columns[digit]) for digit in digits]
-            if axis.name == "reg":
-                mine += [1 << (starts[at] + place) for _, at, place in more]
-                axis = Axis("reg", axis.radices + tuple(radix for radix, *_ in more))  # noqa: PLW2901
-            ins.append(axis)
-            columns += mine
-        return Layout(tuple(ins), tuple(outs), tuple(columns), widened(self.origin))
-
-    def fix(self, **inputs: int) -> Layout:
-        """The map of the other inputs while these stay as they are."""
-        unknown = [name for name in inputs if name not in self.ins]
-        if unknown:
-            msg = f"fix: expected some of {', '.join(self.ins)}; got {', '.join(unknown)}"
-            raise InvalidOperand(msg)
-        origin, ins, columns = self.origin, [], []
-        for axis, digits in self._digits_of(self.in_axes):
-            mine = [self.columns[digit] for digit in digits]
-            if axis.name not in inputs:
-                ins.append(axis)
-                columns += mine
-                continue
-            index = check_index(axis.name, inputs[axis.name], axis.size)
-            for radix, column in zip(axis.radices, mine, strict=True):
-                index, digit = divmod(index, radix)
-                if radix > 2 and digit:
-                    msg = f"{axis.name} cannot be fixed at {inputs[axis.name]}: a digit of radix {radix} is not 0 there"
-                    raise InvalidOperand(msg)
-                origin ^= column * digit
-        return Layout(tuple(ins), self.out_axes, tuple(columns), origin)
-
-    def joined(self, name: str, *axes: str) -> Layout:
-        """The same map with some inputs as one, the first of them lowest: PTX's element number is slot, then reg."""
-        digits_of = {axis.name: digits for axis, digits in self._digits_of(self.in_axes)}
-        for axis in axes:
-            _check_name(axis, self.ins)
-        if not isinstance(name, str) or not name.isidentifier() or name in self.ins:
-            msg = f"the joined input needs a new name, got {quote(name)}"
-            raise InvalidOperand(msg)
-        order = [one for one in digits_of if one not in axes]
-        radices = self._in_radices
-        one = Axis(name, tuple(radices[digit] for axis in axes for digit in digits_of[axis]))
-        kept = tuple(axis for axis in self.in_axes if axis.name in order)
-        columns = tuple(self.columns[digit] for axis in (*order, *axes) for digit in digits_of[axis])
-        return Layout((*kept, one), self.out_axes, columns, self.origin)
+            tables.append((axis.name, table))
+        return tables
 
     # ---- what others derive from it
 
-    def runs(self, out: str) -> list[Run]:
+    def runs(self, out: str) -> list[DigitRun]:
         """What makes up one coordinate, the highest part first: the fewest runs of digits."""
-        _check_name(out, self.outs)
-        axis, targets = next(pair for pair in self._digits_of(self.out_axes) if pair[0].name == out)
-        found = []
-        for source, digits in self._digits_of(self.in_axes):
-            pairs = {
+        check_axis(out, self.outs)
+        axis, targets = next(pair for pair in digits_of(self.out_axes) if pair[0].name == out)
+        runs = []
+        for source, digits in digits_of(self.in_axes):
+            pairs = (
                 (at, to)
                 for at, digit in enumerate(digits)
                 for to, target in enumerate(targets)
                 if self.columns[digit] >> target & 1
-            }
-            for at, to in pairs:
-                if (at - 1, to - 1) in pairs:
-                    continue
-                length = 1
-                while (at + length, to + length) in pairs:
-                    length += 1
+            )
+            for at, to, length in diagonals(pairs):
                 modulo = prod(source.radices[at : at + length])
-                found.append(Run(source.name, source.weights[at], modulo, axis.weights[to]))
-        return sorted(found, key=lambda run: (-run.multiply, -run.divide))
+                runs.append(DigitRun(source.name, source.weights[at], modulo, axis.weights[to]))
+        return sorted(runs, key=lambda run: (-run.multiply, -run.divide))
 
     def digits(self, source: str) -> list[tuple[int, int]]:
         """How an input is cut: the weight and the radix of each of its digits, low first."""
-        _check_name(source, self.ins)
+        check_axis(source, self.ins)
         axis = next(axis for axis in self.in_axes if axis.name == source)
         return list(zip(axis.weights, axis.radices, strict=True))
 
-    def steps(self, source: str) -> list[Step]:
+    def steps(self, source: str) -> list[Basis]:
         """What a one in each digit of an input moves, low digit first; `of_steps` goes back."""
-        _check_name(source, self.ins)
-        digits = next(digits for axis, digits in self._digits_of(self.in_axes) if axis.name == source)
-        return [Step(self._in_radices[digit], self._element(self.columns[digit])) for digit in digits]
+        check_axis(source, self.ins)
+        digits = next(digits for axis, digits in digits_of(self.in_axes) if axis.name == source)
+        return [Basis(self._in_radices[digit], self._element(self.columns[digit])) for digit in digits]
 
     @property
     def start(self) -> Coordinate:
@@ -617,11 +427,11 @@ class Layout:
 
     def along(self, source: str) -> str:
         """The coordinate along which an input counts one by one; nothing where it counts otherwise."""
-        _check_name(source, self.ins)
+        check_axis(source, self.ins)
         size = self.ins[source]
         for out in self.outs:
             alone = all(not self._touches(source, other) for other in self.outs if other != out)
-            if alone and [run for run in self.runs(out) if run.source == source] == [Run(source, 1, size, 1)]:
+            if alone and [run for run in self.runs(out) if run.source == source] == [DigitRun(source, 1, size, 1)]:
                 return out
         return ""
 
@@ -631,14 +441,6 @@ class Layout:
     # ---- inside
 
     @cached_property
-    def _in_radices(self) -> tuple[int, ...]:
-        return tuple(chain.from_iterable(axis.radices for axis in self.in_axes))
-
-    @cached_property
-    def _out_radices(self) -> tuple[int, ...]:
-        return tuple(chain.from_iterable(axis.radices for axis in self.out_axes))
-
-    @cached_property
     def _element_type(self) -> type[Coordinate]:
         return coordinate_type(tuple(self.outs))
 
@@ -646,55 +448,12 @@ class Layout:
     def _place_type(self) -> type[Coordinate]:
         return coordinate_type(tuple(self.ins))
 
-    @staticmethod
-    def _digits_of(axes: tuple[Axis, ...]) -> list[tuple[Axis, range]]:
-        """Each axis with the numbers of its digits, counted through all axes."""
-        found, start = [], 0
-        for axis in axes:
-            found.append((axis, range(start, start + len(axis.radices))))
-            start += len(axis.radices)
-        return found
-
-    @cached_property
-    def _significance(self) -> list[int]:
-        """The digits of the inputs as places are sorted: those of the first axis first, the highest first."""
-        return [digit for _, digits in self._digits_of(self.in_axes) for digit in reversed(digits)]
-
-    @cached_property
-    def _solved(self) -> tuple[list[int], list[int]]:
-        """Input masks that move one output digit each, and those that move nothing: elimination over bits."""
-        rows = Echelon()
-        # The least significant inputs come first. So of inputs that move the same the most significant are left over,
-        # no solution uses them, and the place that it leads to is the least of all holders.
-        nothing = [rows.add(self.columns[digit], inputs=1 << digit) for digit in reversed(self._significance)]
-        solved = [rows.inputs(1 << digit) for digit in range(len(self._out_radices))]
-        return solved, list(filter(None, nothing))
-
-    @cached_property
-    def _kernel_span(self) -> list[int]:
-        """Every input mask that moves nothing: what two holders of one element differ by."""
-        span = [0]
-        for mask in self._solved[1]:
-            span += [mask ^ other for other in span]
-        return span
-
-    @cached_property
-    def _first_place(self) -> Layout:
-        """The inverse: for each element the least of its holders."""
-        if not self.is_onto:
-            msg = f"layout {self} has no inverse: some elements of {self.outs} have no place"
-            raise InvalidOperand(msg)
-        origin = 0
-        for digit, column in enumerate(self._solved[0]):
-            origin ^= column * (self.origin >> digit & 1)
-        return Layout(self.out_axes, self.in_axes, tuple(self._solved[0]), origin)
-
 
 def _check_steps(extents: object, steps: object, origin: object) -> None:
     """Refuse what is no description of a map: names with extents, and for each input digits with as many moves."""
 
     def is_index(number: object) -> bool:
-        return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST_INDEX
+        return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_INDEX
 
     def are_moves(moves: object) -> bool:
         fitting = isinstance(moves, tuple | list) and isinstance(extents, Mapping) and len(moves) == len(extents)
@@ -713,10 +472,4 @@ def _check_steps(extents: object, steps: object, origin: object) -> None:
             "expected coordinates with how far they run, and for each input its digits as (radix, moves), such as "
             f"{{'row': 2}}, {{'lane': [(2, (1,))]}}; got {quote(extents)}, {quote(steps)}, {quote(origin)}"
         )
-        raise InvalidOperand(msg)
-
-
-def _check_name(name: str, axes: dict[str, int]) -> None:
-    if not isinstance(name, str) or name not in axes:
-        msg = f"expected one of {', '.join(axes)}; got {quote(name)}"
         raise InvalidOperand(msg)

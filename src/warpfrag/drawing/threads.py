@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
-from warpfrag.core.layout import Layout
 from warpfrag.drawing.cells import Level, Mark
 
 if TYPE_CHECKING:
+    from warpfrag.core.layout import Layout
     from warpfrag.drawing.cells import Grid
     from warpfrag.execution.operand import Registers
 
@@ -33,8 +33,7 @@ def thread_layout(layout: Layout) -> Layout:
     """The same layout, its warps and lanes as one count of lanes."""
     if "warp" not in layout.ins:
         return layout
-    bases = layout.bases
-    return Layout.parse(layout.outs, lane=f"{bases['lane']} {bases['warp']}", reg=bases["reg"], slot=bases["slot"])
+    return layout.reshape(ins={"lane": layout.ins["warp"] * layout.lanes, "reg": layout.regs, "slot": layout.slots})
 
 
 def with_warps(grid: Grid) -> Grid:

@@ -27,7 +27,7 @@ MOST_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
 @lru_cache(MOST_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
     """The element of every place, both counted in order: what a gather takes."""
-    if not all(axis.is_plain for axis in layout.out_axes):  # digits that are no bits: ask every place
+    if not layout.is_bitwise:  # digits that are no bits: ask every place
         coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
     else:
         zero = dict.fromkeys(layout.ins, 0)

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
     """An operand with its elements in the smaller format of another, in every choice of registers that are joined."""
     joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
-    bases = wide.layout.bases
-    if any(radix != 2 for axis in ("reg", "slot") for _, radix in wide.layout.digits(axis)):
+    steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
+    if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
         return
-    regs = bases["reg"].split()
-    for chosen in combinations(range(len(regs)), joined):
-        slot = " ".join([bases["slot"], *(regs[bit] for bit in chosen)])
-        reg = " ".join(word for bit, word in enumerate(regs) if bit not in chosen)
-        layout = Layout.parse(wide.layout.outs, **{**bases, "reg": reg, "slot": slot})
+    for chosen in combinations(steps["reg"], joined):
+        reg = [step for step in steps["reg"] if step not in chosen]
+        layout = Layout.of_steps(wide.layout.outs, {**steps, "reg": reg, "slot": [*steps["slot"], *chosen]})
         container, low = narrow.row.container, narrow.row.low
         row = replace(wide.row, layout=layout, format=narrow.format, container=container, low=low)
         yield replace(wide, row=row)

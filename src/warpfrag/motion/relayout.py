@@ -209,20 +209,12 @@ def _advice(source: Operand, target: Operand) -> str:
 
 def _check_warps(start: Layout, end: Layout) -> None:
     """Refuse what would bring elements from warp to warp, or move them differently in each: shuffles stay in a warp."""
-    if WARP not in end.ins:
-        return
-    pull = start.inverse() @ end
-    zero = dict.fromkeys(pull.ins, 0)
-    for axis in pull.ins:
-        for weight, _ in end.digits(axis):
-            origin = pull.at(**zero | {axis: weight})._asdict()
-            stays = {**zero, WARP: weight} if axis == WARP else {**origin, WARP: 0}
-            if origin != stays:
-                msg = (
-                    "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
-                    " in shared memory, let all warps meet at a barrier, and load it from there"
-                )
-                raise InvalidOperand(msg)
+    if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
+        msg = (
+            "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
+            " in shared memory, let all warps meet at a barrier, and load it from there"
+        )
+        raise InvalidOperand(msg)
 
 
 class _Lane:
@@ -427,10 +419,5 @@ def _movmatrix(layout: Layout) -> Layout:
     from warpfrag.catalog.registry import get
 
     mover = get("movmatrix.sync.aligned.m8n8.trans.b16")
-    found = mover.a.layout.inverse() @ mover.d.layout
-    for _, radix in layout.digits("reg"):
-        found = found.tiled(reg=radix)
-    if WARP not in layout.ins:
-        return found
-    own = " ".join(f"{WARP[0]}{weight}" for weight, _ in layout.digits(WARP))
-    return Layout.parse({WARP: layout.ins[WARP], **found.outs}, **{WARP: own, **found.bases})
+    others = {name: size for name, size in layout.ins.items() if name in {WARP, "reg"}}
+    return (mover.a.layout.inverse() @ mover.d.layout) * Layout.identity(**others)

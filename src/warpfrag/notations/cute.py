@@ -28,7 +28,7 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from warpfrag.core.axes import MOST, Axis
+from warpfrag.core.axes import MAX_SIZE, Axis
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
@@ -46,7 +46,7 @@ from warpfrag.notations.threads import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from warpfrag.core.layout import Layout, Step
+    from warpfrag.core.layout import Basis, Layout
     from warpfrag.notations.threads import Digit
 
 Tree: TypeAlias = "int | tuple[Tree, ...]"
@@ -74,7 +74,7 @@ def write(layout: Layout, *, transposed: bool = False) -> str:
         raise InvalidOperand(msg)
     strides = {dim: prod(layout.outs[below] for below in dims[:at]) for at, dim in enumerate(dims)}
 
-    def modes(steps: list[Step]) -> list[Mode]:
+    def modes(steps: list[Basis]) -> list[Mode]:
         numbers = [
             Mode(step.radix, sum(strides[dim] * index for dim, index in step.moves._asdict().items())) for step in steps
         ]
@@ -191,8 +191,8 @@ def _modes(text: object) -> tuple[list[Mode], list[Mode]]:
         raise InvalidOperand(msg)
     modes = [list(_pairs(part, stride)) for part, stride in zip(sizes, _alike(sizes, strides), strict=True)]
     places = prod(mode.size for mode in chain(*modes))
-    if not 0 < places <= MOST:
-        msg = f"cute: expected 1 to {MOST} places of threads and values, got {places}"
+    if not 0 < places <= MAX_SIZE:
+        msg = f"cute: expected 1 to {MAX_SIZE} places of threads and values, got {places}"
         raise InvalidOperand(msg)
     return modes[0], modes[1]
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from warpfrag.core.axes import MOST, Axis
+from warpfrag.core.axes import MAX_SIZE, Axis
 from warpfrag.core.coordinates import REGISTERS
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, quote
@@ -36,7 +36,7 @@ def write(layout: Layout) -> dict[str, Indices]:
     """The coordinates of every place."""
     import numpy as np
 
-    if not all(axis.is_plain for axis in layout.out_axes):
+    if not layout.is_bitwise:
         elements = np.array([layout.at(**place._asdict()) for place in layout.places()], np.intp)
         return {dim: elements[:, at].reshape(*layout.ins.values()) for at, dim in enumerate(layout.dims)}
     # xor joins what each input does alone, so a few look-ups give all places
@@ -92,12 +92,16 @@ def _arrays(given: object) -> dict[str, Indices]:
     arrays = {}
     for name, indices in given.items():
         array = as_array(indices, f"numpy: {name}")
-        if array.dtype.kind not in "iu" or not 0 < array.ndim <= len(REGISTERS) or not 0 < prod(array.shape) <= MOST:
+        if (
+            array.dtype.kind not in "iu"
+            or not 0 < array.ndim <= len(REGISTERS)
+            or not 0 < prod(array.shape) <= MAX_SIZE
+        ):
             msg = f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {quote(indices)}"
             raise InvalidOperand(msg)
         arrays[name] = array.astype(np.intp)
-        if arrays[name].min() < 0 or arrays[name].max() >= MOST:
-            msg = f"numpy: {name} counts from 0 on, below {MOST}; got {arrays[name].min()} to {arrays[name].max()}"
+        if arrays[name].min() < 0 or arrays[name].max() >= MAX_SIZE:
+            msg = f"numpy: {name} counts from 0 on, below {MAX_SIZE}; got {arrays[name].min()} to {arrays[name].max()}"
             raise InvalidOperand(msg)
     if len({array.shape for array in arrays.values()}) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())

@@ -14,7 +14,7 @@ import json
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.core.axes import MOST
+from warpfrag.core.axes import MAX_SIZE
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.notations.scanner import Scanner
@@ -43,8 +43,8 @@ def read(text: object) -> Layout:
         msg = f"json: expected {SHAPE}, got {quote(given)}"
         raise InvalidOperand(msg)
     places = prod(radix for digits in given["ins"].values() for radix, _ in digits)
-    if places > MOST:
-        msg = f"json: expected at most {MOST} places, got {quote(places)}"
+    if places > MAX_SIZE:
+        msg = f"json: expected at most {MAX_SIZE} places, got {quote(places)}"
         raise InvalidOperand(msg)
     try:
         return Layout.of_steps(given["outs"], given["ins"], given["start"])
@@ -77,7 +77,7 @@ def _is_layout(given: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 (whatev
 
 
 def _is_index(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SIZE
 
 
 def _is_element(value: object, count: int) -> bool:

@@ -18,7 +18,7 @@ from warpfrag.errors import InvalidOperand, quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from warpfrag.core.layout import Step
+    from warpfrag.core.layout import Basis
 
 LANES = 32
 MATRIX = ("row", "col")
@@ -26,7 +26,7 @@ Digit: TypeAlias = "tuple[int, Sequence[int]]"
 """A radix, and how far each coordinate goes."""
 
 
-def threads_and_values(notation: str, layout: Layout) -> tuple[list[Step], list[Step]]:
+def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list[Basis]]:
     """The digits of threads (lane, then warp) and of values (slot, then reg), low first."""
     other = [name for name in layout.ins if name not in REGISTERS]
     if other:

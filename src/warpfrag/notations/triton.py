@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from warpfrag.core.axes import MOST
+from warpfrag.core.axes import MAX_SIZE
 from warpfrag.errors import InvalidOperand
 from warpfrag.notations.scanner import Scanner
 from warpfrag.notations.threads import (
@@ -151,9 +151,9 @@ def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]
     if len(sizes) != len(names) or any(most > size for most, size in zip(reach, sizes, strict=True)):
         msg = f"triton: the bases reach {'x'.join(map(str, reach))}, but the shape is {'x'.join(map(str, sizes))}"
         raise InvalidOperand(msg)
-    places = 1 << min(sum(map(len, bases.values())), MOST.bit_length())
-    if places > MOST or any(not 0 < size <= MOST for size in sizes):
-        msg = f"triton: expected at most {MOST} places and coordinates up to {MOST}"
+    places = 1 << min(sum(map(len, bases.values())), MAX_SIZE.bit_length())
+    if places > MAX_SIZE or any(not 0 < size <= MAX_SIZE for size in sizes):
+        msg = f"triton: expected at most {MAX_SIZE} places and coordinates up to {MAX_SIZE}"
         raise InvalidOperand(msg)
     return dict(zip(names, sizes, strict=True))
 
