@@ -12,10 +12,11 @@ from warpfrag.core.layout import Layout
 from warpfrag.isa import legality
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import OperandRow, operands
+from warpfrag.isa.ops import OPS
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import Family, families, forms
 from warpfrag.isa.targets import targets
-from warpfrag.isa.words import FIXED, OPS, WORDS, Form, Shape
+from warpfrag.isa.words import FIXED, WORDS, Form, Shape
 from warpfrag.numerics.formats import Format
 from warpfrag.tables import read_table
 

@@ -23,7 +23,7 @@ from warpfrag.emission.ptx import header
 from warpfrag.emission.ptx_kernels import raw_kernel
 from warpfrag.isa.aliases.spelling import fill
 from warpfrag.isa.names import spell
-from warpfrag.isa.words import OPS
+from warpfrag.isa.ops import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,6 +17,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.matrices import COMMENT, MOST_DIGITS, exact_value
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from warpfrag.execution.operand import Registers
     from warpfrag.numerics.formats import Format
 
-LANES = 32
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
 WORD_DIGITS = 8

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.command import CHOICES
 from warpfrag.cli.output import shape_text
-from warpfrag.core.coordinates import check_index
+from warpfrag.core.coordinates import LANES, check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Record = dict[str, int]
 ADDRESSES = "addresses"
-LANES = 32
 
 
 class Columns(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.by_element import Choice, field_words
 from warpfrag.drawing.cells import (
     Cell,
@@ -19,8 +20,6 @@ from warpfrag.drawing.cells import (
     lane_name,
     place_words,
 )
-
-LANES = 32  # of a warp
 
 if TYPE_CHECKING:
     from warpfrag.core.coordinates import Place

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.cells import Block, Cell, Grid, Level, Mark, lane_name
 from warpfrag.drawing.drawing import Drawing
-from warpfrag.memory.shared_memory import BANK_BYTES, BANKS, LANES, UNIT, bank_loads
+from warpfrag.memory.shared_memory import BANK_BYTES, BANKS, UNIT, bank_loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

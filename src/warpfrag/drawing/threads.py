@@ -9,6 +9,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
+from warpfrag.core.coordinates import LANES
+from warpfrag.core.layout import Layout
 from warpfrag.drawing.cells import Level, Mark
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from warpfrag.drawing.cells import Grid
     from warpfrag.execution.operand import Registers
 
-LANES = 32  # of a warp
 WARPS, ROWS = 4, 16  # of a warpgroup, and the rows of the matrix that each of them holds
 
 Held = TypeVar("Held", bound="Registers")

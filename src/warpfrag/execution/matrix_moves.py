@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.execution import fragment
 from warpfrag.execution.operand import operands_of
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 LINE = 16  # bytes that one address stands for, and what it must be a multiple of
-LANES = 32
 
 
 def run(

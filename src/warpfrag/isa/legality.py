@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.aliases.source import is_plain, statements
-from warpfrag.isa.names import LONGEST, Reading, head, read, spell, tokens
+from warpfrag.isa.names import LONGEST, ParseError, Reading, head, read, spell, tokens
+from warpfrag.isa.ops import OPS
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
-from warpfrag.isa.words import OPS, SHAPE, WORDS, Form, HasForm
+from warpfrag.isa.words import SHAPE, WORDS, Form, HasForm
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

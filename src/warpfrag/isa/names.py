@@ -11,8 +11,9 @@ from functools import cache
 from typing import Any
 
 from warpfrag.errors import ParseError
+from warpfrag.isa.ops import OPS, Op
 from warpfrag.isa.rows import families, families_of
-from warpfrag.isa.words import FIXED, OPS, SHAPE, WORDS, Form, Op
+from warpfrag.isa.words import FIXED, SHAPE, WORDS, Form
 
 LONGEST = 256  # characters; the longest legal name has about half of that
 

@@ -13,8 +13,9 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from warpfrag.isa.ops import OPS
 from warpfrag.isa.targets import Target, targets
-from warpfrag.isa.words import OPS, WORDS, Form
+from warpfrag.isa.words import WORDS, Form
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Words: what the name of an instruction is made of.
 
 `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32` is an operation, `mma`, and words. This file is the one place that
-says which words there are: `WORDS` has a row for each, `OPS` one for each operation, with its words in the order of
-the canonical name. A `Form` is one instruction as plain fields, one for each word that may vary.
+says which words there are: `WORDS` has a row for each; `ops.OPS` has a row for each operation, with its words in the
+order of the canonical name. A `Form` is one instruction as plain fields, one for each word that may vary.
 
 To add a word: a field of Form, a row of WORDS, and its name in the rows of the operations that have it.
 
@@ -13,13 +13,16 @@ order among themselves: the types (of D, A, B, C, then of the scale factors), th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from warpfrag.isa.ops import OPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-Does = Literal["multiply", "load", "store", "transpose"]
+    from warpfrag.isa.ops import Op
+
 SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
 
 
@@ -122,67 +125,6 @@ class HasForm(Protocol):
     @property
     def form(self) -> Form:
         """The form."""
-
-
-@dataclass(frozen=True)
-class Op:
-    """An operation.
-
-    does       what it is for
-    roles      its matrices in registers, as a statement has them
-    words      its words, in the order of the canonical name
-    scope      the threads that run it together
-    fragments  whether the ISA fixes where elements sit in registers, or somebody had to measure it
-    sparsity   how the metadata of a sparse A may run: in any order, or rising
-    spaces     the state spaces it may name; it may also name none, and then takes a generic address
-    implied    types that are not written, because they can be no other
-    may_lack   words that an assembler does not ask for
-    """
-
-    does: Does
-    roles: tuple[str, ...]
-    words: tuple[str, ...]
-    scope: Literal["warp", "warpgroup"] = "warp"
-    fragments: Literal["fixed", "measured"] = "fixed"
-    sparsity: Literal["", "any", "ordered"] = ""
-    spaces: tuple[str, ...] = ()
-    implied: Mapping[str, str] = field(default_factory=dict)
-    may_lack: tuple[str, ...] = ()
-
-    @property
-    def usual_space(self) -> str:
-        """The state space of its entries in lists."""
-        return self.spaces[0] if self.spaces else ""
-
-
-def _op(does: Does, roles: str, words: str, **rest: Any) -> Op:  # noqa: ANN401 (the other fields of an Op)
-    return Op(does, tuple(roles), tuple(words.split()), **rest)
-
-
-_MMA = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type bitop rounding"
-_SPARSE = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type"
-_WMMA = "bitop sync aligned layouts shape rounding d a b c satfinite"
-_WGMMA = "sync aligned shape d a b bitop satfinite"
-_WMMA_MEMORY = "sync aligned layouts shape space"
-_MATRIX_MEMORY = "sync aligned shape num trans space d"
-_GLOBAL_OR_SHARED = ("global", "shared", "shared::cta")
-_SHARED = ("shared", "shared::cta")
-
-OPS: dict[str, Op] = {
-    "mma": _op("multiply", "dabc", _MMA),
-    "mma.sp": _op("multiply", "dabc", _SPARSE, sparsity="any"),
-    "mma.sp::ordered_metadata": _op("multiply", "dabc", _SPARSE, sparsity="ordered"),
-    "wmma.mma": _op("multiply", "dabc", _WMMA, fragments="measured", implied={"a": "f16", "b": "f16"}),
-    "wmma.load.a": _op("load", "a", f"{_WMMA_MEMORY} a", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wmma.load.b": _op("load", "b", f"{_WMMA_MEMORY} b", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wmma.load.c": _op("load", "c", f"{_WMMA_MEMORY} c", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wmma.store.d": _op("store", "d", f"{_WMMA_MEMORY} d", fragments="measured", spaces=_GLOBAL_OR_SHARED),
-    "wgmma.mma_async": _op("multiply", "dabc", _WGMMA, scope="warpgroup", may_lack=("aligned",)),
-    "wgmma.mma_async.sp": _op("multiply", "dabc", _WGMMA, scope="warpgroup", sparsity="ordered", may_lack=("aligned",)),
-    "ldmatrix": _op("load", "d", f"{_MATRIX_MEMORY} memory", spaces=_SHARED),
-    "stmatrix": _op("store", "a", _MATRIX_MEMORY, spaces=_SHARED),
-    "movmatrix": _op("transpose", "da", "sync aligned shape trans d"),
-}
 
 
 def _as_is(entry: Any) -> tuple[str, ...]:  # noqa: ANN401 (a field of a form)

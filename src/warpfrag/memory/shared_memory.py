@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from warpfrag.core.coordinates import Coordinate, check_index, coordinate_type
+from warpfrag.core.coordinates import LANES, Coordinate, check_index, coordinate_type
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ MOST_BYTES = 1 << 40  # more than any memory, and small enough to count in
 MOST_ROWS = 1 << 16
 BANKS = 32
 BANK_BYTES = 4
-LANES = 32
 ELEMENT_BITS = (1, 4, 8, 16, 32, 64)
 Index = TypeVar("Index", int, "NDArray[np.int64]")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from warpfrag.memory.shared_memory import LANES, bank_conflicts, wavefronts
+from warpfrag.core.coordinates import LANES
+from warpfrag.memory.shared_memory import bank_conflicts, wavefronts
 
 LINES = 8  # of a matrix
 Direction = Literal["load", "store"]

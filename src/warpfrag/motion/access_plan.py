@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.memory.shared_memory import LANES
 from warpfrag.motion.access import Access

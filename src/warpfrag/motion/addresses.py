@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.memory.shared_memory import LANES, ROW_OF_UNITS, SWIZZLES, UNIT, swizzled
+from warpfrag.core.coordinates import LANES
+from warpfrag.memory.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT, swizzled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,9 +18,10 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
-from warpfrag.memory.shared_memory import LANES, Memory
+from warpfrag.memory.shared_memory import Memory
 from warpfrag.motion.access import Access, Direction
 from warpfrag.motion.access_plan import Way
 from warpfrag.motion.matrix_accesses import LINE, element_addresses, matrix_accesses

@@ -7,7 +7,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.catalog.registry import find
-from warpfrag.memory.shared_memory import LANES
+from warpfrag.core.coordinates import LANES
 from warpfrag.motion.access import Access
 from warpfrag.motion.lines import line_starts, moved
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpfrag.core.axes import Axis
-from warpfrag.core.coordinates import REGISTERS
+from warpfrag.core.coordinates import LANES, REGISTERS
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, quote
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from warpfrag.core.layout import Basis
 
-LANES = 32
 MATRIX = ("row", "col")
 Digit: TypeAlias = "tuple[int, Sequence[int]]"
 """A radix, and how far each coordinate goes."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import numpy as np
 
 from warpfrag.catalog.captures.index import folders, whole
+from warpfrag.core.coordinates import LANES
 from warpfrag.execution.wgmma_call import Call
 from warpfrag.isa.legality import resolve
 from warpfrag.render.files import read_bytes, write_atomically
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from warpfrag.execution.wgmma_call import CallRow, Staged
     from warpfrag.isa.words import Form, HasForm
 
-LANES = 32
 WARPGROUP = (4, 32)  # warps and lanes
 MOST_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"

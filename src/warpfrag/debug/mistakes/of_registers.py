@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.debug.mistakes.mistake import Mistake
 from warpfrag.isa.operands import REGISTER_BITS
-from warpfrag.memory.shared_memory import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

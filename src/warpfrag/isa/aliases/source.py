@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from warpfrag.isa.words import OPS
+from warpfrag.isa.ops import OPS
 from warpfrag.tables import read_table
 
 LONGEST_WORD = 40  # characters in which a first word ends

@@ -1,0 +1,95 @@
+"""Operations: what `mma`, `wgmma.mma_async.sp` or `ldmatrix` is, as one row of `OPS` each.
+
+Code that treats operations differently asks their row for what differs, and tests no name: which threads run it
+(`scope`), where its operands live (`homes`), whether A is sparse (`sparsity`), what it may name (`words`, `spaces`).
+
+To add an operation: a row here, its families in `tables/instructions.toml`, and its layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Does = Literal["multiply", "load", "store", "transpose"]
+Scope = Literal["warp", "warpgroup"]
+Storage = Literal["registers", "shared", "either"]
+"""Where an operation takes an operand from: registers, shared memory by a descriptor, or either of the two."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation.
+
+    name       what its PTX text begins with
+    does       what it is for
+    roles      its matrices, as a statement has them
+    words      its words, in the order of the canonical name
+    homes      where each matrix lives, and the metadata of a sparse A, by role
+    scope      the threads that run it together
+    fragments  whether the ISA fixes where elements sit in registers, or somebody had to measure it
+    sparsity   how the metadata of a sparse A may run: in any order, or rising
+    spaces     the state spaces it may name; it may also name none, and then takes a generic address
+    implied    types that are not written, because they can be no other
+    may_lack   words that an assembler does not ask for
+    """
+
+    name: str
+    does: Does
+    roles: tuple[str, ...]
+    words: tuple[str, ...]
+    homes: Mapping[str, Storage]
+    scope: Scope = "warp"
+    fragments: Literal["fixed", "measured"] = "fixed"
+    sparsity: Literal["", "any", "ordered"] = ""
+    spaces: tuple[str, ...] = ()
+    implied: Mapping[str, str] = field(default_factory=dict)
+    may_lack: tuple[str, ...] = ()
+
+    @property
+    def usual_space(self) -> str:
+        """The state space of its entries in lists."""
+        return self.spaces[0] if self.spaces else ""
+
+
+def _op(name: str, does: Does, roles: str, words: str, **rest: Any) -> Op:  # noqa: ANN401 (the other fields of an Op)
+    homes: dict[str, Storage] = dict.fromkeys(roles, "registers")
+    if rest.get("sparsity"):
+        homes["metadata"] = "registers"
+    return Op(name, does, tuple(roles), tuple(words.split()), homes | rest.pop("homes", {}), **rest)
+
+
+_MMA = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type bitop rounding"
+_SPARSE = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type"
+_WMMA = "bitop sync aligned layouts shape rounding d a b c satfinite"
+_WGMMA = "sync aligned shape d a b bitop satfinite"
+_WMMA_MEMORY = "sync aligned layouts shape space"
+_MATRIX_MEMORY = "sync aligned shape num trans space d"
+_GLOBAL_OR_SHARED = ("global", "shared", "shared::cta")
+_SHARED = ("shared", "shared::cta")
+_WARPGROUP: dict[str, Any] = {
+    "scope": "warpgroup",
+    "homes": {"a": "either", "b": "shared"},
+    "may_lack": ("aligned",),
+}
+_MEASURED_MEMORY: dict[str, Any] = {"fragments": "measured", "spaces": _GLOBAL_OR_SHARED}
+
+_ROWS = (
+    _op("mma", "multiply", "dabc", _MMA),
+    _op("mma.sp", "multiply", "dabc", _SPARSE, sparsity="any"),
+    _op("mma.sp::ordered_metadata", "multiply", "dabc", _SPARSE, sparsity="ordered"),
+    _op("wmma.mma", "multiply", "dabc", _WMMA, fragments="measured", implied={"a": "f16", "b": "f16"}),
+    _op("wmma.load.a", "load", "a", f"{_WMMA_MEMORY} a", **_MEASURED_MEMORY),
+    _op("wmma.load.b", "load", "b", f"{_WMMA_MEMORY} b", **_MEASURED_MEMORY),
+    _op("wmma.load.c", "load", "c", f"{_WMMA_MEMORY} c", **_MEASURED_MEMORY),
+    _op("wmma.store.d", "store", "d", f"{_WMMA_MEMORY} d", **_MEASURED_MEMORY),
+    _op("wgmma.mma_async", "multiply", "dabc", _WGMMA, **_WARPGROUP),
+    _op("wgmma.mma_async.sp", "multiply", "dabc", _WGMMA, sparsity="ordered", **_WARPGROUP),
+    _op("ldmatrix", "load", "d", f"{_MATRIX_MEMORY} memory", spaces=_SHARED),
+    _op("stmatrix", "store", "a", _MATRIX_MEMORY, spaces=_SHARED),
+    _op("movmatrix", "transpose", "da", "sync aligned shape trans d"),
+)
+OPS: dict[str, Op] = {op.name: op for op in _ROWS}
