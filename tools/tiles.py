@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tools.arguments import report_parser
+from warpfrag.catalog.execute import execute_registers
 from warpfrag.catalog.random_operands import random_words
 from warpfrag.catalog.registry import find
 from warpfrag.emission import emit, warpgroup
@@ -29,8 +30,7 @@ from warpfrag.emission.shared import kernel_copies, memory_orders
 from warpfrag.emission.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.emission.strides import contiguous_strides, element_bits
 from warpfrag.emission.warpgroup import kernel_variants
-from warpfrag.execution.execute import execute_registers
-from warpfrag.execution.wgmma import run_staged
+from warpfrag.execution.wgmma import run_wgmma_cases
 from warpfrag.hardware.device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
 from warpfrag.numerics.random_codes import random_codes
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.execution.wgmma_call import Variant
     from warpfrag.hardware.device import Gpu, LoadedModule
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
 WIDTHS = (8, 24, 64, 256)  # of wgmma
 UNIT = 12  # instructions in one translation unit
@@ -148,7 +148,7 @@ def run_tile(gpu: Gpu, module: LoadedModule, instruction: Instruction, tile: Til
     return np.array_equal(from_memory(found, instruction.d.shape, tile.strides["d"], bits), expected)
 
 
-def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Choice) -> bool:
+def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Immediates) -> bool:
     """Whether the raw kernel gives exactly the registers of `wf.execute`."""
     kind = "narrow" if instruction.a.format.is_float else "bits"
     words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
@@ -160,7 +160,7 @@ def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, 
     """Whether the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
     for _, cases in launches(instruction, variant, 6, 1):
         found = gpu.run_warpgroups(module, warpgroup.raw_name(instruction, variant), cases, instruction.d.words)
-        if not np.array_equal(found, run_staged(instruction, cases, gpu.target)):
+        if not np.array_equal(found, run_wgmma_cases(instruction, cases, gpu.target)):
             return False
     return True
 

@@ -21,6 +21,7 @@ from warpfrag.core import providers
 if TYPE_CHECKING:
     from warpfrag import ptx, wmma
     from warpfrag.catalog.evidence import Evidence
+    from warpfrag.catalog.execute import execute
     from warpfrag.catalog.identify import identify
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.catalog.registry import aliases, find, get
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         UnusableFile,
         WarpfragError,
     )
-    from warpfrag.execution.execute import execute
     from warpfrag.execution.operand import Operand
     from warpfrag.execution.shared_operand import Shared
     from warpfrag.hardware.verify import verify
@@ -94,7 +94,7 @@ _EXPORTS = {
     "draw": "drawing",
     "emit": "emission",
     "error_report": "prediction.error_report",
-    "execute": "execution.execute",
+    "execute": "catalog.execute",
     "find": "catalog.registry",
     "find_order": "prediction.find_order",
     "gemm": "products.gemm",

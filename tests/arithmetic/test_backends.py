@@ -22,8 +22,8 @@ from warpfrag.arithmetic.kernels import fused, jit
 from warpfrag.arithmetic.kernels.__main__ import one_of_each_kind
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.errors import SlowArithmetic
-from warpfrag.execution.prepared import _runner, find_runner
-from warpfrag.isa.legality import left_out
+from warpfrag.execution.prepared import _prepared, _prepared_as_spelled, prepare
+from warpfrag.isa.legality import form_of, left_out
 
 TF32 = rule_of(instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90")
 C_LAST = rule_of(instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90")
@@ -139,9 +139,9 @@ def spellings(count):
     return sorted(found)
 
 
-def test_a_hundred_spellings_make_one_runner():
-    _runner.cache_clear()
-    find_runner.cache_clear()
+def test_a_hundred_spellings_are_prepared_once():
+    _prepared.cache_clear()
+    _prepared_as_spelled.cache_clear()
     names = spellings(100)
     assert not any(left_out(name) for name in names)
     blank = [NAME + " " * n for n in range(100)]
@@ -149,8 +149,8 @@ def test_a_hundred_spellings_make_one_runner():
     for name in (*names, *blank, wf.get(NAME), "mma.m16n8k16.f32.f16.f16.f32"):
         for arch in ("sm_90", "sm_90a", "90"):
             wf.execute(name, a, b, arch=arch)
-    assert _runner.cache_info().currsize == 1
-    assert len({id(find_runner(name, arch)) for name in (*names, *blank) for arch in ("sm_90", "SM90A")}) == 1
+    assert _prepared.cache_info().currsize == 1
+    assert len({id(prepare(form_of(name), arch)) for name in (*names, *blank) for arch in ("sm_90", "SM90A")}) == 1
 
 
 def unbounded_caches():

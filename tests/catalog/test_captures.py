@@ -12,20 +12,20 @@ import pytest
 
 import warpfrag as wf
 from instructions import each_of, every
-from warpfrag.catalog.captures import Case, StagedCase, captures, load_cases
+from warpfrag.catalog.captures import CapturedCase, WgmmaCase, captures, load_cases
 from warpfrag.catalog.captures import capture as capture_module
 from warpfrag.catalog.captures.addresses import MEMORY, address_maps
 from warpfrag.catalog.captures.index import HERE, INDEX, VARIABLE
 from warpfrag.catalog.captures.write_index import count, write
 from warpfrag.cli import main
 from warpfrag.errors import UnusableFile
-from warpfrag.execution.wgmma import run_staged
+from warpfrag.execution.wgmma import run_wgmma_cases
 
 
 @cache
-def captured_cases() -> dict[str, list[tuple[str, Case | StagedCase]]]:
+def captured_cases() -> dict[str, list[tuple[str, CapturedCase | WgmmaCase]]]:
     """What real GPUs gave, by instruction, and on which architecture."""
-    found: dict[str, list[tuple[str, Case | StagedCase]]] = {}
+    found: dict[str, list[tuple[str, CapturedCase | WgmmaCase]]] = {}
     for known in captures():
         for case in known.cases():
             found.setdefault(case.instruction, []).append((known.about["arch"], case))
@@ -44,8 +44,8 @@ def test_there_are_captures_to_compare_with():
 @each_of(NAMES)
 def test_every_code_equals_the_hardware(name: str):
     for arch, case in captured_cases()[name]:
-        if isinstance(case, StagedCase):
-            found = run_staged(name, case.call, arch)
+        if isinstance(case, WgmmaCase):
+            found = run_wgmma_cases(name, case.call, arch)
             assert np.array_equal(found, case.d), f"{case.operands} #{case.selector}"
             assert np.array_equal(staged(case), case.d), f"{case.operands} #{case.selector}: A in shared memory"
             continue
@@ -57,7 +57,7 @@ def test_every_code_equals_the_hardware(name: str):
         assert wrong.size == 0, f"{case.operands} #{case.selector}: first of {len(wrong)} at {wrong[0]}"
 
 
-def staged(case: StagedCase) -> np.ndarray:
+def staged(case: WgmmaCase) -> np.ndarray:
     """What comes out if A lies in shared memory, too."""
     w, words = wf.get(case.instruction), case.call.words
     tile = w.a.store(w.a.unpack(words["a"], raw=True), raw=True)

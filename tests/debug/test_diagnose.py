@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.catalog.instruction import instruction_of
+from warpfrag.catalog.kinds import instruction_of
 from warpfrag.catalog.random_operands import random_matrix
 from warpfrag.debug.diagnose.outcome import SuspectProduct
 from warpfrag.debug.mistakes import distinct, suspects
 from warpfrag.debug.mistakes.mistake import KINDS
 from warpfrag.debug.mistakes.of_products import misreadings
 from warpfrag.debug.mistakes.of_words import other_choices
-from warpfrag.isa.immediates import Choice
+from warpfrag.isa.immediates import Immediates
 from warpfrag.numerics.codes import from_codes
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
@@ -71,14 +71,14 @@ class Planted:
             if role in mma.operands:
                 self.others[role] = (random.integers(120, 134, (32, 4)).astype(np.uint8)).view(np.uint32)[:, 0]
         self.words |= self.others
-        self.case = SuspectProduct(mma, arch, Choice())
+        self.case = SuspectProduct(mma, arch, Immediates())
         self.right = self.case.outcome(self.words, ())
 
     def every(self):
         """All mistakes that can be made with it."""
         operands = self.mma.operands
         found = [one for role in (*self.words, "d") for one in different(operands[role])]
-        found += [one for role in self.words for one in other_choices(operands[role], Choice())]
+        found += [one for role in self.words for one in other_choices(operands[role], Immediates())]
         return [*found, *misreadings(self.mma.form, self.arch)]
 
     def named(self, *starts):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.catalog.instruction import instruction_of
+from warpfrag.catalog.kinds import instruction_of
 from warpfrag.catalog.random_operands import random_matrix
 from warpfrag.numerics.codes import from_codes
 

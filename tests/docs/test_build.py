@@ -20,7 +20,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.core.layout import DigitRun
 from warpfrag.execution.operand import Metadata, Operands, Scale
-from warpfrag.isa.immediates import Choice
+from warpfrag.isa.immediates import Immediates
 from warpfrag.memory.shared_memory import Digit
 from warpfrag.motion.access import Access
 from warpfrag.motion.access_plan import Way
@@ -34,7 +34,7 @@ HANDED_OUT = (
     Relayout,
     Way,
     Access,
-    Choice,
+    Immediates,
     Operands,
     Metadata,
     Scale,

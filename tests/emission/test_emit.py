@@ -14,7 +14,7 @@ from warpfrag.emission import emit, ptx
 from warpfrag.emission.cuda_syntax import Variable
 from warpfrag.emission.ptx_kernels import raw_kernel
 from warpfrag.emission.statement import choices, identifier, immediates, raw_name, registers, statement
-from warpfrag.isa.immediates import Choice
+from warpfrag.isa.immediates import Immediates
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -108,7 +108,7 @@ def test_the_wrapper_names_as_many_operands_as_its_statement():
 def test_a_statement_has_metadata_selector_scales_and_ids_in_order():
     instruction = get("mma.sp::ordered_metadata.m16n8k128.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
     names = {role: [f"{role}{reg}" for reg in range(o.regs)] for role, o in registers(instruction).items()}
-    text = statement(instruction, names, immediates(instruction, Choice(0, (0, 2), (1, 3))))
+    text = statement(instruction, names, immediates(instruction, Immediates(0, (0, 2), (1, 3))))
 
     assert text.endswith("c3}, metadata0, 0, scale_a0, {0, 1}, scale_b0, {2, 3};")
 
@@ -168,7 +168,7 @@ def test_movers_take_the_address_of_their_space(space, kind):
 
 
 def test_raw_kernels_share_one_list_of_parameters():
-    kernels = [(get(SPARSE), Choice(selector)) for selector in (0, 3)] + [(get(MMA), Choice())]
+    kernels = [(get(SPARSE), Immediates(selector)) for selector in (0, 3)] + [(get(MMA), Immediates())]
     text = ptx.raw_unit(kernels, "sm_80")
     heads = re.findall(r"\.entry (\w+)\((.*?)\)", text, re.DOTALL)
 
@@ -188,10 +188,10 @@ def test_every_choice_of_ids_has_a_kernel():
 @pytest.mark.parametrize(
     ("name", "choice", "message"),
     [
-        (MMA, Choice(1), "is dense: it takes no selector, got 1"),
-        (MMA, Choice(0, (1, 0)), "has no scale factors: it takes no byte_id"),
-        (SCALED, Choice(0, (1, 0)), "byte_id of scale_a is one of 0, 2, got 1"),
-        (SCALED, Choice(0, (0, 0), (2, 0)), "thread_id of scale_a is 0..1, got 2"),
+        (MMA, Immediates(1), "is dense: it takes no selector, got 1"),
+        (MMA, Immediates(0, (1, 0)), "has no scale factors: it takes no byte_id"),
+        (SCALED, Immediates(0, (1, 0)), "byte_id of scale_a is one of 0, 2, got 1"),
+        (SCALED, Immediates(0, (0, 0), (2, 0)), "thread_id of scale_a is 0..1, got 2"),
     ],
 )
 def test_immediates_that_do_not_exist_are_refused(name, choice, message):
@@ -201,7 +201,7 @@ def test_immediates_that_do_not_exist_are_refused(name, choice, message):
 
 def test_a_selector_that_traps_is_refused():
     with pytest.raises(IllegalInstruction, match="traps"):
-        raw_kernel(get("mma.sp.m16n8k32.f32.f16.f16.f32"), Choice(2))
+        raw_kernel(get("mma.sp.m16n8k32.f32.f16.f16.f32"), Immediates(2))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.catalog.execute import as_instruction
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
@@ -15,6 +17,11 @@ SP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 ORDERED = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 MX = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 QUAD = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"
+W = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+LD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+ST = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
+MOV = "movmatrix.sync.aligned.m8n8.trans.b16"
+LOAD = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16"
 WMMA = "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"
 
 
@@ -214,6 +221,89 @@ def test_ids_that_mean_nothing_are_refused(ids: dict, message: str):
     a, b = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
     with pytest.raises(wf.InvalidOperand, match=message):
         wf.execute("mma.m16n8k16.f32.f16.f16.f32", a, b, **ids)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [F16, QUAD, WMMA, SP, ORDERED, MX, W, "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16", LD, ST, MOV, LOAD],
+)
+def test_every_kind_takes_at_most_eleven_parameters_and_has_a_docstring(name: str):
+    method = type(wf.get(name)).execute
+    assert (
+        len(inspect.signature(method).parameters) - 1 <= 12
+    )  # three operands, metadata, scales and ids, arch, threads
+    assert method.__doc__
+
+
+def test_methods_give_what_the_function_gives():
+    words = random_words(F16, (2,))
+    mma = wf.get(F16)
+    assert np.array_equal(mma.execute(**words, arch="sm_80"), wf.execute(F16, **words, arch="sm_80"))
+    sp, metadata = wf.get(SP), legal_metadata(SP)
+    words = random_words(SP)
+    assert np.array_equal(
+        sp.execute(**words, metadata=metadata, selector=0), wf.execute(SP, **words, metadata=metadata, selector=0)
+    )
+    memory, addresses = np.arange(512, dtype=np.uint16).view(np.uint8), np.arange(32) * 16
+    loaded = wf.get(LD).execute(addresses, shared=memory)
+    assert np.array_equal(loaded, wf.execute(LD, addresses, shared=memory))
+    assert np.array_equal(wf.get(ST).execute(addresses, loaded, shared=np.zeros_like(memory))[:512], memory[:512])
+    assert np.array_equal(wf.get(MOV).execute(loaded[:, :1]), wf.execute(MOV, loaded[:, :1]))
+
+
+def test_methods_take_only_what_their_kind_has():
+    words = random_words(F16)
+    with pytest.raises(TypeError, match="metadata"):
+        wf.get(F16).execute(**words, metadata=legal_metadata(SP))
+    with pytest.raises(TypeError, match="metadata"):
+        wf.get(SP).execute(**random_words(SP))
+    with pytest.raises(wf.IllegalInstruction, match="it moves registers and computes nothing"):
+        wf.get(LOAD).execute(words["a"])
+
+
+@pytest.mark.parametrize("trans", [(False, False), [False, False]])
+def test_a_documented_default_is_never_refused(trans: tuple[bool, bool]):
+    defaults = {
+        "metadata": None, "selector": None, "scale_a": None, "scale_b": None, "byte_id": (0, 0), "thread_id": (0, 0),
+        "shared": None, "trans": trans, "negate": (False, False), "scale_d": True, "arch": "sm_90", "threads": None,
+    }  # fmt: skip
+    words = random_words(F16)
+    assert np.array_equal(wf.execute(F16, **words, **defaults), wf.execute(F16, **words))
+    w = wf.get(W)
+    tile, a = w.b.store(np.ones((16, 8), np.float16)), w.a.pack(np.ones((64, 16), np.float16))
+    assert np.array_equal(wf.execute(w, a, tile, None, **defaults), w.execute(a, tile))
+    metadata = legal_metadata(SP)
+    words = random_words(SP)
+    changed = defaults | {"metadata": metadata}
+    assert np.array_equal(wf.execute(SP, **words, **changed), wf.get(SP).execute(**words, metadata=metadata))
+    memory, addresses = np.zeros(512, np.uint8), np.zeros(32, np.int64)
+    assert wf.execute(LD, addresses, None, None, **(defaults | {"shared": memory})).shape == (32, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (LD, {"metadata": np.zeros(32, np.uint32)}, "takes no metadata"),
+        (LD, {"trans": (True, False)}, "takes no trans, which only wgmma has"),
+        (LD, {"b": np.zeros((32, 1), np.uint32)}, "takes addresses and nothing else, got a second operand"),
+        (ST, {"b": np.zeros((32, 4), np.uint32), "c": 1}, "takes no c"),
+        (ST, {}, "needs the registers to store, after the addresses"),
+        (LD, {"shared": None}, "needs shared=, the bytes of its memory"),
+    ],
+)
+def test_what_a_move_does_not_take_is_refused(name: str, change: dict, message: str):
+    call = {"a": np.zeros(32, np.int64), "shared": np.zeros(512, np.uint8)} | change
+    with pytest.raises(wf.InvalidOperand, match=message):
+        wf.execute(name, **call)
+
+
+def test_pasted_source_is_not_kept():
+    source = f"// {'x' * 4_000}\n{F16};"
+    words = random_words(F16)
+    before = as_instruction.__globals__["_instruction_named"].cache_info().currsize
+    assert np.array_equal(wf.execute(source, **words), wf.execute(F16, **words))
+    assert as_instruction.__globals__["_instruction_named"].cache_info().currsize <= before + 1
+    assert as_instruction(source) is wf.get(F16)
 
 
 def test_a_refusal_travels_to_other_processes():

@@ -13,13 +13,13 @@ import warpfrag as wf
 from warpfrag.core.axes import Axis
 from warpfrag.core.layout import Layout
 from warpfrag.execution import fragment
-from warpfrag.isa.operands import OperandRow
+from warpfrag.isa.operands import OperandSpec
 
 FORMATS = {0: "f32", 1: "f16", 2: "e4m3", 3: "s4", 5: "b1"}  # by the bits of a slot
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> OperandRow:
+def rows(draw: st.DrawFn) -> OperandSpec:
     """An operand whose bits are mixed at random, with copies, and perhaps a size that is no power of two."""
     slot_bits = draw(st.sampled_from(list(FORMATS)))
     row_bits, col_bits = draw(st.integers(0, 3)), draw(st.integers(slot_bits, slot_bits + 2))
@@ -44,10 +44,10 @@ def rows(draw: st.DrawFn) -> OperandRow:
         tuple(column for part in parts.values() for _, column in part),
     )
     number_format = wf.FORMATS[FORMATS[slot_bits]]
-    return OperandRow("a", number_format, layout, 32 >> slot_bits, 0, "made up")
+    return OperandSpec("a", number_format, layout, 32 >> slot_bits, 0, "made up")
 
 
-def placed(row: OperandRow, codes: Any) -> np.ndarray:
+def placed(row: OperandSpec, codes: Any) -> np.ndarray:
     """The registers of a matrix, place by place."""
     layout = row.layout
     words = np.zeros((layout.lanes, layout.regs), np.uint64)
@@ -58,7 +58,7 @@ def placed(row: OperandRow, codes: Any) -> np.ndarray:
 
 
 @given(rows(), st.integers(0, 2**32))
-def test_every_element_is_written_to_all_its_places_and_read_from_the_first(row: OperandRow, seed: int):
+def test_every_element_is_written_to_all_its_places_and_read_from_the_first(row: OperandSpec, seed: int):
     random = np.random.default_rng(seed)
     codes = random.integers(0, row.format.codes, (2, *row.layout.shape), np.uint64).astype(
         f"u{max(8, row.container) // 8}"
@@ -75,7 +75,7 @@ def test_every_element_is_written_to_all_its_places_and_read_from_the_first(row:
 
 
 @given(rows())
-def test_copies_that_differ_are_refused_when_strict(row: OperandRow):
+def test_copies_that_differ_are_refused_when_strict(row: OperandSpec):
     words = fragment.pack(row, np.zeros(row.layout.shape, np.uint32))
     last = row.layout.where(row=0, col=0)[-1]
     words[last.lane, last.reg] ^= np.uint32(1 << (last.slot * row.container))

@@ -21,8 +21,8 @@ from warpfrag.emission import emit
 from warpfrag.emission.statement import choices, raw_name
 from warpfrag.emission.vectors import vectors
 from warpfrag.errors import NoGpu
-from warpfrag.execution.wgmma import run_staged
-from warpfrag.execution.wgmma_call import Staged
+from warpfrag.execution.wgmma import run_wgmma_cases
+from warpfrag.execution.wgmma_call import WgmmaCases
 from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware import worker as worker_module
 from warpfrag.hardware.verify import verify
@@ -54,9 +54,9 @@ class Pretended:
     def run(self, name, choice, words):
         if name == self.traps_on:
             return "CUDAError: an illegal instruction was encountered"
-        if isinstance(words, Staged):
+        if isinstance(words, WgmmaCases):
             assert choice is words.variant
-            found = run_staged(name, words, "sm_90a")
+            found = run_wgmma_cases(name, words, "sm_90a")
         else:
             selector = choice.selector if "metadata" in words else None
             found = wf.execute(name, **words, selector=selector)
@@ -137,7 +137,7 @@ def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], mon
         raise wf.NotModelled(reason)
 
     monkeypatch.setattr(gpu, "run", lambda _self, name, _choice, words: np.zeros_like(words["c"]))
-    monkeypatch.setattr(sys.modules["warpfrag.execution.execute"], "execute", not_modelled)
+    monkeypatch.setattr(sys.modules["warpfrag.catalog.execute"], "execute", not_modelled)
     report = verify(F16, cases=8)
     assert [line.trouble for line in report.lines] == ["not modelled: nobody knows"]
     assert "nothing was compared" in report.summary()
@@ -186,7 +186,7 @@ def test_wgmma_is_compared_recorded_and_read_back(gpu: type[Pretended], tmp_path
     cases = list(open_capture(path).cases())
     assert len(cases) == 24
     for case in cases:
-        equal = np.array_equal(run_staged(case.instruction, case.call, "sm_90"), case.d)
+        equal = np.array_equal(run_wgmma_cases(case.instruction, case.call, "sm_90"), case.d)
         assert equal == (case.instruction != gpu.wrong_on)
 
 

@@ -11,7 +11,7 @@ import warpfrag as wf
 from instructions import every
 from warpfrag.emission.ptx import raw_entry, raw_unit
 from warpfrag.emission.warpgroup import variants
-from warpfrag.execution.wgmma import run_staged
+from warpfrag.execution.wgmma import run_wgmma_cases
 from warpfrag.execution.wgmma_call import Variant
 from warpfrag.hardware.device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
@@ -104,4 +104,4 @@ def test_a_in_shared_memory_and_in_registers_are_the_same_product():
         expected = wf.execute(
             F16, words, wf.Shared(cases.shared, b), cases.words["c"], negate=(False, True), scale_d=cases.scale_d
         )
-        assert np.array_equal(run_staged(F16, cases, "sm_90"), expected)
+        assert np.array_equal(run_wgmma_cases(F16, cases, "sm_90"), expected)

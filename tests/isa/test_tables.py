@@ -11,7 +11,7 @@ from warpfrag import tables
 from warpfrag.core.layout import Layout
 from warpfrag.isa import legality
 from warpfrag.isa.names import spell
-from warpfrag.isa.operands import OperandRow, operands
+from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import Family, families, forms
@@ -99,7 +99,7 @@ def test_a_format_whose_fields_do_not_add_up_is_refused():
 def test_slots_that_do_not_fill_a_register_are_refused():
     row = next(iter(operands(next(iter(forms())), "sm_90").values()))
     with pytest.raises(ValueError, match="do not fill a register"):
-        OperandRow("a", row.format, row.layout, row.container // 2, 0, "here")
+        OperandSpec("a", row.format, row.layout, row.container // 2, 0, "here")
 
 
 def test_a_family_says_since_when_or_what_it_needs():

@@ -1,17 +1,18 @@
-"""An Instruction: one warp-level matrix instruction, its words, its operands, where it is legal.
+"""An Instruction: one matrix instruction, its words, its operands, where it is legal.
 
-Frozen, hashed by its name, and one object however often it is asked for or pickled.
+Frozen, hashed by its name, and one object however often it is asked for or pickled. What is the same for every
+instruction is here; `kinds` has a class for each kind, with an `execute` that takes what that kind takes.
 Methods are one-line calls to the module that knows the subject.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from warpfrag.core.providers import card
-from warpfrag.errors import InvalidSparsity
+from warpfrag.errors import IllegalInstruction, InvalidSparsity
 from warpfrag.execution.operand import operands_of
 from warpfrag.isa import operands as isa_operands
 from warpfrag.isa.names import spell
@@ -19,15 +20,17 @@ from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.rows import families_of, legal_targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike
 
     from warpfrag.catalog.evidence import Evidence
     from warpfrag.core.layout import Layout
     from warpfrag.execution.operand import Metadata, Operand, Operands, Scale
+    from warpfrag.execution.shared_operand import Shared
     from warpfrag.isa.words import Form, Shape
-    from warpfrag.numerics.arrays import Array
+    from warpfrag.memory.descriptor import Descriptor
+    from warpfrag.numerics.arrays import Array, Bytes, Words
     from warpfrag.numerics.formats import Rounding
 
 
@@ -37,6 +40,8 @@ class Instruction:
 
     form: Form
     arch: str = ""
+    refusals: ClassVar[Mapping[str, str]] = {}
+    """Why `warpfrag.execute` refuses an argument for this kind, where the kind can say more than others."""
 
     def __repr__(self) -> str:
         """The name, and for wmma whose fragments."""
@@ -173,6 +178,55 @@ class Instruction:
             raise InvalidSparsity(msg)
         return self.pattern
 
+    @overload
+    def execute(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike | None = None,
+        *,
+        metadata: ArrayLike = ...,
+        selector: int = 0,
+        scale_a: ArrayLike = ...,
+        scale_b: ArrayLike = ...,
+        byte_id: tuple[int, int] = (0, 0),
+        thread_id: tuple[int, int] = (0, 0),
+        arch: str = "sm_90",
+        threads: int | None = None,
+    ) -> Words: ...
+
+    @overload
+    def execute(self, addresses: ArrayLike, *, shared: ArrayLike = ...) -> Words: ...
+
+    @overload
+    def execute(self, addresses: ArrayLike, words: ArrayLike, *, shared: ArrayLike) -> Bytes: ...
+
+    @overload
+    def execute(
+        self,
+        a: ArrayLike | Shared | Descriptor,
+        b: Shared | Descriptor | int,
+        c: ArrayLike | None = None,
+        *,
+        metadata: ArrayLike = ...,
+        selector: int = 0,
+        shared: ArrayLike | None = None,
+        trans: tuple[bool, bool] = (False, False),
+        negate: tuple[bool, bool] = (False, False),
+        scale_d: bool = True,
+        arch: str = "sm_90",
+        threads: int | None = None,
+    ) -> Words: ...
+
+    def execute(self, *operands: object, **options: object) -> Words | Bytes:
+        """Execute it on registers or memory. Each kind of instruction takes what is its own: see `kinds`.
+
+        What moves fragments between memory and registers in an order that the ISA leaves open is refused: `wf.wmma`
+        does that.
+        """
+        del operands, options
+        raise IllegalInstruction(self.name, "it moves registers and computes nothing")
+
     def __call__(
         self,
         A: ArrayLike,
@@ -191,9 +245,9 @@ class Instruction:
         A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors. Leading
         axes are a batch and broadcast; C=None is zero.
         """
-        from warpfrag.execution.execute import call
+        from warpfrag.execution.matrices import multiply_matrices
 
-        return call(
+        return multiply_matrices(
             self.form,
             A,
             B,
@@ -216,12 +270,14 @@ class Instruction:
         """A card for notebooks."""
         return card("instruction", self)
 
-    def __reduce__(self) -> tuple[Callable[[Form, str], Instruction], tuple[Form, str]]:
+    def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
         """Come back as the same object."""
-        return instruction_of, (self.form, self.arch)
+        return interned, (type(self), self.form, self.arch)
 
 
-@cache
-def instruction_of(form: Form, arch: str) -> Instruction:
-    """The one object that stands for a form with the wmma fragments of an architecture."""
-    return Instruction(form, arch)
+_interned: dict[tuple[Form, str], Instruction] = {}
+
+
+def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
+    """The one object of a kind that stands for a form with the wmma fragments of an architecture."""
+    return _interned.get((form, arch)) or _interned.setdefault((form, arch), kind(form, arch))

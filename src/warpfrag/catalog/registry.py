@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from warpfrag.catalog.instruction import Instruction, instruction_of
+from warpfrag.catalog.instruction import Instruction
+from warpfrag.catalog.kinds import instruction_of
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.isa.aliases import Aliases, aliases_of
 from warpfrag.isa.aliases.source import MOST as LONGEST_SOURCE

@@ -15,7 +15,7 @@ from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, families_of
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.captures import Case, StagedCase
+    from warpfrag.catalog.captures import CapturedCase, WgmmaCase
     from warpfrag.isa.words import Form
 
 LABEL_WIDTH = 58
@@ -33,7 +33,7 @@ def command(only: str, *, as_json: bool) -> int:
     lines = []
     for capture in captures():
         about = capture.about
-        grouped: dict[str, list[Case | StagedCase]] = {}
+        grouped: dict[str, list[CapturedCase | WgmmaCase]] = {}
         for case in capture.cases(_named(only, capture.instructions)):
             grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
@@ -107,14 +107,14 @@ def _address_maps(only: str) -> tuple[int, int]:
     return len(chosen), wrong
 
 
-def _differing_tiles(case: Case | StagedCase, arch: str) -> int:
-    from warpfrag.catalog.captures import StagedCase
-    from warpfrag.execution.execute import execute
+def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
+    from warpfrag.catalog.captures import WgmmaCase
+    from warpfrag.catalog.execute import execute
 
-    if isinstance(case, StagedCase):
-        from warpfrag.execution.wgmma import run_staged
+    if isinstance(case, WgmmaCase):
+        from warpfrag.execution.wgmma import run_wgmma_cases
 
-        return int((run_staged(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
+        return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
     found = execute(
         case.instruction,
         case.a,

@@ -24,7 +24,7 @@ from warpfrag.cli.dumps import dump_of, one_warp, parse_warps, warps_of_group
 from warpfrag.cli.matrices import codes_of, read_source
 from warpfrag.cli.output import DONE, NO, say, say_json, wrapped
 from warpfrag.errors import InvalidOperand
-from warpfrag.isa.immediates import CHOOSING
+from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def command(
     words). With --expect-a it is the registers of A, and so on. Where no mistake explains it, pairs of two are tried.
     Exit status 1 if nothing is found.
     """
-    from warpfrag.catalog.instruction import instruction_of
+    from warpfrag.catalog.kinds import instruction_of
     from warpfrag.debug.diagnose import diagnose
 
     instruction = get(name)
@@ -196,7 +196,7 @@ def _input(instruction: Instruction, role: str, path: str, dump: Dump, rounding:
     if registers is None:
         msg = f"{instruction.name} takes no {role}"
         raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
-    if role == "metadata" or (role in CHOOSING and _is_words(path)):
+    if role == "metadata" or (role in SELECTED_BY and _is_words(path)):
         return _observed(registers, dump._replace(file=path))
     is_sparse = role == "a" and instruction.pattern is not None
     shape = (instruction.shape.m, instruction.shape.k) if is_sparse else registers.shape
@@ -212,7 +212,7 @@ def _stage(
 ) -> None:
     """Put the operands that are read through a descriptor into shared memory."""
     from warpfrag.debug.diagnose.inputs import left_words
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
     for operand in (instruction.a, instruction.b):
         role, is_turned = operand.role, operand.role in trans
@@ -221,7 +221,7 @@ def _stage(
             continue  # registers, or a tile without gaps
         matrix = inputs[role]
         if role == "a" and instruction.pattern is not None:
-            packed = left_words(instruction, matrix, inputs.get("metadata"), Choice(selector), None)
+            packed = left_words(instruction, matrix, inputs.get("metadata"), Immediates(selector), None)
             matrix, inputs["metadata"] = operand.unpack(packed["a"]), packed["metadata"]
         inputs[role] = operand.store(matrix, None if word is None else read_word(word), trans=is_turned)
 
@@ -250,7 +250,7 @@ def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
         words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.described), np.uint32)
     else:
         words = np.array(one_warp(warps, dump.warp), np.uint32)
-    return words[..., 0] if registers.role in CHOOSING else words
+    return words[..., 0] if registers.role in SELECTED_BY else words
 
 
 def _facts(finding: Finding) -> dict[str, object]:

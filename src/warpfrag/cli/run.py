@@ -85,7 +85,7 @@ def command(
     A file of text has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
     operand, unless --rounding.
     """
-    from warpfrag.catalog.instruction import instruction_of
+    from warpfrag.catalog.kinds import instruction_of
     from warpfrag.isa.legality import arithmetic_arch
 
     instruction = get(name)

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from warpfrag.core.coordinates import LANES
-from warpfrag.core.layout import Layout
 from warpfrag.drawing.cells import Level, Mark
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from warpfrag.emission.statement import (
     tile_name,
 )
 from warpfrag.emission.strides import contiguous_strides, extents, stride_names
-from warpfrag.isa.immediates import FIRST_CHOICE
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
 from warpfrag.isa.operands import REGISTER_BITS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.emission.shared import SharedCopy
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
 # Used by the kernels of every instruction.
 COMMON = """\
@@ -70,7 +70,7 @@ def block(instruction: Instruction, targets: Sequence[str]) -> str:
     return "\n".join([*head, *lines, f"}}  // namespace warpfrag::{name}", ""])
 
 
-def call(instruction: Instruction, choice: Choice, function: str = "mma") -> str:
+def call(instruction: Instruction, choice: Immediates, function: str = "mma") -> str:
     """A call of the wrapper, or of another function like it, with these immediates."""
     given = immediates(instruction, choice)
     template = f"<{', '.join(given)}>" if given else ""
@@ -84,7 +84,7 @@ def declarations(instruction: Instruction) -> list[str]:
     ]
 
 
-def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE, function: str = "mma") -> list[str]:
+def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES, function: str = "mma") -> list[str]:
     """Registers in, registers out, with the parameters that the raw kernels in PTX take."""
     every = variables(instruction)
     lanes = threads(instruction)
@@ -109,7 +109,7 @@ def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE, function
     ]
 
 
-def tile_kernel(instruction: Instruction, choice: Choice) -> list[str]:
+def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
     """One tile from memory to memory, with one warp."""
     operands = registers(instruction)
     parameters = []
@@ -152,7 +152,7 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
             before.append(f"copy_words(shared_{role}, {role}, {words});")
             before.append(f"{helper}(fragment_{role}, shared_{role}, {max(steps)});")
     parameters = [f"{'' if role == 'd' else 'const '}void* {role}" for role in registers(instruction)]
-    body = [*before, call(instruction, FIRST_CHOICE), *after]
+    body = [*before, call(instruction, DEFAULT_IMMEDIATES), *after]
     return [
         f"// One tile through shared memory. In memory, without gaps: {described_orders(orders)}.",
         *kernel(shared_kernel_name(instruction, orders), parameters, body),
@@ -167,7 +167,7 @@ def wmma_tile(instruction: Instruction, layout: str) -> list[str]:
         "load_a(fragment_a, a, a_stride);",
         "load_b(fragment_b, b, b_stride);",
         f"load_c_{layout}(fragment_c, c, c_stride);",
-        call(instruction, FIRST_CHOICE),
+        call(instruction, DEFAULT_IMMEDIATES),
         f"store_d_{layout}(d, d_stride, fragment_d);",
     ]
     return [

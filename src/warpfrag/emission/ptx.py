@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
 
 def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
@@ -29,7 +29,7 @@ def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def raw_unit(kernels: Sequence[tuple[Instruction, Choice | Variant]], target: str) -> str:
+def raw_unit(kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
     """A module of raw kernels of products, for a program that compares hardware with warpfrag."""
     instructions = [instruction for instruction, _ in kernels]
     lines = header(instructions, common_target(instructions, target))
@@ -41,7 +41,7 @@ def raw_unit(kernels: Sequence[tuple[Instruction, Choice | Variant]], target: st
     return "\n".join(lines)
 
 
-def raw_entry(instruction: Instruction, how: Choice | Variant) -> str:
+def raw_entry(instruction: Instruction, how: Immediates | Variant) -> str:
     """What a raw kernel is called."""
     return warpgroup.raw_name(instruction, how) if isinstance(how, Variant) else raw_name(instruction, how)
 

@@ -27,8 +27,8 @@ from warpfrag.emission.statement import (
     tile_name,
 )
 from warpfrag.emission.strides import contiguous_strides, extents, stride_names
-from warpfrag.isa.immediates import FIRST_CHOICE
-from warpfrag.isa.legality import check_choice
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
+from warpfrag.isa.legality import check_immediates
 from warpfrag.motion.lines import moved
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.emission.shared import SharedCopy
     from warpfrag.execution.operand import Registers
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
 DYNAMIC = "dynamic_shared"  # the name of dynamic shared memory, which a module declares once
 RAW_PARAMETERS = {**dict.fromkeys(ROLES, ".u64"), "cases": ".u32"}
@@ -60,9 +60,9 @@ def kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
     return lines
 
 
-def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> list[str]:
+def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> list[str]:
     """The raw kernel of a product."""
-    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
+    check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
     body = Body()
     body.say("a warp is a case, a thread a lane of it")
     position = {name: body.compute("position", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid")}
@@ -92,7 +92,7 @@ def _move_registers(body: Body, name: str, operand: Registers, words: list[str],
         body.do(f"{operation}.global.b{8 * size} {', '.join([word, place] if operation == 'ld' else [place, word])}")
 
 
-def tile_kernel(instruction: Instruction, choice: Choice) -> list[str]:
+def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
     """One tile from memory to memory, with one warp."""
     body, names, places = Body(), {}, {}
     parameters: dict[str, str] = {}
@@ -132,7 +132,7 @@ def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> li
         body.do(statement(copy.mover, {"d": names[role]}, address=address).rstrip(";"))
         for word in names[role] if copy.shift else ():
             body.do(f"shl.b32 {word}, {word}, {copy.shift}")
-    body.do(statement(instruction, names, immediates(instruction, FIRST_CHOICE)).rstrip(";"))
+    body.do(statement(instruction, names, immediates(instruction, DEFAULT_IMMEDIATES)).rstrip(";"))
     operand = instruction.operands["d"]
     if "d" in chosen:
         address = _line_address(body, lane, chosen["d"], operand)

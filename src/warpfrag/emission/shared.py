@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.core.expressions import Expression
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
 
 ORDERS = ("row", "col")
 
@@ -38,7 +38,7 @@ class SharedCopy:
     """
 
     mover: Instruction
-    operand: OperandRow
+    operand: OperandSpec
     order: str
     starts: tuple[Start, ...]
 
@@ -61,7 +61,7 @@ class SharedCopy:
 
 
 @cache
-def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
+def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
     """Every way to move an operand by ldmatrix (or stmatrix), row major first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()
@@ -69,7 +69,7 @@ def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy
     return tuple(copy for copy in found if copy is not None)
 
 
-def _match(mover: Instruction, operand: OperandRow, order: str) -> SharedCopy | None:
+def _match(mover: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
     """The copy; nothing where a line does not fit, or elements in memory are no elements in registers."""
     unit = moved(mover).row
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)

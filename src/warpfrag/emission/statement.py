@@ -7,8 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import get
-from warpfrag.isa.immediates import CHOOSING, FIRST_CHOICE, Choice
-from warpfrag.isa.immediates import choices as all_choices
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates
+from warpfrag.isa.immediates import all_immediates as all_choices
 from warpfrag.isa.legality import advice
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def identifier(instruction: Instruction) -> str:
     return re.sub(r"[.:]+", "_", instruction.name.replace(".sync.aligned", ""))
 
 
-def raw_name(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> str:
+def raw_name(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> str:
     """The kernel from registers to registers, with these immediates."""
     return f"{identifier(instruction)}{choice.suffix(instruction.operands)}_raw"
 
 
-def tile_name(instruction: Instruction, choice: Choice = FIRST_CHOICE, order: str = "") -> str:
+def tile_name(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES, order: str = "") -> str:
     """The kernel of one tile from memory to memory; wmma has one for each memory order of C and D."""
     ending = f"_{order}" if order else ""
     return f"{identifier(instruction)}{choice.suffix(instruction.operands)}_tile{ending}"
@@ -47,9 +47,9 @@ def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> s
     return f"{identifier(instruction)}_shared_{orders['a']}_{orders['b']}"
 
 
-def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Choice]:
+def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Immediates]:
     """Every selector, and with `ids` every byte and thread id too."""
-    return all_choices(instruction.operands.chosen_layouts, ids=ids)
+    return all_choices(instruction.operands.selected_layouts, ids=ids)
 
 
 def registers(instruction: Instruction) -> dict[str, Registers]:
@@ -98,16 +98,16 @@ def statement(
     else:
         left = iter(immediates)
         operands = [vectors[role] for role in "dabc"]
-        for role, chosen in CHOOSING.items():
+        for role, chosen in SELECTED_BY.items():
             if role in instruction.operands:
                 numbers = ", ".join(islice(left, len(chosen)))
                 operands += [names[role][0], f"{{{numbers}}}" if len(chosen) > 1 else numbers]
     return f"{instruction.name} {', '.join(operands)};"
 
 
-def immediates(instruction: Instruction, choice: Choice) -> list[str]:
+def immediates(instruction: Instruction, choice: Immediates) -> list[str]:
     """The immediates of a statement as numbers, in the order of `statement`."""
-    return [str(number) for role in CHOOSING if role in instruction.operands for number in choice.immediates(role)]
+    return [str(number) for role in SELECTED_BY if role in instruction.operands for number in choice.immediates(role)]
 
 
 def state_space(instruction: Instruction) -> str:

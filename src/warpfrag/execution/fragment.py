@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.core.layout import Layout
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
 
 WORD_BITS = 32
 MOST_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
@@ -76,7 +76,7 @@ def gather_of(layout: Layout) -> Gather:
     return Gather(elements(layout), first_places(layout), None)
 
 
-def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
+def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
     """Registers, uint32[..., lanes, words], that hold a matrix of codes; every copy is written."""
     layout = row.layout
     batch = codes.shape[: codes.ndim - len(layout.shape)]
@@ -91,7 +91,7 @@ def pack(row: OperandRow, codes: NDArray[Any]) -> NDArray[np.uint32]:
     return placed.view(np.uint32).reshape(*batch, *row.threads, words)
 
 
-def unpack(row: OperandRow, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
+def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
     """The matrix of codes that registers hold, read from the first copy; strict refuses unequal copies."""
     layout = row.layout
     batch = words.shape[: words.ndim - 1 - len(row.threads)]

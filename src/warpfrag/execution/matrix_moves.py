@@ -1,4 +1,4 @@
-"""Run the movers: ldmatrix from a byte buffer to registers, stmatrix back, movmatrix from registers to registers.
+"""Run the matrix moves: ldmatrix from a byte buffer to registers, stmatrix back, movmatrix from registers to registers.
 
 Every lane that gives an address gives that of one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
 The layout of the addresses says whose line it is, the layout of the registers where each element of it goes.
@@ -13,7 +13,6 @@ import numpy as np
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.execution import fragment
-from warpfrag.execution.operand import operands_of
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
@@ -24,34 +23,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.core.layout import Layout
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
     from warpfrag.isa.words import Form
 
 LINE = 16  # bytes that one address stands for, and what it must be a multiple of
-
-
-def run(
-    form: Form, a: ArrayLike, b: ArrayLike | None, shared: ArrayLike | None
-) -> NDArray[np.uint32] | NDArray[np.uint8]:
-    """What `execute` does for a mover: `a` has its addresses (of movmatrix its registers), `b` what stmatrix stores."""
-    name = spell(form)
-    if form.op == "movmatrix":
-        if shared is not None or b is not None:
-            msg = f"{name} takes no shared memory and no second operand: it moves registers to registers"
-            raise InvalidOperand(msg)
-        return move(form, operands_of(form, "").a.check_words(a))
-    if shared is None:
-        msg = f"{name} needs shared=, the bytes of its memory"
-        raise InvalidOperand(msg)
-    if form.op == "ldmatrix":
-        if b is not None:
-            msg = f"{name} takes addresses and nothing else, got a second operand"
-            raise InvalidOperand(msg)
-        return load(form, a, shared)
-    if b is None:
-        msg = f"{name} needs the registers to store, after the addresses"
-        raise InvalidOperand(msg)
-    return store(form, a, operands_of(form, "").a.check_words(b), shared)
 
 
 def load(form: Form, addresses: ArrayLike, shared: ArrayLike) -> NDArray[np.uint32]:
@@ -90,7 +65,7 @@ def move_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return np.concatenate([move(form, words[..., at, None]) for at in range(words.shape[-1])], axis=-1)
 
 
-def _operand(form: Form, role: str) -> OperandRow:
+def _operand(form: Form, role: str) -> OperandSpec:
     row = operands(form, "")[role]
     if row.unknown:
         raise NotModelled(row.unknown)
@@ -131,7 +106,7 @@ def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], line
     return ordered.reshape(*read.shape[:-1], *lines.shape)
 
 
-def _codes(row: OperandRow, data: NDArray[np.uint8], lines: Layout) -> NDArray[Any]:
+def _codes(row: OperandSpec, data: NDArray[np.uint8], lines: Layout) -> NDArray[Any]:
     """Codes [..., matrix, row, col] of lines of bytes."""
     bits = row.format.bits
     count = row.layout.outs["col" if "row" in lines.outs else "row"]
@@ -141,7 +116,7 @@ def _codes(row: OperandRow, data: NDArray[np.uint8], lines: Layout) -> NDArray[A
     return codes if "row" in lines.outs else codes.swapaxes(-1, -2)
 
 
-def _bytes(row: OperandRow, codes: NDArray[Any], lines: Layout) -> NDArray[np.uint8]:
+def _bytes(row: OperandSpec, codes: NDArray[Any], lines: Layout) -> NDArray[np.uint8]:
     """The other way: lines of bytes from codes."""
     bits = row.format.bits
     turned = codes if "row" in lines.outs else codes.swapaxes(-1, -2)

@@ -17,9 +17,9 @@ from warpfrag.core.coordinates import check_flag, check_index, coordinate_type
 from warpfrag.core.providers import card
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
 from warpfrag.execution.shared_operand import InShared
-from warpfrag.isa.immediates import CHOOSING, check_chosen, legal
+from warpfrag.isa.immediates import SELECTED_BY, immediate_coordinates, legal
 from warpfrag.isa.names import spell
-from warpfrag.isa.operands import REGISTER_BITS, OperandRow, operands
+from warpfrag.isa.operands import REGISTER_BITS, OperandSpec, operands
 from warpfrag.isa.patterns import pattern_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def thread_of(warp: int | None, lane: int) -> dict[str, int]:
 class Registers:
     """What all operands have: a role, a format, a home and a layout."""
 
-    row: OperandRow
+    row: OperandSpec
     instruction: str
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class Registers:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the array that pack takes and unpack gives."""
-        chosen = CHOOSING.get(self.role, ())
+        chosen = SELECTED_BY.get(self.role, ())
         return tuple(extent for name, extent in self.row.layout.outs.items() if name not in chosen)
 
     @cached_property
@@ -176,7 +176,7 @@ class Registers:
         _ = self._registers  # refuses one that has none
         return self.row.threads
 
-    def _known_row(self) -> OperandRow:
+    def _known_row(self) -> OperandSpec:
         """The row, for work that needs its layout."""
         _ = self.layout  # raises NotModelled where nobody knows it
         return self.row
@@ -319,7 +319,7 @@ class SparseOperand(Operand):
 
 
 @dataclass(frozen=True, repr=False)
-class Chosen(Registers):
+class SelectedWord(Registers):
     """One word per lane, of which an instruction reads the part that its immediates choose."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
@@ -328,7 +328,7 @@ class Chosen(Registers):
 
         from warpfrag.execution import fragment
 
-        choice = tuple(check_chosen(self.layout, chosen).values())
+        choice = tuple(immediate_coordinates(self.layout, chosen).values())
         batch = codes.shape[: codes.ndim - len(self.shape)]
         everything = np.zeros((*self.layout.shape[: len(choice)], *batch, *self.shape), codes.dtype)
         everything[choice] = codes
@@ -341,7 +341,7 @@ class Chosen(Registers):
 
         from warpfrag.execution import fragment
 
-        choice = tuple(check_chosen(self.layout, chosen).values())
+        choice = tuple(immediate_coordinates(self.layout, chosen).values())
         everything = fragment.unpack(self.row, self.check_words(words)[..., None])
         batch = everything.ndim - len(self.layout.shape)
         found: Array = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
@@ -349,12 +349,12 @@ class Chosen(Registers):
 
     def _place(self, chosen: dict[str, int], element: dict[str, int]) -> Place:
         """The one place of an element of the chosen part."""
-        (place,) = self.layout.where(**check_chosen(self.layout, chosen), **element)
+        (place,) = self.layout.where(**immediate_coordinates(self.layout, chosen), **element)
         return place
 
     def _element(self, thread: dict[str, int], slot: int, chosen: dict[str, int]) -> Coordinate:
         """The element in a slot, refused where these immediates do not read it."""
-        wanted = check_chosen(self.layout, chosen)
+        wanted = immediate_coordinates(self.layout, chosen)
         found = self.layout.at(**thread, slot=slot)._asdict()
         if any(found[name] != index for name, index in wanted.items()):
             read = ", ".join(f"{name} {legal(self.layout, name)[found[name]]}" for name in wanted)
@@ -372,7 +372,7 @@ class Chosen(Registers):
 
 
 @dataclass(frozen=True, repr=False)
-class Metadata(Chosen):
+class Metadata(SelectedWord):
     """The metadata word: a 4-bit code per row and chunk of A. The sparsity selector says which lanes are read."""
 
     @property
@@ -401,7 +401,7 @@ class Metadata(Chosen):
 
 
 @dataclass(frozen=True, repr=False)
-class Scale(Chosen):
+class Scale(SelectedWord):
     """The scale word of A or B: one byte per scale factor. byte_id and thread_id say which bytes and lanes are read."""
 
     @property
@@ -501,9 +501,9 @@ class Operands(Mapping[str, AnyOperand]):
         return self._found.get("scale_b")  # type: ignore[return-value]
 
     @property
-    def chosen_layouts(self) -> dict[str, Layout]:
+    def selected_layouts(self) -> dict[str, Layout]:
         """The layouts of the words of which immediates choose a part: metadata and scale factors."""
-        return {role: operand.layout for role, operand in self._found.items() if role in CHOOSING}
+        return {role: operand.layout for role, operand in self._found.items() if role in SELECTED_BY}
 
 
 @cache
@@ -512,10 +512,10 @@ def operands_of(form: Form, arch: str) -> Operands:
     name = spell(form)
     rule = pattern_of(form)
 
-    def build(row: OperandRow) -> AnyOperand:
+    def build(row: OperandSpec) -> AnyOperand:
         if row.role == "metadata":
             return Metadata(row, name)
-        if row.role in CHOOSING:
+        if row.role in SELECTED_BY:
             return Scale(row, name)
         if row.role == "a" and rule is not None:
             return SparseOperand(row, name, rule, form.is_warpgroup)

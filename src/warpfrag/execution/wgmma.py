@@ -9,131 +9,134 @@ how its operands are found.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from warpfrag.arithmetic.product import multiply
+from warpfrag.arithmetic.product import multiply as multiply_codes
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.prepared import Runner, batch_of, find_runner, tiles_of
+from warpfrag.execution.prepared import batch_of, prepare, tiles_of
 from warpfrag.execution.shared_operand import InShared, Shared, as_descriptor
-from warpfrag.isa.immediates import Choice
+from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.legality import form_of
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import as_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from warpfrag.execution.wgmma_call import Staged
-    from warpfrag.isa.words import HasForm
-    from warpfrag.numerics.arrays import Words
+    from warpfrag.execution.prepared import PreparedInstruction
+    from warpfrag.execution.wgmma_call import WgmmaCases
+    from warpfrag.isa.words import Form, HasForm
+    from warpfrag.numerics.arrays import Array, Words
     from warpfrag.numerics.formats import Format
 
 NEITHER = (False, False)
 
-
-class Given(NamedTuple):
-    """What a caller of `execute` gives; pairs are for A and B."""
-
-    a: ArrayLike | Shared | Descriptor | int
-    b: ArrayLike | Shared | Descriptor | int | None
-    c: ArrayLike | None
-    metadata: ArrayLike | None
-    selector: int | None
-    shared: ArrayLike | None
-    trans: tuple[bool, bool]
-    negate: tuple[bool, bool]
-    scale_d: bool
+Location: TypeAlias = "ArrayLike | Shared | Descriptor | int"
+"""What a caller passes for A or B: registers, a tile, or a descriptor over the bytes of `shared`."""
 
 
-def run(runner: Runner, given: Given, threads: int | None) -> Words:
-    """D's registers, uint32[..., 4, 32, words]."""
-    name, operands = runner.name, runner.operands
-    trans, negate = _pair(name, "trans", given.trans), _pair(name, "negate", given.negate)
-    if not isinstance(given.scale_d, bool | np.bool_):
-        msg = f"{name}: scale_d is True or False, got {quote(given.scale_d)}"
+def multiply(
+    form: Form,
+    arch: str,
+    a: Location,
+    b: Location,
+    c: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int = 0,
+    shared: ArrayLike | None = None,
+    trans: tuple[bool, bool] = NEITHER,
+    negate: tuple[bool, bool] = NEITHER,
+    scale_d: bool = True,
+    threads: int | None = None,
+) -> Words:
+    """D's registers, uint32[..., 4, 32, words]; pairs are for A and B."""
+    prepared = prepare(form, arch)
+    trans, negate = _pair(prepared, "trans", trans), _pair(prepared, "negate", negate)
+    _check_modifiers(prepared, negate, scale_d=scale_d)
+    if shared is not None and not (_is_descriptor(a) or _is_descriptor(b)):
+        msg = f"{prepared.name}: shared is the memory of descriptors, and neither A nor B is one"
         raise InvalidOperand(msg)
-    if any(negate) and not operands.a.format.is_float:
-        msg = f"{name}: only products of floats can be negated, got negate={quote(given.negate)}"
-        raise InvalidOperand(msg)
-    if given.shared is not None and not any(_is_descriptor(one) for one in (given.a, given.b)):
-        msg = f"{name}: shared is the memory of descriptors, and neither A nor B is one"
-        raise InvalidOperand(msg)
-    if given.b is None:
-        msg = f"{name} needs b"
-        raise InvalidOperand(msg)
-    chosen = runner.check_chosen(metadata=given.metadata)
-    if given.selector is not None and not chosen:
-        msg = f"{name} is dense: it takes no selector, got {quote(given.selector)}"
-        raise InvalidOperand(msg)
-    a, b = _in_shared(given, 0, operands.a, trans), _in_shared(given, 1, operands.b, trans)
-    if b is None:
+    words = {role: prepared.check_words(role, metadata) for role in prepared.selected}
+    operands = prepared.operands
+    tile_a = _read_shared(operands.a, a, shared, is_transposed=trans[0])
+    tile_b = _read_shared(operands.b, b, shared, is_transposed=trans[1])
+    if tile_b is None:
         msg = (
             f"{operands.b.described} lies in shared memory: expected a Shared, which `b.store` gives, or a descriptor "
-            f"with shared=; got {quote(given.b)}"
+            f"with shared=; got {quote(b)}"
         )
         raise InvalidOperand(msg)
-    words = None if a is not None else runner.a.check(given.a)  # type: ignore[arg-type] # or it is refused
-    c = None if given.c is None else runner.c.check(given.c)
-    registers = [array.shape[:-3] for array in (words, c) if array is not None]
-    batch = batch_of([*registers, *(array.shape[:-2] for array in (a, b, *chosen.values()) if array is not None)])
-    codes_a = runner.a.read(words, batch) if words is not None else tiles_of(a, batch, 2)  # type: ignore[arg-type]
-    codes_b = tiles_of(b, batch, 2)
-    is_read = c is not None and given.scale_d
-    codes_c = runner.c.read(c, batch) if is_read else runner.c.zeros(codes_a, codes_b)  # type: ignore[arg-type]
-    extra = runner.read_chosen(chosen, batch, Choice(given.selector or 0))
-    found = Operands(
+    words_a = None if tile_a is not None else prepared.a.check(cast("ArrayLike", a))
+    words_c = None if c is None else prepared.c.check(c)
+    registers = [array.shape[:-3] for array in (words_a, words_c) if array is not None]
+    batch = batch_of(
+        [*registers, *(array.shape[:-2] for array in (tile_a, tile_b, *words.values()) if array is not None)]
+    )
+    codes_a = prepared.a.read(words_a, batch) if words_a is not None else tiles_of(cast("Array", tile_a), batch, 2)
+    codes_b = tiles_of(tile_b, batch, 2)
+    is_c_read = words_c is not None and scale_d
+    codes_c = prepared.c.read(cast("Words", words_c), batch) if is_c_read else prepared.c.zeros(codes_a, codes_b)
+    codes = Operands(
         _negated(operands.a.format, codes_a) if negate[0] else codes_a,
         _negated(operands.b.format, codes_b) if negate[1] else codes_b,
         codes_c,
-        **extra,
+        **prepared.read_fields(words, batch, Immediates(selector)),
     )
-    return runner.d.write(multiply(runner.choice, found, threads), batch)
+    return prepared.d.write(multiply_codes(prepared.kernels, codes, threads), batch)
 
 
-def run_staged(instruction: str | HasForm, cases: Staged, arch: str) -> Words:
+def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) -> Words:
     """D's registers of a wgmma as a kernel calls it."""
-    runner = find_runner(instruction, arch)
-    if not isinstance(runner, Runner):
-        msg = f"{runner.op} computes nothing"
-        raise InvalidOperand(msg)
-    a, b = cases.descriptors
-    variant, words = cases.variant, cases.words
-    given = Given(
-        a if variant.staged else words["a"],
+    variant, (a, b) = cases.variant, cases.descriptors
+    return multiply(
+        form_of(instruction),
+        arch,
+        a if variant.staged else cases.words["a"],
         b,
-        words["c"],
-        words.get("metadata"),
-        variant.selector if "metadata" in words else None,
-        cases.shared,
-        variant.trans,
-        variant.negate,
-        cases.scale_d,
+        cases.words["c"],
+        metadata=cases.words.get("metadata"),
+        selector=variant.selector if "metadata" in cases.words else 0,
+        shared=cases.shared,
+        trans=variant.trans,
+        negate=variant.negate,
+        scale_d=cases.scale_d,
     )
-    return run(runner, given, None)
 
 
-def _is_descriptor(given: object) -> bool:
+def _check_modifiers(prepared: PreparedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
+    """Refuse a scale_d that is no truth value, and the negation of what has no sign."""
+    if not isinstance(scale_d, bool | np.bool_):
+        msg = f"{prepared.name}: scale_d is True or False, got {quote(scale_d)}"
+        raise InvalidOperand(msg)
+    if any(negate) and not prepared.operands.a.format.is_float:
+        msg = f"{prepared.name}: only products of floats can be negated, got negate={quote(negate)}"
+        raise InvalidOperand(msg)
+
+
+def _is_descriptor(location: object) -> bool:
     """A descriptor, or one as an integer; registers have many words."""
-    return isinstance(given, Descriptor | int | np.integer) and not isinstance(given, bool)
+    return isinstance(location, Descriptor | int | np.integer) and not isinstance(location, bool)
 
 
-def _in_shared(given: Given, side: int, operand: InShared, trans: tuple[bool, bool]) -> NDArray[Any] | None:
-    """The codes of an operand in shared memory; None where it is given otherwise."""
-    one = (given.a, given.b)[side]
-    if isinstance(one, Shared):
-        if trans[side] and not one.trans:
+def _read_shared(
+    operand: InShared, location: Location, shared: ArrayLike | None, *, is_transposed: bool
+) -> Array | None:
+    """The codes of an operand in shared memory; None where it is passed in registers."""
+    if isinstance(location, Shared):
+        if is_transposed and not location.trans:
             msg = f"{operand.described}: the tile says itself that it is K-major; trans is for descriptors"
             raise InvalidOperand(msg)
-        return operand.read(one)
-    if _is_descriptor(one):
-        if given.shared is None:
+        return operand.read(location)
+    if _is_descriptor(location):
+        if shared is None:
             msg = f"{operand.described} is a descriptor: it needs shared=, the bytes of shared memory"
             raise InvalidOperand(msg)
-        tile = Shared(as_bytes(given.shared, batch=True), as_descriptor(one), trans[side])
-        return operand.read(tile)
-    if trans[side]:
+        return operand.read(Shared(as_bytes(shared, batch=True), as_descriptor(location), is_transposed))
+    if is_transposed:
         msg = f"{operand.described} is given in registers, which cannot be transposed; trans is for descriptors"
         raise InvalidOperand(msg)
     return None
@@ -145,9 +148,9 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
     return changed
 
 
-def _pair(name: str, what: str, given: object) -> tuple[bool, bool]:
+def _pair(prepared: PreparedInstruction, what: str, pair: object) -> tuple[bool, bool]:
     """Two truth values, for A and for B."""
-    if not (isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(one, bool) for one in given)):
-        msg = f"{name}: {what} is a pair of True and False, that of A and that of B; got {quote(given)}"
+    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
+        msg = f"{prepared.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"
         raise InvalidOperand(msg)
-    return given[0], given[1]
+    return pair[0], pair[1]

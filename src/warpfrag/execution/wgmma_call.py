@@ -43,7 +43,7 @@ class Variant:
 USUAL = Variant()
 
 
-class CallRow(TypedDict):
+class WgmmaCallRow(TypedDict):
     """A call in a file; the selector is said elsewhere, descriptors are in hex."""
 
     staged: bool
@@ -54,7 +54,7 @@ class CallRow(TypedDict):
 
 
 @dataclass(frozen=True)
-class Call:
+class WgmmaCall:
     """How a wgmma is called, besides its registers and the bytes of shared memory."""
 
     variant: Variant
@@ -62,7 +62,7 @@ class Call:
     scale_d: bool = True
 
     @property
-    def row(self) -> CallRow:
+    def row(self) -> WgmmaCallRow:
         """As a file says it."""
         variant = self.variant
         return {
@@ -74,7 +74,7 @@ class Call:
         }
 
     @classmethod
-    def read(cls, row: CallRow, selector: int) -> Call:
+    def read(cls, row: WgmmaCallRow, selector: int) -> WgmmaCall:
         """What a file says; any error where it says something else."""
         (trans_a, trans_b), (negate_a, negate_b) = row["trans"], row["negate"]
         flags = (row["staged"], trans_a, trans_b, negate_a, negate_b, row["scale_d"])
@@ -84,17 +84,17 @@ class Call:
         a, b = (int(word, 16) for word in row["descriptors"])
         return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
 
-    def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> Staged:
+    def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> WgmmaCases:
         """Cases with these registers and, as words, `shared`."""
         import numpy as np
 
         words = {role: array for role, array in arrays.items() if role != "shared"}
         shared = np.ascontiguousarray(arrays["shared"]).view(np.uint8)
-        return Staged(self.variant, words, shared, self.descriptors, self.scale_d)
+        return WgmmaCases(self.variant, words, shared, self.descriptors, self.scale_d)
 
 
 @dataclass(frozen=True, eq=False)
-class Staged:
+class WgmmaCases:
     """Cases of one wgmma that share a kernel, descriptors and scale-d.
 
     `words` has the registers uint32[cases, 4, 32, words] of c, and of a where it lies in registers, and the metadata
@@ -108,9 +108,9 @@ class Staged:
     scale_d: bool = True
 
     @property
-    def call(self) -> Call:
+    def call(self) -> WgmmaCall:
         """Everything but the arrays."""
-        return Call(self.variant, self.descriptors, self.scale_d)
+        return WgmmaCall(self.variant, self.descriptors, self.scale_d)
 
     @property
     def cases(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
-from warpfrag.catalog.instruction import instruction_of
+from warpfrag.catalog.kinds import instruction_of
 from warpfrag.catalog.registry import find
 from warpfrag.core.expressions import element_formulas, place_formulas
 from warpfrag.explorer.listed import Listed
@@ -50,7 +50,7 @@ class Writer:
         self.format_bits: dict[str, int] = {}
         self.patterns: dict[str, dict[str, Any]] = {}
 
-    def _operand(self, row: Any) -> dict[str, Any]:  # noqa: ANN401 (an OperandRow; see Listed)
+    def _operand(self, row: Any) -> dict[str, Any]:  # noqa: ANN401 (an OperandSpec; see Listed)
         number_format = row.format
         self.format_bits[number_format.name] = number_format.bits
         written = {

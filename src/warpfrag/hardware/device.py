@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import CapsuleType
 
-    from warpfrag.execution.wgmma_call import Staged
+    from warpfrag.execution.wgmma_call import WgmmaCases
 
     Argument = NDArray[np.uint32] | np.integer[Any] | None
 
@@ -137,7 +137,7 @@ class Gpu:
         """The first array after a kernel of so many blocks of some warps, which takes a pointer to each."""
         return self._launch(module, entry, blocks, warps, [*arrays])
 
-    def run_warpgroups(self, module: LoadedModule, entry: str, cases: Staged, words: int) -> NDArray[np.uint32]:
+    def run_warpgroups(self, module: LoadedModule, entry: str, cases: WgmmaCases, words: int) -> NDArray[np.uint32]:
         """D's registers, uint32[cases, 4, 32, words], of a raw kernel of wgmma; what it does not write is poison."""
         arrays = {"d": np.full((cases.cases, *WARPGROUP, words), POISON, np.uint32), **cases.arrays}
         a, b = cases.descriptors

@@ -14,8 +14,8 @@ from warpfrag.catalog.registry import find, get
 from warpfrag.emission.statement import choices
 from warpfrag.emission.vectors import check_product, check_seed, vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
-from warpfrag.execution.wgmma import run_staged
-from warpfrag.execution.wgmma_call import Staged, Variant
+from warpfrag.execution.wgmma import run_wgmma_cases
+from warpfrag.execution.wgmma_call import Variant, WgmmaCases
 from warpfrag.hardware.report import MAX_MISMATCHES, KernelResult, Mismatch, Report
 from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.catalog.captures.capture import Entry
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
-    OperandSet = dict[str, NDArray[np.uint32]] | Staged
+    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases
 
-VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Choice | Variant]]] = {
+VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Immediates | Variant]]] = {
     "warp": choices,
     "warpgroup": chosen_variants,
 }
@@ -99,7 +99,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     return named
 
 
-def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Choice | Variant]]:
+def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Immediates | Variant]]:
     """Every kernel to run: each instruction with each of its selectors; of wgmma a choice of variants."""
     if named is None:
         chosen = [instruction for instruction in find(target=target) if instruction.form.operation.does == "multiply"]
@@ -112,12 +112,17 @@ def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple
     return [(instruction, how) for instruction in chosen for how in _variants(instruction)]
 
 
-def _variants(instruction: Instruction) -> Iterable[Choice | Variant]:
+def _variants(instruction: Instruction) -> Iterable[Immediates | Variant]:
     return VARIANTS[instruction.form.operation.scope](instruction)
 
 
 def _compare(
-    worker: Worker, instruction: Instruction, how: Choice | Variant, cases: int, seed: int, recorder: Recorder | None
+    worker: Worker,
+    instruction: Instruction,
+    how: Immediates | Variant,
+    cases: int,
+    seed: int,
+    recorder: Recorder | None,
 ) -> KernelResult:
     """Run one kernel on every class of operands and compare."""
     target = worker.about["target"]
@@ -147,16 +152,18 @@ def _compare(
     return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), trouble, variant)
 
 
-def _predict(instruction: Instruction, how: Choice | Variant, operands: OperandSet, target: str) -> NDArray[np.uint32]:
-    if isinstance(operands, Staged):
-        return run_staged(instruction, operands, target)
-    from warpfrag.execution.execute import execute_registers
+def _predict(
+    instruction: Instruction, how: Immediates | Variant, operands: OperandSet, target: str
+) -> NDArray[np.uint32]:
+    if isinstance(operands, WgmmaCases):
+        return run_wgmma_cases(instruction, operands, target)
+    from warpfrag.catalog.execute import execute_registers
 
     return execute_registers(instruction, operands, None if isinstance(how, Variant) else how, arch=target)
 
 
 def _operand_sets(
-    instruction: Instruction, how: Choice | Variant, cases: int, seed: int, target: str
+    instruction: Instruction, how: Immediates | Variant, cases: int, seed: int, target: str
 ) -> Iterator[tuple[str, OperandSet]]:
     """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
     if isinstance(how, Variant):
@@ -182,12 +189,12 @@ class Recorder:
     def __init__(self) -> None:
         """Start empty."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
-        self.entries: dict[tuple[str, Choice | Variant], Entry] = {}
+        self.entries: dict[tuple[str, Immediates | Variant], Entry] = {}
 
     def add(
         self,
         instruction: Instruction,
-        how: Choice | Variant,
+        how: Immediates | Variant,
         kind: str,
         operands: OperandSet,
         result: NDArray[np.uint32],
@@ -195,7 +202,7 @@ class Recorder:
         """Keep one class of one kernel."""
         sparse = instruction.pattern is not None
         keys = {}
-        for role, array in (operands.arrays if isinstance(operands, Staged) else operands).items():
+        for role, array in (operands.arrays if isinstance(operands, WgmmaCases) else operands).items():
             key = f"in/{role}/{hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
             self.arrays.setdefault(key, array)
             keys[role] = key
@@ -205,7 +212,7 @@ class Recorder:
         entry: Entry = {"instruction": instruction.name, "selector": how.selector if sparse else None, "classes": {}}
         kept = self.entries.setdefault((instruction.name, how), entry)
         kept["classes"][kind] = keys
-        if isinstance(operands, Staged):
+        if isinstance(operands, WgmmaCases):
             kept.setdefault("calls", {})[kind] = operands.call.row
 
     def write(self, path: str | PathLike[str], about: dict[str, str]) -> None:

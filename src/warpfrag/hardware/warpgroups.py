@@ -17,7 +17,7 @@ import numpy as np
 from warpfrag.catalog.random_operands import classes, random_words
 from warpfrag.emission.warpgroup import variants
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.wgmma_call import Staged
+from warpfrag.execution.wgmma_call import WgmmaCases
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import SWIZZLES, UNIT
 from warpfrag.numerics.random_codes import random_bytes
@@ -53,7 +53,7 @@ def warp_tiles(instruction: Instruction) -> int:
     return instruction.shape.m // 16 * (instruction.shape.n // 8)
 
 
-def launches(instruction: Instruction, variant: Variant, cases: int, seed: int) -> Iterator[tuple[str, Staged]]:
+def launches(instruction: Instruction, variant: Variant, cases: int, seed: int) -> Iterator[tuple[str, WgmmaCases]]:
     """Operands to run, with what they are: `cases` in all, and at least one of each set."""
     kinds = classes(instruction)
     share = -(-cases // len(SETS))
@@ -75,7 +75,7 @@ def operands(
     kind: str,
     swizzle: int,
     rest: tuple[int, np.random.Generator, bool],
-) -> Staged:
+) -> WgmmaCases:
     """Some cases of one class of operands, in tiles of one swizzle."""
     cases, random, is_added = rest
     words: dict[str, NDArray[np.uint32]] = random_words(instruction, kind, cases, random, variant.selector)
@@ -92,7 +92,7 @@ def operands(
     shared = np.empty((cases, size), np.uint8)
     shared[:, :start] = random_bytes(instruction.a.format, kind, (cases, start), random)
     shared[:, start:] = random_bytes(instruction.b.format, kind, (cases, size - start), random)
-    return Staged(variant, words, shared, (descriptor_a.word, descriptor_b.word), is_added)
+    return WgmmaCases(variant, words, shared, (descriptor_a.word, descriptor_b.word), is_added)
 
 
 def _reach(operand: Operand, descriptor: Descriptor, trans: bool) -> int:  # noqa: FBT001 (as the operand says it)

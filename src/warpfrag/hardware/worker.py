@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from warpfrag.catalog.registry import get
 from warpfrag.emission.ptx import raw_entry, raw_unit
 from warpfrag.errors import NoGpu
-from warpfrag.execution.wgmma_call import Staged
+from warpfrag.execution.wgmma_call import WgmmaCases
 from warpfrag.hardware.device import open_gpu
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from warpfrag.execution.wgmma_call import Variant
     from warpfrag.hardware.device import Gpu, LoadedModule
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
-    OperandSet = dict[str, NDArray[np.uint32]] | Staged
+    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases
 
 LAST_SECONDS = 10  # that a process gets to end by itself
 
@@ -74,7 +74,7 @@ class Worker:
         if self.process.is_alive():
             self.process.kill()
 
-    def run(self, name: str, how: Choice | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
+    def run(self, name: str, how: Immediates | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
         """D's registers, or what went wrong; wgmma takes a variant and its staged operands."""
         answer: NDArray[np.uint32] | str
         try:
@@ -98,7 +98,7 @@ def _serve(pipe: Connection, device: int) -> None:
     pipe.send(
         {"device": gpu.name, "arch": gpu.arch, "target": gpu.target, "driver": gpu.driver, "assembler": gpu.assembler}
     )
-    modules: dict[tuple[str, Choice | Variant], LoadedModule] = {}
+    modules: dict[tuple[str, Immediates | Variant], LoadedModule] = {}
     while True:
         try:
             name, how, operands = pipe.recv()
@@ -113,9 +113,9 @@ def _serve(pipe: Connection, device: int) -> None:
 
 def _run(
     gpu: Gpu,
-    modules: dict[tuple[str, Choice | Variant], LoadedModule],
+    modules: dict[tuple[str, Immediates | Variant], LoadedModule],
     name: str,
-    how: Choice | Variant,
+    how: Immediates | Variant,
     operands: OperandSet,
 ) -> NDArray[np.uint32]:
     """One kernel; what was assembled for it stays in `modules` until another is asked for."""
@@ -125,6 +125,6 @@ def _run(
         modules.clear()  # one at a time: kernels come in order
         modules[key] = gpu.load(raw_unit([(instruction, how)], gpu.target))
     entry = raw_entry(instruction, how)
-    if isinstance(operands, Staged):
+    if isinstance(operands, WgmmaCases):
         return gpu.run_warpgroups(modules[key], entry, operands, instruction.d.words)
     return gpu.run(modules[key], entry, operands, instruction.d.words)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from warpfrag.core.layout import Layout
 
 SIDES = ("scale_a", "scale_b")
-CHOOSING: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
+SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
 """The words of which a part is read, and the coordinates that choose it."""
 WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Choice:
+class Immediates:
     """The immediates of one instruction; the ids are those of A and of B."""
 
     selector: int = 0
@@ -44,7 +44,7 @@ class Choice:
 
     def of(self, role: str) -> dict[str, int]:
         """The coordinates that choose the part of one word."""
-        if role not in CHOOSING:
+        if role not in SELECTED_BY:
             return {}
         if role == "metadata":
             return {"selector": self.selector}
@@ -68,11 +68,11 @@ class Choice:
                 msg = f"{name()} has no scale factors: it takes no {what}, got {quote(pair)}"
                 raise InvalidOperand(msg)
         for role in layouts:
-            if role in CHOOSING:
-                check_chosen(layouts[role], self.of(role), of=f" of {role}")
+            if role in SELECTED_BY:
+                immediate_coordinates(layouts[role], self.of(role), of=f" of {role}")
 
 
-FIRST_CHOICE = Choice()
+DEFAULT_IMMEDIATES = Immediates()
 
 
 def legal(layout: Layout, coordinate: str) -> range:
@@ -81,7 +81,7 @@ def legal(layout: Layout, coordinate: str) -> range:
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 
 
-def check_chosen(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
+def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
     """The coordinates of the layout that these immediates stand for, refused where there are none such."""
     found = {}
     for coordinate, value in chosen.items():
@@ -99,13 +99,13 @@ def check_chosen(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> 
     return found
 
 
-def choices(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Choice]:
+def all_immediates(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Immediates]:
     """Every selector of an instruction, and with `ids` every byte and thread id too."""
     selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
     for selector in selectors:
         if ids and SIDES[0] in layouts:
             bytes_, threads = ([legal(layouts[side], what) for side in SIDES] for what in ("byte_id", "thread_id"))
             for byte_a, byte_b, thread_a, thread_b in product(*bytes_, *threads):
-                yield Choice(selector, (byte_a, byte_b), (thread_a, thread_b))
+                yield Immediates(selector, (byte_a, byte_b), (thread_a, thread_b))
         else:
-            yield Choice(selector)
+            yield Immediates(selector)

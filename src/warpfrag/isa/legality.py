@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.aliases.source import is_plain, statements
-from warpfrag.isa.names import LONGEST, ParseError, Reading, head, read, spell, tokens
+from warpfrag.isa.names import LONGEST, Reading, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warpfrag.core.layout import Layout
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
 NEAREST = 3
 MOST_ASKED = 4096  # forms on architectures that are remembered
@@ -250,7 +250,7 @@ def check_selector(form: Form, selector: int) -> None:
     raise IllegalInstruction(name, f"{reason}; legal selectors are {legal}", lambda: (name,))
 
 
-def check_choice(form: Form, choice: Choice, layouts: Mapping[str, Layout]) -> None:
+def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
     """Refuse immediates that a form does not have; `layouts` are those of the words that they choose from."""
     if form.is_sparse:
         check_selector(form, choice.selector)

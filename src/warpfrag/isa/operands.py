@@ -31,7 +31,7 @@ Home = Literal["warp", "warpgroup", "shared", "immediate"]
 
 
 @dataclass(frozen=True)
-class OperandRow:
+class OperandSpec:
     """One operand. Where nobody knows the layout, `unknown` says so and `layout` only counts registers.
 
     Of an operand in shared memory the layout is that of the matrix itself: a descriptor says where its elements lie.
@@ -69,13 +69,13 @@ class OperandRow:
         return "warpgroup" if "warp" in self.layout.ins else "warp"
 
 
-def operands(form: Form, arch: str) -> dict[str, OperandRow]:
+def operands(form: Form, arch: str) -> dict[str, OperandSpec]:
     """Every operand of a form, by role; `arch` matters only to wmma."""
     return dict(_operands(form, arch))
 
 
 @cache
-def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandRow], ...]:
+def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandSpec], ...]:
     if form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
         rows = _mover(form)
     elif form.is_wmma:
@@ -136,12 +136,12 @@ def mma_layouts(role: str) -> tuple[Layout, ...]:
     return tuple(_mma_layouts(role).values())
 
 
-def _dense(form: Form, role: str) -> OperandRow:
+def _dense(form: Form, role: str) -> OperandSpec:
     number_format = FORMATS[getattr(form, role)]
     container, low = _container(form, role, number_format)
     slots = max(REGISTER_BITS, container) // container
     layout = _mma_layouts(role)[extents(form, role), slots]
-    return OperandRow(role, number_format, layout, container, low, read_table("layouts")["mma"]["source"])
+    return OperandSpec(role, number_format, layout, container, low, read_table("layouts")["mma"]["source"])
 
 
 @cache
@@ -157,7 +157,7 @@ def _warpgroup_accumulator(rows: int, cols: int, slots: int) -> Layout:
     return _warpgroup_layouts("c")[(rows, TILE_WIDTH), slots].tiled(col=cols // TILE_WIDTH)
 
 
-def _warpgroup(form: Form, role: str) -> OperandRow:
+def _warpgroup(form: Form, role: str) -> OperandSpec:
     number_format = FORMATS[getattr(form, role)]
     container, low = _container(form, role, number_format)
     rows, cols = extents(form, role)
@@ -167,7 +167,7 @@ def _warpgroup(form: Form, role: str) -> OperandRow:
         layout = _warpgroup_layouts("a")[(rows, cols), REGISTER_BITS // container]
     else:
         layout = _warpgroup_accumulator(rows, cols, REGISTER_BITS // container)
-    return OperandRow(role, number_format, layout, container, low, read_table("layouts")["wgmma"]["source"])
+    return OperandSpec(role, number_format, layout, container, low, read_table("layouts")["wgmma"]["source"])
 
 
 def _all_bits(letter: str, size: int) -> str:
@@ -175,12 +175,12 @@ def _all_bits(letter: str, size: int) -> str:
     return " ".join(f"{letter}{1 << bit}" for bit in range((size - 1).bit_length()))
 
 
-def _quad(form: Form, role: str) -> OperandRow:
+def _quad(form: Form, role: str) -> OperandSpec:
     table = read_table("layouts")["quad"]
     number_format = FORMATS[getattr(form, role)]
     row = table[role][form.layouts["ab".index(role)]] if role in "ab" else table["c"][number_format.name]
     layout = _layout(PRODUCTS, tuple(row["extents"]), row)
-    return OperandRow(role, number_format, layout, *_container(form, role, number_format), table["source"])
+    return OperandSpec(role, number_format, layout, *_container(form, role, number_format), table["source"])
 
 
 def measured_architectures() -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def _wmma_rows(arch: str) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(row["operand"], row["shape"], name): row for row in rows for name in row["formats"]}
 
 
-def _wmma(form: Form, role: str, arch: str) -> OperandRow:
+def _wmma(form: Form, role: str, arch: str) -> OperandSpec:
     number_format = FORMATS[getattr(form, role)]
     measured = arch in measured_architectures()
     # The ISA fixes how many registers a fragment takes, so any measured row can count them.
@@ -205,7 +205,7 @@ def _wmma(form: Form, role: str, arch: str) -> OperandRow:
         if measured
         else f"nobody has measured the wmma fragments of {arch}; measured: {', '.join(measured_architectures())}"
     )
-    return OperandRow(
+    return OperandSpec(
         role,
         number_format,
         _layout(MATRIX, extents(form, role), row),
@@ -215,24 +215,24 @@ def _wmma(form: Form, role: str, arch: str) -> OperandRow:
     )
 
 
-def _metadata(form: Form) -> OperandRow:
+def _metadata(form: Form) -> OperandSpec:
     table = read_table("layouts")["metadata"]
     row = table[families_of(form)[0].metadata]
     selectors, rows, chunks = row["extents"]
     if form.is_warpgroup:
         rows, row = form.shape.m, row | {"warp": read_table("layouts")["wgmma"]["warp"]}
     layout = _layout(METADATA, (selectors, rows, chunks), row)
-    return OperandRow("metadata", FORMATS["b4"], layout, 4, 0, table["source"])
+    return OperandSpec("metadata", FORMATS["b4"], layout, 4, 0, table["source"])
 
 
-def _scale(form: Form, side: str) -> OperandRow:
+def _scale(form: Form, side: str) -> OperandSpec:
     table = read_table("layouts")["scale"]
     row = table[side][form.scale_vec]
     layout = _layout(SCALES[side], tuple(row["extents"]), row)
-    return OperandRow(f"scale_{side}", FORMATS[form.scale_type], layout, 8, 0, table["source"])
+    return OperandSpec(f"scale_{side}", FORMATS[form.scale_type], layout, 8, 0, table["source"])
 
 
-def _mover(form: Form) -> list[OperandRow]:
+def _mover(form: Form) -> list[OperandSpec]:
     table = read_table("layouts")["movers"]
     unpacked = read_table("containers")["memory"].get(form.memory)
     number_format = FORMATS[unpacked["format"] if unpacked else form.d]
@@ -240,7 +240,7 @@ def _mover(form: Form) -> list[OperandRow]:
     if form.op == "movmatrix":
         halves = {role: table[f"movmatrix.m8n8.{role}"] for role in form.operation.roles}
         return [
-            OperandRow(role, number_format, _layout(MATRIX, tuple(row["extents"]), row), container, 0, table["source"])
+            OperandSpec(role, number_format, _layout(MATRIX, tuple(row["extents"]), row), container, 0, table["source"])
             for role, row in halves.items()
         ]
     row = table[f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]
@@ -252,7 +252,7 @@ def _mover(form: Form) -> list[OperandRow]:
             f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and nobody measured it"
         )
     (role,) = form.operation.roles
-    return [OperandRow(role, number_format, layout, container, 0, table["source"], unknown)]
+    return [OperandSpec(role, number_format, layout, container, 0, table["source"], unknown)]
 
 
 def addresses(form: Form) -> Layout | None:

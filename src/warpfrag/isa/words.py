@@ -13,7 +13,8 @@ order among themselves: the types (of D, A, B, C, then of the scale factors), th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warpfrag.isa.ops import OPS
@@ -69,6 +70,18 @@ class Form:
     memory: str = ""
     space: str = ""
 
+    def __hash__(self) -> int:
+        """Of all its words; computed once, because every cache of the package is keyed by forms."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, word) for word in _WORDS_OF_A_FORM))
+
+    def __getstate__(self) -> dict[str, object]:
+        """The words alone: the hash of a text is another in every process."""
+        return {word: getattr(self, word) for word in _WORDS_OF_A_FORM}
+
     @property
     def operation(self) -> Op:
         """What its operation is like: the row of OPS."""
@@ -114,6 +127,9 @@ class Form:
     def block_scale(self) -> bool:
         """Whether A and B come with scale factors."""
         return bool(self.scale_vec)
+
+
+_WORDS_OF_A_FORM = tuple(word.name for word in fields(Form))
 
 
 class HasForm(Protocol):

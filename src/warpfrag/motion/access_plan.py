@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.memory.shared_memory import LANES
 from warpfrag.motion.access import Access
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
 from warpfrag.motion.steps import price

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
     from warpfrag.memory.shared_memory import Memory, Order
     from warpfrag.motion.lines import Start
 
@@ -38,7 +38,7 @@ def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list
 
 
 def matrix_accesses(
-    operand: OperandRow, memory: Memory, op: str, *, packed: bool = False
+    operand: OperandSpec, memory: Memory, op: str, *, packed: bool = False
 ) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
     """Every kind of mover that serves an operand, by the one for a single matrix, and its accesses.
 
@@ -66,7 +66,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
 
 
 @cache
-def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[Matrix, ...]:
+def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[Matrix, ...]:
     """The matrices that the registers of an operand make up, for a mover of one; none where some do not."""
     left, found = list(range(operand.layout.regs)), []
     while left:
@@ -80,7 +80,7 @@ def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[Ma
     return tuple(found)
 
 
-def _matrix(mover: Instruction, operand: OperandRow, order: Order, regs: tuple[int, ...]) -> Matrix | None:
+def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> Matrix | None:
     """The matrix that some registers make up in every warp; None where they do not."""
     starts = []
     for warp in range(operand.layout.ins.get("warp", 1)):
@@ -91,13 +91,13 @@ def _matrix(mover: Instruction, operand: OperandRow, order: Order, regs: tuple[i
     return Matrix(regs, tuple(starts))
 
 
-def _line_addresses(matrix: Matrix, operand: OperandRow, memory: Memory) -> list[list[int]]:
+def _line_addresses(matrix: Matrix, operand: OperandSpec, memory: Memory) -> list[list[int]]:
     """The address of each line, by warp; none where some line is not 16 aligned bytes side by side."""
     found = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
     return found if all(found) else []
 
 
-def _warp_addresses(starts: tuple[Start, ...], operand: OperandRow, memory: Memory) -> list[int]:
+def _warp_addresses(starts: tuple[Start, ...], operand: OperandSpec, memory: Memory) -> list[int]:
     bits, (rows, cols) = operand.container, operand.layout.shape
     addresses = element_addresses(memory, (rows, cols), bits)
     found = []

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
     from warpfrag.motion.steps import Assembly, Step
 
 
-def run_step(step: Step, state: NDArray[np.uint32], source: OperandRow, target: OperandRow) -> NDArray[np.uint32]:
+def run_step(step: Step, state: NDArray[np.uint32], source: OperandSpec, target: OperandSpec) -> NDArray[np.uint32]:
     """Registers [..., lanes, words] after one step on the way from one operand to another."""
     import numpy as np
 
@@ -64,7 +64,7 @@ def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np
 
 
 def _assembled(
-    state: NDArray[np.uint32], words: Assembly, source: OperandRow, target: OperandRow, formats: tuple[str, str]
+    state: NDArray[np.uint32], words: Assembly, source: OperandSpec, target: OperandSpec, formats: tuple[str, str]
 ) -> NDArray[np.uint32]:
     """Words made of converted elements."""
     import numpy as np

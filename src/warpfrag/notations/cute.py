@@ -29,19 +29,10 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from warpfrag.core.axes import MAX_SIZE, Axis
-from warpfrag.core.coordinates import check_flag
+from warpfrag.core.coordinates import LANES, check_flag
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.notations.scanner import MOST_DEPTH, Scanner
-from warpfrag.notations.threads import (
-    LANES,
-    MATRIX,
-    assemble,
-    check_onto,
-    check_slots,
-    dims_of,
-    shape_of,
-    threads_and_values,
-)
+from warpfrag.notations.threads import MATRIX, assemble, check_onto, check_slots, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -28,18 +28,10 @@ import re
 from typing import TYPE_CHECKING
 
 from warpfrag.core.axes import MAX_SIZE
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand
 from warpfrag.notations.scanner import Scanner
-from warpfrag.notations.threads import (
-    LANES,
-    MATRIX,
-    assemble,
-    check_onto,
-    check_slots,
-    dims_of,
-    shape_of,
-    threads_and_values,
-)
+from warpfrag.notations.threads import MATRIX, assemble, check_onto, check_slots, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,14 +11,13 @@ import numpy as np
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import Popcount
 from warpfrag.core.coordinates import check_index
-from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.errors import InvalidOperand, NotModelled, UnusableScheduler, quote
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
 from warpfrag.numerics.codes import from_codes, values_of
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.gemm import gemm
 from warpfrag.study.cluster import connected, run_all
-from warpfrag.study.extra import UnusableScheduler
 from warpfrag.study.plan import Case, OutputBlock, Study
 from warpfrag.study.store import ResultStore, versions
 from warpfrag.study.tally import ErrorTally, tally

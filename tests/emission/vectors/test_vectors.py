@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 from instructions import of_a_warp
 from warpfrag import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError
+from warpfrag.catalog.execute import execute
 from warpfrag.cli.vectors import command
 from warpfrag.emission.vectors import vectors
 from warpfrag.emission.vectors.arithmetic_models import MODELS, Sums, _exact, _to_nearest
 from warpfrag.emission.vectors.cases import Group
 from warpfrag.emission.vectors.sets import VectorSet
-from warpfrag.execution.execute import execute
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 SPARSE = "mma.sp.m16n8k32.s32.s8.s8.s32"

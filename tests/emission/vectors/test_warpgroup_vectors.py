@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oracle.toolkit import find_nvcc
-from warpfrag import Descriptor, Shared, get
+from warpfrag import Descriptor, Shared, execute, get
 from warpfrag.emission import emit
 from warpfrag.emission.statement import identifier
 from warpfrag.emission.vectors import vectors
@@ -19,8 +19,7 @@ from warpfrag.emission.vectors.sets import VectorSet
 from warpfrag.emission.vectors.vector_files import as_json
 from warpfrag.emission.vectors.warpgroups import call_mistakes, word_mistakes
 from warpfrag.errors import UnusableFile
-from warpfrag.execution import execute
-from warpfrag.execution.wgmma_call import Call
+from warpfrag.execution.wgmma_call import WgmmaCall
 
 F16 = "wgmma.mma_async.m64n64k16.f32.f16.f16"
 SPARSE = "wgmma.mma_async.sp.m64n8k32.f32.bf16.bf16"
@@ -179,9 +178,9 @@ def test_the_program_compiles_with_a_function_of_ones_own(tmp_path):
 
 def test_a_call_is_read_as_it_was_written():
     for group in vectors(F16).groups:
-        assert Call.read(group.call.row, group.choice.selector) == group.call
+        assert WgmmaCall.read(group.call.row, group.choice.selector) == group.call
     other = replace(group.call, scale_d=False)
-    assert Call.read(other.row, 0) == other != group.call
+    assert WgmmaCall.read(other.row, 0) == other != group.call
 
 
 def test_the_seed_and_the_architecture_are_as_for_every_product():

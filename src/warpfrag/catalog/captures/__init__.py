@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.captures.capture import Capture, Case, StagedCase, captures, load_cases
+    from warpfrag.catalog.captures.capture import Capture, CapturedCase, WgmmaCase, captures, load_cases
     from warpfrag.catalog.captures.index import evidence_rows
 
-__all__ = ["Capture", "Case", "StagedCase", "captures", "evidence_rows", "load_cases"]
+__all__ = ["Capture", "CapturedCase", "WgmmaCase", "captures", "evidence_rows", "load_cases"]
 
 
 def __getattr__(name: str) -> object:

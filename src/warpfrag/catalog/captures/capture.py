@@ -28,7 +28,7 @@ import numpy as np
 
 from warpfrag.catalog.captures.index import folders, whole
 from warpfrag.core.coordinates import LANES
-from warpfrag.execution.wgmma_call import Call
+from warpfrag.execution.wgmma_call import WgmmaCall
 from warpfrag.isa.legality import resolve
 from warpfrag.render.files import read_bytes, write_atomically
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.execution.wgmma_call import CallRow, Staged
+    from warpfrag.execution.wgmma_call import WgmmaCallRow, WgmmaCases
     from warpfrag.isa.words import Form, HasForm
 
 WARPGROUP = (4, 32)  # warps and lanes
@@ -53,7 +53,7 @@ class Entry(TypedDict):
     instruction: str
     selector: int | None
     classes: dict[str, dict[str, str]]
-    calls: NotRequired[dict[str, CallRow]]
+    calls: NotRequired[dict[str, WgmmaCallRow]]
 
 
 class About(TypedDict):
@@ -67,7 +67,7 @@ class About(TypedDict):
 
 
 @dataclass(frozen=True)
-class Case:
+class CapturedCase:
     """One entry and class of a capture: operand registers and what the GPU gave."""
 
     instruction: str
@@ -92,13 +92,13 @@ class Case:
 
 
 @dataclass(frozen=True)
-class StagedCase:
+class WgmmaCase:
     """One entry and class of a wgmma: how it was called, and what the GPU gave."""
 
     instruction: str
     selector: int | None
     operands: str
-    call: Staged
+    call: WgmmaCases
     d: NDArray[np.uint32]
 
     def check(self) -> None:
@@ -115,10 +115,10 @@ class StagedCase:
             raise ValueError(msg)
 
 
-def _staged_case(entry: Entry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> StagedCase:
-    call = Call.read(entry["calls"][kind], entry["selector"] or 0)
+def _staged_case(entry: Entry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
+    call = WgmmaCall.read(entry["calls"][kind], entry["selector"] or 0)
     d = arrays.pop("d")
-    return StagedCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
+    return WgmmaCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Capture:
         with whole(self.path, CAPTURE):
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
-    def cases(self, names: Container[str] | None = None) -> Iterator[Case | StagedCase]:
+    def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase]:
         """Every entry and class, in the order of the file, or those of some of the instructions."""
         _ = self.instructions  # refuses names that there are not
         for entry in self.about["entries"]:
@@ -146,11 +146,11 @@ class Capture:
                 for kind, keys in classes:
                     with whole(self.path, CAPTURE):
                         arrays = {role: self.arrays[key] for role, key in keys.items()}
-                        case: Case | StagedCase
+                        case: CapturedCase | WgmmaCase
                         if "calls" in entry:
                             case = _staged_case(entry, kind, arrays)
                         else:
-                            case = Case(name, entry["selector"], kind, **arrays)
+                            case = CapturedCase(name, entry["selector"], kind, **arrays)
                         case.check()
                     yield case
 
@@ -187,7 +187,7 @@ def captures() -> tuple[Capture, ...]:
 _opened = lru_cache(maxsize=64)(open_capture)
 
 
-def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Case | StagedCase]:
+def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase]:
     """Every captured case of one instruction on an architecture, whatever its spelling."""
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.catalog.instruction import instruction_of
+from warpfrag.catalog.kinds import instruction_of
 from warpfrag.debug.diagnose.findings import Diagnosis, Finding
 from warpfrag.debug.diagnose.inputs import (
     check_warpgroup,
@@ -46,8 +46,8 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import Registers
 from warpfrag.execution.shared_operand import Shared
 from warpfrag.execution.wgmma import NEITHER
-from warpfrag.isa.immediates import Choice
-from warpfrag.isa.legality import arithmetic_arch, check_choice, form_of
+from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -92,7 +92,7 @@ def diagnose(
 
     `diagnose(mma.a, words, A)` asks about one operand: its registers, and the matrix that they should hold.
     """
-    choice = Choice(selector, byte_id, thread_id)
+    choice = Immediates(selector, byte_id, thread_id)
     if isinstance(instruction, Registers):
         if any(argument is not None for argument in (B, C, metadata, scale_a, scale_b)) or isinstance(A, Shared):
             msg = f"{instruction.described}: expected its registers and the matrix they should hold, nothing else"
@@ -104,7 +104,7 @@ def diagnose(
     if B is None:
         msg = f"{product.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
-    check_choice(form, choice, product.operands.chosen_layouts)
+    check_immediates(form, choice, product.operands.selected_layouts)
     check_warpgroup(product, A, B, negate, scale_d=scale_d)
     tiles: dict[str, Shared] = {}
     words: dict[str, Words] = {}

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.debug.diagnose.outcome import Codes, Words
     from warpfrag.execution.operand import Operand
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
     from warpfrag.numerics.formats import Rounding
 
 
 def left_words(
-    instruction: Instruction, A: ArrayLike, metadata: ArrayLike | None, choice: Choice, rounding: Rounding
+    instruction: Instruction, A: ArrayLike, metadata: ArrayLike | None, choice: Immediates, rounding: Rounding
 ) -> dict[str, Words]:
     """Registers of A, and of a sparse one the metadata."""
     rule = instruction.pattern
@@ -93,7 +93,7 @@ def tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
 
 
 def scale_words(
-    instruction: Instruction, role: str, scales: ArrayLike | None, choice: Choice, rounding: Rounding
+    instruction: Instruction, role: str, scales: ArrayLike | None, choice: Immediates, rounding: Rounding
 ) -> dict[str, Words]:
     """Words of the scale factors of A or B, where the instruction has them."""
     scale = instruction.operands.get(role)

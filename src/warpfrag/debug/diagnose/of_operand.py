@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.debug.diagnose.outcome import Codes, Words
     from warpfrag.debug.mistakes.mistake import Mistake
     from warpfrag.execution.operand import AnyOperand
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
     from warpfrag.numerics.formats import Rounding
 
 MAX_PAIRS = 60  # so many, the likeliest, are named
@@ -30,7 +30,7 @@ MAX_WORDS = 1 << 20  # that are compared at once
 
 
 def of_operand(
-    operand: AnyOperand, observed: ArrayLike, matrix: ArrayLike, choice: Choice, rounding: Rounding
+    operand: AnyOperand, observed: ArrayLike, matrix: ArrayLike, choice: Immediates, rounding: Rounding
 ) -> Diagnosis:
     """What turns the registers of a matrix into those that were observed."""
     words = operand.check_words(observed)
@@ -76,7 +76,7 @@ def of_operand(
     return diagnosis(sorted(pairs, key=rank)[:MAX_PAIRS], suspected, len(common) ** 2)
 
 
-def _reads_alike(operand: AnyOperand, words: Words, right: Words, choice: Choice) -> bool:
+def _reads_alike(operand: AnyOperand, words: Words, right: Words, choice: Immediates) -> bool:
     """Whether the hardware reads the same: of metadata and scales, only the part that is chosen."""
     if isinstance(operand, Operand):
         return False

@@ -18,7 +18,7 @@ from warpfrag.debug.mistakes.of_words import other_choices
 from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
 from warpfrag.execution.operand import Metadata, Scale
 from warpfrag.execution.sparsity import logical_columns
-from warpfrag.isa.immediates import CHOOSING
+from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.rows import forms
 from warpfrag.numerics.arrays import as_doubles
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from warpfrag.debug.diagnose.findings import Candidate, Suspect
     from warpfrag.execution.operand import Operand
     from warpfrag.execution.shared_operand import Shared
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
     from warpfrag.isa.patterns import Pattern
     from warpfrag.isa.words import Form
 
@@ -52,7 +52,7 @@ class SuspectProduct:
 
     instruction: Instruction
     arch: str
-    choice: Choice
+    choice: Immediates
     tiles: Mapping[str, Shared] = field(default_factory=dict)
     scale_d: bool = True
 
@@ -79,7 +79,7 @@ class SuspectProduct:
         """How many axes what one product holds of an operand has: registers of threads, words, or bytes of memory."""
         if role in self.tiles:
             return 1
-        return len(self.instruction.operands[role].threads) + (role not in CHOOSING)
+        return len(self.instruction.operands[role].threads) + (role not in SELECTED_BY)
 
     def _staged(self, role: str) -> Operand:
         operand: Operand = self.instruction.a if role == "a" else self.instruction.b

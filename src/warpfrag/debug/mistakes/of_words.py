@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from warpfrag.debug.mistakes.mistake import Kind, Words
     from warpfrag.execution.operand import AnyOperand
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
 BYTE = 8
 
@@ -58,7 +58,7 @@ def _kind(operand: AnyOperand, usual: Kind) -> Kind:
     return "metadata" if operand.role == "metadata" else usual
 
 
-def other_choices(operand: AnyOperand, choice: Choice) -> Iterator[Mistake]:
+def other_choices(operand: AnyOperand, choice: Immediates) -> Iterator[Mistake]:
     """Another selector, byte id or thread id than the right ones, as a change of the words."""
     if not isinstance(operand, Metadata | Scale):
         return
@@ -90,7 +90,7 @@ def chosen_words(operand: Metadata | Scale, codes: NDArray[Any], choice: Mapping
     return operand.pack(codes, byte_id=choice["byte_id"], thread_id=choice["thread_id"], raw=True)
 
 
-def written_elsewhere(operand: Metadata | Scale, codes: NDArray[Any], choice: Choice) -> Iterator[Mistake]:
+def written_elsewhere(operand: Metadata | Scale, codes: NDArray[Any], choice: Immediates) -> Iterator[Mistake]:
     """The words of the same codes, written for another selector or id."""
     right = choice.of(operand.role)
     for name in right:

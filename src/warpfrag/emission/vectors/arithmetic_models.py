@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.execution.sparsity import logical_columns
-from warpfrag.isa.immediates import FIRST_CHOICE
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
 from warpfrag.numerics.codes import to_codes, values_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def rounding_group(material: Material) -> Group:
     """The operands that tell the executor from each model, and which models they tell apart."""
     instruction = material.instruction
     codes = candidates(material)
-    made = material.group("rounding", "", codes, FIRST_CHOICE)
+    made = material.group("rounding", "", codes, DEFAULT_IMMEDIATES)
     found = instruction.d.unpack(made.d, raw=True)
     kept: set[int] = set()
     told = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.execution.execute import execute_registers
-from warpfrag.execution.wgmma import run_staged
-from warpfrag.isa.immediates import FIRST_CHOICE, Choice
+from warpfrag.catalog.execute import execute_registers
+from warpfrag.execution.wgmma import run_wgmma_cases
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.execution.wgmma_call import Call
+    from warpfrag.execution.wgmma_call import WgmmaCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,8 @@ class Group:
     catches: str
     words: dict[str, NDArray[np.uint32]]
     d: NDArray[np.uint32]
-    choice: Choice = FIRST_CHOICE
-    call: Call | None = None
+    choice: Immediates = DEFAULT_IMMEDIATES
+    call: WgmmaCall | None = None
 
     @property
     def cases(self) -> int:
@@ -49,11 +49,11 @@ class Group:
 def run(
     instruction: Instruction,
     words: Mapping[str, NDArray[np.uint32]],
-    choice: Choice,
+    choice: Immediates,
     arch: str,
-    call: Call | None = None,
+    call: WgmmaCall | None = None,
 ) -> NDArray[np.uint32]:
     """What the instruction gives for these registers."""
     if call is not None:
-        return run_staged(instruction, call.stage(words), arch)
+        return run_wgmma_cases(instruction, call.stage(words), arch)
     return execute_registers(instruction, words, choice, arch=arch)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.emission.vectors.arithmetic_models import rounding_group
-from warpfrag.isa.immediates import FIRST_CHOICE, SIDES, Choice
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def positions(material: Material) -> Group:
         "c": material.exact("c", c),
     }
     catches = "outputs in the wrong lane, register or slot: every output differs from every other; the same for C"
-    return material.group("positions", catches, codes, FIRST_CHOICE)
+    return material.group("positions", catches, codes, DEFAULT_IMMEDIATES)
 
 
 def warpgroup_positions(material: Material) -> Group:
@@ -82,7 +82,7 @@ def warpgroup_positions(material: Material) -> Group:
     numbers = first + np.arange(codes["c"][2].size).reshape(codes["c"][2].shape)
     codes["c"][2] = numbers if instruction.c.format.name == "f16" else material.exact("c", numbers)
     catches = "outputs in the wrong warp, lane, register or slot: every output of C alone differs from every other"
-    return material.group("positions", catches, codes, FIRST_CHOICE)
+    return material.group("positions", catches, codes, DEFAULT_IMMEDIATES)
 
 
 def full_shape(material: Material, role: str) -> tuple[int, ...]:
@@ -132,16 +132,16 @@ def random(material: Material) -> Iterator[Group]:
         yield material.group(f"random{suffix}", catches, codes, choice)
 
 
-def sample_choices(material: Material) -> list[Choice]:
+def sample_choices(material: Material) -> list[Immediates]:
     """Every selector; of the ids so many combinations that each id comes once."""
     instruction = material.instruction
     if instruction.scale_a is None:
-        return [Choice(selector) for selector in instruction.selectors or (0,)]
+        return [Immediates(selector) for selector in instruction.selectors or (0,)]
     sides = (instruction.scale_a, instruction.scale_b)
     ids = [*(side.byte_ids for side in sides), *(side.thread_ids for side in sides)]
     count = max(map(len, ids))
     rows = zip(*(islice(cycle(values), count) for values in ids), strict=True)
-    return [Choice(0, (byte_a, byte_b), (thread_a, thread_b)) for byte_a, byte_b, thread_a, thread_b in rows]
+    return [Immediates(0, (byte_a, byte_b), (thread_a, thread_b)) for byte_a, byte_b, thread_a, thread_b in rows]
 
 
 def one_hot(material: Material) -> Iterator[Group]:
@@ -166,7 +166,7 @@ def one_hot(material: Material) -> Iterator[Group]:
         catches = (
             f"a single element of {other.upper()} in the wrong place: each output is one element of {other.upper()}"
         )
-        yield material.group(f"one hot {role}", catches, codes, FIRST_CHOICE)
+        yield material.group(f"one hot {role}", catches, codes, DEFAULT_IMMEDIATES)
 
 
 def special(material: Material) -> Group:
@@ -184,7 +184,7 @@ def special(material: Material) -> Group:
         )
         codes[role] = np.where(often, chosen, ordinary).astype(ordinary.dtype)
     catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
-    return material.group("special", catches, material.stored(codes), FIRST_CHOICE)
+    return material.group("special", catches, material.stored(codes), DEFAULT_IMMEDIATES)
 
 
 def special_codes(number_format: Format) -> list[int]:
@@ -217,7 +217,7 @@ def overflow(material: Material) -> Group:
     signs = np.array([largest, largest | instruction.c.format.sign_bit], np.uint64)
     edge["c"] = material.random.choice(signs, (4, *instruction.c.shape)).astype(material.zeros("c", 1).dtype)
     catches = "wrong overflow: infinity, the largest number, or a lost carry"
-    return material.group("overflow", catches, material.stored(edge), FIRST_CHOICE)
+    return material.group("overflow", catches, material.stored(edge), DEFAULT_IMMEDIATES)
 
 
 def extremes(material: Material) -> Group:
@@ -230,7 +230,7 @@ def extremes(material: Material) -> Group:
         )
         codes[role] = material.random.choice(ends, (material.few, *operand.shape)).astype(material.zeros(role, 1).dtype)
     catches = "signed read as unsigned or the reverse, and too narrow sums"
-    return material.group("extremes", catches, material.stored(codes), FIRST_CHOICE)
+    return material.group("extremes", catches, material.stored(codes), DEFAULT_IMMEDIATES)
 
 
 def saturation(material: Material) -> Group:
@@ -242,4 +242,4 @@ def saturation(material: Material) -> Group:
     codes["c"] = material.exact("c", np.where(material.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
     rule = "clamp" if material.instruction.form.satfinite else "wrap around"
     catches = f"sums beyond s32 that do not {rule}, or do so before the last product"
-    return material.group("saturation", catches, material.stored(codes), FIRST_CHOICE)
+    return material.group("saturation", catches, material.stored(codes), DEFAULT_IMMEDIATES)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
     from warpfrag.numerics.formats import Format
 
 RANDOM_CASES = 8
@@ -94,12 +94,12 @@ class Material:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
         return self.random.choice(codes_near_one(operand.format), (cases, *operand.shape))
 
-    def group(self, name: str, catches: str, codes: dict[str, NDArray[Any]], choice: Choice) -> Group:
+    def group(self, name: str, catches: str, codes: dict[str, NDArray[Any]], choice: Immediates) -> Group:
         """Pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
         words = self.pack(codes, choice)
         return Group(name, catches, words, run(self.instruction, words, choice, self.arch), choice)
 
-    def pack(self, codes: dict[str, NDArray[Any]], choice: Choice) -> dict[str, NDArray[np.uint32]]:
+    def pack(self, codes: dict[str, NDArray[Any]], choice: Immediates) -> dict[str, NDArray[np.uint32]]:
         """Registers of matrices of codes; what is missing of metadata and scales is made up."""
         instruction = self.instruction
         codes = dict(codes)
@@ -108,7 +108,7 @@ class Material:
             codes["a"], codes["metadata"] = instruction.compress(codes["a"], raw=True)
         matrices = (instruction.a, instruction.b, instruction.c)
         words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
-        for role in instruction.operands.chosen_layouts:
+        for role in instruction.operands.selected_layouts:
             if role == "metadata":
                 words[role] = self._metadata_words(codes[role], **choice.of(role))
             else:

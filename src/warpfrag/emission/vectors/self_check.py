@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.debug.mistakes.mistake import Mistake
     from warpfrag.emission.vectors.cases import Group
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
 
 def self_check(instruction: Instruction, arch: str, groups: Sequence[Group]) -> dict[str, str | None]:
@@ -64,5 +64,5 @@ def _wrong_choices(instruction: Instruction, arch: str, group: Group) -> dict[st
     return found
 
 
-def _one_mistake(choice: Choice, right: Choice) -> bool:
+def _one_mistake(choice: Immediates, right: Immediates) -> bool:
     return sum(mine != its for mine, its in zip(choice.numbers, right.numbers, strict=True)) == 1

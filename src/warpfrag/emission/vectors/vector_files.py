@@ -20,9 +20,9 @@ from warpfrag.catalog.registry import get
 from warpfrag.emission.vectors.cases import Group
 from warpfrag.emission.warpgroup import check
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, quote
-from warpfrag.execution.wgmma_call import Call
-from warpfrag.isa.immediates import Choice
-from warpfrag.isa.legality import check_choice
+from warpfrag.execution.wgmma_call import WgmmaCall
+from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.legality import check_immediates
 from warpfrag.isa.targets import targets
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.render.files import check_writable, write_atomically
@@ -249,12 +249,12 @@ def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDAr
 
 
 def _staged_group(
-    instruction: Instruction, row: dict[str, Any], choice: Choice, arrays: dict[str, NDArray[Any]]
+    instruction: Instruction, row: dict[str, Any], choice: Immediates, arrays: dict[str, NDArray[Any]]
 ) -> Group:
     """A group of wgmma."""
     name = row["name"]
     try:
-        call = Call.read(row["call"], choice.selector)
+        call = WgmmaCall.read(row["call"], choice.selector)
         check(instruction, call.variant)
         for word in call.descriptors:
             Descriptor.decode(word)
@@ -289,7 +289,7 @@ def _joined(shape: tuple[object, ...]) -> tuple[object, ...]:
     return (shape[0], math.prod(WARPGROUP), *(shape[3:] or (1,)))
 
 
-def _choice(instruction: Instruction, row: dict[str, Any]) -> Choice:
+def _choice(instruction: Instruction, row: dict[str, Any]) -> Immediates:
     """The immediates of a group; refused where the instruction does not have them."""
     ids = [row.get(key) for key in ("byte_id", "thread_id")]
     numbers = [row.get("selector"), *(number for pair in ids for number in (pair if isinstance(pair, list) else ()))]
@@ -297,6 +297,6 @@ def _choice(instruction: Instruction, row: dict[str, Any]) -> Choice:
         given = {key: row.get(key) for key in ("selector", "byte_id", "thread_id")}
         msg = f"group {quote(row['name'])}: expected a selector, two byte ids and two thread ids, got {quote(given)}"
         raise UnusableFile(msg)
-    choice = Choice(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
-    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
+    choice = Immediates(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
+    check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
     return choice

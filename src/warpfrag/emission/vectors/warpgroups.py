@@ -17,8 +17,8 @@ from warpfrag.emission.vectors.cases import Group, run
 from warpfrag.emission.vectors.material import Material
 from warpfrag.emission.warpgroup import can_turn
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.wgmma_call import Call, Variant
-from warpfrag.isa.immediates import FIRST_CHOICE
+from warpfrag.execution.wgmma_call import Variant, WgmmaCall
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import SWIZZLES
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.execution.operand import Operand
-    from warpfrag.isa.immediates import Choice
+    from warpfrag.isa.immediates import Immediates
 
     Words = NDArray[np.uint32]
 
@@ -55,7 +55,7 @@ class WarpgroupMaterial(Material):
         name: str,
         catches: str,
         codes: dict[str, NDArray[Any]],
-        choice: Choice,
+        choice: Immediates,
         way: Way = Way(),  # noqa: B008 (frozen)
     ) -> Group:
         """Store and pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
@@ -76,7 +76,7 @@ class WarpgroupMaterial(Material):
         shared, descriptor_b = self._stored(shared, instruction.b, codes["b"], way)
         words["shared"] = np.ascontiguousarray(shared).view(np.uint32)
         variant = Variant(way.staged, (way.staged and way.trans, way.trans), selector=choice.selector)
-        call = Call(variant, (descriptor_a.word, descriptor_b.word))
+        call = WgmmaCall(variant, (descriptor_a.word, descriptor_b.word))
         return Group(name, catches, words, run(instruction, words, choice, self.arch, call), choice, call)
 
     def _stored(
@@ -119,24 +119,28 @@ def warpgroup_groups(material: WarpgroupMaterial) -> Iterator[Group]:
         if material.instruction.form.is_sparse:
             codes["metadata"] = material.fields(material.few)
         if not way.staged:
-            yield material.group("registers", "A in the wrong warp, lane, register or slot", codes, FIRST_CHOICE, way)
+            yield material.group(
+                "registers", "A in the wrong warp, lane, register or slot", codes, DEFAULT_IMMEDIATES, way
+            )
             continue
         order = "MN-major" if way.trans else "K-major"
         name = f"{order}, {swizzle_text(way.swizzle or 0)}"
         catches = "leading and stride byte offsets swapped, other swizzle bits"
         catches += ", a base offset" if way.swizzle else ""
         catches += ", a missing transposition" if can_turn(material.instruction) else ""
-        yield material.group(name, f"wrong descriptors: {catches}, a start off by 16 bytes", codes, FIRST_CHOICE, way)
+        yield material.group(
+            name, f"wrong descriptors: {catches}, a start off by 16 bytes", codes, DEFAULT_IMMEDIATES, way
+        )
 
 
 class CallMistake(NamedTuple):
     """A mistake with a call: its name, and the call that is made instead."""
 
     name: str
-    call: Call
+    call: WgmmaCall
 
 
-def call_mistakes(instruction: Instruction, call: Call) -> Iterator[CallMistake]:
+def call_mistakes(instruction: Instruction, call: WgmmaCall) -> Iterator[CallMistake]:
     """The mistakes that people make with descriptors and immediates."""
     for side, role in enumerate("ab"):
         if role == "a" and not call.variant.staged:
@@ -216,7 +220,7 @@ def self_check_warpgroup(instruction: Instruction, arch: str, groups: tuple[Grou
     return caught
 
 
-def _padded(instruction: Instruction, words: dict[str, Words], call: Call) -> dict[str, Words]:
+def _padded(instruction: Instruction, words: dict[str, Words], call: WgmmaCall) -> dict[str, Words]:
     """The memory, and noise behind it as far as wrong descriptors reach."""
     reach = 0
     for side, operand in enumerate((instruction.a, instruction.b)):

@@ -17,13 +17,14 @@ import numpy as np
 
 from warpfrag.arithmetic.product import multiply
 from warpfrag.arithmetic.protocol import Operands
-from warpfrag.execution.prepared import Runner, find_runner
+from warpfrag.execution.prepared import prepare
+from warpfrag.isa.legality import form_of
 from warpfrag.ptx.program.program import Register, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.execution.prepared import Port
+    from warpfrag.execution.prepared import OperandCodec, PreparedInstruction
     from warpfrag.ptx.compiler.warp_code import File
     from warpfrag.ptx.program.program import Operand, Step
 
@@ -77,7 +78,7 @@ class Place:
 class Tiling:
     """Some mma as the tiles of one product."""
 
-    runner: Runner
+    runner: PreparedInstruction
     a: Place
     b: Place
     c: Place
@@ -86,9 +87,7 @@ class Tiling:
     @staticmethod
     def of(parts: list[list[Step]], file: File, arch: str) -> Tiling | None:
         """The product of some steps, part after part along K; None where they are not its tiles."""
-        runner = find_runner(str(getattr(parts[0][0].action, "name", "")), arch)
-        if not isinstance(runner, Runner):
-            return None
+        runner = prepare(form_of(str(getattr(parts[0][0].action, "name", ""))), arch)
         grids = [grid_of(steps) for steps in parts]
         along_a, along_b = [], []
         for number, grid in enumerate(grids):
@@ -100,7 +99,7 @@ class Tiling:
             along_a.append(places_of(runner.a, [[line[0].sources[0]] for line in grid], file))
             along_b.append(places_of(runner.b, [[step.sources[1] for step in grid[0]]], file))
         first, last = grids[0], grids[-1]
-        if first is None or last is None or (len(parts) > 1 and runner.choice.rule.c != runner.choice.rule.d):
+        if first is None or last is None or (len(parts) > 1 and runner.kernels.rule.c != runner.kernels.rule.d):
             return None
         a, b = join(along_a, 1), join(along_b, 0)
         c = places_of(runner.c, operands_of(first, is_result=False), file)
@@ -113,14 +112,14 @@ class Tiling:
         groups = crosses(self.a.same(buffer, rows).tobytes(), self.b.same(buffer, rows).tobytes())
         if groups is None:  # too little in common: the product of each warp
             given = [place.read(buffer, rows) for place in (self.a, self.b, self.c)]
-            codes = multiply(self.runner.choice, Operands(*given), 1)
+            codes = multiply(self.runner.kernels, Operands(*given), 1)
             self.d.write_tiles(buffer, rows[:, None], codes.reshape(-1, codes.shape[2]))
             return
         for group in groups:
             own = rows[group]
             a, b = self.a.read_tiles(buffer, own[:, :1]), self.b.read_tiles(buffer, own[:1])
             c = self.c.read_tiles(buffer, own)
-            codes = multiply(self.runner.choice, Operands(a[None], b[None], c[None]), 1)[0]
+            codes = multiply(self.runner.kernels, Operands(a[None], b[None], c[None]), 1)[0]
             self.d.write_tiles(buffer, own, codes)
 
 
@@ -174,7 +173,7 @@ def join(places: list[Place | None], axis: int) -> Place | None:
     return Place(known[0].dtype, index, np.concatenate([one.registers for one in known]))
 
 
-def places_of(port: Port, grid: list[list[Operand]], file: File) -> Place | None:
+def places_of(port: OperandCodec, grid: list[list[Operand]], file: File) -> Place | None:
     """Where the codes of a grid of fragments lie; None where one is not in 32-bit registers that it fills."""
     if not port.fills_bytes or len(port.shape) != 2:
         return None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.catalog.execute import execute
 from warpfrag.errors import Fault, IllegalInstruction, PtxError
 from warpfrag.execution import fragment, matrix_moves
-from warpfrag.execution.execute import execute
 from warpfrag.isa.legality import able_architectures, arithmetic_arch, resolve
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
@@ -23,7 +23,7 @@ from warpfrag.ptx.program.types import TYPES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
     from warpfrag.isa.words import Form
     from warpfrag.ptx.interpreter.warp_state import Warps
     from warpfrag.ptx.program.program import Operand, Step
@@ -216,13 +216,13 @@ def _store_matrices(wave: Warps, step: Step, group: Group, form: Form) -> None:
     wave.progress += 1
 
 
-def _row(wave: Warps, form: Form) -> OperandRow:
+def _row(wave: Warps, form: Form) -> OperandSpec:
     """The operand of a wmma load or store."""
     (row,) = operands(form, architecture_of(form, wave.launch.arch)).values()
     return row
 
 
-def _elements(step: Step, group: Group, form: Form, row: OperandRow, stride: Operand | None) -> Codes:
+def _elements(step: Step, group: Group, form: Form, row: OperandSpec, stride: Operand | None) -> Codes:
     """The bit address of every element of a tile, [warps, rows, cols], from its warp's address and stride."""
     height, width = row.layout.shape
     order = form.layouts[0]

@@ -1,0 +1,242 @@
+"""`execute`: one function for every kind of instruction, by its name or the object.
+
+It looks the instruction up, refuses what that kind does not take, and passes the rest on to the instruction's own
+`execute`, which `kinds` has.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, NamedTuple, cast, overload
+
+import numpy as np
+
+from warpfrag.arithmetic.schedule import check_threads
+from warpfrag.catalog.instruction import Instruction
+from warpfrag.catalog.kinds import Mma
+from warpfrag.catalog.registry import get
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.execution.wgmma import NEITHER
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
+from warpfrag.isa.names import LONGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.execution.shared_operand import Shared
+    from warpfrag.memory.descriptor import Descriptor
+    from warpfrag.numerics.arrays import Bytes, Words
+
+BOTH_ZERO = (0, 0)
+MAX_NAMES = 1024
+EVERY_KIND = ("arch", "threads")  # may be passed for any instruction; what computes nothing has no use for them
+DEFAULTS = {"byte_id": BOTH_ZERO, "thread_id": BOTH_ZERO, "trans": NEITHER, "negate": NEITHER, "scale_d": True}
+NEEDS = {"shared": "shared=, the bytes of its memory", "words": "the registers to store, after the addresses"}
+"""What an operand that is missing is called, where its name alone says too little."""
+TAKES_NO = {
+    "selector": "is dense: it takes no selector, got {}",
+    "shared": "takes no shared memory: its operands are registers",
+    "trans": "takes no trans, which only wgmma has; got {}",
+    "negate": "takes no negate, which only wgmma has; got {}",
+    "scale_d": "takes no scale_d, which only wgmma has; got {}",
+}
+"""Why an argument is refused that a kind does not have, where more can be said than that."""
+
+
+@overload
+def execute(
+    instruction: str | Instruction,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int | None = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    byte_id: tuple[int, int] = (0, 0),
+    thread_id: tuple[int, int] = (0, 0),
+    arch: str = "sm_90",
+    threads: int | None = None,
+) -> Words: ...
+
+
+@overload
+def execute(instruction: str | Instruction, a: ArrayLike, *, shared: ArrayLike | None = None) -> Words: ...
+
+
+@overload
+def execute(instruction: str | Instruction, a: ArrayLike, b: ArrayLike, *, shared: ArrayLike) -> Bytes: ...
+
+
+@overload
+def execute(
+    instruction: str | Instruction,
+    a: ArrayLike | Shared | Descriptor,
+    b: Shared | Descriptor | int,
+    c: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int | None = None,
+    shared: ArrayLike | None = None,
+    trans: tuple[bool, bool] = (False, False),
+    negate: tuple[bool, bool] = (False, False),
+    scale_d: bool = True,
+    arch: str = "sm_90",
+    threads: int | None = None,
+) -> Words: ...
+
+
+def execute(
+    instruction: str | Instruction,
+    a: ArrayLike | Shared | Descriptor,
+    b: ArrayLike | Shared | Descriptor | None = None,
+    c: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int | None = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    byte_id: tuple[int, int] = BOTH_ZERO,
+    thread_id: tuple[int, int] = BOTH_ZERO,
+    shared: ArrayLike | None = None,
+    trans: tuple[bool, bool] = NEITHER,
+    negate: tuple[bool, bool] = NEITHER,
+    scale_d: bool = True,
+    arch: str = "sm_90",
+    threads: int | None = None,
+) -> Words | Bytes:
+    """D's registers, uint32[..., 32, words] or [..., 4, 32, words], bit for bit; leading axes broadcast, c=None is 0.
+
+    A sparse instruction takes `metadata` words and a `selector`, a block-scaled one `scale_a` and `scale_b` words and
+    the ids that choose their bytes and lanes. ldmatrix takes the addresses of its lanes and the bytes of `shared`,
+    stmatrix its registers too, and gives the memory after it; movmatrix takes registers. wgmma takes B, and perhaps A,
+    as `Shared` tiles or as descriptors over the bytes of `shared`; pairs are for A and B, and without `scale_d` C is
+    not read. IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows what that architecture computes.
+    """
+    found = as_instruction(instruction)
+    if (
+        type(found) is Mma  # the usual call goes on with as little around it as possible
+        and b is not None
+        and metadata is selector is scale_a is scale_b is shared is None
+        and byte_id is thread_id is BOTH_ZERO
+        and trans is negate is NEITHER
+        and scale_d is True
+    ):
+        return found.execute(a, b, c, arch=arch, threads=threads)  # type: ignore[arg-type] # tiles are refused there
+    if threads is not None:
+        check_threads(threads)
+    arguments = {
+        "a": a,
+        "b": b,
+        "c": c,
+        "metadata": metadata,
+        "selector": selector,
+        "scale_a": scale_a,
+        "scale_b": scale_b,
+        "byte_id": byte_id,
+        "thread_id": thread_id,
+        "shared": shared,
+        "trans": trans,
+        "negate": negate,
+        "scale_d": scale_d,
+        "arch": arch,
+        "threads": threads,
+    }
+    passed = {name: value for name, value in arguments.items() if not _is_default(value, DEFAULTS.get(name))}
+    return _pass_on(found, passed)
+
+
+def as_instruction(instruction: str | Instruction) -> Instruction:
+    """The instruction itself, or the one that a name means; names are remembered, whole sources are not."""
+    if isinstance(instruction, Instruction):
+        return instruction
+    if isinstance(instruction, str) and len(instruction) <= LONGEST:
+        return _instruction_named(instruction)
+    return get(instruction)
+
+
+_instruction_named = lru_cache(MAX_NAMES)(get)
+
+
+class Parameters(NamedTuple):
+    """What the `execute` of a kind takes: its operands in order, every name, and those that have no default."""
+
+    operands: tuple[str, ...]
+    names: frozenset[str]
+    required: tuple[str, ...]
+
+
+@cache
+def _parameters(method: Callable[..., Words | Bytes]) -> Parameters:
+    _, *parameters = signature(method).parameters.values()
+    return Parameters(
+        tuple(item.name for item in parameters if item.kind is Parameter.POSITIONAL_OR_KEYWORD),
+        frozenset(item.name for item in parameters),
+        tuple(item.name for item in parameters if item.default is Parameter.empty),
+    )
+
+
+def _pass_on(instruction: Instruction, arguments: Mapping[str, object]) -> Words | Bytes:
+    """Execute with arguments under the names of `execute` here; what the kind does not take or lacks is refused."""
+    kind_execute = cast("Callable[..., Words | Bytes]", instruction.execute)
+    kind = type(instruction)
+    if kind.execute is Instruction.execute:
+        return kind_execute()  # which refuses
+    takes = _parameters(kind.execute)
+    own_names = dict(zip("abc", takes.operands, strict=False))  # of ldmatrix `a` is `addresses`
+    passed = {}
+    for name, value in arguments.items():
+        own_name = own_names.get(name, name)
+        if own_name in takes.names:
+            passed[own_name] = value
+        elif name not in EVERY_KIND:
+            _refuse(instruction, name, value)
+    for name in takes.required:
+        if name not in passed:
+            msg = f"{instruction.name} needs {NEEDS.get(name, name)}"
+            raise InvalidOperand(msg)
+    return kind_execute(**passed)
+
+
+def _refuse(instruction: Instruction, name: str, value: object) -> None:
+    """Refuse an argument that the kind of an instruction does not have."""
+    if name in ("byte_id", "thread_id"):
+        Immediates(**{name: value}).check({}, lambda: instruction.name)  # type: ignore[arg-type] # or it is refused
+    text = instruction.refusals.get(name) or TAKES_NO.get(name) or f"takes no {name}"
+    msg = f"{instruction.name} {text.format(quote(value))}"
+    raise InvalidOperand(msg)
+
+
+def _is_default(value: object, default: object) -> bool:
+    """Whether an argument says what it would say if it were left out."""
+    if isinstance(default, tuple) and isinstance(value, tuple | list):
+        return all(isinstance(item, int | np.integer | np.bool_) for item in value) and tuple(value) == default
+    return value is default or (isinstance(value, np.bool_) and value == default)
+
+
+def execute_registers(
+    instruction: str | Instruction,
+    words: Mapping[str, NDArray[np.uint32]],
+    immediates: Immediates | None = None,
+    *,
+    arch: str,
+) -> Words:
+    """`execute` for registers by role, and immediates."""
+    selected = immediates or DEFAULT_IMMEDIATES
+    return execute(
+        instruction,
+        words["a"],
+        words["b"],
+        words.get("c"),
+        metadata=words.get("metadata"),
+        selector=selected.selector if "metadata" in words else None,
+        scale_a=words.get("scale_a"),
+        scale_b=words.get("scale_b"),
+        byte_id=selected.byte_id,
+        thread_id=selected.thread_id,
+        arch=arch,
+    )
