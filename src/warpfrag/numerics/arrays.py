@@ -1,4 +1,4 @@
-"""Arrays as users give and get them: what their types are called, and one way to take them."""
+"""Arrays at the public surface: the names of their types, and how an argument becomes an array."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
 
 
 def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
-    """An array of what a user gave; what is none is refused, by the name that it has for the user."""
+    """An argument as an array; rows of unlike lengths and masked elements are refused, under the argument's name."""
     try:
-        found = np.asarray(array)
+        converted = np.asarray(array)
     except ValueError as error:
         msg = f"{what}: expected an array of numbers, got rows of unlike lengths ({error})"
         raise InvalidOperand(msg) from None
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         msg = f"{what}: expected an array of numbers, got one with masked elements: fill them first"
         raise InvalidOperand(msg)
-    return found
+    return converted
 
 
 def as_doubles(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers as float64; a signalling NaN becomes a quiet one without a word, and what is too large infinite."""
+    """Numbers as float64, without warnings: a signalling NaN becomes a quiet one, and what is too large infinite."""
     with np.errstate(invalid="ignore", over="ignore"):
         return numbers.astype(np.float64)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from warpfrag.numerics.formats import Format, Rounding
 
-MOST_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to here
+MAX_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to here
 
 
 @cache
@@ -58,7 +58,7 @@ def to_codes(
 
 
 def codes_of(number_format: Format, array: ArrayLike, *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
-    """The codes of what a user gave: with `raw` they are codes already."""
+    """The codes of an argument: with `raw` it holds codes already."""
     if check_flag("raw", raw):
         return check_codes(number_format, array, what=what)
     return to_codes(number_format, array, rounding=rounding, what=what)
@@ -113,7 +113,7 @@ def _codes_of_bits(number_format: Format, numbers: NDArray[Any], what: str) -> N
 def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:
     if numbers.dtype.kind in "iu" and numbers.dtype.itemsize > 4 and number_format.is_float:
         _refuse_first(
-            abs(numbers.astype(object)) > MOST_EXACT_INTEGER,
+            abs(numbers.astype(object)) > MAX_EXACT_INTEGER,
             numbers,
             what,
             "an integer is taken by value only up to 2**53",
@@ -194,12 +194,12 @@ def _with_specials(
 
 
 def _range(number_format: Format) -> str:
-    """What a format can hold, for a message."""
+    """The range of a format, for a message."""
     numbers = "values" if number_format.is_float else "integers"
     return f"{number_format} holds the {numbers} {number_format.min}..{number_format.max}"
 
 
-def _refuse_first(wrong: Any, numbers: NDArray[Any], what: str, because: str) -> None:  # noqa: ANN401 (a mask)
+def _refuse_first(wrong: NDArray[np.bool_], numbers: NDArray[Any], what: str, because: str) -> None:
     """Raise for the first element marked wrong, naming it."""
     if np.any(wrong):
         index = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -19,7 +19,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import code_dtype, natural_dtype
 from warpfrag.numerics.float_environment import exact_floats
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.numerics.formats import CANONICAL_NANS, FORMATS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     Codes = NDArray[Any]
 
 RESULTS = ("f32", "f16", "bf16")
-NANS = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF}
-"""What a conversion makes of a NaN."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,9 @@ class Epilogue:
     def __post_init__(self) -> None:
         """Refuse what is no number, no row of numbers or no result."""
         for name in ("alpha", "beta"):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int | float | np.number):
-                msg = f"{name}: expected a real number, got {quote(given)}"
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int | float | np.number):
+                msg = f"{name}: expected a real number, got {quote(number)}"
                 raise InvalidOperand(msg)
         if not isinstance(self.result, str) or self.result not in RESULTS:
             msg = f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}"
@@ -61,7 +59,7 @@ class Epilogue:
 
 @exact_floats
 def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
-    """The sums with C and the bias, in float32."""
+    """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
     with np.errstate(all="ignore"):
         alpha = np.float32(epilogue.alpha)
         if c is not None:
@@ -71,27 +69,27 @@ def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
         return sums if epilogue.bias is None else sums + float32_of(epilogue.bias, "bias")
 
 
-def float32_of(given: ArrayLike, what: str) -> Floats:
+def float32_of(numbers: ArrayLike, what: str) -> Floats:
     """Numbers as float32; refused where that is not exact."""
-    array = as_array(given, what)
+    array = as_array(numbers, what)
     if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
         msg = f"{what}: expected real numbers, got dtype {array.dtype}"
         raise InvalidOperand(msg)
     with np.errstate(all="ignore"):
-        found = array.astype(np.float32)
-        exact = (found.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
+        floats = array.astype(np.float32)
+        exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
     if not np.all(exact):
         msg = f"{what}: expected numbers that are exact in float32"
         raise InvalidOperand(msg)
-    return found
+    return floats
 
 
 @exact_floats
 def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
     """x * y + z of float32, rounded once.
 
-    The product is exact in float64. The sum is not: it is rounded to odd there, so that rounding it to float32 gives
-    what one rounding would.
+    The product is exact in float64. The sum is not: it is rounded to odd there (a sticky last bit), so that rounding it
+    to float32 gives what one rounding would.
     """
     product = np.float64(x) * np.float64(y)
     total = np.asarray(product + np.float64(z))
@@ -100,8 +98,8 @@ def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
     bits = total.view(np.int64)
     away = (error > 0) == (total > 0)
     inexact = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
-    odd = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
-    return odd.view(np.float64).astype(np.float32)
+    sticky = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
+    return sticky.view(np.float64).astype(np.float32)
 
 
 @exact_floats
@@ -112,5 +110,5 @@ def convert(source: str, codes: Codes, target: str) -> Codes:
     values = codes.view(np.float16 if source == "f16" else np.float32)
     with np.errstate(all="ignore"):
         narrow = values.astype(natural_dtype(FORMATS[target]))
-    found: Codes = narrow.view(code_dtype(FORMATS[target]))
-    return np.where(np.isnan(values), found.dtype.type(NANS[target]), found)
+    rounded: Codes = narrow.view(code_dtype(FORMATS[target]))
+    return np.where(np.isnan(values), rounded.dtype.type(CANONICAL_NANS[target]), rounded)

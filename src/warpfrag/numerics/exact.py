@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     Doubles = NDArray[np.float64]
 
 FLOAT_BITS = 53
-MOST_WIDTH = 900
+MAX_WIDTH = 900
 """Bits from the highest to the lowest that limbs are cut from in float64, without overflow."""
 
 
 @dataclass(frozen=True)
-class Exact:
-    """Numbers: units * 2**exponent, units of any length."""
+class ExactArray:
+    """An array of exact numbers: units * 2**exponent, the units Python integers of any length."""
 
     units: NDArray[Any]
     exponent: int
 
     def at_exponent(self, exponent: int) -> NDArray[Any]:
-        """The units at another exponent, which is not above."""
+        """The units at another exponent, which is not larger."""
         return self.units * (1 << (self.exponent - exponent))
 
-    def plus(self, other: Exact) -> Exact:
-        """The sum."""
+    def plus(self, other: ExactArray) -> ExactArray:
+        """The exact sum of two arrays."""
         exponent = min(self.exponent, other.exponent)
-        return Exact(self.at_exponent(exponent) + other.at_exponent(exponent), exponent)
+        return ExactArray(self.at_exponent(exponent) + other.at_exponent(exponent), exponent)
 
 
 @exact_floats
-def exact_numbers(values: Doubles) -> Exact:
-    """Finite float64 numbers as integers."""
+def exact_numbers(values: Doubles) -> ExactArray:
+    """Finite float64 numbers as integers times one power of two."""
     if not values.any():
-        return Exact(np.zeros(values.shape, object), 0)
+        return ExactArray(np.zeros(values.shape, object), 0)
     fraction, power = np.frexp(values)
     whole = np.ldexp(fraction, FLOAT_BITS).astype(np.int64)
     lowest = np.where(whole != 0, power - FLOAT_BITS + _trailing_zeros(whole), np.iinfo(np.int32).max)
@@ -54,23 +54,23 @@ def exact_numbers(values: Doubles) -> Exact:
         [w << s if s >= 0 else w >> -s for w, s in zip(whole.ravel().tolist(), shift.ravel().tolist(), strict=True)],
         object,
     ).reshape(values.shape)
-    return Exact(units, exponent)
+    return ExactArray(units, exponent)
 
 
 def _trailing_zeros(whole: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of the lowest bit that is set; anything for zero."""
+    """The place of the lowest bit that is set; undefined for zero."""
     lowest = np.where(whole != 0, whole & -whole, 1).astype(np.float64)
     return np.frexp(np.abs(lowest))[1].astype(np.int64) - 1
 
 
 @exact_floats
-def exact_product(a: Doubles, b: Doubles) -> Exact:
-    """A B of finite float64 matrices."""
+def exact_product(a: Doubles, b: Doubles) -> ExactArray:
+    """The exact product of two finite float64 matrices."""
     exponents = [_lowest_exponent(matrix) for matrix in (a, b)]
     widths = [_highest_exponent(matrix) - lowest for matrix, lowest in zip((a, b), exponents, strict=True)]
-    if max(widths) > MOST_WIDTH:
+    if max(widths) > MAX_WIDTH:
         left, right = exact_numbers(a), exact_numbers(b)
-        return Exact(np.asarray(left.units @ right.units, object), left.exponent + right.exponent)
+        return ExactArray(np.asarray(left.units @ right.units, object), left.exponent + right.exponent)
     length = (FLOAT_BITS - max(1, a.shape[1]).bit_length()) // 2
     limbs = [
         _limbs(np.ldexp(matrix, -lowest), width, length)
@@ -84,7 +84,7 @@ def exact_product(a: Doubles, b: Doubles) -> Exact:
     units = np.zeros((a.shape[0], b.shape[1]), object)
     for level, part in levels.items():
         units = units + part.astype(object) * (1 << (level * length))
-    return Exact(units, sum(exponents))
+    return ExactArray(units, sum(exponents))
 
 
 def _lowest_exponent(matrix: Doubles) -> int:
@@ -97,16 +97,16 @@ def _lowest_exponent(matrix: Doubles) -> int:
 
 
 def _highest_exponent(matrix: Doubles) -> int:
-    found = np.frexp(matrix[matrix != 0])[1]
-    return int(found.max()) if found.size else 1
+    exponents = np.frexp(matrix[matrix != 0])[1]
+    return int(exponents.max()) if exponents.size else 1
 
 
 def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
     """Whole numbers cut into limbs of so many bits, the lowest first; each has the sign of its number."""
     count = max(1, -(-width // length))
-    found = []
+    limbs = []
     for place in reversed(range(count)):
         limb = np.trunc(np.ldexp(whole, -place * length))
         whole = whole - np.ldexp(limb, place * length)
-        found.append(limb)
-    return found[::-1]
+        limbs.append(limb)
+    return limbs[::-1]

@@ -1,4 +1,4 @@
-"""The floating-point environment of a call, from Python: the default one, and the caller's back afterwards.
+"""The floating-point environment of a call, from Python: the default one, and the caller's restored afterwards.
 
 A caller may have changed how its thread rounds (fesetround), or switched on flush-to-zero and denormals-are-zero
 (libraries built with -ffast-math, torch.set_flush_denormal). Float operations of numpy obey that. Compiled kernels
@@ -26,7 +26,7 @@ LARGEST_FENV = 64
 
 @lru_cache(1)
 def _library() -> tuple[Any, Any, Any] | None:
-    """fegetenv and fesetenv of the C library and its default environment; None where there is none to be had."""
+    """fegetenv and fesetenv of the C library and its default environment; None where the library has none."""
     if sys.platform == "win32":
         return None
     for name in (None, "libm.so.6"):  # what the process has already, or glibc's, which keeps it apart
@@ -45,9 +45,9 @@ def _library() -> tuple[Any, Any, Any] | None:
 
 
 def exact_floats(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Run a function in the default floating-point environment of its thread, and give the caller's back.
+    """Run a function in the default floating-point environment of its thread, and restore the caller's.
 
-    An interrupt may be raised between any two calls, so the one that gives it back is the first of the `finally`.
+    An interrupt may be raised between any two calls, so the call that restores it is the first of the `finally`.
     """
 
     @wraps(function)

@@ -27,7 +27,7 @@ from typing import Literal
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
-Kind = Literal["float", "integer", "bits"]
+FormatKind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
 Rounding = Literal["rne"] | None
 """What becomes of a value that no code holds: the nearest, ties to even, or a refusal."""
@@ -46,7 +46,7 @@ class Format:
 
     name: str
     bits: int
-    kind: Kind
+    kind: FormatKind
     dtype: str
     source: str
     signed: bool = True
@@ -56,6 +56,7 @@ class Format:
     unused: int = 0
     infinity: bool = False
     nan: NanRule = "none"
+    canonical_nan: int | None = None
     register: str = ".b32"
 
     def __post_init__(self) -> None:
@@ -121,7 +122,7 @@ class Format:
 
     @cached_property
     def min(self) -> float | int:
-        """The smallest finite value: most negative, or the least where there is no sign."""
+        """The smallest finite value: the most negative one, or the smallest of a format without sign."""
         if not self.is_float:
             return -(self.codes // 2) if self.signed else 0
         return -self.max if self.signed else self.decode(0)
@@ -132,14 +133,14 @@ class Format:
 
     def decode(self, code: int) -> float | int:
         """The value a code stands for: an int for integers, else a float, which is always exact."""
-        given = code
+        argument = code
         try:
             code = operator.index(code)  # a numpy scalar wraps around where an int does not
         except TypeError:
             code = -1
-        if not 0 <= code < self.codes or isinstance(given, bool):
-            came = f"{given:#x}" if isinstance(given, int) and abs(given) < 1 << 80 else quote(given)
-            msg = f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {came}"
+        if not 0 <= code < self.codes or isinstance(argument, bool):
+            text = f"{argument:#x}" if isinstance(argument, int) and abs(argument) < 1 << 80 else quote(argument)
+            msg = f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {text}"
             raise InvalidOperand(msg)
         if not self.is_float:
             return code - self.codes if code & self.sign_bit else code
@@ -251,3 +252,7 @@ def _read() -> dict[str, Format]:
 
 
 FORMATS: dict[str, Format] = _read()
+CANONICAL_NANS: dict[str, int] = {
+    name: fmt.canonical_nan for name, fmt in FORMATS.items() if fmt.canonical_nan is not None
+}
+"""The code of every NaN that the hardware's arithmetic gives, and that conversions make of any other."""

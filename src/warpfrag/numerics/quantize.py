@@ -73,12 +73,12 @@ def quantize(
     _check_name("scale", scale, SCALES)
     _check_name("scale_rounding", scale_rounding, SCALE_ROUNDINGS)
     _check_name("nonfinite", nonfinite, NONFINITE)
-    for name, given, usual in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
-        if scale != "ue8m0" and given != usual:
-            msg = f"{name}: {given} is for scales in ue8m0, got {scale}"
+    for name, value, default in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
+        if scale != "ue8m0" and value != default:
+            msg = f"{name}: {value} is for scales in ue8m0, got {scale}"
             raise InvalidOperand(msg)
-    row, scales = FORMATS[number_format], FORMATS[scale]
-    if scale == "ue8m0" and not row.is_float:
+    fmt, scales = FORMATS[number_format], FORMATS[scale]
+    if scale == "ue8m0" and not fmt.is_float:
         msg = f"scale: ue8m0 belongs to a float format, and {number_format} is none; take f32"
         raise InvalidOperand(msg)
     numbers = _numbers(A, may_be_nan=nonfinite == "nan")
@@ -99,20 +99,20 @@ def quantize(
         blocks = padded.reshape(-1, block)
     is_nan = np.asarray(~np.isfinite(blocks).all(axis=1))
     blocks = np.where(is_nan[:, None], 0.0, blocks)
-    factors = _scales(row, scales, np.abs(blocks).max(axis=1, initial=0.0), scale_rounding)
-    codes = _elements(row, blocks, _table(scale)[factors] if scale != "f32" else _values_f32(factors))
+    factors = _scales(fmt, scales, np.abs(blocks).max(axis=1, initial=0.0), scale_rounding)
+    codes = _elements(fmt, blocks, _table(scale)[factors] if scale != "f32" else _values_f32(factors))
     if is_nan.any():
         factors[is_nan] = scales.nan_code
-        codes[is_nan] = row.nan_code or 0
+        codes[is_nan] = fmt.nan_code or 0
     if block is None:
-        found, factors = codes.reshape(numbers.shape), factors.reshape(())
+        elements, factors = codes.reshape(numbers.shape), factors.reshape(())
     else:
-        found = np.moveaxis(codes.reshape(padded.shape)[..., : last.shape[-1]], -1, along)
+        elements = np.moveaxis(codes.reshape(padded.shape)[..., : last.shape[-1]], -1, along)
         factors = np.moveaxis(factors.reshape(*padded.shape[:-1], padded.shape[-1] // block), -1, along)
-    found, factors = np.ascontiguousarray(found), np.ascontiguousarray(factors).reshape(factors.shape)
+    elements, factors = np.ascontiguousarray(elements), np.ascontiguousarray(factors).reshape(factors.shape)
     if check_flag("raw", raw):
-        return found, factors
-    return from_codes(row, found), from_codes(scales, factors)
+        return elements, factors
+    return from_codes(fmt, elements), from_codes(scales, factors)
 
 
 def _check_name(what: str, name: object, known: tuple[str, ...]) -> None:
@@ -132,13 +132,13 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
     """A as float64, which holds it exactly."""
     import ml_dtypes
 
-    given = as_array(A, "A")
-    is_real = given.dtype.kind in "biuf" or hasattr(ml_dtypes, given.dtype.name)
-    if not is_real or given.dtype.itemsize > 8:
-        msg = f"A: expected real numbers that float64 holds, got dtype {given.dtype}"
+    array = as_array(A, "A")
+    is_real = array.dtype.kind in "biuf" or hasattr(ml_dtypes, array.dtype.name)
+    if not is_real or array.dtype.itemsize > 8:
+        msg = f"A: expected real numbers that float64 holds, got dtype {array.dtype}"
         raise InvalidOperand(msg)
-    numbers = as_doubles(given)
-    if given.dtype.kind in "iu" and given.dtype.itemsize > 4 and np.any(abs(given.astype(object)) > 1 << 53):
+    numbers = as_doubles(array)
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and np.any(abs(array.astype(object)) > 1 << 53):
         msg = "A: an integer is taken by value only up to 2**53"
         raise InvalidOperand(msg)
     if not may_be_nan and not np.isfinite(numbers).all():
@@ -151,9 +151,9 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
 @cache
 def _table(name: str) -> Doubles:
     """The magnitudes of a format's codes, ascending: all of one sign, without infinities and NaN."""
-    row = FORMATS[name]
-    last = row.encode(row.max)
-    values = np.array([float(row.decode(code)) for code in range(last + 1)])
+    fmt = FORMATS[name]
+    last = fmt.encode(fmt.max)
+    values = np.array([float(fmt.decode(code)) for code in range(last + 1)])
     values.setflags(write=False)
     return values
 
@@ -163,50 +163,50 @@ def _values_f32(codes: NDArray[Any]) -> Doubles:
 
 
 @exact_floats
-def _scales(row: Format, scales: Format, largest: Doubles, rounding: str) -> NDArray[Any]:
+def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDArray[Any]:
     """The code of each block's scale."""
-    most = float(row.max)
+    largest_value = float(fmt.max)
     if scales.name == "ue8m0":
         fraction, power = np.frexp(largest)  # from a half on, below one
-        most_fraction, most_power = np.frexp(most)
+        max_fraction, max_power = np.frexp(largest_value)
         carries = {
             "floor": np.zeros(fraction.shape, bool),
             "ceil": fraction > 0.5,
-            "even": fraction >= 1 - 0.25 * 0.5**row.fraction,  # halfway to the next power, or above
-            "rceil": fraction > most_fraction,
+            "even": fraction >= 1 - 0.25 * 0.5**fmt.fraction,  # halfway to the next power, or above
+            "rceil": fraction > max_fraction,
         }[rounding]
-        exponent = power - most_power + carries
+        exponent = power - max_power + carries
         exponent = np.where(largest == 0, -scales.bias, np.clip(exponent, -scales.bias, scales.bias))
         return (exponent + scales.bias).astype(np.uint8)
     if scales.name == "ue4m3":
-        return _nearest(largest, np.full_like(largest, most), _table("ue4m3")).astype(np.uint8)
-    codes = [_code_f32(value, most) for value in largest.tolist()]
+        return _nearest(largest, np.full_like(largest, largest_value), _table("ue4m3")).astype(np.uint8)
+    codes = [_code_f32(value, largest_value) for value in largest.tolist()]
     return np.array(codes, np.uint32).reshape(largest.shape)
 
 
 @cache
-def _code_f32(largest: float, most: float) -> int:
+def _code_f32(largest: float, largest_value: float) -> int:
     """The float32 nearest to a quotient; where that is zero or infinite, the nearest that can divide."""
     f32 = FORMATS["f32"]
     if largest == 0:
         return f32.encode(1.0)
-    code = f32.encode(Fraction(largest) / Fraction(most), rounding="rne")
+    code = f32.encode(Fraction(largest) / Fraction(largest_value), rounding="rne")
     return min(max(code, 1), f32.encode(f32.max))
 
 
-def _elements(row: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
+def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
     """The code of each element; a scale of zero, which only zeros and what is as good as zero have, gives zeros."""
-    if row.is_float:
-        magnitude = _nearest(np.abs(blocks), scale[:, None], _table(row.name))
-        return np.where(np.signbit(blocks), magnitude | row.sign_bit, magnitude).astype(np.uint8)
-    magnitude = _nearest(np.abs(blocks), scale[:, None], np.arange(float(row.max) + 1))
+    if fmt.is_float:
+        magnitude = _nearest(np.abs(blocks), scale[:, None], _table(fmt.name))
+        return np.where(np.signbit(blocks), magnitude | fmt.sign_bit, magnitude).astype(np.uint8)
+    magnitude = _nearest(np.abs(blocks), scale[:, None], np.arange(float(fmt.max) + 1))
     signed = np.where(np.signbit(blocks), -magnitude, magnitude)
-    return (signed & (row.codes - 1)).astype(np.uint8)
+    return (signed & (fmt.codes - 1)).astype(np.uint8)
 
 
 @exact_floats
 def _nearest(numbers: Doubles, scale: Doubles, grid: Doubles) -> NDArray[np.int64]:
-    """The place in `grid` that is nearest to numbers / scale, the even one of two; the last where it is beyond.
+    """The place in `grid` that is nearest to numbers / scale, of two the even place; the last where it is beyond.
 
     The quotient is only a first guess. Halfway points times a scale of at most 24 bits are exact in float64: comparing
     with them decides.
@@ -217,7 +217,7 @@ def _nearest(numbers: Doubles, scale: Doubles, grid: Doubles) -> NDArray[np.int6
     place = np.searchsorted(halfway, quotient).astype(np.int64)
     lower = halfway[np.maximum(place - 1, 0)] * scale
     upper = halfway[np.minimum(place, len(halfway) - 1)] * scale
-    is_odd = (place & 1) == 1
-    down = (place > 0) & (scale > 0) & ((numbers < lower) | ((numbers == lower) & is_odd))
-    up = (place < len(halfway)) & (scale > 0) & ((numbers > upper) | ((numbers == upper) & is_odd))
+    last_bit = (place & 1) == 1
+    down = (place > 0) & (scale > 0) & ((numbers < lower) | ((numbers == lower) & last_bit))
+    up = (place < len(halfway)) & (scale > 0) & ((numbers > upper) | ((numbers == upper) & last_bit))
     return np.where(down, place - 1, np.where(up, place + 1, place))

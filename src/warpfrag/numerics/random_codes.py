@@ -80,12 +80,12 @@ def _specials(number_format: Format) -> NDArray[np.uint64]:
     """Magnitudes, without unused bits: zero, subnormals, the largest value, infinity, NaNs."""
     infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
     largest = number_format.encode(float(number_format.max)) >> number_format.unused
-    found = [0, 1, (1 << number_format.fraction) - 1, 1 << number_format.fraction, largest]
+    magnitudes = [0, 1, (1 << number_format.fraction) - 1, 1 << number_format.fraction, largest]
     if number_format.infinity:
-        found += [infinity, infinity | 1, infinity | (1 << max(0, number_format.fraction - 1))]
+        magnitudes += [infinity, infinity | 1, infinity | (1 << max(0, number_format.fraction - 1))]
     elif number_format.nan_code is not None:
-        found.append(number_format.nan_code)
-    return np.array(found, np.uint64)
+        magnitudes.append(number_format.nan_code)
+    return np.array(magnitudes, np.uint64)
 
 
 def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.uint64]:

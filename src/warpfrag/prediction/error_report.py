@@ -21,7 +21,7 @@ from warpfrag.execution.sparsity import compress, logical_columns
 from warpfrag.isa.names import spell
 from warpfrag.numerics.arrays import as_array, as_doubles
 from warpfrag.numerics.codes import codes_of, from_codes, values_of
-from warpfrag.numerics.exact import Exact, exact_numbers, exact_product
+from warpfrag.numerics.exact import ExactArray, exact_numbers, exact_product
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.backend import check_backend
 from warpfrag.products.gemm import gemm, prepare
@@ -315,7 +315,7 @@ def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
     return _finite(as_doubles(values), "C")
 
 
-def _exact(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> Exact:
+def _exact(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> ExactArray:
     exact = exact_product(a, b)
     return exact if c is None else exact.plus(exact_numbers(c))
 
@@ -367,7 +367,7 @@ class Figures:
         self.relative: list[NDArray[np.float64]] = []
         self.sum = self.squares = self.error_squares = self.exact_squares = Fraction(0)
 
-    def take(self, computed: NDArray[np.float64], exact: Exact, first_row: int = 0) -> None:
+    def take(self, computed: NDArray[np.float64], exact: ExactArray, first_row: int = 0) -> None:
         """Compare some rows."""
         finite = np.isfinite(computed)
         places = np.argwhere(finite)
