@@ -18,7 +18,7 @@ import numpy as np
 from tools.arguments import report_parser
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.backends.cuda import Cuda, cupy
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.catalog.registry import find, get
 from warpfrag.errors import NotModelled, WarpfragError
 from warpfrag.isa.targets import targets
@@ -109,7 +109,7 @@ def draw(random: np.random.Generator, name: str, shape: tuple[int, ...], span: s
     return codes.astype(kind)
 
 
-def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, int, int], span: str) -> Operands:
+def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, int, int], span: str) -> ProductOperands:
     """Operands of a product."""
     instructions, height, width, tiles = extents
     stored = rule.stored * instructions
@@ -127,7 +127,7 @@ def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, i
     if rule.scales:
         scale_a = draw(random, rule.scale_format, (tiles, height, rule.scales * instructions), span)
         scale_b = draw(random, rule.scale_format, (tiles, rule.scales * instructions, width), span)
-    return Operands(a, b, c, columns, scale_a, scale_b)
+    return ProductOperands(a, b, c, columns, scale_a, scale_b)
 
 
 def compare_rules(text: str) -> Iterator[tuple[str, int, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 from warpfrag.arithmetic import plan, reference
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.isa.rows import forms
 from warpfrag.isa.words import Form, Shape
 from warpfrag.numerics.formats import FORMATS
@@ -25,14 +25,14 @@ def _twin(backend: Backend) -> Callable[..., Any]:
     """A backend as a function of a rule and operands."""
 
     def run(rule: Rule, *operands: Any, **named: Any) -> Any:
-        codes = backend.compile(rule).run_whole(Operands(*operands, **named))
+        codes = backend.compile(rule).run_whole(ProductOperands(*operands, **named))
         return codes.astype(code_type(rule.d))
 
     return run
 
 
 TWINS: dict[str, Callable[..., Any]] = {
-    "reference": lambda rule, *operands, **named: reference.matmul(rule, Operands(*operands, **named)),
+    "reference": lambda rule, *operands, **named: reference.matmul(rule, ProductOperands(*operands, **named)),
     "portable": _twin(Portable()),
     "compiled": _twin(Compiled()),
 }

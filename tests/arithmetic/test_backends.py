@@ -16,11 +16,11 @@ from arithmetic_cases import instruction, rule_of
 
 import warpfrag as wf
 from warpfrag.arithmetic import backends, reference
-from warpfrag.arithmetic.backends import Choice, canary, kind_of
+from warpfrag.arithmetic.backends import KernelSelector, canary, kernel_key
 from warpfrag.arithmetic.backends.compiled import KERNELS, Compiled, FusedKernel
 from warpfrag.arithmetic.kernels import fused, jit
-from warpfrag.arithmetic.kernels.__main__ import one_of_each_kind
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.kernels.__main__ import rules_by_loops
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.errors import SlowArithmetic
 from warpfrag.execution.prepared import _prepared, _prepared_as_spelled, prepare
 from warpfrag.isa.legality import form_of, left_out
@@ -56,8 +56,8 @@ def python(program, **environment):
 @pytest.fixture
 def fresh(monkeypatch):
     """A process that has spent nothing and judged nothing."""
-    monkeypatch.setattr(backends, "_spent", {})
-    monkeypatch.setattr(backends, "_verdicts", {})
+    monkeypatch.setattr(backends, "_spent_seconds", {})
+    monkeypatch.setattr(backends, "_passed", {})
     monkeypatch.setattr(backends, "_look_again", {})
     backends.compiled_backend.cache_clear()
     backends._say_compiling.cache_clear()
@@ -71,7 +71,7 @@ def test_a_tile_imports_no_compiler():
 
 def product(tiles, height=16, width=8):
     """Zeros."""
-    return Operands(
+    return ProductOperands(
         np.zeros((tiles, height, 16), np.uint16),
         np.zeros((tiles, 16, width), np.uint16),
         np.zeros((tiles, height, width), np.uint32),
@@ -80,7 +80,7 @@ def product(tiles, height=16, width=8):
 
 def test_kernels_compiled_before_are_loaded_once_that_pays(fresh):
     fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: True))
-    choice = Choice(F16)
+    choice = KernelSelector(F16)
     names = [type(choice.kernel(product(100))).__name__ for _ in range(20)]
     assert names == ["PortableKernel"] * 5 + ["FusedKernel"] * 15  # 0.05 s at 0.2 ms an instruction, 40 ns a product
 
@@ -88,7 +88,7 @@ def test_kernels_compiled_before_are_loaded_once_that_pays(fresh):
 def test_kernels_are_compiled_only_for_much_work_and_that_is_said_once_on_a_terminal(fresh, capsys):
     fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: False))
     fresh.setattr(sys.stderr, "isatty", lambda: True)
-    choice = Choice(F16)
+    choice = KernelSelector(F16)
     looks = []
     fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: looks.append(split)))
     for _ in range(1000):
@@ -98,9 +98,9 @@ def test_kernels_are_compiled_only_for_much_work_and_that_is_said_once_on_a_term
     assert isinstance(choice.kernel(product(100_000)), FusedKernel)
     assert "warpfrag: compiling kernels" in capsys.readouterr().err
     assert isinstance(choice.kernel(product(1)), FusedKernel)
-    assert isinstance(Choice(F16).kernel(product(1)), FusedKernel)  # whoever asks next
-    Choice(rule_of(instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_90")).kernel(
-        Operands(*(np.zeros(shape, np.uint64) for shape in ((1, 512, 512), (1, 512, 8), (1, 512, 8))))
+    assert isinstance(KernelSelector(F16).kernel(product(1)), FusedKernel)  # whoever asks next
+    KernelSelector(rule_of(instruction("mma", "m8n8k4", "f64.f64.f64.f64"), "sm_90")).kernel(
+        ProductOperands(*(np.zeros(shape, np.uint64) for shape in ((1, 512, 512), (1, 512, 8), (1, 512, 8))))
     )
     assert capsys.readouterr().err == ""
 
@@ -110,11 +110,11 @@ def test_who_does_not_sing_is_not_used(fresh):
     fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: True))
     right = FusedKernel.run_whole
     fresh.setattr(FusedKernel, "run_whole", lambda self, operands: right(self, operands) ^ np.uint32(1))
-    choice = Choice(F16)
+    choice = KernelSelector(F16)
     with pytest.warns(SlowArithmetic, match="compiled Fused kernels do not compute what the reference does"):
         kernel = choice.kernel(product(1))
     assert kernel is choice.portable
-    assert Choice(F16).kernel(product(1)).run_whole(product(1)).any() == np.False_  # and it is said once
+    assert KernelSelector(F16).kernel(product(1)).run_whole(product(1)).any() == np.False_  # and it is said once
 
 
 def test_the_canary_is_about_the_last_bit():
@@ -260,17 +260,17 @@ def test_compiled_code_is_tied_to_the_text_of_every_kernel():
     assert fused.fused_tiles.is_cached
     folder = Path(fused.fused_tiles.compiled.stats.cache_path)
     assert list(folder.glob(f"*{name}*.nbi"))
-    fresh = jit.Entry(lambda: None)
+    fresh = jit.KernelEntry(lambda: None)
     assert not fresh.is_cached
 
 
 def test_every_kernel_can_be_compiled_ahead():
-    found = one_of_each_kind()
-    assert set(found) == {f"{rule.__name__}, {part}" for rule in KERNELS for part in ("whole tiles", "parts of a tile")}
-    assert all(Compiled().compile(rule) for kinds in found.values() for rule in kinds.values())
-    ways = {kind.way for kind in found["Fused, parts of a tile"] if kind.rounding == "RZ-FP32"}
-    assert {way.is_short for way in ways} == {way.is_narrow for way in ways} == {False, True}
-    assert len({kind_of(rule, split=True) for rule in (F16, TF32, C_LAST)}) == 3  # none is heard for another
+    rules = rules_by_loops()
+    assert set(rules) == {f"{rule.__name__}, {part}" for rule in KERNELS for part in ("whole tiles", "parts of a tile")}
+    assert all(Compiled().compile(rule) for kinds in rules.values() for rule in kinds.values())
+    variants = {key.variant for key in rules["Fused, parts of a tile"] if key.rounding == "RZ-FP32"}
+    assert {variant.is_short for variant in variants} == {variant.is_narrow for variant in variants} == {False, True}
+    assert len({kernel_key(rule, split=True) for rule in (F16, TF32, C_LAST)}) == 3  # each has a canary of its own
 
 
 def test_scale_factors_that_a_batch_shares_are_contiguous_to_the_loops():
@@ -278,5 +278,5 @@ def test_scale_factors_that_a_batch_shares_are_contiguous_to_the_loops():
     rule = rule_of(wf.get("mma.m16n8k32.kind::mxf8f6f4.block_scale.f32.e4m3.e5m2.f32.ue8m0").form, "sm_120")
     a, b, c = np.zeros((3, 16, 64), np.uint8), np.zeros((3, 64, 8), np.uint8), np.zeros((3, 16, 8), np.uint32)
     scale_a, scale_b = (np.broadcast_to(np.ones(shape, np.uint8), (3, *shape)) for shape in ((16, 2), (2, 8)))
-    loaded = FusedKernel(rule).load(Operands(a, b, c, None, scale_a, scale_b))
+    loaded = FusedKernel(rule).load(ProductOperands(a, b, c, None, scale_a, scale_b))
     assert [one.flags.c_contiguous for one in loaded] == [True] * len(loaded)

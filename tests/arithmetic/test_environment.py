@@ -98,7 +98,7 @@ def expected(name):
 
 
 def runs(rule):
-    """Every way to run a rule on the canary's operands."""
+    """Every method to run a rule on the canary's operands."""
     operands = canary.operands_of(rule)
     compiled, portable = Compiled().compile(rule), Portable().compile(rule)
     return {
@@ -114,17 +114,17 @@ def runs(rule):
 @pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 @pytest.mark.parametrize("name", RULES)
 def test_same_codes_and_its_own_environment_back(name, bits, caller):
-    ways = runs(RULES[name])
+    methods = runs(RULES[name])
     codes = expected(name)
-    for way, run in ways.items():
+    for method, run in methods.items():
         caller(bits)
         before = control_word()
         found = run()
         after = control_word()
         caller(0)
         assert before & bits == bits
-        assert after == before, way
-        assert [f"{code:x}" for code in found.ravel()] == [f"{code:x}" for code in codes.ravel()], way
+        assert after == before, method
+        assert [f"{code:x}" for code in found.ravel()] == [f"{code:x}" for code in codes.ravel()], method
 
 
 @pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
@@ -212,14 +212,14 @@ def test_the_canary_hears_every_environment(caller):
         return total.view(np.uint64)
 
     usual = plain()
-    heard = []
+    detected = []
     for bits in ENVIRONMENTS.values():
         caller(bits)
         found = plain()
         caller(0)
-        heard.append(not np.array_equal(found, usual))
+        detected.append(not np.array_equal(found, usual))
     # ARM's second bit is about f16 only, which plain float64 code does not meet
-    assert heard == [bits != DENORMALS or MACHINE == "x86" for bits in ENVIRONMENTS.values()]
+    assert detected == [bits != DENORMALS or MACHINE == "x86" for bits in ENVIRONMENTS.values()]
     directed = [expected(f"f64 {rounding}").tobytes() for rounding in ("", "rz", "rm", "rp")]
     assert len(set(directed)) == 4
 
@@ -315,7 +315,7 @@ def test_after_an_exception_inside_compiled_code(bits, caller):
     caller(bits)
     before = control_word()
     empty = np.empty((1, 4, 8), np.uint32)
-    with pytest.raises(MemoryError):  # no room for so many columns
+    with pytest.raises(MemoryError):  # too many columns to allocate
         chain_block.run(empty, empty, empty, 0, 0, empty, np.array([0, 1, 0, 4, 0, 1 << 50]))
     assert control_word() == before
 

@@ -10,13 +10,14 @@ import pytest
 from arithmetic_cases import instruction, rule_of
 
 from warpfrag.arithmetic import lowering, plan
-from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Scaled
-from warpfrag.arithmetic.units import Unit, find_unit, read_units
+from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Scaled
+from warpfrag.arithmetic.units import ArithmeticUnit, find_unit, read_units
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures
 from warpfrag.isa.words import Shape
+from warpfrag.numerics.formats import CANONICAL_NANS
 from warpfrag.tables import read_table
 
 AMPERE = ["sm_80", "sm_86", "sm_87", "sm_88"]
@@ -50,7 +51,7 @@ def test_what_is_computed_is_a_rule_with_its_own_few_fields():
         for arch in architectures()
         if modelled(form, arch)
     }
-    assert found == {Fused, Scaled, Grouped, Chain, Fma64, Integer, Popcount}
+    assert found == {Fused, Scaled, Grouped, Chain, Fma64, IntegerSum, Popcount}
     assert max(len(fields(kind)) for kind in found) <= 8 + 6  # eight that every rule has
 
 
@@ -178,6 +179,11 @@ def test_every_row_of_units_is_used_by_some_lowering():
     assert {unit.unit for unit in read_units()} == named
 
 
+def test_every_unit_gives_the_canonical_nan_of_its_accumulator():
+    assert {unit.nan for unit in read_units()} == {CANONICAL_NANS["f16"], CANONICAL_NANS["f32"]}
+    assert all(unit.nan == CANONICAL_NANS[unit.accumulator] for unit in read_units())
+
+
 def test_every_row_has_a_source_and_a_level():
     rows = [*read_table("lowering")["lowering"], *read_table("arithmetic")["unit"]]
     assert len(rows) > 40
@@ -209,7 +215,7 @@ def test_a_broken_row_of_units_is_refused(change, complaint):
     unit = find_unit("HMMA", "sm_90", "f16", "f16", "f32")
     assert unit is not None
     with pytest.raises(ValueError, match=complaint):
-        Unit(**{**vars(unit), **change})
+        ArithmeticUnit(**{**vars(unit), **change})
 
 
 def test_looking_up_a_plan_imports_neither_numpy_nor_numba():

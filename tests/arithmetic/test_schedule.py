@@ -15,7 +15,7 @@ from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.backends import compiled
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
-from warpfrag.arithmetic.protocol import Grain, Operands
+from warpfrag.arithmetic.protocol import Grain, ProductOperands
 from warpfrag.arithmetic.schedule import blocks_of_tile, blocks_of_tiles, run, run_all, run_split
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.isa.legality import able_architectures
@@ -85,12 +85,12 @@ def test_threads_and_blocks_do_not_matter(asked, arch, backend):
     kernel = backend.compile(rule)
     slow = backend.name == "portable" and rule.a == "f64"
     rows, columns, instructions = (9, 30, 2) if slow else (70, 530, -(-32 // rule.k))
-    operands = Operands(**draw(rule, rows, columns, instructions))
+    operands = ProductOperands(**draw(rule, rows, columns, instructions))
     whole = kernel.run_whole(operands)
     for threads in (1, 2, 7):
         np.testing.assert_array_equal(run_split(kernel, operands, threads), whole)
     wide = part(operands._asdict(), rows=slice(0, 3))
-    np.testing.assert_array_equal(run_split(kernel, Operands(**wide), 2), whole[:, :3])
+    np.testing.assert_array_equal(run_split(kernel, ProductOperands(**wide), 2), whole[:, :3])
     np.testing.assert_array_equal(run(kernel, operands, None, rule.k), whole)
 
 
@@ -115,9 +115,9 @@ def test_a_batch_is_its_tiles(asked, arch):
     tiles = [part(drawn, columns=slice(8 * tile, 8 * tile + 8)) for tile in range(200)]
     batch = {operand: np.concatenate([tile[operand] for tile in tiles]) for operand in drawn}
     kernel = Compiled().compile(rule)
-    whole = kernel.run_whole(Operands(**drawn))
+    whole = kernel.run_whole(ProductOperands(**drawn))
     for threads in (1, 2, 5):
-        found = run(kernel, Operands(**batch), threads, rule.k)
+        found = run(kernel, ProductOperands(**batch), threads, rule.k)
         np.testing.assert_array_equal(np.concatenate(list(found), axis=1), whole[0])
 
 
@@ -224,21 +224,21 @@ def test_a_long_k_is_run_in_parts_of_bounded_size(asked, arch, monkeypatch):
     rule = rule_of(asked, arch)
     drawn = draw(rule, 5, 9, 6)
     kernel = Compiled().compile(rule)
-    whole = run(kernel, Operands(**drawn), 1, rule.k)
-    monkeypatch.setattr(kernel, "most_depth", lambda _height, _width: 4 * rule.k)
-    np.testing.assert_array_equal(run(kernel, Operands(**drawn), 1, rule.k), whole)
+    whole = run(kernel, ProductOperands(**drawn), 1, rule.k)
+    monkeypatch.setattr(kernel, "max_depth", lambda _height, _width: 4 * rule.k)
+    np.testing.assert_array_equal(run(kernel, ProductOperands(**drawn), 1, rule.k), whole)
 
 
 @pytest.mark.parametrize("extents", [(1, 1, 400_000), (4096, 4096, 4096), (100_000, 16, 512), (16, 8, 16)])
-def test_prepared_operands_take_bounded_room(extents):
+def test_prepared_operands_take_bounded_memory(extents):
     """1 x 1 x 400,000 took 2 GB once."""
     height, width, depth = extents
     rule = rule_of(*FORMS[0])
-    most = Compiled().compile(rule).most_depth(height, width)
+    most = Compiled().compile(rule).max_depth(height, width)
     assert most % rule.k == 0
     padded = height + -(-width // compiled.BLOCK) * compiled.BLOCK
     each = compiled.PREPARED_BYTES * padded
-    assert each * min(most, depth) <= max(compiled.MOST_PREPARED, each * compiled.LEAST_DEPTH)
+    assert each * min(most, depth) <= max(compiled.MAX_PREPARED_BYTES, each * compiled.MIN_DEPTH)
 
 
 def test_an_interrupt_ends_the_work_of_every_thread():

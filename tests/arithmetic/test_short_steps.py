@@ -7,8 +7,8 @@ import pytest
 from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule_of
 
 from warpfrag.arithmetic.backends.compiled import Compiled
-from warpfrag.arithmetic.kernels.ways import way_of
-from warpfrag.arithmetic.protocol import Block, Operands
+from warpfrag.arithmetic.kernels.loop_variants import loop_variant_of
+from warpfrag.arithmetic.protocol import OutputBlock, ProductOperands
 from warpfrag.arithmetic.schedule import run_split
 from warpfrag.numerics.formats import FORMATS
 
@@ -35,12 +35,12 @@ LONG = [
 
 @pytest.mark.parametrize(("asked", "arch"), SHORT)
 def test_these_rules_have_short_steps(asked, arch):
-    assert way_of(rule_of(asked, arch)).is_short
+    assert loop_variant_of(rule_of(asked, arch)).is_short
 
 
 @pytest.mark.parametrize(("asked", "arch"), LONG)
 def test_these_have_not(asked, arch):
-    assert not way_of(rule_of(asked, arch)).is_short
+    assert not loop_variant_of(rule_of(asked, arch)).is_short
 
 
 def drawn_near(random, name, shape, centre=0, spread=3):
@@ -63,12 +63,12 @@ def assert_right(rule, drawn):
     """Whole tiles, and parts of them on threads, give what the portable backend gives."""
     expected = TWINS["portable"](rule, **drawn)
     np.testing.assert_array_equal(TWINS["compiled"](rule, **drawn), expected)
-    parts = run_split(Compiled().compile(rule), Operands(drawn["a"], drawn["b"], drawn["c"]), threads=2)
+    parts = run_split(Compiled().compile(rule), ProductOperands(drawn["a"], drawn["b"], drawn["c"]), threads=2)
     np.testing.assert_array_equal(parts, expected)
 
 
 def nothing(_rule, _drawn):
-    """All blocks and rows take the short way."""
+    """All blocks and rows run as short steps."""
 
 
 def a_large_c(rule, drawn):
@@ -82,7 +82,7 @@ def an_infinite_c(rule, drawn):
 
 
 def c_above_and_below(rule, drawn):
-    """Further than the kept bits reach, on both sides; not so far that a block would leave the short way."""
+    """Further than the kept bits reach, on both sides; not so far that a block would not run as short steps."""
     row = FORMATS[rule.c]
     reach = 28 if row.exponent == 8 else 12
     random = np.random.default_rng(12)
@@ -169,7 +169,7 @@ def test_exponents_at_the_ends_of_what_is_short(asked, arch, pair):
     assert_right(rule, drawn)
 
 
-def test_tiles_follow_each_other_in_one_room():
+def test_tiles_share_one_scratch():
     """What one tile leaves in the scratch changes nothing in the next."""
     rule = rule_of(*SHORT[0])
     drawn = drawn_product(rule, tiles=3)
@@ -185,10 +185,10 @@ def test_blocks_take_the_short_way_where_exponents_allow(large, is_short):
     drawn = drawn_product(rule)
     if large:
         drawn["c"][:, 0, ::64] = FORMATS[rule.c].encode(FORMATS[rule.c].max)
-    job = Compiled().compile(rule).start(Operands(drawn["a"], drawn["b"], drawn["c"]))
+    job = Compiled().compile(rule).start(ProductOperands(drawn["a"], drawn["b"], drawn["c"]))
     for task in job.prepare(0, 1):
         task()
     ready_b = job.tile[1]
     ready_b.group_bytes[:] = 0
-    job.run(Block(0, 1, 0, 9, 0, 150))
+    job.run(OutputBlock(0, 1, 0, 9, 0, 150))
     assert (job.out != TWINS["portable"](rule, **drawn)).any() == is_short

@@ -11,13 +11,14 @@ from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
+from warpfrag.hardware.products import SPANS, operands
 
 import warpfrag as wf
 from oracle.toolkit import find_nvcc
 from tools.products import SPANS, operands
 from warpfrag.arithmetic import plan, reference
 from warpfrag.arithmetic.backends import cuda
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.products import tensor_core
 
 RULES = {
@@ -113,7 +114,7 @@ def test_a_rule_on_the_device_gives_the_reference(which, on_the_machine):
         given = operands(random, rule, (depth, *extents), span)
         if rule.c != "s32":
             given.c[0, 0, :2] = 0, (1 << 8 * given.c.itemsize - 1)  # zeros of both signs
-        found = cuda.on_device(kernel, Operands(*(None if one is None else one.copy() for one in given)))
+        found = cuda.on_device(kernel, ProductOperands(*(None if one is None else one.copy() for one in given)))
         assert np.array_equal(found.astype(np.uint64), reference.matmul(rule, given).astype(np.uint64)), span
 
 
@@ -123,9 +124,9 @@ def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine
     rule = plan(wf.get(name).form, arch).rule
     kernel = cuda.KERNELS[type(rule)](rule)
     given = operands(np.random.default_rng(4), rule, (6, 18, 9, 3), "near 1")
-    monkeypatch.setattr(cuda, "ROOM", 1)
-    monkeypatch.setattr(cuda, "LEAST_DEPTH", 8)
-    monkeypatch.setattr(cuda.DeviceKernel, "most_lines", 8)
+    monkeypatch.setattr(cuda, "SCRATCH_BYTES", 1)
+    monkeypatch.setattr(cuda, "MIN_DEPTH", 8)
+    monkeypatch.setattr(cuda.DeviceKernel, "max_lines", 8)
     launched = []
     launch = kernel.launch
 

@@ -115,6 +115,8 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch):
             msg = "Out of memory allocating 274,877,906,944 bytes"
             raise OutOfMemoryError(msg)
 
+    memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(memory=memory)))
     monkeypatch.setattr(backend, "cuda", Full)
     with pytest.raises(OutOfMemory, match="memory does not suffice: Out of memory allocating 274,877,906,944 bytes"):
         wf.gemm(A, B, instruction=F16, backend="cuda")

@@ -7,15 +7,14 @@ imports neither numpy nor numba. `matmul` runs a rule on matrices of codes; `tra
     rules      what is computed                         schedule   blocks of outputs, threads
     reference  a rule read, one output at a time        backends   a rule compiled: numpy, numba, CUDA
     numbers, tracing, units                             kernels    the loops of the compiled backend
-    encodings  what every kernel is given               gpu        the kernels of the backend cuda, as CUDA C++
-    machines   cores, a GPU that emulates, its own tensor cores
+    encodings  what every kernel takes                  gpu        the kernels of the backend cuda, as CUDA C++
 
     >>> from warpfrag.arithmetic import matmul, plan, trace
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warpfrag.arithmetic.lowering import Plan, plan
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "matmul", "plan", "trace"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute can be anything
+def __getattr__(name: str) -> object:
     """Import the backends and the reference only when they are asked for."""
     if name == "matmul":
         from warpfrag.arithmetic.product import matmul

@@ -1,4 +1,4 @@
-"""A rule's formats, scale factors and order of adding as numbers: what the kernels of every backend are given."""
+"""A rule's formats, scale factors and order of adding as numbers: what the kernels of every backend take."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SCALE_BITS: Final = 8
 """Bits of a scale factor's significand; its exponent stands above."""
 
 
-def encoding_of(row: Format) -> tuple[int, int, int, int, int, int]:
+def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
     """Fraction, bias, unused bits, place of the sign, the least magnitude that is special, infinity's or -1."""
-    top = 1 << (row.exponent + row.fraction)
-    special, infinity = (top - 1 if row.nan == "ones" else top), -1
-    if row.nan == "ieee":
-        special = infinity = top - (1 << row.fraction)
-    return row.fraction, row.bias, row.unused, row.bits - 1, special, infinity
+    top = 1 << (fmt.exponent + fmt.fraction)
+    special, infinity = (top - 1 if fmt.nan == "ones" else top), -1
+    if fmt.nan == "ieee":
+        special = infinity = top - (1 << fmt.fraction)
+    return fmt.fraction, fmt.bias, fmt.unused, fmt.bits - 1, special, infinity
 
 
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from warpfrag.arithmetic.units import Level, Unit, find_unit
+from warpfrag.arithmetic.units import ArithmeticUnit, Level, find_unit
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures
@@ -39,8 +39,8 @@ Do = Literal[
     "scaled",
     "grouped",
 ]
-MOST_PLANS = 4096
-"""More than there are instructions times architectures that a process is likely to meet."""
+MAX_PLANS = 4096
+"""More than the pairs of instruction and architecture that a process is likely to use."""
 
 _CONDITIONS = ("op", "a", "shape", "kind", "bitop", "accumulators", "arch")
 _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
@@ -53,7 +53,7 @@ class Plan:
     instruction: Form
     multiplicands: tuple[str, str]
     """The formats that A and B have when they are multiplied."""
-    unit: Unit | None
+    unit: ArithmeticUnit | None
     steps: tuple[dict[str, Any], ...] = field(repr=False)
     machine: str
     native: bool
@@ -68,7 +68,7 @@ class Plan:
         return make_rule(self.instruction, self.multiplicands, self.unit, self.steps)
 
 
-@lru_cache(MOST_PLANS)
+@lru_cache(MAX_PLANS)
 def plan(instruction: Form, arch: str) -> Plan:
     """How `instruction` runs on `arch` (a trailing a or f, as in sm_90a, changes nothing).
 
@@ -76,7 +76,7 @@ def plan(instruction: Form, arch: str) -> Plan:
     """
     if instruction not in forms():
         raise IllegalInstruction(_describe(instruction), "no instruction has this form")
-    if not instruction.is_product:
+    if instruction.operation.does != "multiply":
         raise IllegalInstruction(_describe(instruction), "it moves registers and computes nothing")
     base = arch.rstrip("af")
     row = _find_row(instruction, base)
@@ -114,7 +114,7 @@ def _read_rows() -> tuple[dict[str, Any], ...]:
             msg = f"lowering table: unknown keys or architectures {named}"
             raise ValueError(msg)
         for written in row["steps"]:
-            if written["do"] not in Do.__args__:  # type: ignore[attr-defined]
+            if written["do"] not in get_args(Do):
                 msg = f"lowering table: unknown step {written['do']!r}"
                 raise ValueError(msg)
         unknown = [name for name in row.get("a", ()) if name not in FORMATS]
@@ -165,7 +165,7 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
         piece="".join(str(size) for size in piece) if piece else "",
         count=count,
         types=types,
-        sp=".SP" if instruction.is_sparse else "",
+        sp=".SP" if instruction.operation.sparsity else "",
         accumulator=accumulator,
         add="HADD2" if instruction.d == "f16" else "FADD",
         rounding=f".{rounding}" if rounding in ("RZ", "RM", "RP") else "",
@@ -180,9 +180,9 @@ def _describe(instruction: Form) -> str:
 
 
 def _refusal(instruction: Form, arch: str) -> str:
-    """One sentence on what is not known."""
+    """The message of NotModelled: what nobody has published or measured."""
     name = _describe(instruction)
-    if instruction.is_sparse:
+    if instruction.operation.sparsity:
         reason = "how many products of a sparse floating-point step are added together is measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:
         reason = "nobody has published when C is converted if C and D differ"

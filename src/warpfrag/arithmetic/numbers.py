@@ -50,30 +50,30 @@ class Number(NamedTuple):
         return -magnitude if self.negative else magnitude
 
 
-ONE = Number(significand=1)
+UNITY = Number(significand=1)
 MINUS_ZERO = Number(negative=True)
 PLUS_ZERO = Number()
 
 
 def unpack(format_name: str, code: int) -> Number:
-    """Take a code apart."""
-    row = FORMATS[format_name]
-    negative = bool(code & row.sign_bit)
-    magnitude = (code & (row.codes - 1) & ~row.sign_bit) >> row.unused
-    fraction = magnitude & ((1 << row.fraction) - 1)
-    field = magnitude >> row.fraction
-    if row.nan == "ones" and magnitude == (1 << (row.exponent + row.fraction)) - 1:
+    """The number that a code of a format stands for."""
+    fmt = FORMATS[format_name]
+    negative = bool(code & fmt.sign_bit)
+    magnitude = (code & (fmt.codes - 1) & ~fmt.sign_bit) >> fmt.unused
+    fraction = magnitude & ((1 << fmt.fraction) - 1)
+    field = magnitude >> fmt.fraction
+    if fmt.nan == "ones" and magnitude == (1 << (fmt.exponent + fmt.fraction)) - 1:
         return Number(negative=negative, is_nan=True, code=code)
-    if row.nan == "ieee" and field == (1 << row.exponent) - 1:
+    if fmt.nan == "ieee" and field == (1 << fmt.exponent) - 1:
         return Number(negative=negative, is_infinite=not fraction, is_nan=bool(fraction), code=code)
-    if not row.fraction:  # ue8m0 has no subnormals: code 0 is 2**-127
-        return Number(significand=1, exponent=field - row.bias, code=code)
-    hidden = (1 << row.fraction) if field else 0
+    if not fmt.fraction:  # ue8m0 has no subnormals: code 0 is 2**-127
+        return Number(significand=1, exponent=field - fmt.bias, code=code)
+    hidden = (1 << fmt.fraction) if field else 0
     return Number(
         negative=negative,
         significand=hidden | fraction,
-        exponent=max(field, 1) - row.bias,
-        fraction=row.fraction,
+        exponent=max(field, 1) - fmt.bias,
+        fraction=fmt.fraction,
         code=code,
     )
 
@@ -93,12 +93,12 @@ def round_code(
     `fraction` keeps fewer bits than the format has. With `overflows`, truncation past the largest value gives an
     infinity, as tensor cores do; without it, directed roundings stop at the largest finite value, as IEEE 754 asks.
     """
-    row = FORMATS[format_name]
-    kept = row.fraction if fraction is None else fraction
-    sign = row.sign_bit if negative else 0
+    fmt = FORMATS[format_name]
+    kept = fmt.fraction if fraction is None else fraction
+    sign = fmt.sign_bit if negative else 0
     if not magnitude:
         return sign
-    place = max(magnitude.bit_length() - 1 + exponent, row.emin) - kept  # weight of the last bit kept
+    place = max(magnitude.bit_length() - 1 + exponent, fmt.emin) - kept  # weight of the last bit kept
     shift = place - exponent
     if shift <= 0:
         units, rest = magnitude << -shift, 0
@@ -109,12 +109,12 @@ def round_code(
         nearest_up = rest > half or (rest == half and units & 1)
         away = {"rn": nearest_up, "rz": False, "rm": negative, "rp": not negative}[direction]
         units += bool(away)
-    units <<= row.fraction - kept
-    place -= row.fraction - kept
+    units <<= fmt.fraction - kept
+    place -= fmt.fraction - kept
     # a carry into the next binade runs into the exponent field by itself
-    field = place - (row.emin - row.fraction)
-    code = (field << row.fraction) + units
-    infinity = ((1 << row.exponent) - 1) << row.fraction
+    field = place - (fmt.emin - fmt.fraction)
+    code = (field << fmt.fraction) + units
+    infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
     if code >= infinity:
         stops = not overflows and (direction == "rz" or (direction == "rm") != negative)
         code = infinity - 1 if stops and direction != "rn" else infinity

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.backends import Choice, choice_of
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.backends import KernelSelector, kernel_selector
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.arithmetic.schedule import check_threads, run
 from warpfrag.errors import InvalidOperand
 from warpfrag.numerics.codes import code_dtype
@@ -45,26 +45,26 @@ def matmul(
     block-scaled rule takes `scale_a` [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default;
     the result does not depend on it.
     """
-    return multiply(choice_of(rule), Operands(a, b, c, columns, scale_a, scale_b), threads)
+    return multiply(kernel_selector(rule), ProductOperands(a, b, c, columns, scale_a, scale_b), threads)
 
 
-def multiply(choice: Choice, operands: Operands, threads: int | None) -> Codes:
-    """The same for a rule whose kernels are at hand."""
+def multiply(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
+    """Check the operands, and multiply by the kernels of a selector."""
     check_threads(threads)
-    check_operands(choice.rule, operands)
-    return run_product(choice, operands, threads)
+    check_operands(selector.rule, operands)
+    return run_product(selector, operands, threads)
 
 
-def run_product(choice: Choice, operands: Operands, threads: int | None) -> Codes:
-    """The same for operands that are known to fit together."""
-    rule = choice.rule
+def run_product(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
+    """Multiply operands that are known to fit together."""
+    rule = selector.rule
     code_type = code_dtype(FORMATS[rule.d])
     if operands.c.size == 0:
         return np.empty(operands.c.shape, code_type)
-    return run(choice.kernel(operands), operands, threads, rule.k).astype(code_type, copy=False)
+    return run(selector.kernel(operands), operands, threads, rule.k).astype(code_type, copy=False)
 
 
-def check_operands(rule: Rule, operands: Operands) -> None:
+def check_operands(rule: Rule, operands: ProductOperands) -> None:
     """Refuse operands that do not fit together; the elements themselves are taken as they are."""
     a, b, c, columns, scale_a, scale_b = operands
     for name, codes in (("a", a), ("b", b), ("c", c)):
@@ -93,9 +93,9 @@ def check_operands(rule: Rule, operands: Operands) -> None:
         ("scale_a", scale_a, (tiles, height, scales)),
         ("scale_b", scale_b, (tiles, scales, width)),
     ):
-        found = None if scale is None else scale.shape
-        if found != (expected if rule.scales else None):
-            msg = f"{name}: expected {'shape ' + str(expected) if rule.scales else 'none'}, got {found}"
+        shape = None if scale is None else scale.shape
+        if shape != (expected if rule.scales else None):
+            msg = f"{name}: expected {'shape ' + str(expected) if rule.scales else 'none'}, got {shape}"
             raise InvalidOperand(msg)
 
 

@@ -1,8 +1,8 @@
-"""What stands between a rule and a backend: operands, blocks of outputs, and the three things a backend is made of.
+"""The interface of a backend: operands, blocks of outputs, and the three protocols that a backend implements.
 
-    Backend.compile(rule) -> Kernel       once per rule
-    Kernel.start(operands) -> Job         once per product
-    Job.run(block)                        once per block of outputs, in any order, on any thread
+    Backend.compile(rule) -> ProductKernel      once per rule
+    ProductKernel.start(operands) -> Job        once per product
+    Job.run(block)                              once per block of outputs, in any order, on any thread
 
 An output depends on its row, its column and its C alone, so any split of the outputs into blocks gives the same codes.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Task = Callable[[], None]
 
 
-class Operands(NamedTuple):
+class ProductOperands(NamedTuple):
     """Codes of A [T, M, K], B [T, K, N] and C [T, M, N]; what a rule has no use for is None.
 
     A sparse A holds half of K, and `columns` its logical columns. Scale factors are [T, M, s] and [T, s, N].
@@ -37,13 +37,13 @@ class Operands(NamedTuple):
 
     @property
     def work(self) -> int:
-        """How many multiply-adds it takes."""
+        """The multiply-adds of the product."""
         return int(self.a.size * self.b.shape[2])
 
-    def part(self, tiles: int | slice, rows: slice, columns: slice) -> Operands:
-        """What some rows and columns of D need, in one tile or in some."""
+    def part(self, tiles: int | slice, rows: slice, columns: slice) -> ProductOperands:
+        """The operands of some rows and columns of D, in one tile or in several."""
         a, b, c, met, scale_a, scale_b = self
-        return Operands(
+        return ProductOperands(
             a[tiles, rows],
             b[tiles, :, columns],
             c[tiles, rows, columns],
@@ -53,7 +53,7 @@ class Operands(NamedTuple):
         )
 
 
-class Block(NamedTuple):
+class OutputBlock(NamedTuple):
     """Some outputs: all in these tiles, rows and columns, from the first to before the last."""
 
     first_tile: int
@@ -65,11 +65,11 @@ class Block(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """How a kernel likes a tile to be split: at multiples of these rows and columns, and how finely."""
+    """How a tile is split for a kernel: at multiples of these rows and columns, and into how many pieces."""
 
     rows: int = 1
     columns: int = 1
-    most_rows: int = 1 << 30
+    max_rows: int = 1 << 30
     pieces_per_thread: int = 1
 
 
@@ -82,29 +82,29 @@ class Job(Protocol):
     def prepare(self, tile: int, pieces: int) -> list[Task]:
         """What to do before parts of a tile run, in about so many pieces; whole tiles need none of it."""
 
-    def run(self, block: Block) -> None:
+    def run(self, block: OutputBlock) -> None:
         """Compute a block: whole tiles, or part of one that has been prepared."""
 
 
-class Kernel(Protocol):
+class ProductKernel(Protocol):
     """A rule, compiled."""
 
     grain: Grain
 
-    def most_depth(self, height: int, width: int) -> int:
+    def max_depth(self, height: int, width: int) -> int:
         """The longest K to run at once for outputs of this extent: a multiple of the instruction's."""
 
-    def start(self, operands: Operands) -> Job:
-        """Take a product on."""
+    def start(self, operands: ProductOperands) -> Job:
+        """Start a product: load its operands."""
 
-    def run_whole(self, operands: Operands) -> Codes:
+    def run_whole(self, operands: ProductOperands) -> Codes:
         """Every block in the calling thread, with as little around it as possible."""
 
 
 class Backend(Protocol):
-    """A way to compute."""
+    """Compiles rules into kernels."""
 
     name: str
 
-    def compile(self, rule: Rule) -> Kernel:
+    def compile(self, rule: Rule) -> ProductKernel:
         """Make a kernel for a rule."""

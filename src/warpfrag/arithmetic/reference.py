@@ -12,23 +12,21 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warpfrag.arithmetic.numbers import MINUS_ZERO, ONE, PLUS_ZERO, Number, round_code, unpack
-from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule
-from warpfrag.arithmetic.tracing import Term, TraceStep
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.arithmetic.numbers import MINUS_ZERO, PLUS_ZERO, UNITY, Number, round_code, unpack
+from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
+from warpfrag.arithmetic.tracing import TraceStep, TraceTerm
+from warpfrag.numerics.formats import CANONICAL_NANS, FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.protocol import Operands
+    from warpfrag.arithmetic.protocol import ProductOperands
     from warpfrag.arithmetic.rules import Direction
     from warpfrag.arithmetic.units import Rounding
 
-NAN_F32 = 0x7FFFFFFF
-NAN_F16 = 0x7FFF
-NAN_F64 = 0xFFF8000000000000
+NAN_F32, NAN_F16, NAN_F64 = (CANONICAL_NANS[name] for name in ("f32", "f16", "f64"))
 QUIET_F64 = 1 << 51
 
 
@@ -67,8 +65,8 @@ def special_sum(terms: Sequence[Number]) -> Number | None:
 
 def infinity_code(format_name: str, *, negative: bool) -> int:
     """The code of an infinity."""
-    row = FORMATS[format_name]
-    return (row.sign_bit if negative else 0) | (((1 << row.exponent) - 1) << row.fraction)
+    fmt = FORMATS[format_name]
+    return (fmt.sign_bit if negative else 0) | (((1 << fmt.exponent) - 1) << fmt.fraction)
 
 
 def round_sum(total: int, exponent: int, rounding: Rounding) -> int:
@@ -162,18 +160,18 @@ def chain_f32(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
     total = PLUS_ZERO
     for x, y in zip(a, b, strict=True):
         total = ffma(x, y, total)
-    return ffma(c, ONE, total)
+    return ffma(c, UNITY, total)
 
 
 def chain_f16(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
     """m8n8k4 in software with f16 results: (c + (a0 b0 + a1 b1)) + (a2 b2 + a3 b3) in f32, each rounded."""
     low = ffma(a[1], b[1], ffma(a[0], b[0], MINUS_ZERO))
     high = ffma(a[3], b[3], ffma(a[2], b[2], MINUS_ZERO))
-    return ffma(ffma(c, ONE, low), ONE, high)
+    return ffma(ffma(c, UNITY, low), UNITY, high)
 
 
 def convert_f16(number: Number) -> int:
-    """F2FP: the nearest f16, ties to even; NaN is 0x7FFF."""
+    """F2FP: the nearest f16, ties to even; every NaN is the canonical one."""
     if number.is_nan:
         return NAN_F16
     if number.is_infinite:
@@ -183,7 +181,7 @@ def convert_f16(number: Number) -> int:
 
 def add_c(c: Number, part: Number, format_name: str) -> int:
     """FADD or HADD2: C plus what the tensor core gave, to nearest."""
-    code = multiply_add(c, ONE, part, format_name, "rn")
+    code = multiply_add(c, UNITY, part, format_name, "rn")
     if code is None:
         return NAN_F16 if format_name == "f16" else NAN_F32
     return code
@@ -193,7 +191,7 @@ def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
     """One link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
 
     A NaN operand comes through, quieted, with its sign and payload: B's before C's before A's. A NaN made here
-    (infinity times zero, infinities of both signs) is 0xFFF8000000000000.
+    (infinity times zero, infinities of both signs) is the canonical one.
     """
     for operand in (b, c, a):
         if operand.is_nan:
@@ -215,7 +213,7 @@ def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
     return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
 
 
-class OneOutput(NamedTuple):
+class OutputOperands(NamedTuple):
     """What one output of one instruction depends on: codes of A's stored elements and of the B elements they meet."""
 
     a: Sequence[int]
@@ -228,7 +226,7 @@ class OneOutput(NamedTuple):
 Trace = list[TraceStep]
 
 
-def compute(rule: Rule, codes: OneOutput, trace: Trace | None = None) -> int:
+def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
     """One instruction for one output; its steps are added to `trace`, if there is one."""
     match rule:
         case Fused():
@@ -239,7 +237,7 @@ def compute(rule: Rule, codes: OneOutput, trace: Trace | None = None) -> int:
             return _chain(rule, codes, trace)
         case Fma64():
             return _fma_chain(rule, codes, trace)
-        case Integer():
+        case IntegerSum():
             return _integer(rule, codes, trace)
         case Popcount():
             return _popcount(rule, codes, trace)
@@ -247,7 +245,7 @@ def compute(rule: Rule, codes: OneOutput, trace: Trace | None = None) -> int:
     raise TypeError(msg)
 
 
-def _fused(rule: Fused, codes: OneOutput, trace: Trace | None) -> int:
+def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
     """The steps one after the other; then C, where it comes last; then D's format, where it is another."""
     format_a, format_b = rule.multiplicands
     a = [_unpack(format_a, convert(code, rule.a, format_a)) for code in codes.a]
@@ -261,7 +259,9 @@ def _fused(rule: Fused, codes: OneOutput, trace: Trace | None) -> int:
         products = [multiply(a[place], b[place]) for place in places]
         if scale:
             block = rule.k // rule.scales
-            products = [scale_product(one, scale[place // block]) for one, place in zip(products, places, strict=True)]
+            products = [
+                scale_product(product, scale[place // block]) for product, place in zip(products, places, strict=True)
+            ]
         name = f"{'scaled' if scale else 'fused'} step of {len(places)} products onto {onto}"
         code = _aligned_step(rule.sum, name, [f"k={place}" for place in places], products, start, trace)
         start, onto = unpack(accumulator, code), "previous"
@@ -277,7 +277,7 @@ def _fused(rule: Fused, codes: OneOutput, trace: Trace | None) -> int:
     return code
 
 
-def _grouped(rule: Grouped, codes: OneOutput, trace: Trace | None) -> int:
+def _grouped(rule: Grouped, codes: OutputOperands, trace: Trace | None) -> int:
     """One step, whose terms are groups of products."""
     products = [multiply(_unpack(rule.a, x), _unpack(rule.b, y)) for x, y in zip(codes.a, codes.b, strict=True)]
     scales = _scales(rule, codes)
@@ -292,7 +292,7 @@ def _grouped(rule: Grouped, codes: OneOutput, trace: Trace | None) -> int:
 def _aligned_step(
     how: AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
 ) -> int:
-    """One truncated sum."""
+    """One truncated sum, and its entry in the trace."""
     code, common, total, kept = fused_step(products, start, how)
     if trace is not None:
         start_name = {"c": "C", "zero": "0", "previous": "previous"}[name.rpartition(" ")[2]]
@@ -306,8 +306,8 @@ def _aligned_step(
     return code
 
 
-def _chain(rule: Chain, codes: OneOutput, trace: Trace | None) -> int:
-    """m8n8k4 in software."""
+def _chain(rule: Chain, codes: OutputOperands, trace: Trace | None) -> int:
+    """m8n8k4 in software, by `chain_f32` or `chain_f16`."""
     a, b = [_unpack(rule.a, code) for code in codes.a], [_unpack(rule.b, code) for code in codes.b]
     c = unpack("f32", convert(codes.c, rule.c, "f32"))
     if rule.d == "f32":
@@ -322,7 +322,7 @@ def _chain(rule: Chain, codes: OneOutput, trace: Trace | None) -> int:
     return code
 
 
-def _fma_chain(rule: Fma64, codes: OneOutput, trace: Trace | None) -> int:
+def _fma_chain(rule: Fma64, codes: OutputOperands, trace: Trace | None) -> int:
     """c = fma(a, b, c) with k ascending."""
     code = codes.c
     for k, (a, b) in enumerate(zip(codes.a, codes.b, strict=True)):
@@ -334,7 +334,7 @@ def _fma_chain(rule: Fma64, codes: OneOutput, trace: Trace | None) -> int:
     return code
 
 
-def _integer(rule: Integer, codes: OneOutput, trace: Trace | None) -> int:
+def _integer(rule: IntegerSum, codes: OutputOperands, trace: Trace | None) -> int:
     """The exact sum of integer products and C."""
     a, b, s32 = FORMATS[rule.a], FORMATS[rule.b], FORMATS["s32"]
     products = [int(a.decode(x)) * int(b.decode(y)) for x, y in zip(codes.a, codes.b, strict=True)]
@@ -346,8 +346,8 @@ def _integer(rule: Integer, codes: OneOutput, trace: Trace | None) -> int:
     return code
 
 
-def _popcount(rule: Popcount, codes: OneOutput, trace: Trace | None) -> int:
-    """C plus a count of ones."""
+def _popcount(rule: Popcount, codes: OutputOperands, trace: Trace | None) -> int:
+    """C plus the population count of a bit operation."""
     ones, start = count_bits(codes.a, codes.b, rule.operation), int(FORMATS["s32"].decode(codes.c))
     code = add_integers([ones], start, satfinite=False)
     if trace is not None:
@@ -356,7 +356,7 @@ def _popcount(rule: Popcount, codes: OneOutput, trace: Trace | None) -> int:
     return code
 
 
-def _scales(rule: Rule, codes: OneOutput) -> list[Number]:
+def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
     """The scale factor of each block: that of A's row times that of B's column."""
     name = rule.scale_format
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
@@ -365,7 +365,7 @@ def _scales(rule: Rule, codes: OneOutput) -> list[Number]:
 _unpack = lru_cache(1 << 12)(unpack)  # few elements are ever new: a row of A meets every column of B
 
 
-def _unaligned(rule: Rule, name: str, terms: tuple[Term, ...], code: int, rounding: str) -> TraceStep:
+def _unaligned(rule: Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
     """A step that does not align its terms."""
     return TraceStep(name, terms, None, None, None, rounding, rule.d, code)
 
@@ -383,28 +383,28 @@ def convert(code: int, source: str, target: str) -> int:
     return round_code(target, number.negative, number.significand, number.exponent - number.fraction, "rn")
 
 
-def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> Term:
+def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> TraceTerm:
     """A term of the trace; without a grid nothing is lost."""
     if not number.is_finite:
         infinity = -math.inf if number.negative else math.inf
-        return Term(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))
+        return TraceTerm(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))
     exponent = number.exponent if number.aligns else None
     lost = Fraction(0) if grid is None else number.value - kept * grid
-    return Term(name, number.value, exponent, kept, lost)
+    return TraceTerm(name, number.value, exponent, kept, lost)
 
 
-def _integer_term(name: str, value: int) -> Term:
+def _integer_term(name: str, value: int) -> TraceTerm:
     """A term of an exact sum of integers."""
-    return Term(name, Fraction(value), None, value, Fraction(0))
+    return TraceTerm(name, Fraction(value), None, value, Fraction(0))
 
 
-def chain(rule: Rule, codes: OneOutput, trace: Trace | None = None) -> int:
+def chain(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
     """One output of any multiple of the instruction's K: the D of one instruction is the C of the next."""
     code = codes.c
     for index in range(len(codes.a) // rule.stored):
         stored = slice(index * rule.stored, (index + 1) * rule.stored)
         scales = slice(index * rule.scales, (index + 1) * rule.scales)
-        part = OneOutput(codes.a[stored], codes.b[stored], code, codes.scale_a[scales], codes.scale_b[scales])
+        part = OutputOperands(codes.a[stored], codes.b[stored], code, codes.scale_a[scales], codes.scale_b[scales])
         code = compute(rule, part, trace)
     return code
 
@@ -426,18 +426,18 @@ def trace(
     met = [int(b[column]) for column in (range(len(b)) if columns is None else columns)]
     steps: Trace = []
     row, scales = [int(code) for code in a], [[int(code) for code in scale] for scale in (scale_a, scale_b)]
-    chain(rule, OneOutput(row, met, int(c), *scales), steps)
+    chain(rule, OutputOperands(row, met, int(c), *scales), steps)
     return steps
 
 
-def matmul(rule: Rule, operands: Operands) -> NDArray[Any]:
+def matmul(rule: Rule, operands: ProductOperands) -> NDArray[Any]:
     """D's codes, one output at a time."""
     lists: list[Any] = [None if array is None else array.tolist() for array in operands]
     a, b, c, columns, scale_a, scale_b = lists
     out = operands.c.astype(f"uint{max(8, FORMATS[rule.d].bits)}")
     for tile, i, j in itertools.product(*(range(extent) for extent in out.shape)):
         met = range(len(b[tile])) if columns is None else columns[tile][i]
-        codes = OneOutput(
+        codes = OutputOperands(
             a[tile][i],
             [b[tile][k][j] for k in met],
             c[tile][i][j],

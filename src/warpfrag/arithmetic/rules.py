@@ -10,7 +10,7 @@
 
 A rule says what becomes of one output. The output depends on one row of A, one column of B and one C, on nothing
 else; a longer K is a chain, in which D is the next C. `reference` reads a rule and computes, one output at a time;
-a backend compiles a rule into a kernel for many. Neither knows PTX names or architectures.
+a backend compiles a rule into a kernel for many. Neither depends on PTX names or architectures.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.units import Rounding
 
 Direction = Literal["rn", "rz", "rm", "rp"]
+BitOperation = Literal["xor", "and"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class Fma64(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Integer(Rule):
+class IntegerSum(Rule):
     """The exact sum of C and all products, clamped once to 32 bits, or wrapped."""
 
     clamps: bool
@@ -107,4 +108,4 @@ class Integer(Rule):
 class Popcount(Rule):
     """C plus the count of ones of A `operation` B, wrapped."""
 
-    operation: Literal["xor", "and"]
+    operation: BitOperation

@@ -1,6 +1,6 @@
-"""Products shared out: which blocks of outputs, and on which threads. Knows neither rules nor backends.
+"""Products split into blocks of outputs, and run on threads, whatever the rule and the backend.
 
-Tiles are dealt out whole while there are many small ones; a large tile is split along its rows, or along its columns
+Tiles are distributed whole while there are many small ones; a large tile is split along its rows, or along its columns
 where it has more of those. Compiled code and numpy run without the GIL, so plain threads are enough.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.arithmetic.protocol import Block, Grain, Operands
+from warpfrag.arithmetic.protocol import Grain, OutputBlock, ProductOperands
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.protocol import Kernel, Task
+    from warpfrag.arithmetic.protocol import ProductKernel, Task
 
 SMALL = 1 << 19
 """Multiply-adds below which a thread costs more than it saves."""
@@ -28,49 +28,49 @@ LARGE_TILE = 1 << 21
 """Multiply-adds from which one tile is split into blocks."""
 
 
-def check_threads(asked: object) -> None:
+def check_threads(threads: object) -> None:
     """Refuse what is no number of threads, however small the work."""
-    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
-        msg = f"threads is an integer from 1 on, or None for every core; got {quote(asked)}"
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        msg = f"threads is an integer from 1 on, or None for every core; got {quote(threads)}"
         raise InvalidOperand(msg)
 
 
-def count_threads(asked: int | None, work: int) -> int:
+def count_threads(requested: int | None, work: int) -> int:
     """How many threads to use for `work` multiply-adds: one where it is small, else those asked for, or every core."""
     if work < SMALL:
         return 1
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def is_split(operands: Operands) -> bool:
+def is_split(operands: ProductOperands) -> bool:
     """Whether tiles are large enough to be split into blocks."""
     return bool(operands.work >= LARGE_TILE * operands.c.shape[0])
 
 
-def run(kernel: Kernel, operands: Operands, threads: int | None, k: int) -> NDArray[Any]:
+def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k: int) -> NDArray[Any]:
     """D's codes. A K too long for the kernel is run in parts, multiples of `k`: the D of one is the C of the next."""
     depth, width = operands.b.shape[1:]
-    most = kernel.most_depth(operands.c.shape[1], width)
-    if depth <= most:
+    max_depth = kernel.max_depth(operands.c.shape[1], width)
+    if depth <= max_depth:
         return run_at_once(kernel, operands, threads)
     code = operands.c
-    for first in range(0, depth, most):
-        part = part_of_k(operands._replace(c=code), first // k, min(first + most, depth) // k, depth // k)
+    for first in range(0, depth, max_depth):
+        part = part_of_k(operands._replace(c=code), first // k, min(first + max_depth, depth) // k, depth // k)
         code = run_at_once(kernel, part, threads)
     return code
 
 
-def part_of_k(operands: Operands, first: int, last: int, instructions: int) -> Operands:
-    """Some instructions of all along K."""
+def part_of_k(operands: ProductOperands, first: int, last: int, instructions: int) -> ProductOperands:
+    """The operands of the instructions `first` to before `last`, of all along K."""
     a, b, c, columns, scale_a, scale_b = operands
 
     def some(array: NDArray[Any], axis: int) -> NDArray[Any]:
         each = array.shape[axis] // instructions
         return array[(slice(None),) * axis + (slice(first * each, last * each),)]
 
-    return Operands(
+    return ProductOperands(
         some(a, 2),
         some(b, 1),
         c,
@@ -80,8 +80,8 @@ def part_of_k(operands: Operands, first: int, last: int, instructions: int) -> O
     )
 
 
-def run_at_once(kernel: Kernel, operands: Operands, threads: int | None) -> NDArray[Any]:
-    """D's codes."""
+def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int | None) -> NDArray[Any]:
+    """D's codes, with all of K at once: tiles whole or split, on one thread or several."""
     work = operands.work
     threads = count_threads(threads, work)
     if work >= LARGE_TILE * operands.c.shape[0]:
@@ -94,7 +94,7 @@ def run_at_once(kernel: Kernel, operands: Operands, threads: int | None) -> NDAr
     return job.out
 
 
-def run_split(kernel: Kernel, operands: Operands, threads: int) -> NDArray[Any]:
+def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) -> NDArray[Any]:
     """D's codes: tile after tile, each split into blocks."""
     job = kernel.start(operands)
     for tile in range(operands.c.shape[0]):
@@ -104,28 +104,28 @@ def run_split(kernel: Kernel, operands: Operands, threads: int) -> NDArray[Any]:
     return job.out
 
 
-def blocks_of_tiles(shape: tuple[int, ...], pieces: int) -> list[Block]:
-    """Whole tiles."""
+def blocks_of_tiles(shape: tuple[int, ...], pieces: int) -> list[OutputBlock]:
+    """Blocks of whole tiles, in about so many pieces."""
     tiles, height, width = shape
-    return [Block(first, last, 0, height, 0, width) for first, last in split(tiles, pieces)]
+    return [OutputBlock(first, last, 0, height, 0, width) for first, last in split(tiles, pieces)]
 
 
-def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int) -> list[Block]:
-    """Parts of one tile."""
+def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int) -> list[OutputBlock]:
+    """Blocks of one tile, along its longer side."""
     _tiles, height, width = shape
     strips, blocks = -(-height // grain.rows), -(-width // grain.columns)
     pieces = grain.pieces_per_thread * threads
     if strips >= blocks:
-        spans = split(strips, max(pieces, -(-height // grain.most_rows)))
+        spans = split(strips, max(pieces, -(-height // grain.max_rows)))
         rows = [(first * grain.rows, min(last * grain.rows, height)) for first, last in spans]
-        return [Block(tile, tile + 1, first, last, 0, width) for first, last in rows]
+        return [OutputBlock(tile, tile + 1, first, last, 0, width) for first, last in rows]
     spans = split(blocks, pieces)
     columns = [(first * grain.columns, min(last * grain.columns, width)) for first, last in spans]
-    return [Block(tile, tile + 1, 0, height, first, last) for first, last in columns]
+    return [OutputBlock(tile, tile + 1, 0, height, first, last) for first, last in columns]
 
 
 def split(count: int, pieces: int) -> list[tuple[int, int]]:
-    """range(count) in at most so many pieces, about equal."""
+    """The bounds of at most `pieces` parts of range(count), about equal."""
     pieces = min(count, pieces)
     return list(pairwise(count * piece // pieces for piece in range(pieces + 1)))
 

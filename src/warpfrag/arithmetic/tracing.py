@@ -11,7 +11,7 @@ from warpfrag.numerics.formats import FORMATS
 
 
 @dataclass(frozen=True)
-class Term:
+class TraceTerm:
     """One summand of a step: a product, a scaled group of products, or C.
 
     kept * 2**(common_exponent - fraction_bits) is what entered the sum; `lost` is the exact rest.
@@ -34,7 +34,7 @@ class TraceStep:
     """
 
     rule: str
-    terms: tuple[Term, ...]
+    terms: tuple[TraceTerm, ...]
     common_exponent: int | None
     fraction_bits: int | None
     total: int | None

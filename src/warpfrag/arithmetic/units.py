@@ -9,20 +9,20 @@ from typing import Literal
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
-Rule = Literal["fused", "scaled", "grouped"]
+RuleName = Literal["fused", "scaled", "grouped"]
 Rounding = Literal["RZ-FP32", "RZ-E8M13", "RNE-FP16"]
 Level = Literal["specified", "published", "hardware"]
 
 
 @dataclass(frozen=True)
-class Unit:
+class ArithmeticUnit:
     """How one machine instruction adds up; the fields are explained at the top of the table."""
 
     unit: str
     arch: tuple[str, ...]
     operands: tuple[str, ...]
     accumulator: str
-    rule: Rule
+    rule: RuleName
     fraction_bits: int
     products: int
     rounding: Rounding
@@ -47,13 +47,15 @@ class Unit:
 
 
 @cache
-def read_units() -> tuple[Unit, ...]:
-    """Every row, checked."""
+def read_units() -> tuple[ArithmeticUnit, ...]:
+    """Every row of the table, checked."""
     rows = read_table("arithmetic")["unit"]
-    return tuple(Unit(**{**row, "arch": tuple(row["arch"]), "operands": tuple(row["operands"])}) for row in rows)
+    return tuple(
+        ArithmeticUnit(**{**row, "arch": tuple(row["arch"]), "operands": tuple(row["operands"])}) for row in rows
+    )
 
 
-def find_unit(name: str, arch: str, operand_a: str, operand_b: str, accumulator: str) -> Unit | None:
+def find_unit(name: str, arch: str, operand_a: str, operand_b: str, accumulator: str) -> ArithmeticUnit | None:
     """The row for this unit, architecture and formats, or None."""
     for unit in read_units():
         formats_fit = operand_a in unit.operands and operand_b in unit.operands and unit.accumulator == accumulator

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from warpfrag.arithmetic.product import multiply
 from warpfrag.arithmetic.product import multiply as multiply_codes
 from warpfrag.arithmetic.protocol import Operands
 from warpfrag.errors import InvalidOperand, quote

@@ -76,7 +76,7 @@ class Format:
         return str(other) == self.name if isinstance(other, Format | str) else NotImplemented
 
     def __hash__(self) -> int:
-        """That of the name."""
+        """The hash of the name, because a format equals its name."""
         return hash(self.name)
 
     @property

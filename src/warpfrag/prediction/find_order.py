@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.rules import Integer, Popcount
+from warpfrag.arithmetic.rules import IntegerSum, Popcount
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.names import spell
 from warpfrag.numerics.arrays import as_array
@@ -152,7 +152,7 @@ def search(
     `begin(rows, columns)` what the first part is added to; `allowed` says which orders are tried, where more is known
     of the kernel.
     """
-    is_exact = isinstance(rule, Popcount) or (isinstance(rule, Integer) and not rule.clamps)  # any order is the same
+    is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # any order is the same
     tried = [Order()] if is_exact or not observed.codes.size else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
     whole = Sample(rule, operands, observed, begin, finish, machine)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.protocol import Operands
+    from warpfrag.arithmetic.protocol import ProductOperands
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.words import Form
 
@@ -40,7 +40,7 @@ class Machine(Protocol):
     on_gpu: bool
     """Whether it takes and gives arrays of a GPU."""
 
-    def matmul(self, rule: Rule, operands: Operands) -> NDArray[Any]:
+    def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
         """D's codes."""
 
 
@@ -52,7 +52,7 @@ class Cpu:
     name = "cpu"
     on_gpu = False
 
-    def matmul(self, rule: Rule, operands: Operands) -> NDArray[Any]:
+    def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
         """D's codes."""
         from warpfrag.arithmetic import matmul
 
@@ -66,7 +66,9 @@ def memory_of_gpu() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__name__ != "OutOfMemoryError":  # CuPy's, or PyTorch's: neither need be there
+        from warpfrag.arithmetic.backends.cuda import out_of_memory_errors
+
+        if not isinstance(error, out_of_memory_errors()):
             raise
         msg = f"the GPU's memory does not suffice: {str(error).strip()}; the operands are as they were"
         raise OutOfMemory(msg) from None

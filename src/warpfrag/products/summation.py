@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
-from warpfrag.arithmetic.rules import Fused, Integer
+from warpfrag.arithmetic.rules import Fused
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.sparsity import compress, logical_columns
 from warpfrag.numerics.codes import code_dtype
@@ -104,7 +104,7 @@ def sum_chain(rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None
         first, last = chain[0].first // rule.k, -(-max(chain[-1].last, 1) // rule.k)
         blocks = slice(first * rule.scales, last * rule.scales)
         scale_a, scale_b = operands.scale_a[:, :, blocks], operands.scale_b[:, blocks]
-    return machine.matmul(rule, Operands(a, b, c, columns, scale_a, scale_b))
+    return machine.matmul(rule, ProductOperands(a, b, c, columns, scale_a, scale_b))
 
 
 def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain], machine: Machine = CPU) -> Codes:
@@ -126,7 +126,7 @@ def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain], machine
     a = np.pad(operands.a, zeros[0]).take(which, axis=2).transpose(2, 0, 1, 3).reshape(-1, height, length)
     b = np.pad(operands.b, zeros[1]).take(which, axis=1).swapaxes(0, 1).reshape(-1, length, width)
     c = _zeros(a, (len(chains) * tiles, height, width), rule.c)
-    return machine.matmul(rule, Operands(a, b, c)).reshape(len(chains), tiles, height, width)
+    return machine.matmul(rule, ProductOperands(a, b, c)).reshape(len(chains), tiles, height, width)
 
 
 def may_be_filled_up(rule: Rule) -> bool:

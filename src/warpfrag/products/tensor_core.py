@@ -16,7 +16,6 @@ from warpfrag.arithmetic.backends.cuda import (
     THREADS,
     DeviceKernel,
     aligned,
-    as_given,
     cupy,
     current_gpu,
     on_device,
@@ -32,7 +31,7 @@ from warpfrag.numerics.codes import code_dtype
 from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
-    from warpfrag.arithmetic.protocol import Codes, Operands
+    from warpfrag.arithmetic.protocol import Codes, ProductOperands
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.execution.operand import Registers
     from warpfrag.isa.words import Form
@@ -125,7 +124,7 @@ class NativeKernel(DeviceKernel):
         self.launch(f"pack{8 * codes.dtype.itemsize}", grid, THREADS, codes, *self.fragments[role], words, *sizes)
         return words, down, across
 
-    def run(self, operands: Operands) -> Device:
+    def run(self, operands: ProductOperands) -> Device:
         """From C."""
         a, down, instructions = self.pack(operands.a, "a")
         b, _, across = self.pack(operands.b, "b", by_column=True)
@@ -166,7 +165,7 @@ class TensorCores:
             raise NotModelled(msg)
         self.form, self.rows = form, rows
 
-    def matmul(self, rule: Rule, operands: Operands) -> Codes:
+    def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:
         """D's codes."""
         kernel = _kernel_of(rule, self.form, tuple(self.rows.items()), current_gpu())
         product = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)

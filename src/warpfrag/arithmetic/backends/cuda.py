@@ -1,47 +1,78 @@
 """The rules on a GPU: any architecture's arithmetic, on whatever GPU is there.
 
 The kernels are CUDA C++ in `arithmetic/gpu`, compiled for a rule's numbers by NVRTC when a rule is first used and kept
-on disk by CuPy, which also brings the arrays. Operands are prepared on the GPU, a part of K at a time, in a room of
-fixed size; the codes are the reference's, and a canary compares before a rule is used.
+on disk by CuPy, which also brings the arrays. Operands are prepared on the GPU, a part of K at a time, in scratch
+memory of fixed size; the codes are the reference's, and a canary compares before a rule is used.
 """
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from warpfrag.arithmetic import reference
 from warpfrag.arithmetic.backends.canary import operands_of
-from warpfrag.arithmetic.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
-from warpfrag.arithmetic.protocol import Operands
-from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule, Scaled
+from warpfrag.arithmetic.encodings import (
+    NAN_SCALE,
+    ROUNDINGS,
+    SCALE_BITS,
+    SCALE_FRACTION,
+    TO_E8M13_RZ,
+    TO_F16_RN,
+    TO_F32_RZ,
+    conversion,
+    encoding_of,
+    order_of,
+    powers_of_two,
+    split_scales,
+)
+from warpfrag.arithmetic.protocol import ProductOperands
+from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import part_of_k
 from warpfrag.errors import NoGpu
 from warpfrag.numerics.codes import code_dtype
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.numerics.formats import CANONICAL_NANS, FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from numpy.typing import NDArray
 
     from warpfrag.arithmetic.protocol import Codes
 
-    Device = Any
-    """An array of CuPy, which brings no types."""
+    DeviceArray = NDArray[Any]
+    """An array of CuPy's, in the memory of a GPU: it has the interface of numpy's, and no type information."""
+    Struct = np.ndarray[tuple[()], np.dtype[np.void]]
+    """A structure that a kernel takes by value."""
 
-ROOM = 1 << 30
+SCRATCH_BYTES = 1 << 30
 """Bytes for prepared operands, about."""
-MOST_LINES = 8192
+MAX_LINES = 8192
 """Rows and columns of the outputs that are computed at once: what is prepared serves so many."""
-LEAST_DEPTH = 1024
+MIN_DEPTH = 1024
 """K is not cut into smaller parts than this."""
 THREADS = 128
-MOST_TILES = 65535
+MAX_TILES = 65535
 """Of one launch: the third extent of a grid."""
+SHARED_FACTS: dict[str, int | str] = {
+    "NAN_F16": f"{CANONICAL_NANS['f16']:#x}u",
+    "NAN_F32": f"{CANONICAL_NANS['f32']:#x}u",
+    "NAN_F64": f"{CANONICAL_NANS['f64']:#x}ull",
+    "TO_F32_RZ": TO_F32_RZ,
+    "TO_F16_RN": TO_F16_RN,
+    "TO_E8M13_RZ": TO_E8M13_RZ,
+    "NAN_SCALE": NAN_SCALE,
+    "SCALE_BITS": SCALE_BITS,
+    "SCALE_FRACTION": SCALE_FRACTION,
+}
+"""Macros of every kernel: facts that Python has too."""
 
 
 def aligned(**fields: object) -> np.dtype[Any]:
@@ -54,28 +85,56 @@ NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
 ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_from=INT, infinity=INT)
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
-"""Structures hold no pointers, so that a kernel may also run where addresses are given late."""
+"""Structures hold no pointers, so that a kernel may also run where addresses are known late."""
 
 
-def struct(kind: np.dtype[Any], *values: object) -> np.ndarray[Any, Any]:
-    """One structure."""
+def struct(kind: np.dtype[Any], *values: object) -> Struct:
+    """A structure, with its fields in the order of its type."""
     return np.array(tuple(values), kind)
 
 
+class GpuFunction(Protocol):
+    """A kernel, as CuPy launches one."""
+
+    max_dynamic_shared_size_bytes: int
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[object, ...], *, shared_mem: int = 0
+    ) -> None:
+        """Launch it; the arguments are arrays, scalars of numpy and structures."""
+
+
+class GpuModule(Protocol):
+    """Compiled CUDA C++: CuPy's RawModule."""
+
+    def get_function(self, name: str) -> GpuFunction:
+        """A kernel by its name in the source."""
+
+
 @cache
-def cupy() -> Any:  # noqa: ANN401 (a module without types)
+def cupy() -> ModuleType:
     """CuPy with a GPU, or NoGpu with what is missing."""
     try:
-        import cupy as found
+        import cupy as module
     except ImportError as error:
         msg = f"CuPy is not installed ({error}): pip install 'warpfrag[gpu]'"
         raise NoGpu(msg) from None
     try:
-        found.cuda.Device().compute_capability  # noqa: B018 (it asks the driver)
+        module.cuda.Device().compute_capability  # noqa: B018 (it asks the driver)
     except Exception as error:  # noqa: BLE001 (CuPy raises many kinds where there is no driver or GPU)
         msg = f"no NVIDIA GPU can be used: {error}"
         raise NoGpu(msg) from None
-    return found
+    return module  # type: ignore[no-any-return] # it has no type information
+
+
+def out_of_memory_errors() -> tuple[type[Exception], ...]:
+    """What CuPy and PyTorch raise where a GPU's memory does not suffice, of those that this process has imported."""
+    errors: list[type[Exception]] = []
+    if (module := sys.modules.get("cupy")) is not None:
+        errors.append(module.cuda.memory.OutOfMemoryError)
+    if (module := sys.modules.get("torch")) is not None:
+        errors.append(module.cuda.OutOfMemoryError)
+    return tuple(errors)
 
 
 def current_gpu() -> int:
@@ -89,35 +148,36 @@ def _source(name: str) -> str:
     return "".join(folder.joinpath(f"{part}.cu").read_text(encoding="utf-8") for part in ("common", name))
 
 
-def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> Any:  # noqa: ANN401 (a module of CuPy)
-    options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in macros.items()))
-    return cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
+def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> GpuModule:
+    options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in {**SHARED_FACTS, **macros}.items()))
+    module: GpuModule = cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
+    return module
 
 
 @cache
-def _sums(_gpu: int) -> Any:  # noqa: ANN401 (a kernel of CuPy)
+def _sums(_gpu: int) -> GpuFunction:
     return _compiled("sums", {}).get_function("add")
 
 
-def add_floats(a: Device, b: Device) -> Device:
+def add_floats(a: DeviceArray, b: DeviceArray) -> DeviceArray:
     """a + b of float32. CuPy's own addition flushes subnormals."""
     a, b = (cupy().ascontiguousarray(array) for array in cupy().broadcast_arrays(a, b))
-    out = cupy().empty_like(a)
+    out: DeviceArray = cupy().empty_like(a)
     if out.size:
         _sums(current_gpu())((-(-out.size // THREADS),), (THREADS,), (a, b, out, LONG(out.size)))
     return out
 
 
-def _parts(extent: int, most: int) -> list[slice]:
-    return [slice(first, min(first + most, extent)) for first in range(0, extent, most)]
+def _parts(extent: int, step: int) -> list[slice]:
+    return [slice(first, min(first + step, extent)) for first in range(0, extent, step)]
 
 
 class DeviceKernel(ABC):
-    """A rule for the GPU: its source, its macros, and how it is run on a part of a product that fits the room."""
+    """A rule for the GPU: its source, its macros, and how it runs on a part of a product that fits scratch memory."""
 
     source: str
     bytes_per_element: float
-    most_lines = MOST_LINES
+    max_lines = MAX_LINES
 
     def __init__(self, rule: Rule) -> None:
         """Nothing is compiled yet."""
@@ -125,48 +185,46 @@ class DeviceKernel(ABC):
 
     @abstractmethod
     def macros(self) -> dict[str, int | str]:
-        """The numbers of the rule."""
+        """The numbers of the rule that are compiled into its kernels."""
 
     @property
     def prologue(self) -> str:
-        """What stands before the source."""
+        """CUDA C++ that stands before the source."""
         return ""
 
     @abstractmethod
-    def run(self, operands: Operands) -> Device:
+    def run(self, operands: ProductOperands) -> DeviceArray:
         """D's codes of a part: arrays of the GPU, contiguous; C may be written to."""
 
     @cached_property
-    def module(self) -> Any:  # noqa: ANN401
-        """The compiled kernels."""
+    def module(self) -> GpuModule:
+        """The kernels, compiled for the current GPU when they are first used."""
         return _compiled(self.source, self.macros(), self.prologue)
 
     def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
-        """Run a kernel."""
+        """Launch a kernel of the module, with so many bytes of dynamic shared memory."""
         kernel = self.module.get_function(name)
         if shared:
             kernel.max_dynamic_shared_size_bytes = shared
         kernel(grid, (block,), arguments, shared_mem=shared)
 
-    def parts(self, operands: Operands) -> Iterator[tuple[tuple[slice, ...], list[Operands]]]:
+    def parts(self, operands: ProductOperands) -> Iterator[tuple[tuple[slice, ...], list[ProductOperands]]]:
         """Which outputs to compute at once, and their operands, part of K after part."""
         tiles, height, width = operands.c.shape
         depth = operands.b.shape[1]
-        lines = min(height, self.most_lines) + min(width, self.most_lines)
-        whole = max(1, int(ROOM / (lines * self.bytes_per_element)))  # elements along K that fit
-        at_once = min(depth, max(LEAST_DEPTH, whole)) // self.rule.k * self.rule.k or self.rule.k
-        together = min(MOST_TILES, max(1, whole // depth))
+        lines = min(height, self.max_lines) + min(width, self.max_lines)
+        whole = max(1, int(SCRATCH_BYTES / (lines * self.bytes_per_element)))  # elements along K that fit
+        at_once = min(depth, max(MIN_DEPTH, whole)) // self.rule.k * self.rule.k or self.rule.k
+        together = min(MAX_TILES, max(1, whole // depth))
         instructions, each = depth // self.rule.k, at_once // self.rule.k
-        for place in product(_parts(tiles, together), _parts(height, self.most_lines), _parts(width, self.most_lines)):
+        for place in product(_parts(tiles, together), _parts(height, self.max_lines), _parts(width, self.max_lines)):
             block = operands.part(*place)
             yield place, [part_of_k(block, part.start, part.stop, instructions) for part in _parts(instructions, each)]
 
-    def matmul(self, operands: Operands) -> Device:
+    def matmul(self, operands: ProductOperands) -> DeviceArray:
         """D's codes, as an array of the GPU."""
-        if operands.c.size == 0:
-            return cupy().empty(operands.c.shape, code_dtype(FORMATS[self.rule.d]))
-        out = None
-        for place, parts in self.parts(operands):
+        out: DeviceArray | None = None
+        for place, parts in self.parts(operands) if operands.c.size else ():
             code = parts[0].c
             for part in parts:
                 code = self.run(_contiguous(part._replace(c=code)))
@@ -175,20 +233,22 @@ class DeviceKernel(ABC):
             if out is None:
                 out = cupy().empty(operands.c.shape, code.dtype)
             out[place] = code
+        if out is None:
+            out = cupy().empty(operands.c.shape, code_dtype(FORMATS[self.rule.d]))
         return out
 
 
-def _contiguous(operands: Operands) -> Operands:
-    found: list[Any] = [None if array is None else cupy().ascontiguousarray(array) for array in operands]
-    return Operands(*found)
+def _contiguous(operands: ProductOperands) -> ProductOperands:
+    arrays: list[Any] = [None if array is None else cupy().ascontiguousarray(array) for array in operands]
+    return ProductOperands(*arrays)
 
 
-def _with_zeros(operands: Operands) -> Device:
-    """A sparse A with its zeros."""
+def _with_zeros(operands: ProductOperands) -> DeviceArray:
+    """A sparse A with its zeros written out."""
     if operands.columns is None:
         return operands.a
     tiles, height, kept = operands.a.shape
-    full = cupy().zeros((tiles * height, operands.b.shape[1]), operands.a.dtype)
+    full: DeviceArray = cupy().zeros((tiles * height, operands.b.shape[1]), operands.a.dtype)
     rows = cupy().arange(tiles * height)[:, None]
     full[rows, operands.columns.reshape(-1, kept)] = operands.a.reshape(-1, kept)
     return full.reshape(tiles, height, -1)
@@ -198,16 +258,39 @@ def _padded(lines: int, extent: int) -> int:
     return -(-lines // extent) * extent
 
 
-def _strides_a(a: Device) -> np.ndarray[Any, Any]:
+def _strides_a(a: DeviceArray) -> Struct:
     return struct(STRIDES, a.shape[1] * a.shape[2], a.shape[2], 1)
 
 
-def _strides_b(b: Device) -> np.ndarray[Any, Any]:
+def _strides_b(b: DeviceArray) -> Struct:
     return struct(STRIDES, b.shape[1] * b.shape[2], 1, b.shape[2])
 
 
 def _is_f16(name: str) -> int:
     return int(name == "f16")
+
+
+class Occupancy(NamedTuple):
+    """How the main loop of `fused` uses the shared memory of a multiprocessor."""
+
+    stages: int  # of operands that are in flight at once
+    blocks_per_sm: int
+
+
+class DeviceScales(NamedTuple):
+    """Scale factors of one side as exponents, or null where there are none, and where they lie."""
+
+    exponents: DeviceArray | np.int64
+    blocks: Struct
+
+
+class PreparedSide(NamedTuple):
+    """A or B as `fused` takes it; the lines are padded to whole blocks."""
+
+    values: DeviceArray
+    exponents: DeviceArray
+    signs: DeviceArray
+    padded: np.int32
 
 
 class FusedDevice(DeviceKernel):
@@ -217,11 +300,11 @@ class FusedDevice(DeviceKernel):
     bytes_per_element = 11.0
     rows_per_thread, columns_per_thread = 8, 4
     threads_down, threads_across = 8, 16
-    most_bits, most_products = 25, 64
+    max_fraction_bits, max_products = 25, 64
     """For which the float64 argument holds; whatever else is computed by the scalar rule."""
 
     def __init__(self, rule: Fused) -> None:
-        """Collect the numbers of a step."""
+        """Lay out a step, and find out whether the float64 argument of `gpu/fused.cu` holds for it."""
         super().__init__(rule)
         self.fused = rule
         self.stored = len(rule.steps[0])
@@ -232,18 +315,23 @@ class FusedDevice(DeviceKernel):
         self.encodings = [struct(ENCODING, *encoding_of(FORMATS[name])) for name in rule.multiplicands]
         lengths = {len(step) for step in rule.steps}
         self.is_quick = (
-            rule.sum.fraction_bits <= self.most_bits
+            rule.sum.fraction_bits <= self.max_fraction_bits
             and len(lengths) == 1
-            and self.products <= self.most_products
+            and self.products <= self.max_products
             and not (self.products % 16 if self.products > 16 else self.products not in (4, 8, 16))
         )
 
+    @cached_property
+    def occupancy(self) -> Occupancy:
+        """Three stages where two blocks with them fit the shared memory of this GPU, else two."""
+        stage, limits = self.stage_bytes, cupy().cuda.Device().attributes
+        per_block, per_sm = limits["MaxSharedMemoryPerBlockOptin"], limits["MaxSharedMemoryPerMultiprocessor"]
+        stages = 3 if 2 * (3 * stage + 1024) <= per_sm and 3 * stage <= per_block else 2
+        return Occupancy(stages, 2 if 2 * (stages * stage + 1024) <= per_sm else 1)
+
     def macros(self) -> dict[str, int | str]:
         """The numbers of the rule, and what fits the shared memory of this GPU."""
-        rule, stage = self.fused, self.stage_bytes
-        room = cupy().cuda.Device().attributes
-        per_block, per_sm = room["MaxSharedMemoryPerBlockOptin"], room["MaxSharedMemoryPerMultiprocessor"]
-        self.stages = 3 if 2 * (3 * stage + 1024) <= per_sm and 3 * stage <= per_block else 2
+        rule = self.fused
         return {
             "FRACTION_BITS": rule.sum.fraction_bits,
             "PRODUCTS": self.products,
@@ -260,86 +348,89 @@ class FusedDevice(DeviceKernel):
             ),
             "ROWS_PER_THREAD": self.rows_per_thread,
             "COLUMNS_PER_THREAD": self.columns_per_thread,
-            "STAGES": self.stages,
-            "BLOCKS_PER_SM": 2 if 2 * (self.stages * stage + 1024) <= per_sm else 1,
+            "STAGES": self.occupancy.stages,
+            "BLOCKS_PER_SM": self.occupancy.blocks_per_sm,
         }
 
     @property
     def span(self) -> int:
-        """Elements of one word of signs."""
+        """Elements whose signs share a word."""
         return min(self.products, 16)
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of one stage."""
+        """Shared memory of one stage: values, exponents and signs of both sides."""
         return (self.height + self.width) * (self.depth * 10 + self.depth // self.span * 4)
 
-    def codes(self, array: Device, side: int) -> Device:
-        """The codes that are multiplied."""
+    def codes(self, array: DeviceArray, side: int) -> DeviceArray:
+        """The codes of one side in the format in which they are multiplied."""
         source, target = (self.fused.a, self.fused.b)[side], self.fused.multiplicands[side]
         if source == target:
             return array
         table = conversion(source, target).astype(code_dtype(FORMATS[target]))
-        return cupy().asarray(table)[array]
+        converted: DeviceArray = cupy().asarray(table)[array]
+        return converted
 
-    def scales(self, codes: Device | None, *, is_b: bool) -> tuple[Device, np.ndarray[Any, Any]]:
+    def scales(self, codes: DeviceArray | None, *, is_b: bool) -> DeviceScales:
         """The exponents of scale factors, or null, and where they lie."""
         if codes is None:
-            return NULL, struct(BLOCKS, 0, 0, 0, 1)
+            return DeviceScales(NULL, struct(BLOCKS, 0, 0, 0, 1))
         blocks, lines = codes.shape[1:] if is_b else codes.shape[:0:-1]
         line, block = (1, lines) if is_b else (blocks, 1)
-        return powers_of_two(codes), struct(BLOCKS, blocks * lines, line, block, self.rule.k // self.rule.scales)
+        strides = struct(BLOCKS, blocks * lines, line, block, self.rule.k // self.rule.scales)
+        return DeviceScales(powers_of_two(codes), strides)
 
     def prepare(
         self,
-        codes: Device,
-        order: Device,
-        scales: tuple[Device, np.ndarray[Any, Any]],
-        special: Device | None,
+        codes: DeviceArray,
+        order: DeviceArray,
+        scales: DeviceScales,
+        special: DeviceArray | None,
         *,
         is_b: bool,
-    ) -> tuple[Any, ...]:
-        """One side as `fused` takes it: values, exponents, signs, and how many lines there are with the padding."""
+    ) -> PreparedSide:
+        """Decode one side, in the order of adding."""
         cp = cupy()
         tiles = codes.shape[0]
         lines, depth = codes.shape[2 if is_b else 1], len(order)
         padded = _padded(lines, self.width if is_b else self.height)
-        room = (
-            cp.empty((tiles, depth, padded), cp.float64),
-            cp.empty((tiles, depth // 4, padded), cp.uint64),
-            cp.empty((tiles, depth // self.span, padded), cp.uint32),
+        ready = PreparedSide(
+            values=cp.empty((tiles, depth, padded), cp.float64),
+            exponents=cp.empty((tiles, depth // 4, padded), cp.uint64),
+            signs=cp.empty((tiles, depth // self.span, padded), cp.uint32),
+            padded=INT(padded),
         )
         self.launch(
             f"prepare_{'b' if is_b else 'a'}{8 * codes.dtype.itemsize}",
             (-(-padded // THREADS), depth // self.span, tiles),
             THREADS,
-            codes, (_strides_b if is_b else _strides_a)(codes), order, *scales, self.encodings[is_b], *room,
-            NULL if special is None else special, INT(lines), INT(padded), INT(depth),
+            codes, (_strides_b if is_b else _strides_a)(codes), order, *scales, self.encodings[is_b], ready.values,
+            ready.exponents, ready.signs, NULL if special is None else special, INT(lines), ready.padded, INT(depth),
         )  # fmt: skip
-        return *room, INT(padded)
+        return ready
 
-    def run(self, operands: Operands) -> Device:
-        """All of it, then again what needs care."""
+    def run(self, operands: ProductOperands) -> DeviceArray:
+        """Every output by the float64 argument, where it holds; then exceptional ones again, by the scalar rule."""
         cp, rule = cupy(), self.fused
         a, b, c = self.codes(operands.a, 0), self.codes(operands.b, 1), operands.c
         tiles, height, width = c.shape
         stored, rows = order_of(rule, b.shape[1])
         scales_a, scales_b = self.scales(operands.scale_a, is_b=False), self.scales(operands.scale_b, is_b=True)
-        out = cp.empty(c.shape, code_dtype(FORMATS[rule.d]))
-        odd = NULL
+        out: DeviceArray = cp.empty(c.shape, code_dtype(FORMATS[rule.d]))
+        exceptional: DeviceArray | np.int64 = NULL
         if self.is_quick:
-            odd = cp.zeros(c.shape, cp.uint8)
+            exceptional = cp.zeros(c.shape, cp.uint8)
             special = cp.zeros((tiles, width), cp.uint8) if rule.is_sparse else None
             order = cp.asarray(np.pad(rows, (0, -len(rows) % self.depth), constant_values=-1))
             ready_a = self.prepare(_with_zeros(operands._replace(a=a)), order, scales_a, None, is_b=False)
             ready_b = self.prepare(b, order, scales_b, special, is_b=True)
             self.launch(
                 "fused",
-                (int(ready_b[-1]) // self.width, int(ready_a[-1]) // self.height, tiles),
+                (int(ready_b.padded) // self.width, int(ready_a.padded) // self.height, tiles),
                 self.threads_down * self.threads_across,
-                *ready_a, *ready_b, c, out, odd, NULL if special is None else special,
+                *ready_a, *ready_b, c, out, exceptional, NULL if special is None else special,
                 INT(height), INT(width), INT(len(rows) // self.products),
-                shared=self.stages * self.stage_bytes,
+                shared=self.occupancy.stages * self.stage_bytes,
             )  # fmt: skip
         self.launch(
             "redo",
@@ -347,30 +438,30 @@ class FusedDevice(DeviceKernel):
             THREADS,
             a, b, _strides_a(a), _strides_b(b), *self.encodings, INT(a.dtype.itemsize), INT(b.dtype.itemsize),
             NULL if operands.columns is None else operands.columns.astype(cp.int32),
-            scales_a[0], scales_b[0], scales_a[1], scales_b[1],
-            cp.asarray(stored), INT(len(stored)), INT(self.stored), c, out, odd,
+            scales_a.exponents, scales_b.exponents, scales_a.blocks, scales_b.blocks,
+            cp.asarray(stored), INT(len(stored)), INT(self.stored), c, out, exceptional,
             INT(height), INT(width), INT(tiles),
         )  # fmt: skip
         return out
 
 
 class IntegerDevice(DeviceKernel):
-    """8- and 4-bit integers, and bits."""
+    """Sums of integers: 8- and 4-bit products, or one-bit operations."""
 
     source = "integer"
     bytes_per_element = 1.0
     extent, threads, depth = 128, 256, 4
 
-    def __init__(self, rule: Integer | Popcount) -> None:
-        """How many codes a register holds."""
+    def __init__(self, rule: IntegerSum | Popcount) -> None:
+        """Find how many codes a register holds."""
         super().__init__(rule)
         self.integers = rule
         self.codes = 32 if isinstance(rule, Popcount) else 4
 
     def macros(self) -> dict[str, int | str]:
-        """The numbers of the rule."""
+        """The width and signs of the elements, the operation, and whether sums are clamped."""
         rule = self.integers
-        operation, clamps = ("DOT", rule.clamps) if isinstance(rule, Integer) else (rule.operation.upper(), False)
+        operation, clamps = ("DOT", rule.clamps) if isinstance(rule, IntegerSum) else (rule.operation.upper(), False)
         return {
             "CODES": self.codes,
             "BITS": FORMATS[rule.a].bits,
@@ -381,20 +472,20 @@ class IntegerDevice(DeviceKernel):
             "WORDS": rule.k // self.codes,
         }
 
-    def pack(self, codes: Device, name: str, *, is_b: bool) -> Device:
-        """Registers of codes."""
+    def pack(self, codes: DeviceArray, name: str, *, is_b: bool) -> DeviceArray:
+        """The codes of one side packed into registers, padded to whole blocks."""
         lines, depth = codes.shape[2 if is_b else 1], codes.shape[1 if is_b else 2]
         padded = _padded(lines, self.extent)
         registers = _padded(-(-depth // self.codes), self.depth)
-        words = cupy().empty((codes.shape[0], registers, padded), np.uint32)
+        words: DeviceArray = cupy().empty((codes.shape[0], registers, padded), np.uint32)
         strides = (_strides_b if is_b else _strides_a)(codes)
         grid = (-(-padded // THREADS), registers, codes.shape[0])
         sizes = (INT(lines), INT(padded), INT(depth), INT(registers))
         self.launch("pack", grid, THREADS, codes, strides, INT(FORMATS[name].signed), words, *sizes)
         return words
 
-    def run(self, operands: Operands) -> Device:
-        """Onto C."""
+    def run(self, operands: ProductOperands) -> DeviceArray:
+        """Pack A and B into registers, and add their products to C."""
         rule = self.rule
         tiles, height, width = operands.c.shape
         a = self.pack(_with_zeros(operands), rule.a, is_b=False)
@@ -407,50 +498,50 @@ class IntegerDevice(DeviceKernel):
 
 
 class Fma64Device(DeviceKernel):
-    """f64."""
+    """f64: a chain of fused multiply-adds."""
 
     source = "fma64"
     bytes_per_element = 8.0
     extent = 64
 
     def macros(self) -> dict[str, int | str]:
-        """The rounding."""
+        """The fused multiply-add that rounds as the rule does."""
         rule = self.rule
         names = {"rn": "__fma_rn", "rz": "__fma_rz", "rm": "__fma_rd", "rp": "__fma_ru"}
         return {"FMA": names[rule.rounding]} if isinstance(rule, Fma64) else {}
 
-    def run(self, operands: Operands) -> Device:
-        """From C."""
+    def run(self, operands: ProductOperands) -> DeviceArray:
+        """One launch; the operands are read as they are."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
-        out = cupy().empty_like(c)
+        out: DeviceArray = cupy().empty_like(c)
         grid = (-(-width // self.extent), -(-height // self.extent), tiles)
         self.launch("fma64", grid, 256, a, b, c, out, INT(height), INT(width), INT(b.shape[1]))
         return out
 
 
 class ChainDevice(DeviceKernel):
-    """m8n8k4 in software."""
+    """m8n8k4 in software: a chain of f32 operations."""
 
     source = "chain"
     bytes_per_element = 2.0
 
     def macros(self) -> dict[str, int | str]:
-        """The accumulators' formats."""
+        """The formats of C and D."""
         return {"C_IS_F16": _is_f16(self.rule.c), "D_IS_F16": _is_f16(self.rule.d)}
 
-    def run(self, operands: Operands) -> Device:
-        """From C."""
+    def run(self, operands: ProductOperands) -> DeviceArray:
+        """One launch, with a thread for each output."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
-        out = cupy().empty(c.shape, code_dtype(FORMATS[self.rule.d]))
+        out: DeviceArray = cupy().empty(c.shape, code_dtype(FORMATS[self.rule.d]))
         sizes = (INT(height), INT(width), INT(b.shape[1]), INT(tiles))
         self.launch("chain", (-(-out.size // THREADS), 1, 1), THREADS, a, b, c, out, *sizes)
         return out
 
 
 class GroupedDevice(DeviceKernel):
-    """Block-scaled 4-bit floats."""
+    """Block-scaled 4-bit floats: exact sums of groups, then one truncated sum."""
 
     source = "grouped"
     bytes_per_element = 1.0
@@ -464,7 +555,7 @@ class GroupedDevice(DeviceKernel):
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
 
     def macros(self) -> dict[str, int | str]:
-        """The numbers of the rule."""
+        """The extents of an instruction, and the numbers of its truncated sum."""
         rule = self.grouped
         return {
             "K": rule.k,
@@ -474,38 +565,38 @@ class GroupedDevice(DeviceKernel):
             "ZERO_EXPONENT": f"({rule.sum.zero_exponent})",
         }
 
-    def pack(self, codes: Device, *, is_b: bool) -> Device:
+    def pack(self, codes: DeviceArray, *, is_b: bool) -> DeviceArray:
         """Doubled elements, four to a register."""
         lines, depth = codes.shape[2 if is_b else 1], codes.shape[1 if is_b else 2]
         padded = _padded(lines, self.extent)
-        words = cupy().empty((codes.shape[0], depth // 4, padded), np.uint32)
+        words: DeviceArray = cupy().empty((codes.shape[0], depth // 4, padded), np.uint32)
         strides = (_strides_b if is_b else _strides_a)(codes)
         table = cupy().asarray(self.doubled)
         grid = (-(-padded // THREADS), depth // 4, codes.shape[0])
         self.launch("pack", grid, THREADS, codes, strides, table, words, INT(lines), INT(padded), INT(depth // 4))
         return words
 
-    def run(self, operands: Operands) -> Device:
-        """From C."""
+    def run(self, operands: ProductOperands) -> DeviceArray:
+        """Pack the elements into registers, look up the scales, and add everything to C."""
         cp = cupy()
         tiles, height, width = operands.c.shape
         a, b = self.pack(operands.a, is_b=False), self.pack(operands.b, is_b=True)
         table = cp.asarray(split_scales(self.rule.scale_format))
         scales = [cp.ascontiguousarray(table[codes]) for codes in operands[4:]]
-        out = cp.empty(operands.c.shape, cp.uint32)
+        out: DeviceArray = cp.empty(operands.c.shape, cp.uint32)
         sizes = (INT(height), INT(width), INT(a.shape[2]), INT(b.shape[2]), INT(a.shape[1] * 4 // self.rule.k))
         grid = (b.shape[2] // self.extent, a.shape[2] // self.extent, tiles)
         self.launch("grouped", grid, 256, a, b, *scales, operands.c.astype(cp.uint32), out, *sizes)
         return out
 
 
-KERNELS: dict[type[Rule], Any] = {
+KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
     Fused: FusedDevice,
     Scaled: FusedDevice,
     Grouped: GroupedDevice,
     Chain: ChainDevice,
     Fma64: Fma64Device,
-    Integer: IntegerDevice,
+    IntegerSum: IntegerDevice,
     Popcount: IntegerDevice,
 }
 
@@ -513,36 +604,36 @@ KERNELS: dict[type[Rule], Any] = {
 @cache
 def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
     """The kernel of a rule on the GPU of that number, once the canary has passed."""
-    kernel: DeviceKernel = KERNELS[type(rule)](rule)
+    kernel = KERNELS[type(rule)](rule)
     operands = operands_of(rule)
-    found = on_device(kernel, operands)
-    if not np.array_equal(cupy().asnumpy(found).astype(np.uint64), reference.matmul(rule, operands).astype(np.uint64)):
+    codes = cupy().asnumpy(on_device(kernel, operands))
+    if not np.array_equal(codes.astype(np.uint64), reference.matmul(rule, operands).astype(np.uint64)):
         name = cupy().cuda.runtime.getDeviceProperties(gpu)["name"].decode()
         msg = f"the GPU's kernel of this rule does not compute what the reference does on this {name}: {rule}"
         raise NoGpu(msg)
     return kernel
 
 
-def on_device(kernel: DeviceKernel, operands: Operands) -> Device:
+def on_device(kernel: DeviceKernel, operands: ProductOperands) -> DeviceArray:
     """Run a kernel on arrays of the host or the GPU."""
     arrays: list[Any] = [None if array is None else cupy().asarray(array) for array in operands]
-    return kernel.matmul(Operands(*arrays))
+    return kernel.matmul(ProductOperands(*arrays))
 
 
-def as_given(found: Device, operands: Operands) -> Codes:
-    """A result where A is: in the memory of the GPU, or of the host."""
-    codes: Codes = found if isinstance(operands.a, cupy().ndarray) else cupy().asnumpy(found)
-    return codes
+def in_memory_of(codes: DeviceArray, operands: ProductOperands) -> Codes:
+    """Codes in the memory that A is in, that of the GPU or of the host."""
+    is_on_gpu = isinstance(operands.a, cupy().ndarray)
+    moved: Codes = codes if is_on_gpu else cupy().asnumpy(codes)
+    return moved
 
 
 class Cuda:
-    """A GPU that emulates."""
+    """The machine whose GPU computes by these kernels, for any architecture's arithmetic."""
 
     name = "cuda"
     on_gpu = True
 
-    def matmul(self, rule: Rule, operands: Operands) -> Codes:
+    def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:
         """D's codes; an array of the GPU where A is one."""
-        found: Codes = on_device(kernel_of(rule, current_gpu()), operands)
-        found = found.astype(code_dtype(FORMATS[rule.d]), copy=False)
-        return as_given(found, operands)
+        codes = on_device(kernel_of(rule, current_gpu()), operands)
+        return in_memory_of(codes.astype(code_dtype(FORMATS[rule.d]), copy=False), operands)

@@ -7,19 +7,21 @@ float operations (sums that are exact, and the f32 of `Chain`) run in the defaul
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warpfrag.arithmetic import reference
-from warpfrag.arithmetic.protocol import Block, Grain, Operands
-from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, Integer, Popcount, Rule
+from warpfrag.arithmetic.encodings import conversion
+from warpfrag.arithmetic.protocol import Grain, OutputBlock, ProductOperands
+from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
 from warpfrag.numerics.float_environment import exact_floats
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.numerics.formats import CANONICAL_NANS, FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import EllipsisType
 
     from numpy.typing import NDArray
 
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+    Index = slice | EllipsisType | Integers | None
 
 AT_ONCE = 1 << 20
 """Products of a step held at once: 8 MB each of their significands and exponents."""
 
 
 class Portable:
-    """The backend."""
+    """The backend that needs numpy alone."""
 
     name = "portable"
 
@@ -48,51 +51,51 @@ class PortableKernel:
     grain = Grain(pieces_per_thread=4)
 
     def __init__(self, rule: Rule) -> None:
-        """Find the function."""
+        """Choose the function by the class of the rule."""
         self.rule = rule
         functions: dict[type[Rule], Callable[..., Codes]] = {
             Grouped: _grouped,
             Chain: _chain,
             Fma64: _fma_chain,
-            Integer: _integer,
+            IntegerSum: _integer,
             Popcount: _popcount,
         }
         self.function = functions.get(type(rule), _fused)
         self.takes_tiles = self.function in (_fused, _integer)  # many at once
 
-    def most_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
-        """Any K."""
+    def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
+        """Any K: it holds one step at a time."""
         return 1 << 62
 
-    def start(self, operands: Operands) -> Job:
+    def start(self, operands: ProductOperands) -> Job:
         """A job whose blocks are slices of the operands."""
         return PortableJob(self, operands)
 
-    def run_whole(self, operands: Operands) -> Codes:
-        """All of it."""
+    def run_whole(self, operands: ProductOperands) -> Codes:
+        """One job with one block."""
         job = PortableJob(self, operands)
         tiles, height, width = operands.c.shape
-        job.run(Block(0, tiles, 0, height, 0, width))
+        job.run(OutputBlock(0, tiles, 0, height, 0, width))
         return job.out
 
 
 class PortableJob:
-    """One product."""
+    """One product under way."""
 
-    def __init__(self, kernel: PortableKernel, operands: Operands) -> None:
-        """Keep the operands as they are."""
+    def __init__(self, kernel: PortableKernel, operands: ProductOperands) -> None:
+        """Nothing is copied: blocks are slices of the operands."""
         self.kernel = kernel
         self.operands = operands
         self.out = np.empty(operands.c.shape, np.uint64 if kernel.rule.d == "f64" else np.uint32)
 
-    def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (there is nothing to prepare)
-        """Nothing."""
+    def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (the same for every kernel)
+        """Operands are decoded block by block: there is nothing to do before."""
         return []
 
-    def run(self, block: Block) -> None:
+    def run(self, block: OutputBlock) -> None:
         """Some tiles, rows and columns, as many tiles or rows at a time as fit."""
         columns = slice(block.first_column, block.last_column)
-        rows_at_once = most_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
+        rows_at_once = max_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
         together = max(1, rows_at_once // (block.last_row - block.first_row)) if self.kernel.takes_tiles else 1
         for tile in range(block.first_tile, block.last_tile, together):
             tiles = slice(tile, min(tile + together, block.last_tile))
@@ -102,13 +105,13 @@ class PortableJob:
                 self.out[tiles, rows, columns] = run_tiles(self.kernel, part)
 
 
-def most_rows(rule: Rule, depth: int, width: int) -> int:
+def max_rows(rule: Rule, depth: int, width: int) -> int:
     """Rows of so many columns that are computed at once, of one tile or of several."""
     return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
 
 
 @exact_floats
-def run_tiles(kernel: PortableKernel, operands: Operands) -> Codes:
+def run_tiles(kernel: PortableKernel, operands: ProductOperands) -> Codes:
     """One tile, of matrices, or some at once where the kernel takes them."""
     with np.errstate(all="ignore"):
         return kernel.function(kernel.rule, operands)
@@ -124,8 +127,8 @@ class Decoded(NamedTuple):
     nan: Flags
     infinite: Flags
 
-    def at(self, index: Any) -> Decoded:  # noqa: ANN401 (whatever indexes an array)
-        """Some of the numbers."""
+    def at(self, index: tuple[Index, ...]) -> Decoded:
+        """The numbers that an index of numpy's selects."""
         negative, significand, exponent, fraction, nan, infinite = self
         return Decoded(negative[index], significand[index], exponent[index], fraction, nan[index], infinite[index])
 
@@ -137,23 +140,23 @@ class Decoded(NamedTuple):
 
 def decode(name: str, codes: Codes) -> Decoded:
     """The array twin of `numbers.unpack`."""
-    row = FORMATS[name]
+    fmt = FORMATS[name]
     wide = codes.astype(np.int64)
-    negative = (wide & row.sign_bit) != 0
-    magnitude = (wide & (row.codes - 1 - row.sign_bit)) >> row.unused
-    field = magnitude >> row.fraction
-    fraction = magnitude & ((1 << row.fraction) - 1)
+    negative = (wide & fmt.sign_bit) != 0
+    magnitude = (wide & (fmt.codes - 1 - fmt.sign_bit)) >> fmt.unused
+    field = magnitude >> fmt.fraction
+    fraction = magnitude & ((1 << fmt.fraction) - 1)
     nan = infinite = np.zeros(codes.shape, bool)
-    if row.nan == "ones":
-        nan = magnitude == (1 << (row.exponent + row.fraction)) - 1
-    elif row.nan == "ieee":
-        top = field == (1 << row.exponent) - 1
+    if fmt.nan == "ones":
+        nan = magnitude == (1 << (fmt.exponent + fmt.fraction)) - 1
+    elif fmt.nan == "ieee":
+        top = field == (1 << fmt.exponent) - 1
         nan, infinite = top & (fraction != 0), top & (fraction == 0)
-    if not row.fraction:  # ue8m0 has no subnormals: code 0 is 2**-127
-        return Decoded(negative, np.where(nan, 0, 1), field - row.bias, 0, nan, infinite)
-    significand = np.where(field > 0, fraction | (1 << row.fraction), fraction)
+    if not fmt.fraction:  # ue8m0 has no subnormals: code 0 is 2**-127
+        return Decoded(negative, np.where(nan, 0, 1), field - fmt.bias, 0, nan, infinite)
+    significand = np.where(field > 0, fraction | (1 << fmt.fraction), fraction)
     significand = np.where(nan | infinite, 0, significand)
-    return Decoded(negative, significand, np.maximum(field, 1) - row.bias, row.fraction, nan, infinite)
+    return Decoded(negative, significand, np.maximum(field, 1) - fmt.bias, fmt.fraction, nan, infinite)
 
 
 def shift(magnitude: Integers, places: Integers) -> Integers:
@@ -167,10 +170,10 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
 
     The array twin of `numbers.round_code`, with its `overflows`. |total| is below 2**53.
     """
-    row = FORMATS[name]
+    fmt = FORMATS[name]
     magnitude = np.abs(total)
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact, whatever the environment
-    place = np.maximum(length - 1 + exponent, row.emin) - fraction
+    place = np.maximum(length - 1 + exponent, fmt.emin) - fraction
     down = place - exponent
     units = shift(magnitude, -down)
     if nearest:
@@ -178,10 +181,10 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
         rest = magnitude & ((np.int64(1) << below) - 1)
         half = np.where(down > 0, np.int64(1) << np.maximum(below - 1, 0), 1)
         units += (rest > half) | ((rest == half) & ((units & 1) == 1))
-    dropped = row.fraction - fraction
-    codes = ((place - dropped - (row.emin - row.fraction)) << row.fraction) + (units << dropped)
-    codes = np.minimum(codes, ((1 << row.exponent) - 1) << row.fraction)
-    return np.where((magnitude == 0) | (codes == 0), 0, np.where(total < 0, codes | row.sign_bit, codes))
+    dropped = fmt.fraction - fraction
+    codes = ((place - dropped - (fmt.emin - fmt.fraction)) << fmt.fraction) + (units << dropped)
+    codes = np.minimum(codes, ((1 << fmt.exponent) - 1) << fmt.fraction)
+    return np.where((magnitude == 0) | (codes == 0), 0, np.where(total < 0, codes | fmt.sign_bit, codes))
 
 
 class Terms(NamedTuple):
@@ -211,9 +214,9 @@ def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
 
 def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
     """The codes, or what infinities and NaNs make of them."""
-    row = FORMATS[how.accumulator]
-    infinity = ((1 << row.exponent) - 1) << row.fraction
-    codes = np.where(plus, infinity, np.where(minus, infinity | row.sign_bit, codes))
+    fmt = FORMATS[how.accumulator]
+    infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
+    codes = np.where(plus, infinity, np.where(minus, infinity | fmt.sign_bit, codes))
     return np.where(nan | (plus & minus), how.nan, codes)
 
 
@@ -223,16 +226,10 @@ def _convert(source: str, target: str, codes: Codes) -> Codes:
         return codes
     if source == "f16":  # a table of it would be long
         return _codes_of_f32(_values_f16(codes))
-    return _conversion(source, target)[codes]
+    return conversion(source, target)[codes]
 
 
-@lru_cache(32)
-def _conversion(source: str, target: str) -> NDArray[np.uint32]:
-    """A table from the codes of a format to those of a wider one."""
-    return np.array([reference.convert(code, source, target) for code in range(FORMATS[source].codes)], np.uint32)
-
-
-def _fused(rule: Fused, operands: Operands) -> Codes:
+def _fused(rule: Fused, operands: ProductOperands) -> Codes:
     """Steps of truncated sums, k ascending; plain or scaled; of all tiles at once."""
     a = decode(rule.multiplicands[0], _convert(rule.a, rule.multiplicands[0], operands.a))
     b = decode(rule.multiplicands[1], _convert(rule.b, rule.multiplicands[1], operands.b))
@@ -284,7 +281,7 @@ def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
     return nan.any(axis=-2), plus.any(axis=-2), minus.any(axis=-2)
 
 
-def _scales(rule: Rule, operands: Operands, index: int) -> Decoded | None:
+def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None:
     """The scale factors of one instruction, A's times B's: [..., rows, blocks, columns]."""
     if operands.scale_a is None or operands.scale_b is None:
         return None
@@ -301,7 +298,7 @@ def _scales(rule: Rule, operands: Operands, index: int) -> Decoded | None:
     )
 
 
-def _grouped(rule: Grouped, operands: Operands) -> Codes:
+def _grouped(rule: Grouped, operands: ProductOperands) -> Codes:
     """Exact sums of groups, scaled, then one truncated sum per instruction."""
     doubled = np.array([2 * FORMATS[rule.a].decode(code) for code in range(FORMATS[rule.a].codes)])
     a, b = doubled[operands.a], doubled[operands.b]  # halves are exact in float64, and so are their sums
@@ -336,23 +333,23 @@ def _values_f16(codes: Codes) -> NDArray[np.float32]:
 
 
 def _codes_of_f32(values: NDArray[np.float32]) -> Codes:
-    return np.where(np.isnan(values), np.uint32(reference.NAN_F32), values.view(np.uint32))
+    return np.where(np.isnan(values), np.uint32(CANONICAL_NANS["f32"]), values.view(np.uint32))
 
 
 def _codes_of_f16(values: NDArray[Any]) -> Codes:
-    """To nearest even."""
+    """Rounded to nearest even; every NaN is the canonical one."""
     codes = values.astype(np.float16).view(np.uint16)
-    return np.where(np.isnan(values), np.uint16(reference.NAN_F16), codes).astype(np.uint32)
+    return np.where(np.isnan(values), np.uint16(CANONICAL_NANS["f16"]), codes).astype(np.uint32)
 
 
 def _add_c(name: str, c: Codes, part: Codes) -> Codes:
-    """FADD or HADD2: to nearest."""
+    """FADD or HADD2 of C and what the tensor core gave, rounded to nearest."""
     if name == "f16":
         return _codes_of_f16(_values_f16(c).astype(np.float64) + _values_f16(part).astype(np.float64))
     return _codes_of_f32(_values_f32(c) + _values_f32(part))
 
 
-def _chain(rule: Chain, operands: Operands) -> Codes:
+def _chain(rule: Chain, operands: ProductOperands) -> Codes:
     """m8n8k4 in software. f16 products are exact in f32, so a product and a sum give what one FFMA gives."""
     a, b = _values_f16(operands.a), _values_f16(operands.b)
     code = operands.c
@@ -366,14 +363,14 @@ def _chain(rule: Chain, operands: Operands) -> Codes:
     return code
 
 
-def _fma_chain(rule: Fma64, operands: Operands) -> Codes:
+def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
     """numpy has no fused multiply-add, so this is the reference."""
-    codes: Codes = reference.matmul(rule, Operands(operands.a[None], operands.b[None], operands.c[None]))[0]
+    codes: Codes = reference.matmul(rule, ProductOperands(operands.a[None], operands.b[None], operands.c[None]))[0]
     return codes
 
 
-def _dense(operands: Operands, a: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A with its zeros."""
+def _dense(operands: ProductOperands, a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A sparse A with its zeros written out."""
     if operands.columns is None:
         return a
     full = np.zeros((*a.shape[:-1], operands.b.shape[-2]), np.float64)
@@ -387,7 +384,7 @@ def _values(name: str) -> NDArray[np.float64]:
     return np.array([FORMATS[name].decode(code) for code in range(FORMATS[name].codes)], np.float64)
 
 
-def _integer(rule: Integer, operands: Operands) -> Codes:
+def _integer(rule: IntegerSum, operands: ProductOperands) -> Codes:
     """Sums of integers: exact in float64, since none reaches 2**53 within an instruction."""
     a, b = _dense(operands, _values(rule.a)[operands.a]), _values(rule.b)[operands.b]
     total = operands.c.astype(np.uint32).view(np.int32).astype(np.int64)
@@ -398,7 +395,7 @@ def _integer(rule: Integer, operands: Operands) -> Codes:
     return (total & 0xFFFFFFFF).astype(np.uint32)
 
 
-def _popcount(rule: Popcount, operands: Operands) -> Codes:
+def _popcount(rule: Popcount, operands: ProductOperands) -> Codes:
     """Ones of A and B are products of bits; those of A xor B are A's and B's less twice that."""
     a, b = operands.a.astype(np.float64), operands.b.astype(np.float64)
     ones = a @ b

@@ -1,4 +1,6 @@
-// What every kernel here uses. The source of a kernel is this file and one other; a rule's numbers come as macros.
+// What every kernel here uses. The source of a kernel is this file and one other. A rule's numbers come as macros, and so
+// do facts that Python has too: NAN_F16, NAN_F32, NAN_F64 (the canonical NaNs), TO_F32_RZ, TO_F16_RN, TO_E8M13_RZ (how a
+// step is rounded), SCALE_BITS, SCALE_FRACTION and NAN_SCALE (scale factors as integers: `arithmetic/encodings.py`).
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -17,9 +19,6 @@ typedef u16 D;
 #else
 typedef u32 D;
 #endif
-
-#define NAN_F16 0x7fffu
-#define NAN_F32 0x7fffffffu
 
 // Where the element of a line (a row of A, a column of B) and a k is. Counted in elements.
 struct Strides {
@@ -43,31 +42,31 @@ __device__ __forceinline__ u32 f32_of_f64(double value) {
 }
 
 __device__ __forceinline__ u32 f32_of_f16(u32 code) {
-    u32 found;
-    asm("{ .reg .f32 x; cvt.f32.f16 x, %1; mov.b32 %0, x; }" : "=r"(found) : "h"((u16)code));
-    return found;
+    u32 result;
+    asm("{ .reg .f32 x; cvt.f32.f16 x, %1; mov.b32 %0, x; }" : "=r"(result) : "h"((u16)code));
+    return result;
 }
 
 __device__ __forceinline__ bool is_nan_f32(u32 code) { return (code & 0x7fffffff) > 0x7f800000; }
 
 __device__ __forceinline__ u32 f16_of_f32(u32 code) {
-    u16 found;
-    asm("{ .reg .f32 x; mov.b32 x, %1; cvt.rn.f16.f32 %0, x; }" : "=h"(found) : "r"(code));
-    return is_nan_f32(code) ? NAN_F16 : found;
+    u16 result;
+    asm("{ .reg .f32 x; mov.b32 x, %1; cvt.rn.f16.f32 %0, x; }" : "=h"(result) : "r"(code));
+    return is_nan_f32(code) ? NAN_F16 : result;
 }
 
 __device__ __forceinline__ u32 add_f32(u32 a, u32 b) {
-    u32 found;
+    u32 result;
     asm("{ .reg .f32 x, y; mov.b32 x, %1; mov.b32 y, %2; add.rn.f32 x, x, y; mov.b32 %0, x; }"
-        : "=r"(found) : "r"(a), "r"(b));
-    return found;
+        : "=r"(result) : "r"(a), "r"(b));
+    return result;
 }
 
 __device__ __forceinline__ u32 multiply_f32(u32 a, u32 b) {
-    u32 found;
+    u32 result;
     asm("{ .reg .f32 x, y; mov.b32 x, %1; mov.b32 y, %2; mul.rn.f32 x, x, y; mov.b32 %0, x; }"
-        : "=r"(found) : "r"(a), "r"(b));
-    return found;
+        : "=r"(result) : "r"(a), "r"(b));
+    return result;
 }
 
 // A copy from global to shared memory that does not pass through registers.

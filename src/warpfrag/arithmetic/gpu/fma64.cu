@@ -1,4 +1,4 @@
-// f64: a chain of fused multiply-adds, k ascending. An output that ends as NaN is walked through again, because NaNs
+// f64: a chain of fused multiply-adds, k ascending. An output that ends as NaN is computed again, link by link, because NaNs
 // follow the tensor core's rule and not that of the ordinary units.
 //
 // Macro: FMA, one of __fma_rn, __fma_rz, __fma_rd, __fma_ru.
@@ -15,8 +15,8 @@ __device__ s64 multiply_add(s64 a, s64 b, s64 c) {
     if (is_nan(b)) return b | quiet;
     if (is_nan(c)) return c | quiet;
     if (is_nan(a)) return a | quiet;
-    s64 found = __double_as_longlong(FMA(__longlong_as_double(a), __longlong_as_double(b), __longlong_as_double(c)));
-    return is_nan(found) ? (s64)0xfff8000000000000ull : found;
+    s64 result = __double_as_longlong(FMA(__longlong_as_double(a), __longlong_as_double(b), __longlong_as_double(c)));
+    return is_nan(result) ? (s64)NAN_F64 : result;
 }
 
 extern "C" __global__ void __launch_bounds__(ACROSS * ACROSS)

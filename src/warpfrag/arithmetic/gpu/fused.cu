@@ -3,22 +3,18 @@
 // The argument is that of `kernels/strip.py`: a float64 that starts at 1.5 * 2**52 grids takes every product with one
 // fma towards zero, which floors it; the products below zero, each floored one grid too far, are counted beforehand.
 // Here the count comes from two masks and one popcount, because a word of A holds a bit for each element above zero and
-// one for each below, and a word of B the same two the other way round.
+// one for each below, and a word of B the same two in exchanged places.
 //
 // Exponents are 16 bits, 16 times their value, and biased so that the upper half of a register is the exponent field
 // of the float64 to start from. Two k lie in one register: `viaddmax` does both at once.
 //
 // An accumulator is a float64 that holds an f32 or f16. Infinities and NaNs need no care: their float64 is what the
-// sum gives. What does need care is marked in `odd`, and `redo` computes it again from codes: outputs whose exponents
-// come near the ends of f32's range, and columns of B with an infinity or a NaN that a sparse A may not meet.
+// sum gives. What does need care is marked in `exceptional`, and `redo` computes it again from codes: outputs whose
+// exponents come near the ends of f32's range, and columns of B with an infinity or a NaN that a sparse A may skip.
 //
 // Macros: FRACTION_BITS, PRODUCTS (of a step; of a sparse A with its zeros), STEPS, ZERO_EXPONENT, ROUND_TO,
 // ADDS_C_LAST, C_EMIN, C_IS_F16, D_IS_F16, WATCHES_EXPONENTS, STAGES, BLOCKS_PER_SM, and ROWS_PER_THREAD and
 // COLUMNS_PER_THREAD, both even.
-
-#define TO_F32_RZ 0
-#define TO_F16_RN 1
-#define TO_E8M13_RZ 2
 
 #define THREADS_DOWN 8
 #define THREADS_ACROSS 16
@@ -31,12 +27,11 @@
 #define WORDS (PRODUCTS / SPAN)
 
 #define ORIGIN (1023 + 52 - FRACTION_BITS)  // the exponent field to start from, at a common exponent of 0
-#define NUDGE (1.0 + 0x1p-30)
-#define LEAST_COMMON -100
-#define MOST_COMMON 120
+#define B_BIAS (1.0 + 0x1p-30)
+#define MIN_COMMON_EXPONENT -100
+#define MAX_COMMON_EXPONENT 120
 #define ZERO_A -8000  // the exponent of a 0: its sum with any other is below every floor
 #define ZERO_B -24000
-#define NAN_SCALE (1 << 20)
 
 #define EACH_OUTPUT                                      \
     _Pragma("unroll") for (int i = 0; i < ROWS_PER_THREAD; i++) \
@@ -124,7 +119,7 @@ __device__ __forceinline__ void prepare(const Code *codes, Strides at, const int
             } else if (number.significand) {
                 exponent = 16 * (number.exponent + scale + (IS_B ? 0 : ORIGIN));
                 value = (double)number.significand * power_of_two(number.exponent + scale - by.fraction);
-                if (IS_B) value *= NUDGE;
+                if (IS_B) value *= B_BIAS;
                 sign |= 1u << (i + ((value < 0) == IS_B ? 0 : 16));
             }
             if (special && (number.kind != FINITE || scale >= NAN_SCALE)) special[tile * lines + line] = 1;
@@ -191,19 +186,19 @@ __device__ __forceinline__ bool has_product(const u32 *a, const u32 *b) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     fused(const double *values_a, const uint2 *exponents_a, const u32 *signs_of_a, int padded_a, const double *values_b,
-          const uint2 *exponents_b, const u32 *signs_of_b, int padded_b, const C *c, D *d, u8 *odd, const u8 *special,
+          const uint2 *exponents_b, const u32 *signs_of_b, int padded_b, const C *c, D *d, u8 *exceptional, const u8 *special,
           int height, int width, int steps) {
     const Prepared a = {values_a, exponents_a, signs_of_a, padded_a}, b = {values_b, exponents_b, signs_of_b, padded_b};
     int stages = (steps + GROUPS - 1) / GROUPS;
-    extern __shared__ __align__(128) char room[];
-    Stage *shared = (Stage *)room;
+    extern __shared__ __align__(128) char scratch[];
+    Stage *shared = (Stage *)scratch;
     int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     int down = warp / (THREADS_ACROSS / 8) * 4 + lane / 8, across = warp % (THREADS_ACROSS / 8) * 8 + lane % 8;
     int first_row = blockIdx.y * HEIGHT, first_column = blockIdx.x * WIDTH;
     s64 tile = blockIdx.z;
     c += tile * height * width;
     d += tile * height * width;
-    odd += tile * height * width;
+    exceptional += tile * height * width;
 
     auto fetch = [&](int stage) {
         Stage &s = shared[stage % STAGES];
@@ -232,14 +227,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         value = 0.0;
 #elif !WATCHES_EXPONENTS && !C_IS_F16
         int exponent = ((__double2hiint(value) & 0x7ff00000) >> 20) - 1023;
-        if (is_there && value != 0 && exponent < 1024 && (exponent < LEAST_COMMON || exponent > -LEAST_COMMON))
-            odd[(s64)row * width + column] = 1;
+        if (is_there && value != 0 && exponent < 1024 && (exponent < MIN_COMMON_EXPONENT || exponent > -MIN_COMMON_EXPONENT))
+            exceptional[(s64)row * width + column] = 1;
 #endif
-        if (is_there && special && special[tile * width + column]) odd[(s64)row * width + column] = 1;
+        if (is_there && special && special[tile * width + column]) exceptional[(s64)row * width + column] = 1;
         accumulators[i][j] = value;
     }
 
-    const u32 least = 16 * (ZERO_EXPONENT + ORIGIN);
+    const u32 min_start = 16 * (ZERO_EXPONENT + ORIGIN);
     for (int stage = 0; stage < stages; stage++) {
         wait_for_copies<STAGES - 2>();
         __syncthreads();
@@ -252,8 +247,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #if ADDS_C_LAST
             if (group % STEPS == 0) EACH_OUTPUT accumulators[i][j] = 0.0;
 #endif
-            u32 top[ROWS_PER_THREAD][COLUMNS_PER_THREAD];
-            EACH_OUTPUT top[i][j] = least << 16 | least;
+            u32 max_exponents[ROWS_PER_THREAD][COLUMNS_PER_THREAD];
+            EACH_OUTPUT max_exponents[i][j] = min_start << 16 | min_start;
 #pragma unroll 4
             for (int four = 0; four < PRODUCTS / 4; four++) {
                 uint4 x[ROWS_PER_THREAD / 2], y[COLUMNS_PER_THREAD / 2];
@@ -266,8 +261,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                     y[j / 2] = *(const uint4 *)&s.exponents_b[line][column_of(across, j)];
                 EACH_OUTPUT {
                     u32 low = i & 1 ? x[i / 2].z : x[i / 2].x, high = i & 1 ? x[i / 2].w : x[i / 2].y;
-                    top[i][j] = __viaddmax_s16x2(low, j & 1 ? y[j / 2].z : y[j / 2].x, top[i][j]);
-                    top[i][j] = __viaddmax_s16x2(high, j & 1 ? y[j / 2].w : y[j / 2].y, top[i][j]);
+                    max_exponents[i][j] = __viaddmax_s16x2(low, j & 1 ? y[j / 2].z : y[j / 2].x, max_exponents[i][j]);
+                    max_exponents[i][j] = __viaddmax_s16x2(high, j & 1 ? y[j / 2].w : y[j / 2].y, max_exponents[i][j]);
                 }
             }
             u32 signs_a[ROWS_PER_THREAD][WORDS], signs_b[COLUMNS_PER_THREAD][WORDS];
@@ -289,29 +284,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #if C_EMIN > -126
                 if (magnitude) magnitude = max(magnitude, (C_EMIN + 1023) << 20);
 #endif
-                int start = max((int)(top[i][j] << 16), (int)top[i][j]);
+                int start = max((int)(max_exponents[i][j] << 16), (int)max_exponents[i][j]);
                 start = max(start, magnitude + ((52 - FRACTION_BITS) << 20));
                 start = (start & 0xfff00000) | 0x80000;
                 u32 below = (u32)upper >> 31;
 #pragma unroll
                 for (int w = 0; w < WORDS; w++) below += __popc(signs_a[i][w] & signs_b[j][w]);
-                sums[i][j] = __fma_rz(accumulators[i][j], NUDGE, __hiloint2double(start, below));
+                sums[i][j] = __fma_rz(accumulators[i][j], B_BIAS, __hiloint2double(start, below));
                 accumulators[i][j] = __hiloint2double(start, 0);
 #if WATCHES_EXPONENTS
-                reach = max(reach, (u32)start - ((LEAST_COMMON + ORIGIN) << 20));
+                reach = max(reach, (u32)start - ((MIN_COMMON_EXPONENT + ORIGIN) << 20));
 #endif
             }
 #if WATCHES_EXPONENTS
-            const u32 most = (MOST_COMMON - LEAST_COMMON + 1) << 20;
-            if (reach >= most) EACH_OUTPUT {
+            const u32 range = (MAX_COMMON_EXPONENT - MIN_COMMON_EXPONENT + 1) << 20;
+            if (reach >= range) EACH_OUTPUT {
                 u32 start = __double2hiint(accumulators[i][j]);
                 double at_first = __hiloint2double(start, 0);
-                bool is_far = start - ((LEAST_COMMON + ORIGIN) << 20) >= most;
+                bool is_out_of_range = start - ((MIN_COMMON_EXPONENT + ORIGIN) << 20) >= range;
                 bool is_finite = (__double2hiint(sums[i][j]) & 0x7ff00000) != 0x7ff00000;
                 bool is_nothing = sums[i][j] == at_first && !has_product(signs_a[i], signs_b[j]);
                 int row = first_row + row_of(down, i), column = first_column + column_of(across, j);
-                if (is_far && is_finite && !is_nothing && row < height && column < width)
-                    odd[(s64)row * width + column] = 1;
+                if (is_out_of_range && is_finite && !is_nothing && row < height && column < width)
+                    exceptional[(s64)row * width + column] = 1;
             }
 #endif
 #pragma unroll 16
@@ -422,13 +417,13 @@ __device__ double step_again(const Sources &from, s64 tile, int row, int column,
     return ROUND_TO == TO_F16_RN ? round_f16(exact) + 0.0 : truncate_f32(exact, ROUND_TO == TO_E8M13_RZ ? 13 : 23);
 }
 
-// `order` lists A's stored elements in the order of adding. Without `odd`, every output is computed.
+// `order` lists A's stored elements in the order of adding. Without `exceptional`, every output is computed.
 extern "C" __global__ void redo(const void *a, const void *b, Strides at_a, Strides at_b, Encoding by_a, Encoding by_b,
                                 int bytes_a, int bytes_b, const int *columns, const int *scales_a, const int *scales_b,
-                                Blocks blocks_a, Blocks blocks_b, const int *order, int stored, int products, const C *c, D *d, const u8 *odd,
+                                Blocks blocks_a, Blocks blocks_b, const int *order, int stored, int products, const C *c, D *d, const u8 *exceptional,
                                 int height, int width, int tiles) {
     s64 output = (s64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (output >= (s64)tiles * height * width || (odd && !odd[output])) return;
+    if (output >= (s64)tiles * height * width || (exceptional && !exceptional[output])) return;
     const Sources from = {a,       b,       at_a,     at_b,     by_a,     by_b,    bytes_a,
                           bytes_b, columns, scales_a, scales_b, blocks_a, blocks_b};
     int column = output % width, row = output / width % height;

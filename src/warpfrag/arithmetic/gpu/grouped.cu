@@ -1,11 +1,9 @@
 // Block-scaled 4-bit floats: exact sums of groups of products, each times its scale factors, then one truncated sum.
 //
-// Elements come doubled, four to a register; scale factors as exponent << 8 | significand, with three fraction bits.
+// Elements come doubled, four to a register; scale factors as exponent << SCALE_BITS | significand, with
+// SCALE_FRACTION fraction bits.
 // Macros: K, GROUP, SCALES (of one instruction), FRACTION_BITS, ZERO_EXPONENT.
 
-#define NAN_SCALE (1 << 20)
-#define SCALE_BITS 8
-#define SCALE_FRACTION 3
 #define PRODUCT_FRACTION 2
 #define REGISTERS (K / 4)
 #define PER_THREAD 4

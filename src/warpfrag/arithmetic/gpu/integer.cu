@@ -35,24 +35,24 @@ __device__ __forceinline__ int fold(u32 a, u32 b, int sum) {
 #elif OPERATION == AND
     return sum + __popc(a & b);
 #else
-    int found;
+    int result;
 #if SIGNED_A && SIGNED_B
-    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(sum));
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
 #elif SIGNED_A
-    asm("dp4a.s32.u32 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(sum));
+    asm("dp4a.s32.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
 #elif SIGNED_B
-    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(sum));
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
 #else
-    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(sum));
+    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
 #endif
-    return found;
+    return result;
 #endif
 }
 
 __device__ __forceinline__ int add_clamped(int a, int b) {
-    int found;
-    asm("add.sat.s32 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
-    return found;
+    int result;
+    asm("add.sat.s32 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
 }
 
 // `registers` is a multiple of DEPTH, and of WORDS where sums are clamped.

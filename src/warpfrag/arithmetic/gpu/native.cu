@@ -26,15 +26,15 @@ __device__ __forceinline__ void pack(const Code *codes, Fragment f, const int *r
     int row0 = (by_column ? fragment % of.down : fragment / of.across) * f.height;
     int column0 = (by_column ? fragment / of.down : fragment % of.across) * f.width;
     codes += tile * of.height * of.width;
-    u32 found = 0;
+    u32 result = 0;
     int slots = f.bits == 64 ? 1 : f.slots, first = f.bits == 64 ? at / 2 : at * f.slots;
     for (int slot = 0; slot < slots; slot++) {
         int row = row0 + rows[first + slot], column = column0 + columns[first + slot];
         bool inside = row < of.height && column < of.width;
         u64 code = inside ? (u64)codes[(s64)row * of.width + column] << f.low : 0;
-        found |= f.bits == 64 ? (u32)(code >> (at % 2 * 32)) : (u32)code << (slot * f.bits);
+        result |= f.bits == 64 ? (u32)(code >> (at % 2 * 32)) : (u32)code << (slot * f.bits);
     }
-    words[tile * fragments * each + word] = found;
+    words[tile * fragments * each + word] = result;
 }
 
 #define PACK(NAME, CODE)                                                                                            \

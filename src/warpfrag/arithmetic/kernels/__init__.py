@@ -1,1 +1,6 @@
-"""Compiled inner loops, one file per family of instructions; `warpfrag.arithmetic.backends.compiled` calls them."""
+"""The loops of the compiled backend, which `arithmetic.backends.compiled` calls.
+
+one file for each rule   fused, grouped, chain, fma64, integer, popcount
+parts of `fused`         prepare, strip, short_steps, four_rows; scalar and rounding for exceptional outputs
+what they are made of    vector, llvm (instructions), control_word (rounding mode), constants, jit (how to compile)
+"""

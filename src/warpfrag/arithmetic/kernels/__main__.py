@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from warpfrag.arithmetic import plan
-from warpfrag.arithmetic.backends import Kind, kind_of
+from warpfrag.arithmetic.backends import KernelKey, kernel_key
 from warpfrag.arithmetic.backends.canary import passes
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.errors import NotModelled
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.rules import Rule
 
 
-def one_of_each_kind() -> dict[str, dict[Kind, Rule]]:
-    """A rule for every kind of kernel, by the loops that run it; some instructions have rules that none runs."""
-    rules: dict[str, dict[Kind, Rule]] = {}
-    for form in (form for form in forms() if form.is_product):
+def rules_by_loops() -> dict[str, dict[KernelKey, Rule]]:
+    """A rule for every key, by the name of its loops. Some instructions have rules that no compiled loops run."""
+    rules: dict[str, dict[KernelKey, Rule]] = {}
+    for form in (form for form in forms() if form.operation.does == "multiply"):
         for arch in able_architectures(form):
             try:
                 rule = plan(form, arch).rule
@@ -32,12 +32,12 @@ def one_of_each_kind() -> dict[str, dict[Kind, Rule]]:
             if Compiled.holds(rule):
                 for part, split in (("whole tiles", False), ("parts of a tile", True)):
                     loops = rules.setdefault(f"{type(rule).__name__}, {part}", {})
-                    loops.setdefault(kind_of(rule, split=split), rule)
+                    loops.setdefault(kernel_key(rule, split=split), rule)
     return rules
 
 
 if __name__ == "__main__":
-    for name, kinds in one_of_each_kind().items():
-        right = all(passes(Compiled().compile(rule), rule, split=kind.split) for kind, rule in kinds.items())
-        sys.stdout.write(f"{name}: {'ready' if right else 'WRONG'}\n")
+    for name, keys in rules_by_loops().items():
+        all_pass = all(passes(Compiled().compile(rule), rule, split=key.split) for key, rule in keys.items())
+        sys.stdout.write(f"{name}: {'ready' if all_pass else 'WRONG'}\n")
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpfrag.arithmetic.kernels.constants import IS_F16, unflatten_block
-from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, give_environment_back, take_environment
+from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, enter_environment, restore_environment
 from warpfrag.arithmetic.kernels.jit import Array, Int, entry
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
 
@@ -31,7 +31,7 @@ def chain_block(
     b_values = np.empty((depth, width), np.float32)
     a_values = np.empty(depth, np.float32)
     line = np.empty(width, np.float32)
-    caller = take_environment(TO_NEAREST)
+    caller = enter_environment(TO_NEAREST)
     for tile in range(block.first_tile, block.last_tile):
         for k in range(depth):
             for j in range(width):
@@ -58,4 +58,4 @@ def chain_block(
                         line[j] = line[j] + total
             for j in range(width):
                 out[tile, i, block.first_column + j] = write_accumulator(line[j], d_format)
-    give_environment_back(caller)
+    restore_environment(caller)

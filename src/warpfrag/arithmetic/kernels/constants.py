@@ -6,13 +6,17 @@ pass. And a new architecture is other numbers, not other code.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from warpfrag.arithmetic.encodings import NAN_SCALE
 from warpfrag.arithmetic.kernels.jit import Array, Int, inlined
-from warpfrag.arithmetic.protocol import Block
+from warpfrag.arithmetic.kernels.llvm import first_elements
+from warpfrag.arithmetic.protocol import OutputBlock
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Values of c_format and d_format.
 IS_F32: Final = 0
@@ -23,7 +27,7 @@ ANY_NAN_SCALE: Final = NAN_SCALE // 2
 
 
 class Encoding(NamedTuple):
-    """How an element of A or B is read."""
+    """How the codes of A or B are decoded; `encodings.encoding_of` has the same order."""
 
     fraction: Int
     bias: Int
@@ -34,7 +38,7 @@ class Encoding(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """A fused rule."""
+    """The numbers of a fused rule."""
 
     a: Encoding
     b: Encoding
@@ -43,29 +47,34 @@ class Constants(NamedTuple):
     zero_exponent: Int
     round_to: Int
     c_format: Int
-    c_emin: Int  # least exponent a C that is not 0 is read with
+    c_emin: Int  # the smallest exponent that a C other than 0 is read with
     d_format: Int
     steps: Int  # of one instruction
     adds_c_last: Int  # steps start from zero, C is added afterwards, rounded to nearest
     is_sparse: Int
-    is_narrow: Int  # it has floors under exponents that are reached in f32's safe range
+    is_narrow: Int  # its lower bounds of exponents are reached in the range of the vector loops
     is_short: Int  # `short_steps` runs it, where exponents allow
 
 
-def flatten(constants: Constants) -> Array:
-    """As one array."""
+def flatten(constants: Constants) -> NDArray[np.int64]:
+    """As one array: the fields of both encodings, then all others, in the order of their declaration."""
     return np.array([*constants.a, *constants.b, *constants[2:]], np.int64)
 
 
-@inlined
-def unflatten(n: Array) -> Constants:
-    """By name again."""
-    a = Encoding(n[0], n[1], n[2], n[3], n[4], n[5])
-    b = Encoding(n[6], n[7], n[8], n[9], n[10], n[11])
-    return Constants(a, b, n[12], n[13], n[14], n[15], n[16], n[17], n[18], n[19], n[20], n[21], n[22], n[23])
+ENCODING_FIELDS: Final = len(Encoding._fields)
+OTHER_FIELDS: Final = len(Constants._fields) - 2
+BLOCK_FIELDS: Final = len(OutputBlock._fields)
 
 
 @inlined
-def unflatten_block(bounds: Array) -> Block:
-    """A block by name."""
-    return Block(bounds[0], bounds[1], bounds[2], bounds[3], bounds[4], bounds[5])
+def unflatten(numbers: Array) -> Constants:
+    """The numbers of a rule, by name, from the array that `flatten` makes."""
+    a = Encoding(*first_elements(numbers, ENCODING_FIELDS))
+    b = Encoding(*first_elements(numbers[ENCODING_FIELDS:], ENCODING_FIELDS))
+    return Constants(a, b, *first_elements(numbers[2 * ENCODING_FIELDS :], OTHER_FIELDS))
+
+
+@inlined
+def unflatten_block(bounds: Array) -> OutputBlock:
+    """A block by name, from the array of its bounds."""
+    return OutputBlock(*first_elements(bounds, BLOCK_FIELDS))

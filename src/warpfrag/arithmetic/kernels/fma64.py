@@ -1,6 +1,6 @@
 """f64: a chain of fused multiply-adds, k ascending, by the processor's own, with its rounding mode set.
 
-NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is walked through again.
+NaNs follow the tensor core's rule, not the processor's: an output that ends as NaN is computed again, link by link.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.arithmetic.kernels.constants import unflatten_block
-from warpfrag.arithmetic.kernels.control_word import give_environment_back, take_environment
+from warpfrag.arithmetic.kernels.control_word import enter_environment, restore_environment
 from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, add_lines
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits, fused_multiply_add
-from warpfrag.arithmetic.kernels.vector import COLUMNS, address, load, read_from, store
+from warpfrag.arithmetic.kernels.vector import COLUMNS, ElementPointer, address, bitcast_address, load, store
+from warpfrag.numerics.formats import CANONICAL_NANS
 
 if TYPE_CHECKING:
-    from warpfrag.arithmetic.protocol import Block
+    from warpfrag.arithmetic.protocol import OutputBlock
 
 MAGNITUDE = np.int64((1 << 63) - 1)
 INFINITY = np.int64(0x7FF << 52)
 QUIET = np.int64(1 << 51)
-MADE_NAN = np.int64(-(1 << 51))  # 0xFFF8000000000000
+NAN_F64 = np.uint64(CANONICAL_NANS["f64"]).astype(np.int64)
 PANEL = 64  # k whose lines of B stay in the nearest cache while all rows pass
 ROWS_AT_ONCE = 1024  # rows whose sums stay in the second cache while all of B passes
-WIDE = np.uintp(COLUMNS)
-WIDE2 = np.uintp(2 * COLUMNS)
-WIDE3 = np.uintp(3 * COLUMNS)
+PITCH = np.uintp(COLUMNS)
+PITCH2 = np.uintp(2 * COLUMNS)
+PITCH3 = np.uintp(3 * COLUMNS)
 
 
 @inner
@@ -37,7 +38,7 @@ def is_nan(bits: Int) -> Flag:
 
 
 @inner
-def link(a: Int, b: Int, c: Int) -> Int:
+def fma_with_nan_rule(a: Int, b: Int, c: Int) -> Int:
     """One link of the chain, with the tensor core's NaN rule: B's NaN before C's before A's, quieted."""
     if is_nan(b):
         return b | QUIET
@@ -46,34 +47,36 @@ def link(a: Int, b: Int, c: Int) -> Int:
     if is_nan(a):
         return a | QUIET
     result = bits_of_f64(fused_multiply_add(f64_of_bits(a), f64_of_bits(b), f64_of_bits(c)))
-    return MADE_NAN if is_nan(result) else result
+    return NAN_F64 if is_nan(result) else result
 
 
 @inlined
-def add_products(sums: Array, at: Int, a: Array, rows: Four, lines: Array, depth: Int) -> None:
-    """The products of four rows, the sums of the first of which are at `at`, with so many lines of B, by addresses."""
-    before = (
+def add_products(
+    sums: ElementPointer, at: Int, a: ElementPointer, rows: Four, lines: ElementPointer, depth: Int
+) -> None:
+    """Add the products of four rows of A with `depth` lines of B to their sums, the first row's at `at`."""
+    partials = (
         load(sums, at, COLUMNS),
-        load(sums, at + WIDE, COLUMNS),
-        load(sums, at + WIDE2, COLUMNS),
-        load(sums, at + WIDE3, COLUMNS),
+        load(sums, at + PITCH, COLUMNS),
+        load(sums, at + PITCH2, COLUMNS),
+        load(sums, at + PITCH3, COLUMNS),
     )
-    sum0, sum1, sum2, sum3 = add_lines(before, a, rows, lines, np.uintp(0), WIDE, depth)
+    sum0, sum1, sum2, sum3 = add_lines(partials, a, rows, lines, np.uintp(0), PITCH, depth)
     store(sums, at, sum0)
-    store(sums, at + WIDE, sum1)
-    store(sums, at + WIDE2, sum2)
-    store(sums, at + WIDE3, sum3)
+    store(sums, at + PITCH, sum1)
+    store(sums, at + PITCH2, sum2)
+    store(sums, at + PITCH3, sum3)
 
 
 @inlined
-def walk_again(a: Array, b: Array, c: Array, out: Array, block: Block, start: Int, stop: Int) -> None:
-    """The outputs that ended as NaN, of some columns."""
+def recompute_nans(a: Array, b: Array, c: Array, out: Array, block: OutputBlock, start: Int, stop: Int) -> None:
+    """Compute the outputs of some columns again that ended as NaN."""
     for i in range(block.first_row, block.last_row):
         for j in range(start, stop):
             if is_nan(out[i, j]):
                 code = c[i, j]
                 for k in range(a.shape[1]):
-                    code = link(a[i, k], b[k, j], code)
+                    code = fma_with_nan_rule(a[i, k], b[k, j], code)
                 out[i, j] = code
 
 
@@ -83,8 +86,8 @@ def fma_block(a: Array, b: Array, c: Array, control_word: Int, out: Array, bound
     block = unflatten_block(bounds)
     rows, depth, height = a.shape[1], a.shape[2], block.last_row - block.first_row
     sums, lines = np.zeros((height + STRIP, COLUMNS), np.float64), np.zeros((PANEL, COLUMNS), np.float64)
-    at_a, at_sums, at_lines = read_from(address(a), np.float64), address(sums), address(lines)
-    caller = take_environment(control_word)
+    at_a, at_sums, at_lines = bitcast_address(address(a), np.float64), address(sums), address(lines)
+    caller = enter_environment(control_word)
     for tile in range(block.first_tile, block.last_tile):
         a_tile, b_tile, c_tile, out_tile = a[tile], b[tile], c[tile], out[tile]
         first_row, last_row = tile * rows + block.first_row, tile * rows + block.last_row - 1
@@ -106,7 +109,7 @@ def fma_block(a: Array, b: Array, c: Array, control_word: Int, out: Array, bound
                         np.uintp(min(row + 2, last_row) * depth + first),
                         np.uintp(min(row + 3, last_row) * depth + first),
                     )
-                    add_products(at_sums, np.uintp(i) * WIDE, at_a, of_rows, at_lines, np.uintp(last - first))
+                    add_products(at_sums, np.uintp(i) * PITCH, at_a, of_rows, at_lines, np.uintp(last - first))
             any_nan = False
             for i in range(height):
                 for j in range(start, stop):
@@ -114,5 +117,5 @@ def fma_block(a: Array, b: Array, c: Array, control_word: Int, out: Array, bound
                     out_tile[block.first_row + i, j] = code
                     any_nan |= is_nan(code)
             if any_nan:
-                walk_again(a_tile, b_tile, c_tile, out_tile, block, start, stop)
-    give_environment_back(caller)
+                recompute_nans(a_tile, b_tile, c_tile, out_tile, block, start, stop)
+    restore_environment(caller)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from warpfrag.arithmetic.encodings import SCALE_BITS, SCALE_FRACTION
 from warpfrag.arithmetic.kernels.constants import ANY_NAN_SCALE, unflatten_block
-from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, give_environment_back, take_environment
+from warpfrag.arithmetic.kernels.control_word import TO_NEAREST, enter_environment, restore_environment
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, entry, inlined, inner
-from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
+from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits, first_elements
 from warpfrag.arithmetic.kernels.rounding import NAN_F32, truncate_f32
 from warpfrag.arithmetic.kernels.scalar import exponent_of, power_of_two, shifted
 
@@ -18,7 +18,7 @@ SIGNIFICAND = np.int64((1 << SCALE_BITS) - 1)
 PRODUCT_FRACTION = 2  # elements come doubled, so that they are integers
 
 
-class Side(NamedTuple):
+class ScaledLine(NamedTuple):
     """A's row or B's column of one output: doubled elements, and scales, exponent << SCALE_BITS | significand."""
 
     elements: Array
@@ -26,13 +26,16 @@ class Side(NamedTuple):
 
 
 class GroupedNumbers(NamedTuple):
-    """A grouped rule."""
+    """A grouped rule; the kernel takes it as an array of these fields."""
 
-    depth: Int
-    group: Int
-    scales: Int
+    depth: Int  # K of one instruction
+    group: Int  # products that are summed exactly
+    scales: Int  # scale factors of one instruction
     fraction_bits: Int
     zero_exponent: Int
+
+
+GROUPED_FIELDS: Final = len(GroupedNumbers._fields)
 
 
 @inner
@@ -45,7 +48,7 @@ def has_product(a: Array, b: Array, first: Int, group: Int) -> Flag:
 
 
 @inlined
-def grouped_output(a: Side, b: Side, accumulator: Float, first: Int, rule: GroupedNumbers) -> Float:
+def grouped_output(a: ScaledLine, b: ScaledLine, accumulator: Float, first: Int, rule: GroupedNumbers) -> Float:
     """One instruction for one output, from k = first on."""
     block = rule.depth // rule.scales
     common = np.int64(rule.zero_exponent)
@@ -91,13 +94,13 @@ def grouped_block(
 ) -> None:
     """Some outputs of some tiles; elements doubled, scales as integers, C and D as f32 codes."""
     block = unflatten_block(bounds)
-    rule = GroupedNumbers(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4])
-    caller = take_environment(TO_NEAREST)
+    rule = GroupedNumbers(*first_elements(numbers, GROUPED_FIELDS))
+    caller = enter_environment(TO_NEAREST)
     for tile in range(block.first_tile, block.last_tile):
         for i in range(block.first_row, block.last_row):
-            row = Side(a[tile, i], scale_a[tile, i])
+            row = ScaledLine(a[tile, i], scale_a[tile, i])
             for j in range(block.first_column, block.last_column):
-                column = Side(b[tile, :, j], scale_b[tile, :, j])
+                column = ScaledLine(b[tile, :, j], scale_b[tile, :, j])
                 accumulator = np.float64(f32_of_bits(np.int32(c[tile, i, j])))
                 for first in range(0, a.shape[2], rule.depth):
                     accumulator = grouped_output(row, column, accumulator, first, rule)
@@ -105,4 +108,4 @@ def grouped_block(
                     out[tile, i, j] = NAN_F32
                 else:
                     out[tile, i, j] = np.uint32(bits_of_f32(np.float32(accumulator)))
-    give_environment_back(caller)
+    restore_environment(caller)

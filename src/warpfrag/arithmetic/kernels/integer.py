@@ -9,8 +9,8 @@ from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 
 K_AT_ONCE = 128
 BLOCK = 512  # columns of B that are packed together; their distance is a constant, so that LLVM makes vector code
-LARGEST = (1 << 31) - 1
-SMALLEST = -(1 << 31)
+INT32_MAX = (1 << 31) - 1
+INT32_MIN = -(1 << 31)
 
 
 @inner
@@ -81,4 +81,4 @@ def integer_block(
                         add_rows(line, a[tile, i, taken], lines, met[taken], base, width)
                         for j in range(width):
                             total: Int = np.int64(out[j]) + np.int64(line[j])
-                            out[j] = np.int32(min(max(total, SMALLEST), LARGEST))
+                            out[j] = np.int32(min(max(total, INT32_MIN), INT32_MAX))

@@ -1,9 +1,10 @@
 """How the kernels are compiled: cached on disk, without the GIL, never with relaxed floats.
 
 numba trusts a cached function while its own file is unchanged, even if a function it calls has changed in another
-file. So the name under which a kernel is cached has a digest: of the text of every kernel, so that an upgrade can never
-mix old and new code; and of numba, Python and the processor, so that a file of that name is one that can be loaded.
-What only kernels call is compiled into them, and not cached by itself.
+file. So the name under which a kernel is cached has a digest: of the text of every kernel, and of the files whose
+constants are compiled into them, so that an upgrade can never mix old and new code; and of numba, Python and the
+processor, so that a file of that name is one that can be loaded. What only kernels call is compiled into them, and not
+cached by itself.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import hashlib
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 import numba
-from llvmlite.binding import get_host_cpu_features, get_host_cpu_name  # type: ignore[import-untyped]
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import njit
 
 from warpfrag.errors import SlowArithmetic
@@ -23,16 +24,31 @@ from warpfrag.errors import SlowArithmetic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What a kernel takes and gives; the widths are numba's affair, so mypy is told no more than this.
-Array: TypeAlias = Any
+    import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+"""An array of a dtype that the kernel is compiled for."""
+# Numbers of a kernel are machine integers and floats of the widths that numba infers. A type checker has no such types:
+# to it, an operation on a np.uintp and a np.int32, or on either and an int, is something else each time.
 Int: TypeAlias = Any
 Float: TypeAlias = Any
 Flag: TypeAlias = Any
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+FOLDER = Path(__file__).parent
+CONSTANTS = (
+    FOLDER.parent / "encodings.py",
+    FOLDER.parent / "protocol.py",
+    FOLDER.parents[1] / "tables" / "formats.toml",
+)
+
 
 def _digest() -> str:
     """What compiled code depends on, in a few letters."""
-    kernels = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    kernels = b"".join(path.read_bytes() for path in (*sorted(FOLDER.glob("*.py")), *CONSTANTS))
     machine = (numba.__version__, sys.implementation.cache_tag, get_host_cpu_name(), get_host_cpu_features().flatten())
     return hashlib.sha256(kernels + repr(machine).encode()).hexdigest()[:16]
 
@@ -43,10 +59,10 @@ KERNELS_DIGEST = _digest()
 OPTIONS: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
 
 
-class Entry:
-    """A compiled function that Python calls."""
+class KernelEntry(Generic[Parameters]):
+    """A compiled function that Python calls: `run` compiles or loads it at the first call, and is it from then on."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[Parameters, None]) -> None:
         """Have it cached on disk, or in memory only where there is no folder to write to."""
         function.__qualname__ = f"{function.__name__}_{KERNELS_DIGEST}"
         self.__doc__ = function.__doc__
@@ -55,7 +71,7 @@ class Entry:
         except RuntimeError:  # numba's word for: neither the package nor the user's folder can be written
             say_uncached("no folder can be written")
             self.compiled = njit(**OPTIONS)(function)
-        self.run: Callable[..., None] = self._run_first
+        self.run: Callable[Parameters, None] = self._run_first
 
     @property
     def is_cached(self) -> bool:
@@ -63,20 +79,20 @@ class Entry:
         folder, name = self.compiled.stats.cache_path, self.compiled.py_func.__qualname__
         return bool(self.compiled.signatures) or (folder is not None and any(Path(folder).glob(f"*{name}-*.nbi")))
 
-    def _run_first(self, *args: Any) -> None:  # noqa: ANN401 (what the kernel takes)
+    def _run_first(self, *args: Parameters.args, **options: Parameters.kwargs) -> None:
         """Compile or load it, then run it; from then on nothing stands between a call and the compiled code."""
         try:
-            self.compiled(*args)
+            self.compiled(*args, **options)
         except OSError as error:  # the disk is full: the code is there, it was just not saved
             say_uncached(str(error))
-            self.compiled(*args)
+            self.compiled(*args, **options)
         self.run = self.compiled
 
 
 def say_uncached(reason: str) -> None:
     """Warn, once, that the next process will have to compile again."""
-    if not _SAID:
-        _SAID.append(reason)
+    if not _reasons:
+        _reasons.append(reason)
         warnings.warn(
             f"compiled kernels cannot be kept on disk, so every process compiles its own ({reason}); "
             "NUMBA_CACHE_DIR names a folder that can be written",
@@ -85,22 +101,25 @@ def say_uncached(reason: str) -> None:
         )
 
 
-_SAID: list[str] = []
+_reasons: list[str] = []
+"""Why nothing is cached: one reason, once there was a warning."""
 
 
-def entry(function: Callable[..., Any]) -> Entry:
-    """Compile a function that Python calls. Where it computes with floats, it takes the environment first."""
-    return Entry(function)
+def entry(function: Callable[Parameters, None]) -> KernelEntry[Parameters]:
+    """Compile a function that Python calls. Where it computes with floats, it enters the environment first."""
+    return KernelEntry(function)
 
 
-def inner(function: Callable[..., Any]) -> Any:  # noqa: ANN401 (numba decides the types of a compiled function)
+def inner(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Compile a function that only kernels call: without the wrapper that a call from Python needs."""
-    return njit(**(OPTIONS | {"no_cpython_wrapper": True}))(function)
+    compiled: Callable[Parameters, Result] = njit(**(OPTIONS | {"no_cpython_wrapper": True}))(function)
+    return compiled
 
 
-def inlined(function: Callable[..., Any]) -> Any:  # noqa: ANN401
+def inlined(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Put a function into its callers before compiling: a part with a name, without a compilation of its own.
 
     Such a function may take other compiled functions.
     """
-    return njit(nogil=True, inline="always", error_model="numpy")(function)
+    compiled: Callable[Parameters, Result] = njit(nogil=True, inline="always", error_model="numpy")(function)
+    return compiled

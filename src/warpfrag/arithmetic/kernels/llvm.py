@@ -1,55 +1,75 @@
-"""What LLVM can do and numba has no word for: bits of floats, counting bits, fused multiply-add."""
+"""Instructions of LLVM's that numba does not offer: bits of floats, population count, fused multiply-add."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from numba.core.base import BaseContext
+    from numba.core.typing.context import BaseContext as TypingContext
+    from numba.core.typing.templates import Signature
+
+    from warpfrag.arithmetic.kernels.jit import Array, Float, Int
+
+EmitCode: TypeAlias = "Callable[[BaseContext, ir.IRBuilder, Signature, Sequence[ir.Value]], ir.Value]"
+"""What numba calls to emit the code of an intrinsic."""
+Lowering: TypeAlias = "tuple[Signature, EmitCode]"
+"""What an intrinsic is for arguments of some types: its signature, and what emits its code."""
 
 
-def typed_intrinsic(function: Callable[..., Any]) -> Any:  # noqa: ANN401 (called by kernels, without the typing context)
-    """An intrinsic whose arguments mypy does not count: numba adds the first."""
-    return intrinsic(function)
+def typed_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
+    """An intrinsic on numbers. Kernels call it without the typing context, which numba passes first."""
+    lowered: Callable[..., Int] = intrinsic(function)
+    return lowered
 
 
-def _reinterpret(source: Any, target: Any, llvm_target: ir.Type) -> Any:  # noqa: ANN401
+def _reinterpret(source: types.Type, target: types.Type, llvm_target: ir.Type) -> Callable[[Int | Float], Int | Float]:
     """An intrinsic that reads the bits of a `source` as a `target`."""
 
-    @intrinsic
-    def cast(_typing_context: Any, _number: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
-        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+    def bitcast(_typing_context: TypingContext, _number: types.Number) -> Lowering:
+        def emit(
+            _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+        ) -> ir.Value:
             return builder.bitcast(arguments[0], llvm_target)
 
-        return target(source), generate
+        return target(source), emit
 
-    return cast
+    return typed_intrinsic(bitcast)
 
 
 @typed_intrinsic
-def fused_multiply_add(_typing_context: Any, _x: Any, _y: Any, _z: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
+def fused_multiply_add(_typing_context: TypingContext, _x: types.Float, _y: types.Float, _z: types.Float) -> Lowering:
     """x * y + z in float64, rounded once."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+    def emit(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
         return builder.fma(*arguments)
 
-    return types.float64(types.float64, types.float64, types.float64), generate
+    return types.float64(types.float64, types.float64, types.float64), emit
 
 
 @typed_intrinsic
-def count_ones(_typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]]:  # noqa: ANN401
+def count_ones(_typing_context: TypingContext, word: types.Integer) -> Lowering:
     """How many bits of an unsigned integer are set."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+    def emit(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
         return builder.ctpop(arguments[0])
 
-    return word(word), generate
+    return word(word), emit
 
 
+first_elements = cast("Callable[[Array, int], tuple[Int, ...]]", to_fixed_tuple)
+"""The first elements of an array as a tuple, whose length is a constant of the kernel."""
 bits_of_f32 = _reinterpret(types.float32, types.int32, ir.IntType(32))
 f32_of_bits = _reinterpret(types.int32, types.float32, ir.FloatType())
 bits_of_f64 = _reinterpret(types.float64, types.int64, ir.IntType(64))

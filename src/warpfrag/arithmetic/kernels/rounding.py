@@ -8,9 +8,10 @@ from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
 from warpfrag.arithmetic.kernels.constants import IS_F16
 from warpfrag.arithmetic.kernels.jit import Float, Int, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f32, bits_of_f64, f32_of_bits, f64_of_bits
+from warpfrag.numerics.formats import CANONICAL_NANS
 
-NAN_F32 = np.uint32(0x7FFFFFFF)
-NAN_F16 = np.uint32(0x7FFF)
+NAN_F32 = np.uint32(CANONICAL_NANS["f32"])
+NAN_F16 = np.uint32(CANONICAL_NANS["f16"])
 OVERFLOW_F32 = 2.0**128
 OVERFLOW_F16 = 65536.0  # what 65520 and above round to on the unbounded grid
 SMALLEST_NORMAL_F32 = 2.0**-126

@@ -1,4 +1,4 @@
-"""One step of one output, from codes, with every special value: what the vector loop leaves aside.
+"""One step of one output, from codes, with every special value: what the vector loops do not cover.
 
 The same rule as `warpfrag.arithmetic.reference`, in machine integers: no term reaches 2**63.
 """
@@ -40,14 +40,14 @@ def unpack(code: Int, encoding: Encoding) -> tuple[Int, Int, Int]:
 
 
 @inner
-def exponent_of(value: Float, least: Int) -> Int:
-    """Exponent of a finite float64 that is not 0, at least `least`."""
-    return max(((bits_of_f64(value) >> 52) & 2047) - 1023, least)
+def exponent_of(value: Float, minimum: Int) -> Int:
+    """Exponent of a finite float64 that is not 0, at least `minimum`."""
+    return max(((bits_of_f64(value) >> 52) & 2047) - 1023, minimum)
 
 
 @inner
 def power_of_two(exponent: Int) -> Float:
-    """2**exponent, an exponent of float64's normal range; of any other, something."""
+    """2**exponent, for exponents of float64's normal range; undefined for others."""
     return f64_of_bits(np.int64(exponent + 1023) << 52)
 
 
@@ -63,7 +63,7 @@ class Dot(NamedTuple):
 
 @inner
 def common_exponent(dot: Dot, constants: Constants) -> tuple[Int, Flag, Flag, Flag]:
-    """Largest exponent of the products, at least the floor; then whether there is a NaN, +infinity, -infinity."""
+    """Largest exponent of the products, at least `zero_exponent`; then whether there is a NaN, +infinity, -infinity."""
     common = constants.zero_exponent
     nan = plus = minus = False
     for place in range(dot.places.size):
@@ -84,7 +84,7 @@ def common_exponent(dot: Dot, constants: Constants) -> tuple[Int, Flag, Flag, Fl
 
 @inner
 def shifted(product: Int, shift: Int) -> Int:
-    """product * 2**shift, truncated."""
+    """product * 2**shift, truncated towards zero."""
     if shift >= 0:
         return product << min(shift, 62) if product != 0 else product
     magnitude = abs(product) >> min(-shift, 63)

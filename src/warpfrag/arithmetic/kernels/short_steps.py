@@ -1,4 +1,4 @@
-"""Steps of at most eight products: `strip` again, but what comes before and after the products takes half the room.
+"""Steps of at most eight products: `strip` again, but what comes before and after the products takes half the bits.
 
 Of so short a step the products are less than half the work. Two things make the rest of it less:
 
@@ -7,8 +7,8 @@ Of so short a step the products are less than half the work. Two things make the
   borrows from the upper word, which is far from the ends of its binade.) So C may stay an f32. It enters truncated to
   grids, as an integer, and is added to the number of products below zero: that is the lower word of the start. At the
   end the lower word is made an f32 again; with the rounding mode towards zero, that truncates it.
-* What is known before C is two bytes for each output: the largest exponent of its products, biased as that of an f32
-  (a sum of bytes, which may wrap around on the way), and how many of them are below zero.
+* What depends on A and B alone is two bytes for each output: the largest exponent of its products, biased as that of
+  an f32 (a sum of bytes, which may wrap around on the way), and how many of them are below zero.
 
 This needs every common exponent in range: blocks of outputs for which that is not certain run as long steps do.
 """
@@ -20,39 +20,40 @@ from typing import NamedTuple
 import numpy as np
 
 from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, FourSums, add_lines
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, inlined, inner
-from warpfrag.arithmetic.kernels.prepare import BLOCK, ONE, SIGNS, WIDE, PreparedA, PreparedB
+from warpfrag.arithmetic.kernels.jit import Flag, Int, inlined, inner
+from warpfrag.arithmetic.kernels.prepare import BLOCK, PITCH, SIGNS, U1, PreparedA, PreparedB
 from warpfrag.arithmetic.kernels.strip import (
     BIAS,
     HALF,
+    PITCH2,
+    PITCH3,
     TO_UPPER,
-    WIDE2,
-    WIDE3,
     WORDS,
-    Place,
+    BlockGeometry,
     Scratch,
     Strip,
     any_unreliable,
     elements_of,
     group_of,
     group_size,
-    keep_largest,
-    largest_sums,
+    max_exponent_sums,
+    store_max_exponents,
     strip_of,
 )
 from warpfrag.arithmetic.kernels.vector import (
     COLUMNS,
+    ElementPointer,
     Lanes,
-    converted,
-    even_lanes,
-    interleaved,
-    larger,
+    bitcast,
+    cast,
+    deinterleave_low,
+    interleave,
     load,
-    ones_of,
-    read_as,
-    shifted_plus,
-    spread,
+    popcount,
+    shift_right_add,
+    splat,
     store,
+    vmax,
 )
 
 F32_BIAS = 127
@@ -62,90 +63,113 @@ F32_TO_UPPER = int(F32_PLACE - TO_UPPER)  # how much further right it is in the 
 
 
 @inner
-def spread_byte(words: Array, at: Int) -> Lanes:
-    """A byte that stands four times in a word, in every byte of a line."""
-    return read_as(spread(words[at], WORDS), np.uint8)
+def splat_byte(words: ElementPointer, at: Int) -> Lanes:
+    """A byte, which stands four times in a word, in every lane of a line."""
+    return bitcast(splat(words[at], WORDS), np.uint8)
 
 
 @inlined
-def know_row(scratch: Scratch, own: Int, top: Lanes, a: Array, at: Int, largest_b: Lanes, negative_b: Lanes) -> None:
-    """What is known of a row before C: `a` has the bytes of its group from `at` on."""
-    store(scratch.exponents, own, read_as(top, np.uint8) + (largest_b + spread_byte(a, at)))
-    signs = (negative_b ^ spread_byte(a, at + SIGNS)) & spread_byte(a, at + SIGNS + ONE)
-    store(scratch.below, own, ones_of(signs))
+def compute_exponents_and_signs_of_row(
+    scratch: Scratch[ElementPointer],
+    own: Int,
+    max_relative: Lanes,
+    a: ElementPointer,
+    at: Int,
+    largest_b: Lanes,
+    negative_b: Lanes,
+) -> None:
+    """The exponents and signs of a row's products: `a` has the bytes of its group from `at` on."""
+    store(scratch.exponents, own, bitcast(max_relative, np.uint8) + (largest_b + splat_byte(a, at)))
+    signs = (negative_b ^ splat_byte(a, at + SIGNS)) & splat_byte(a, at + SIGNS + U1)
+    store(scratch.negative_counts, own, popcount(signs))
 
 
 @inlined
-def know(scratch: Scratch, tops: FourSums, a: Array, groups: Four, b: Array, at_group: Int) -> None:
-    """What is known of four rows."""
-    top0, top1, top2, top3 = tops
+def compute_exponents_and_signs(
+    scratch: Scratch[ElementPointer],
+    max_exponents: FourSums,
+    a: ElementPointer,
+    groups: Four,
+    b: ElementPointer,
+    at_group: Int,
+) -> None:
+    """For each output of four rows: the largest exponent of its products, and how many of them are below zero."""
+    max0, max1, max2, max3 = max_exponents
     group0, group1, group2, group3 = groups
-    largest_b, negative_b = load(b, at_group, BLOCK), load(b, at_group + WIDE, BLOCK)
-    know_row(scratch, np.uintp(0), top0, a, group0, largest_b, negative_b)
-    know_row(scratch, WIDE, top1, a, group1, largest_b, negative_b)
-    know_row(scratch, WIDE2, top2, a, group2, largest_b, negative_b)
-    know_row(scratch, WIDE3, top3, a, group3, largest_b, negative_b)
+    largest_b, negative_b = load(b, at_group, BLOCK), load(b, at_group + PITCH, BLOCK)
+    compute_exponents_and_signs_of_row(scratch, np.uintp(0), max0, a, group0, largest_b, negative_b)
+    compute_exponents_and_signs_of_row(scratch, PITCH, max1, a, group1, largest_b, negative_b)
+    compute_exponents_and_signs_of_row(scratch, PITCH2, max2, a, group2, largest_b, negative_b)
+    compute_exponents_and_signs_of_row(scratch, PITCH3, max3, a, group3, largest_b, negative_b)
 
 
 @inner
-def started(held: Array, at: Int, scratch: Scratch, own: Int, fraction_bits: Int) -> tuple[Lanes, Lanes]:
+def start_sums(
+    partials: ElementPointer, at: Int, scratch: Scratch[ElementPointer], own: Int, fraction_bits: Int
+) -> tuple[Lanes, Lanes]:
     """What the sums of some columns start from, with C; and their grids."""
-    c = load(held, at, COLUMNS)
-    products = converted(load(scratch.exponents, own, COLUMNS), np.uint32) << spread(F32_PLACE, COLUMNS)
-    common = larger(products, read_as(c, np.uint32) & spread(F32_EXPONENT, COLUMNS))
-    per_unit = spread(np.uint32((2 * F32_BIAS + fraction_bits) << F32_PLACE), COLUMNS) - common
-    grids_of_c = read_as(converted(c * read_as(per_unit, np.float32), np.int32), np.uint32)
-    lower = grids_of_c + converted(load(scratch.below, own, COLUMNS), np.uint32)
+    c = load(partials, at, COLUMNS)
+    products = cast(load(scratch.exponents, own, COLUMNS), np.uint32) << splat(F32_PLACE, COLUMNS)
+    common = vmax(products, bitcast(c, np.uint32) & splat(F32_EXPONENT, COLUMNS))
+    per_unit = splat(np.uint32((2 * F32_BIAS + fraction_bits) << F32_PLACE), COLUMNS) - common
+    grids_of_c = bitcast(cast(c * bitcast(per_unit, np.float32), np.int32), np.uint32)
+    lower = grids_of_c + cast(load(scratch.negative_counts, own, COLUMNS), np.uint32)
     to_upper = np.uint32(((BIAS - F32_BIAS + 52 - fraction_bits) << TO_UPPER) + HALF)
-    upper = shifted_plus(common, F32_TO_UPPER, spread(to_upper, COLUMNS))
-    grid = common - spread(np.uint32(fraction_bits << F32_PLACE), COLUMNS)
-    return read_as(interleaved(lower, upper), np.float64), read_as(grid, np.float32)
+    upper = shift_right_add(common, F32_TO_UPPER, splat(to_upper, COLUMNS))
+    grid = common - splat(np.uint32(fraction_bits << F32_PLACE), COLUMNS)
+    return bitcast(interleave(lower, upper), np.float64), bitcast(grid, np.float32)
 
 
 @inner
-def finished(total: Lanes, grid: Lanes) -> Lanes:
+def finish_sums_f32(total: Lanes, grid: Lanes) -> Lanes:
     """The sums as f32, truncated."""
-    grids = read_as(even_lanes(read_as(total, np.uint32)), np.int32)
-    return converted(grids, np.float32) * grid
+    grids = bitcast(deinterleave_low(bitcast(total, np.uint32)), np.int32)
+    return cast(grids, np.float32) * grid
 
 
 @inlined
 def add_products(
-    scratch: Scratch, a: Array, rows: Four, b: Array, at_first: Int, fraction_bits: Int, strip: Strip
+    scratch: Scratch[ElementPointer],
+    a: ElementPointer,
+    rows: Four,
+    b: ElementPointer,
+    at_first: Int,
+    fraction_bits: Int,
+    strip: Strip,
 ) -> None:
-    """The sums of a step, truncated."""
-    held, at, products = scratch.held_f32, strip.at_held, strip.place.products
-    for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
-        total0, grid0 = started(held, at + j, scratch, j, fraction_bits)
-        total1, grid1 = started(held, at + j + WIDE, scratch, j + WIDE, fraction_bits)
-        total2, grid2 = started(held, at + j + WIDE2, scratch, j + WIDE2, fraction_bits)
-        total3, grid3 = started(held, at + j + WIDE3, scratch, j + WIDE3, fraction_bits)
+    """The sums of a step, truncated to f32."""
+    partials, at, products = scratch.partials_f32, strip.at_partials, strip.geometry.products
+    for j in range(np.uintp(0), strip.geometry.width, np.uintp(COLUMNS)):
+        total0, grid0 = start_sums(partials, at + j, scratch, j, fraction_bits)
+        total1, grid1 = start_sums(partials, at + j + PITCH, scratch, j + PITCH, fraction_bits)
+        total2, grid2 = start_sums(partials, at + j + PITCH2, scratch, j + PITCH2, fraction_bits)
+        total3, grid3 = start_sums(partials, at + j + PITCH3, scratch, j + PITCH3, fraction_bits)
         totals = (total0, total1, total2, total3)
-        total0, total1, total2, total3 = add_lines(totals, a, rows, b, at_first + j, WIDE, products)
-        store(held, at + j, finished(total0, grid0))
-        store(held, at + j + WIDE, finished(total1, grid1))
-        store(held, at + j + WIDE2, finished(total2, grid2))
-        store(held, at + j + WIDE3, finished(total3, grid3))
+        total0, total1, total2, total3 = add_lines(totals, a, rows, b, at_first + j, PITCH, products)
+        store(partials, at + j, finish_sums_f32(total0, grid0))
+        store(partials, at + j + PITCH, finish_sums_f32(total1, grid1))
+        store(partials, at + j + PITCH2, finish_sums_f32(total2, grid2))
+        store(partials, at + j + PITCH3, finish_sums_f32(total3, grid3))
 
 
 @inlined
-def to_f64(wide: Array, at_wide: Int, held: Array, at: Int, count: Int) -> None:
-    """So many f32 as float64, by addresses."""
+def to_f64(wide: ElementPointer, at_wide: Int, partials: ElementPointer, at: Int, count: Int) -> None:
+    """Convert `count` float32 to float64."""
     for j in range(np.uintp(0), count, np.uintp(COLUMNS)):
-        store(wide, at_wide + j, converted(load(held, at + j, COLUMNS), np.float64))
+        store(wide, at_wide + j, cast(load(partials, at + j, COLUMNS), np.float64))
 
 
 @inlined
-def to_f32(held: Array, at: Int, wide: Array, at_wide: Int, count: Int) -> None:
-    """And back."""
+def to_f32(partials: ElementPointer, at: Int, wide: ElementPointer, at_wide: Int, count: Int) -> None:
+    """Convert `count` float64 back to float32, which holds them exactly."""
     for j in range(np.uintp(0), count, np.uintp(COLUMNS)):
-        store(held, at + j, converted(load(wide, at_wide + j, COLUMNS), np.float32))
+        store(partials, at + j, cast(load(wide, at_wide + j, COLUMNS), np.float32))
 
 
-class Panel(NamedTuple):
-    """Some steps of some rows of A and a block of columns of B, and how far they have come."""
+class StepPanel(NamedTuple):
+    """Some steps of some rows of A and a block of columns of B, and the strip and step that are next."""
 
-    place: Place
+    geometry: BlockGeometry
     first_step: Int
     last_step: Int  # the one after the last
     row: Int  # the first of the strip that is next
@@ -154,34 +178,39 @@ class Panel(NamedTuple):
 
 @inner
 def run_short_steps(
-    scratch: Scratch, a: PreparedA, b: PreparedB, fraction_bits: Int, panel: Panel
+    scratch: Scratch[ElementPointer],
+    a: PreparedA[ElementPointer],
+    b: PreparedB[ElementPointer],
+    fraction_bits: Int,
+    panel: StepPanel,
 ) -> tuple[Int, Int, Flag]:
-    """Strip after strip, step after step, to the end or until a step has an odd row; by addresses.
+    """Strip after strip, step after step, to the end or until a step has an exceptional row.
 
-    The rounding mode is towards zero. Which strip and step come next, and whether the one just done has an odd row.
+    The rounding mode is towards zero. Returns which strip and step come next, and whether the last
+    one has an exceptional row.
     """
-    place, row, step = panel.place, panel.row, panel.step
-    held, products = scratch.held_f32, place.products
-    any_odd = False
-    while row <= place.last_row and not any_odd:
-        strip = strip_of(place, row, step, (row - place.first_row) * WIDE)
-        at, size = strip.at_held, group_size(strip)
+    geometry, row, step = panel.geometry, panel.row, panel.step
+    partials, products = scratch.partials_f32, geometry.products
+    any_exceptional = False
+    while row <= geometry.last_row and not any_exceptional:
+        strip = strip_of(geometry, row, step, (row - geometry.first_row) * PITCH)
+        at, size = strip.at_partials, group_size(strip)
         row0, row1, row2, row3 = elements_of(strip)
         group0, group1 = group_of(strip, 0) * size, group_of(strip, 1) * size
         group2, group3 = group_of(strip, 2) * size, group_of(strip, 3) * size
         at_first, at_group = strip.at_first, strip.at_group
-        while step < panel.last_step and not any_odd:
+        while step < panel.last_step and not any_exceptional:
             rows, groups = (row0, row1, row2, row3), (group0, group1, group2, group3)
-            tops = largest_sums(a.relatives, rows, b.relatives, at_first, products)
-            any_odd = any_unreliable(tops)
-            if any_odd:
-                keep_largest(scratch.tops, scratch.odd, tops)
-                to_f64(scratch.before, np.uintp(0), held, at, np.uintp(STRIP) * WIDE)
-            know(scratch, tops, a.group_bytes, groups, b.group_bytes, at_group)
+            max_exponents = max_exponent_sums(a.relatives, rows, b.relatives, at_first, products)
+            any_exceptional = any_unreliable(max_exponents)
+            if any_exceptional:
+                store_max_exponents(scratch.max_exponents, scratch.exceptional, max_exponents)
+                to_f64(scratch.saved, np.uintp(0), partials, at, np.uintp(STRIP) * PITCH)
+            compute_exponents_and_signs(scratch, max_exponents, a.group_bytes, groups, b.group_bytes, at_group)
             add_products(scratch, a.values, rows, b.values, at_first, fraction_bits, strip)
-            step, at_first, at_group = step + ONE, at_first + products * WIDE, at_group + WIDE + WIDE
+            step, at_first, at_group = step + U1, at_first + products * PITCH, at_group + PITCH + PITCH
             row0, row1, row2, row3 = row0 + products, row1 + products, row2 + products, row3 + products
             group0, group1, group2, group3 = group0 + size, group1 + size, group2 + size, group3 + size
-        if not any_odd:
+        if not any_exceptional:
             row, step = row + np.uintp(STRIP), panel.first_step
-    return row, step, any_odd
+    return row, step, any_exceptional

@@ -1,18 +1,18 @@
 """One step of the truncated fused dot-product-add, for a strip of rows of A and a block of columns of B.
 
-1. The largest exponent of the products: a maximum over int8 sums (`find_largest`).
-2. With C's exponent, the common grid, and a float64 whose last place is that grid; C is added to it (`started`).
+1. The largest exponent of the products: a maximum over int8 sums (`find_max_exponents`).
+2. With C's exponent, the common grid, and a float64 whose last place is that grid; C is added to it (`start_sums`).
 3. Products added to it, with the rounding mode towards zero (`add_products`).
 4. The exact sum (`exact_sum`), rounded once: truncated with its last bits, or to the nearest f16 (`round_to_f16`).
 
 Why a float64 sum truncates each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53
 of them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards
 zero for a product above zero. For one below zero it is one grid too far, except where the product lies on the grid.
-There is no exception once every element of B, and C, is larger by 2**-30 of itself (`prepare.NUDGE`): a product has at
+There is no exception once every element of B, and C, is larger by 2**-30 of itself (`prepare.B_BIAS`): a product has at
 most 22 bits and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not
 has still not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids
-higher: `started` counts them by their signs. A 0 of A has no sign; a 0 of B is made so small a number above zero
-(`prepare.TINY`) that its products are counted like any other.
+higher: `start_sums` counts them by their signs. A 0 of A has no sign; a 0 of B is made so small a number above zero
+(`prepare.ZERO_STANDIN`) that its products are counted like any other.
 
 An example, with grids of 1 (common exponent 25, 25 fraction bits). Products 5.75, -2.25 and -3, C = 4: truncated they
 are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 starts at 1.5 * 2**52 + 2. Let S be
@@ -25,11 +25,11 @@ are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 
     - 3.0000000028  =  S + 4     S + 4.99... down: too far as well, because the product no longer lies on the grid
     - S             =  4         exact, and right: the two grids too far are the two at the start
 
-Steps of few products do 2 and 4 in another way: `short_steps`.
+Steps of few products do 2 and 4 in integers: `short_steps`.
 
-A row is *odd* if it has an output that all this does not cover; `fused` does those again. Those without a product that
-the int8 sums can rely on are seen there. Those with a common exponent out of range are looked for only if the largest
-exponents of the groups, or C, allow any: `find_far` takes as long as the rest of step 2.
+A row is *exceptional* if it has an output that all this does not cover; `fused` computes those again. Where no int8 sum
+of an output is reliable, step 1 sees it. A common exponent out of range is searched for only if the largest exponents
+of the groups, or C, allow one: `find_out_of_range` takes as long as the rest of step 2.
 
 Outputs are float64 here, whatever the accumulator's format. The rows of a strip lie BLOCK apart in everything
 that is kept for one. Indices are unsigned because a signed one might count from the end.
@@ -37,73 +37,76 @@ that is kept for one. Indices are unsigned because a signed one might count from
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 
 from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
 from warpfrag.arithmetic.kernels.constants import IS_F16, Constants
 from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, FourSums, add_lines
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, inlined, inner
+from warpfrag.arithmetic.kernels.jit import Flag, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import bits_of_f64, f64_of_bits
+from warpfrag.arithmetic.kernels.loop_variants import MIN_COMMON_EXPONENT
 from warpfrag.arithmetic.kernels.prepare import (
+    B_BIAS,
     BLOCK,
-    LARGEST,
-    NEAREST,
-    NUDGE,
-    ONE,
+    MAX_EXPONENT,
+    PITCH,
+    RELATIVE_BIAS,
     SIGNS,
-    WIDE,
+    U1,
     WORD,
     PreparedA,
     PreparedB,
+    Storage,
 )
 from warpfrag.arithmetic.kernels.rounding import OVERFLOW_F16
 from warpfrag.arithmetic.kernels.vector import (
     COLUMNS,
+    ElementPointer,
     Lanes,
-    bits_above,
-    converted,
-    interleaved,
-    larger,
+    bitcast,
+    cast,
+    deinterleave_high,
+    greater_mask,
+    interleave,
     load,
     multiply_add,
-    odd_lanes,
-    ones_of,
-    read_as,
-    spread,
+    popcount,
+    splat,
     store,
+    vmax,
 )
-from warpfrag.arithmetic.kernels.ways import LEAST_COMMON
 
-TOP = 2 * int(NEAREST)  # the sum of two relative exponents that are the largest of their groups
-FAR = np.int8(TOP - int(NEAREST))  # sums up to here may be too large: one of the two may have been raised to 0
-MOST_COMMON = 120  # 32 products and C are then below 2**128
+MAX_RELATIVE_SUM = 2 * int(RELATIVE_BIAS)  # the sum of two relative exponents that are the largest of their groups
+# Sums up to here may be too large: one of the two exponents may have been raised to 0.
+MAX_UNRELIABLE_SUM = np.int8(MAX_RELATIVE_SUM - int(RELATIVE_BIAS))
+MAX_COMMON_EXPONENT = 120  # 32 products and C are then below 2**128
 BIAS = 1023  # of a float64's exponent
 EXPONENT = np.int64(2047 << 52)  # mask of a float64's exponent
 UPPER_EXPONENT = np.uint32(2047 << 20)  # the same in its upper word
 UPPER_SIGN = np.uint32(1 << 31)
 TO_UPPER = np.uint32(20)  # from an exponent to its place in the upper word
 HALF = 1 << 19  # in the upper word of a float64: one half after the leading one
-ORIGIN = np.uint32((LEAST_COMMON + BIAS) << 20)
-FURTHEST = np.uint32((MOST_COMMON - LEAST_COMMON) << 20)
-# Where the largest exponents of two groups come to LEAST_PAIR at least, no common exponent is below LEAST_COMMON: a sum
-# that can be relied on lies at most NEAREST - 1 below theirs. Where they come to MOST_PAIR at most, 2**37 products do
-# not bring a C above MOST_COMMON that began below LARGE.
-LEAST_PAIR = np.int32(LEAST_COMMON + int(NEAREST) - 1)
-MOST_PAIR = np.int32(MOST_COMMON - 40)
-LARGE = np.float32(2.0 ** (MOST_COMMON - 1))
+ORIGIN = np.uint32((MIN_COMMON_EXPONENT + BIAS) << 20)
+FURTHEST = np.uint32((MAX_COMMON_EXPONENT - MIN_COMMON_EXPONENT) << 20)
+# Where the largest exponents of two groups come to MIN_PAIR_EXPONENT at least, no common exponent is below
+# MIN_COMMON_EXPONENT: a reliable sum lies at most RELATIVE_BIAS - 1 below theirs. Where they come to MAX_PAIR_EXPONENT
+# at most, 2**37 products do not bring a C above MAX_COMMON_EXPONENT that began below LARGE.
+MIN_PAIR_EXPONENT = np.int32(MIN_COMMON_EXPONENT + int(RELATIVE_BIAS) - 1)
+MAX_PAIR_EXPONENT = np.int32(MAX_COMMON_EXPONENT - 40)
+LARGE = np.float32(2.0 ** (MAX_COMMON_EXPONENT - 1))
 
 WORDS = BLOCK // 4  # 32-bit words of a line of int8
 NO_BITS = np.uint64(0)
-WIDE2 = np.uintp(2 * BLOCK)
-WIDE3 = np.uintp(3 * BLOCK)
-PLAINLY, NOT_PLAINLY = True, False  # how sums start
+PITCH2 = np.uintp(2 * BLOCK)
+PITCH3 = np.uintp(3 * BLOCK)
+FAST_START, GENERAL_START = True, False  # whether sums start without branches: `SumStart.is_fast`
 ROW0, ROW1, ROW2, ROW3 = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3)
 
 
-class Place(NamedTuple):
-    """Some rows of A and a block of columns of B: where everything is."""
+class BlockGeometry(NamedTuple):
+    """Some rows of A and a block of columns of B: their extents, and where they are in the prepared arrays."""
 
     first_row: Int
     last_row: Int
@@ -118,256 +121,294 @@ class Place(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """One step of the strip that begins with a row. Arrays come as addresses."""
+    """One step of the strip that begins with a row."""
 
-    place: Place
+    geometry: BlockGeometry
     row: Int  # the first
     step: Int
     at_first: Int  # B's line for the first product
     at_group: Int  # B's group
-    at_held: Int  # the first row of what the outputs hold: C at first, then the result of each step; never -0
+    at_partials: Int  # the first row of partial sums: C at first, then the result of each step; never -0
 
 
 @inner
-def strip_of(place: Place, row: Int, step: Int, at_held: Int) -> Strip:
-    """The strip that begins with a row."""
-    at_group = (place.first_group + step) * (ONE + place.sign_words) * WIDE
-    return Strip(place, row, step, place.at_lines + step * place.products * WIDE, at_group, at_held)
+def strip_of(geometry: BlockGeometry, row: Int, step: Int, at_partials: Int) -> Strip:
+    """The strip that begins with a row, at a step."""
+    at_group = (geometry.first_group + step) * (U1 + geometry.sign_words) * PITCH
+    return Strip(
+        geometry=geometry,
+        row=row,
+        step=step,
+        at_first=geometry.at_lines + step * geometry.products * PITCH,
+        at_group=at_group,
+        at_partials=at_partials,
+    )
 
 
-class Scratch(NamedTuple):
-    """Room for the outputs of some rows and a block of columns, and for one strip of them; or its addresses."""
+class Scratch(NamedTuple, Generic[Storage]):
+    """Buffers for the outputs of some rows and a block of columns, and for one strip of them; or their addresses."""
 
-    accumulators: Array  # C, then D
-    from_zero: Array  # what the outputs of a strip hold, where C is added last or rows are done again in float64
-    tops: Array  # largest sums of exponents
-    odd: Array
-    before: Array  # what odd rows held before the step, where any is
-    lines: Array  # of a sparse A: where the line of B is that each element meets
-    held_f32: Array  # the accumulators of short steps
-    exponents: Array  # of a short step: the largest exponents of products, biased as an f32's
-    below: Array  # and how many products are below zero
+    accumulators: Storage  # C, then D
+    from_zero: Storage  # partial sums of a strip, where C is added last, or rows are computed again in float64
+    max_exponents: Storage  # largest sums of exponents
+    exceptional: Storage  # a flag for each row of a strip
+    saved: Storage  # the partial sums of exceptional rows before the step, where there are any
+    lines: Storage  # of a sparse A: where the line of B is that each element is multiplied with
+    partials_f32: Storage  # the partial sums of short steps
+    exponents: Storage  # of a short step: the largest exponents of products, biased as an f32's
+    negative_counts: Storage  # and how many products are below zero
 
 
 @inner
 def group_of(strip: Strip, row: Int) -> Int:
-    """Which group of A is that of a row of the strip; A's last row stands for those past it: there are always four."""
-    return min(strip.row + np.uintp(row), strip.place.last_row) * strip.place.all_steps + strip.step
+    """The group of A of a row of the strip; A's last row stands for those past it, so that there are always four."""
+    return min(strip.row + np.uintp(row), strip.geometry.last_row) * strip.geometry.all_steps + strip.step
 
 
 @inner
 def elements_of(strip: Strip) -> Four:
     """Where the elements of the four groups of A begin."""
     return (
-        group_of(strip, 0) * strip.place.products,
-        group_of(strip, 1) * strip.place.products,
-        group_of(strip, 2) * strip.place.products,
-        group_of(strip, 3) * strip.place.products,
+        group_of(strip, 0) * strip.geometry.products,
+        group_of(strip, 1) * strip.geometry.products,
+        group_of(strip, 2) * strip.geometry.products,
+        group_of(strip, 3) * strip.geometry.products,
     )
 
 
 @inner
-def largest(top: Lanes, relative: Int, line: Lanes) -> Lanes:
-    """The larger of `top` and the sums of a row's element, four times in a word, and a line of B."""
-    return larger(top, read_as(spread(relative, WORDS), np.int8) + line)
+def max_with_line(max_relative: Lanes, relative: Int, line: Lanes) -> Lanes:
+    """The larger of `max_relative` and the sums of a row's element, four times in a word, and a line of B."""
+    return vmax(max_relative, bitcast(splat(relative, WORDS), np.int8) + line)
 
 
 @inlined
-def largest_sums(a: Array, rows: Four, b: Array, at: Int, products: Int) -> FourSums:
+def max_exponent_sums(a: ElementPointer, rows: Four, b: ElementPointer, at: Int, products: Int) -> FourSums:
     """The largest sums of exponents of four rows; `a` and `b` are relative exponents."""
     row0, row1, row2, row3 = rows
-    top0 = top1 = top2 = top3 = spread(np.int8(-128), BLOCK)
+    max0 = max1 = max2 = max3 = splat(np.int8(-128), BLOCK)
     for k in range(products):
         line = load(b, at, BLOCK)
-        top0 = largest(top0, a[row0 + k], line)
-        top1 = largest(top1, a[row1 + k], line)
-        top2 = largest(top2, a[row2 + k], line)
-        top3 = largest(top3, a[row3 + k], line)
-        at += WIDE
-    return top0, top1, top2, top3
+        max0 = max_with_line(max0, a[row0 + k], line)
+        max1 = max_with_line(max1, a[row1 + k], line)
+        max2 = max_with_line(max2, a[row2 + k], line)
+        max3 = max_with_line(max3, a[row3 + k], line)
+        at += PITCH
+    return max0, max1, max2, max3
 
 
 @inlined
-def find_largest(tops: Array, odd: Array, a: Array, b: Array, strip: Strip) -> None:
+def find_max_exponents(
+    max_exponents: ElementPointer, exceptional: ElementPointer, a: ElementPointer, b: ElementPointer, strip: Strip
+) -> None:
     """The largest sum of exponents of each output; `a` and `b` are relative exponents.
 
-    A row is odd if any of its sums cannot be relied on, or says that there is no product but 0.
+    A row is exceptional if any of its sums is unreliable, or says that there is no product but 0.
     """
-    keep_largest(tops, odd, largest_sums(a, elements_of(strip), b, strip.at_first, strip.place.products))
+    store_max_exponents(
+        max_exponents, exceptional, max_exponent_sums(a, elements_of(strip), b, strip.at_first, strip.geometry.products)
+    )
 
 
 @inlined
-def find_largest_sparse(tops: Array, odd: Array, a: Array, b: Array, lines: Array, strip: Strip) -> None:
-    """The same for a sparse A, each of whose elements meets a line of B of its own."""
+def find_max_exponents_sparse(
+    max_exponents: ElementPointer,
+    exceptional: ElementPointer,
+    a: ElementPointer,
+    b: ElementPointer,
+    lines: ElementPointer,
+    strip: Strip,
+) -> None:
+    """The same for a sparse A, each of whose elements is multiplied with a line of B of its own."""
     row0, row1, row2, row3 = elements_of(strip)
-    two, three = strip.place.products * np.uintp(2), strip.place.products * np.uintp(3)
-    top0 = top1 = top2 = top3 = spread(np.int8(-128), BLOCK)
-    for k in range(strip.place.products):
-        top0 = largest(top0, a[row0 + k], load(b, lines[k], BLOCK))
-        top1 = largest(top1, a[row1 + k], load(b, lines[k + strip.place.products], BLOCK))
-        top2 = largest(top2, a[row2 + k], load(b, lines[k + two], BLOCK))
-        top3 = largest(top3, a[row3 + k], load(b, lines[k + three], BLOCK))
-    keep_largest(tops, odd, (top0, top1, top2, top3))
+    two, three = strip.geometry.products * np.uintp(2), strip.geometry.products * np.uintp(3)
+    max0 = max1 = max2 = max3 = splat(np.int8(-128), BLOCK)
+    for k in range(strip.geometry.products):
+        max0 = max_with_line(max0, a[row0 + k], load(b, lines[k], BLOCK))
+        max1 = max_with_line(max1, a[row1 + k], load(b, lines[k + strip.geometry.products], BLOCK))
+        max2 = max_with_line(max2, a[row2 + k], load(b, lines[k + two], BLOCK))
+        max3 = max_with_line(max3, a[row3 + k], load(b, lines[k + three], BLOCK))
+    store_max_exponents(max_exponents, exceptional, (max0, max1, max2, max3))
 
 
 @inner
-def any_unreliable(found: FourSums) -> Flag:
-    """Whether any of these sums cannot be relied on, or says that there is no product but 0."""
-    top0, top1, top2, top3 = found
-    near = spread(np.int8(FAR + 1), BLOCK)
-    bits = bits_above(near, top0) | bits_above(near, top1) | bits_above(near, top2) | bits_above(near, top3)
+def any_unreliable(max_sums: FourSums) -> Flag:
+    """Whether any of these sums is unreliable, or says that there is no product but 0."""
+    max0, max1, max2, max3 = max_sums
+    near = splat(np.int8(MAX_UNRELIABLE_SUM + 1), BLOCK)
+    bits = greater_mask(near, max0) | greater_mask(near, max1) | greater_mask(near, max2) | greater_mask(near, max3)
     return bits != NO_BITS
 
 
 @inlined
-def keep_largest(tops: Array, odd: Array, found: FourSums) -> None:
-    """Store them, and mark rows."""
-    top0, top1, top2, top3 = found
-    store(tops, 0, top0)
-    store(tops, WIDE, top1)
-    store(tops, WIDE2, top2)
-    store(tops, WIDE3, top3)
-    near = spread(np.int8(FAR + 1), BLOCK)
-    odd[0] = bits_above(near, top0) != NO_BITS
-    odd[1] = bits_above(near, top1) != NO_BITS
-    odd[2] = bits_above(near, top2) != NO_BITS
-    odd[3] = bits_above(near, top3) != NO_BITS
+def store_max_exponents(max_exponents: ElementPointer, exceptional: ElementPointer, max_sums: FourSums) -> None:
+    """Store the largest sums, and mark exceptional rows."""
+    max0, max1, max2, max3 = max_sums
+    store(max_exponents, 0, max0)
+    store(max_exponents, PITCH, max1)
+    store(max_exponents, PITCH2, max2)
+    store(max_exponents, PITCH3, max3)
+    near = splat(np.int8(MAX_UNRELIABLE_SUM + 1), BLOCK)
+    exceptional[0] = greater_mask(near, max0) != NO_BITS
+    exceptional[1] = greater_mask(near, max1) != NO_BITS
+    exceptional[2] = greater_mask(near, max2) != NO_BITS
+    exceptional[3] = greater_mask(near, max3) != NO_BITS
 
 
-class Start(NamedTuple):
+class SumStart(NamedTuple):
     """What the starts of all sums have in common: exponents biased as in float64, where they are in its upper word."""
 
-    least: Lanes  # exponent that a C which is not 0 is read with at least
-    floor: Lanes  # common exponent at least
+    min_c_exponent: Lanes  # exponent that a C which is not 0 is read with at least
+    min_common_exponent: Lanes  # common exponent at least
     is_narrow: Flag  # whether any of the two is ever reached
-    is_plain: Flag  # not so, and the word of signs has a bit left for C's
+    is_fast: Flag  # not so, and the word of signs has a bit left for C's
     to_start: Lanes  # from a common exponent to the upper word of the sum's start
 
 
 @inner
-def start_of(constants: Constants, group_rows: Int) -> Start:
-    """By the numbers of a rule, and how many signs a group of B has."""
+def start_of(constants: Constants, group_rows: Int) -> SumStart:
+    """How the sums of a rule start, for groups of B with so many rows."""
     # An f32 is read with its own exponent, an f16 with at least that of its subnormals, or of those it is read as.
-    least_c = constants.c_emin + BIAS if constants.c_format == IS_F16 else 0
+    min_c = constants.c_emin + BIAS if constants.c_format == IS_F16 else 0
     is_narrow = constants.is_narrow != 0
-    return Start(
-        spread(np.int32(np.int32(least_c) << np.int32(20)), COLUMNS),
-        spread(np.int32(np.int32(constants.zero_exponent + BIAS) << np.int32(20)), COLUMNS),
-        is_narrow,
-        not is_narrow and group_rows < WORD,
-        spread(np.uint32(((52 - constants.fraction_bits) << 20) + HALF), COLUMNS),
+    return SumStart(
+        min_c_exponent=splat(np.int32(np.int32(min_c) << np.int32(20)), COLUMNS),
+        min_common_exponent=splat(np.int32(np.int32(constants.zero_exponent + BIAS) << np.int32(20)), COLUMNS),
+        is_narrow=is_narrow,
+        is_fast=not is_narrow and group_rows < WORD,
+        to_start=splat(np.uint32(((52 - constants.fraction_bits) << 20) + HALF), COLUMNS),
     )
 
 
 @inner
-def common_exponents(upper_c: Lanes, largest_pair: Lanes, top: Lanes, start: Start, plainly: Flag) -> Lanes:
-    """Of some columns of a row, by the upper words of C, the largest exponents of groups, and the largest sums."""
-    exponent_c = upper_c & spread(UPPER_EXPONENT, COLUMNS)
-    if not plainly and start.is_narrow:
-        signed = read_as(exponent_c, np.int32)
-        is_zero = (signed - spread(np.int32(1), COLUMNS)) >> spread(np.int32(31), COLUMNS)
-        raised = larger(signed, start.least - (start.least & is_zero))
-        exponent_c = read_as(larger(raised, start.floor), np.uint32)
-    products = read_as(largest_pair + converted(top, np.int32), np.uint32) << spread(TO_UPPER, COLUMNS)
-    return larger(products, exponent_c)
+def common_exponents(upper_c: Lanes, largest_pair: Lanes, max_relative: Lanes, start: SumStart, is_fast: Flag) -> Lanes:
+    """The common exponents of some columns of a row, from C, the largest exponents of groups, and the largest sums."""
+    exponent_c = upper_c & splat(UPPER_EXPONENT, COLUMNS)
+    if not is_fast and start.is_narrow:
+        signed = bitcast(exponent_c, np.int32)
+        is_zero = (signed - splat(np.int32(1), COLUMNS)) >> splat(np.int32(31), COLUMNS)
+        raised = vmax(signed, start.min_c_exponent - (start.min_c_exponent & is_zero))
+        exponent_c = bitcast(vmax(raised, start.min_common_exponent), np.uint32)
+    products = bitcast(largest_pair + cast(max_relative, np.int32), np.uint32) << splat(TO_UPPER, COLUMNS)
+    return vmax(products, exponent_c)
 
 
 @inner
-def largest_of(a_groups: Array, at_group: Int) -> Lanes:
+def largest_of(a_groups: ElementPointer, at_group: Int) -> Lanes:
     """The largest exponent of a group of A, as `common_exponents` needs it to be added to those of B."""
-    return spread(np.int32(a_groups[at_group + LARGEST] + np.int32(BIAS - TOP)), COLUMNS)
+    return splat(np.int32(a_groups[at_group + MAX_EXPONENT] + np.int32(BIAS - MAX_RELATIVE_SUM)), COLUMNS)
 
 
 @inner
 def upper_words(values: Lanes) -> Lanes:
     """The upper words of float64s."""
-    return odd_lanes(read_as(values, np.uint32))
+    return deinterleave_high(bitcast(values, np.uint32))
 
 
 @inlined
-def find_far(
-    odd: Array, tops: Array, held: Array, a_groups: Array, b_groups: Array, start: Start, strip: Strip
+def find_out_of_range(
+    exceptional: ElementPointer,
+    max_exponents: ElementPointer,
+    partials: ElementPointer,
+    a_groups: ElementPointer,
+    b_groups: ElementPointer,
+    start: SumStart,
+    strip: Strip,
 ) -> None:
     """Mark rows with a common exponent out of range, as it is with any infinity or NaN."""
     size = group_size(strip)
     for row in range(STRIP):
-        own = np.uintp(row) * WIDE
+        own = np.uintp(row) * PITCH
         largest_a = largest_of(a_groups, group_of(strip, row) * size)
-        reach = spread(np.uint32(0), COLUMNS)
-        for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
-            upper_c = upper_words(load(held, strip.at_held + own + j, COLUMNS))
+        reach = splat(np.uint32(0), COLUMNS)
+        for j in range(np.uintp(0), strip.geometry.width, np.uintp(COLUMNS)):
+            upper_c = upper_words(load(partials, strip.at_partials + own + j, COLUMNS))
             largest_pair = load(b_groups, strip.at_group + j, COLUMNS) + largest_a
-            common = common_exponents(upper_c, largest_pair, load(tops, own + j, COLUMNS), start, start.is_plain)
-            reach = larger(reach, common - spread(ORIGIN, COLUMNS))
-        odd[row] |= bits_above(reach, spread(FURTHEST, COLUMNS)) != NO_BITS
+            common = common_exponents(
+                upper_c, largest_pair, load(max_exponents, own + j, COLUMNS), start, start.is_fast
+            )
+            reach = vmax(reach, common - splat(ORIGIN, COLUMNS))
+        exceptional[row] |= greater_mask(reach, splat(FURTHEST, COLUMNS)) != NO_BITS
 
 
 @inner
 def group_size(strip: Strip) -> Int:
-    """Words of a group of A."""
-    return SIGNS + strip.place.sign_words + strip.place.sign_words
+    """Words that a group of A takes."""
+    return SIGNS + strip.geometry.sign_words + strip.geometry.sign_words
 
 
 @inner
-def below_zero(a_groups: Array, at_word: Int, b_groups: Array, at_signs: Int) -> Lanes:
+def below_zero(a_groups: ElementPointer, at_word: Int, b_groups: ElementPointer, at_signs: Int) -> Lanes:
     """A bit for each product of one word of signs that is below zero, for some columns."""
-    negative = spread(np.uint32(a_groups[at_word]), COLUMNS)
-    nonzero = spread(np.uint32(a_groups[at_word + ONE]), COLUMNS)
-    return (read_as(load(b_groups, at_signs, COLUMNS), np.uint32) ^ negative) & nonzero
+    negative = splat(np.uint32(a_groups[at_word]), COLUMNS)
+    nonzero = splat(np.uint32(a_groups[at_word + U1]), COLUMNS)
+    return (bitcast(load(b_groups, at_signs, COLUMNS), np.uint32) ^ negative) & nonzero
 
 
 @inner
-def started(
-    held: Array, tops: Array, a: PreparedA, b: PreparedB, start: Start, strip: Strip, row: Int, j: Int, plainly: Flag
+def start_sums(
+    partials: ElementPointer,
+    max_exponents: ElementPointer,
+    a: PreparedA[ElementPointer],
+    b: PreparedB[ElementPointer],
+    start: SumStart,
+    strip: Strip,
+    row: Int,
+    j: Int,
+    is_fast: Flag,
 ) -> Lanes:
     """What the sums of some columns of a row start from, with C added. The rounding mode is towards zero."""
-    own, at_a = row * WIDE, group_of(strip, row) * group_size(strip)
-    c = load(held, strip.at_held + own + j, COLUMNS)
+    own, at_a = row * PITCH, group_of(strip, row) * group_size(strip)
+    c = load(partials, strip.at_partials + own + j, COLUMNS)
     upper_c = upper_words(c)
     largest_pair = load(b.groups, strip.at_group + j, COLUMNS) + largest_of(a.groups, at_a)
-    common = common_exponents(upper_c, largest_pair, load(tops, own + j, COLUMNS), start, plainly)
-    at_word, at_signs = at_a + SIGNS, strip.at_group + WIDE + j
+    common = common_exponents(upper_c, largest_pair, load(max_exponents, own + j, COLUMNS), start, is_fast)
+    at_word, at_signs = at_a + SIGNS, strip.at_group + PITCH + j
     signs = below_zero(a.groups, at_word, b.groups, at_signs)
-    if plainly:
-        below = ones_of(signs | (upper_c & spread(UPPER_SIGN, COLUMNS)))
+    if is_fast:
+        negative_count = popcount(signs | (upper_c & splat(UPPER_SIGN, COLUMNS)))
     else:
-        below = ones_of(signs) + (upper_c >> spread(np.uint32(31), COLUMNS))
-        if strip.place.sign_words > ONE:
-            below = below + ones_of(below_zero(a.groups, at_word + ONE + ONE, b.groups, at_signs + WIDE))
-    first = read_as(interleaved(below, common + start.to_start), np.float64)
-    return multiply_add(c, spread(NUDGE, COLUMNS), first)
+        negative_count = popcount(signs) + (upper_c >> splat(np.uint32(31), COLUMNS))
+        if strip.geometry.sign_words > U1:
+            negative_count = negative_count + popcount(
+                below_zero(a.groups, at_word + U1 + U1, b.groups, at_signs + PITCH)
+            )
+    first = bitcast(interleave(negative_count, common + start.to_start), np.float64)
+    return multiply_add(c, splat(B_BIAS, COLUMNS), first)
 
 
 @inner
-def any_large(held: Array, first: Int, count: Int) -> Flag:
-    """Whether any of so many numbers is too large for C, or NaN."""
-    found = False
+def any_large(partials: ElementPointer, first: Int, count: Int) -> Flag:
+    """Whether any of `count` numbers is too large for C, or NaN."""
+    is_large = False
     for at in range(first, first + count):
-        found |= not abs(held[at]) < LARGE
-    return found
+        is_large |= not abs(partials[at]) < LARGE
+    return is_large
 
 
 @inlined
-def keep_odd_rows(before: Array, odd: Array, held: Array, strip: Strip) -> None:
-    """Remember what odd rows held before the step."""
+def save_exceptional_rows(
+    saved: ElementPointer, exceptional: ElementPointer, partials: ElementPointer, strip: Strip
+) -> None:
+    """Save the partial sums of exceptional rows before the step."""
     for row in range(STRIP):
-        if odd[row]:
-            own = np.uintp(row) * WIDE
-            for j in range(strip.place.width):
-                before[own + j] = held[strip.at_held + own + j]
+        if exceptional[row]:
+            own = np.uintp(row) * PITCH
+            for j in range(strip.geometry.width):
+                saved[own + j] = partials[strip.at_partials + own + j]
 
 
 @inner
 def exact_sum(total: Lanes) -> Lanes:
-    """A sum without what it started from."""
-    power = read_as(read_as(total, np.int64) & spread(EXPONENT, COLUMNS), np.float64)
-    return multiply_add(power, spread(-1.5, COLUMNS), total)
+    """A sum less the 1.5 * 2**52 grids that it started from."""
+    power = bitcast(bitcast(total, np.int64) & splat(EXPONENT, COLUMNS), np.float64)
+    return multiply_add(power, splat(-1.5, COLUMNS), total)
 
 
 @inner
-def truncated(exact: Lanes, kept: Int) -> Lanes:
-    """Only these bits of it."""
-    return read_as(read_as(exact, np.int64) & spread(kept, COLUMNS), np.float64)
+def truncate(exact: Lanes, kept: Int) -> Lanes:
+    """The sums with only the bits of the mask `kept`."""
+    return bitcast(bitcast(exact, np.int64) & splat(kept, COLUMNS), np.float64)
 
 
 @inner
@@ -379,73 +420,87 @@ def kept_bits(round_to: Int) -> Int:
 
 
 @inlined
-def finish_sums(held: Array, at: Int, kept: Int, totals: FourSums) -> None:
-    """Truncate, and hold the results."""
+def finish_sums(partials: ElementPointer, at: Int, kept: Int, totals: FourSums) -> None:
+    """Truncate four rows of sums, and store them as the new partial sums."""
     total0, total1, total2, total3 = totals
-    store(held, at, truncated(exact_sum(total0), kept))
-    store(held, at + WIDE, truncated(exact_sum(total1), kept))
-    store(held, at + WIDE2, truncated(exact_sum(total2), kept))
-    store(held, at + WIDE3, truncated(exact_sum(total3), kept))
+    store(partials, at, truncate(exact_sum(total0), kept))
+    store(partials, at + PITCH, truncate(exact_sum(total1), kept))
+    store(partials, at + PITCH2, truncate(exact_sum(total2), kept))
+    store(partials, at + PITCH3, truncate(exact_sum(total3), kept))
 
 
 @inlined
 def add_products(
-    held: Array, tops: Array, a: PreparedA, b: PreparedB, start: Start, kept: Int, strip: Strip, plainly: Flag
+    partials: ElementPointer,
+    max_exponents: ElementPointer,
+    a: PreparedA[ElementPointer],
+    b: PreparedB[ElementPointer],
+    start: SumStart,
+    kept: Int,
+    strip: Strip,
+    is_fast: Flag,
 ) -> None:
     """The sums of a step, and the truncation that ends it. The rounding mode is towards zero.
 
-    `plainly` is PLAINLY or NOT_PLAINLY: two loops, of which the first, for most rules, has no branches.
+    `is_fast` is FAST_START or GENERAL_START: two loops, of which the first, for most rules, has no branches.
     """
     rows = elements_of(strip)
-    for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
+    for j in range(np.uintp(0), strip.geometry.width, np.uintp(COLUMNS)):
         totals = (
-            started(held, tops, a, b, start, strip, ROW0, j, plainly),
-            started(held, tops, a, b, start, strip, ROW1, j, plainly),
-            started(held, tops, a, b, start, strip, ROW2, j, plainly),
-            started(held, tops, a, b, start, strip, ROW3, j, plainly),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW0, j, is_fast),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW1, j, is_fast),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW2, j, is_fast),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW3, j, is_fast),
         )
-        totals = add_lines(totals, a.values, rows, b.values, strip.at_first + j, WIDE, strip.place.products)
-        finish_sums(held, strip.at_held + j, kept, totals)
+        totals = add_lines(totals, a.values, rows, b.values, strip.at_first + j, PITCH, strip.geometry.products)
+        finish_sums(partials, strip.at_partials + j, kept, totals)
 
 
 @inlined
 def add_products_sparse(
-    held: Array, tops: Array, a: PreparedA, b: PreparedB, lines: Array, start: Start, kept: Int, strip: Strip
+    partials: ElementPointer,
+    max_exponents: ElementPointer,
+    a: PreparedA[ElementPointer],
+    b: PreparedB[ElementPointer],
+    lines: ElementPointer,
+    start: SumStart,
+    kept: Int,
+    strip: Strip,
 ) -> None:
     """The same for a sparse A."""
     row0, row1, row2, row3 = elements_of(strip)
-    two, three = strip.place.products * np.uintp(2), strip.place.products * np.uintp(3)
-    for j in range(np.uintp(0), strip.place.width, np.uintp(COLUMNS)):
-        total0 = started(held, tops, a, b, start, strip, ROW0, j, NOT_PLAINLY)
-        total1 = started(held, tops, a, b, start, strip, ROW1, j, NOT_PLAINLY)
-        total2 = started(held, tops, a, b, start, strip, ROW2, j, NOT_PLAINLY)
-        total3 = started(held, tops, a, b, start, strip, ROW3, j, NOT_PLAINLY)
-        for k in range(strip.place.products):
+    two, three = strip.geometry.products * np.uintp(2), strip.geometry.products * np.uintp(3)
+    for j in range(np.uintp(0), strip.geometry.width, np.uintp(COLUMNS)):
+        total0 = start_sums(partials, max_exponents, a, b, start, strip, ROW0, j, GENERAL_START)
+        total1 = start_sums(partials, max_exponents, a, b, start, strip, ROW1, j, GENERAL_START)
+        total2 = start_sums(partials, max_exponents, a, b, start, strip, ROW2, j, GENERAL_START)
+        total3 = start_sums(partials, max_exponents, a, b, start, strip, ROW3, j, GENERAL_START)
+        for k in range(strip.geometry.products):
             line0, line1 = (
                 load(b.values, lines[k] + j, COLUMNS),
-                load(b.values, lines[k + strip.place.products] + j, COLUMNS),
+                load(b.values, lines[k + strip.geometry.products] + j, COLUMNS),
             )
             line2, line3 = load(b.values, lines[k + two] + j, COLUMNS), load(b.values, lines[k + three] + j, COLUMNS)
-            total0 = multiply_add(spread(a.values[row0 + k], COLUMNS), line0, total0)
-            total1 = multiply_add(spread(a.values[row1 + k], COLUMNS), line1, total1)
-            total2 = multiply_add(spread(a.values[row2 + k], COLUMNS), line2, total2)
-            total3 = multiply_add(spread(a.values[row3 + k], COLUMNS), line3, total3)
-        finish_sums(held, strip.at_held + j, kept, (total0, total1, total2, total3))
+            total0 = multiply_add(splat(a.values[row0 + k], COLUMNS), line0, total0)
+            total1 = multiply_add(splat(a.values[row1 + k], COLUMNS), line1, total1)
+            total2 = multiply_add(splat(a.values[row2 + k], COLUMNS), line2, total2)
+            total3 = multiply_add(splat(a.values[row3 + k], COLUMNS), line3, total3)
+        finish_sums(partials, strip.at_partials + j, kept, (total0, total1, total2, total3))
 
 
 @inlined
-def round_to_f16(held: Array, strip: Strip) -> None:
+def round_to_f16(partials: ElementPointer, strip: Strip) -> None:
     """Round exact sums to the nearest f16, ties to even: `rounding.round_f16` without branches, for finite sums."""
     for row in range(STRIP):
-        at_row = strip.at_held + np.uintp(row) * WIDE
-        for j in range(strip.place.width):
-            exact = held[at_row + j]
+        at_row = strip.at_partials + np.uintp(row) * PITCH
+        for j in range(strip.geometry.width):
+            exact = partials[at_row + j]
             exponent = max(np.int64((bits_of_f64(exact) >> 52) & 2047), np.int64(1009))
             shift = f64_of_bits(np.int64((exponent + 42) << 52) | np.int64(1 << 51))
             rounded = (exact + shift) - shift
             rounded = np.inf if rounded >= OVERFLOW_F16 else rounded
             rounded = -np.inf if rounded <= -OVERFLOW_F16 else rounded
-            held[at_row + j] = rounded
+            partials[at_row + j] = rounded
 
 
 @inner

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic import matmul, plan
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.debug.mistakes import suspects
 from warpfrag.debug.mistakes.mistake import Misreading, Mistake
 from warpfrag.debug.mistakes.of_descriptors import suspects_in_memory
@@ -113,9 +113,9 @@ class SuspectProduct:
             codes = operand.unpack(words, raw=True)
         return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
 
-    def inputs(self, words: Mapping[str, Words]) -> Operands:
+    def inputs(self, words: Mapping[str, Words]) -> ProductOperands:
         """What the hardware reads in all registers: one product, but four for m8n8k4."""
-        read = Operands(**dict(self.read(role, array) for role, array in words.items()))
+        read = ProductOperands(**dict(self.read(role, array) for role, array in words.items()))
         return read if self.scale_d else read._replace(c=np.zeros_like(read.c))
 
     def right(self, words: Mapping[str, Words]) -> Codes:
@@ -151,7 +151,7 @@ class SuspectProduct:
                 codes = operand.unpack(mistake.change(operand.pack(codes, raw=True)), raw=True)
         return codes
 
-    def run(self, rule: Rule, inputs: Operands) -> Codes:
+    def run(self, rule: Rule, inputs: ProductOperands) -> Codes:
         """D's codes for one product; where a rule has other accumulators, converted on the way in and out."""
         mine, its = self.instruction.operands, (FORMATS[rule.c], FORMATS[rule.d])
         c = inputs.c

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.arithmetic.protocol import Operands
 from warpfrag.debug.diagnose.findings import Diagnosis, diagnosis, rank
 from warpfrag.debug.diagnose.variants import NOTHING, SIDES, ProductSide
 from warpfrag.debug.mistakes import distinct

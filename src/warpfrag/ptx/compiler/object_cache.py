@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import llvmlite  # type: ignore[import-untyped]
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
+import llvmlite
+import llvmlite.binding as llvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
