@@ -1,6 +1,6 @@
 """Speed against an older version, taking turns in one run: `python benchmarks/against.py OLD/src`.
 
-Both sides are given the same jobs by the same worker, each in its own process, two threads; who is first changes with
+Both sides run the same jobs by the same worker, each in its own process, two threads; who is first changes with
 every round. The least counts: of 15 rounds, or of as many more as take some seconds, because one short job is soon
 disturbed. More than 1 is slower than before. Interpreter and dependencies are the same for both.
 """

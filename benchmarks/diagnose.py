@@ -45,14 +45,14 @@ FAMILIES = {
 }
 
 
-def least(call: Callable[[], object]) -> float:
+def best_of(call: Callable[[], object]) -> float:
     """Seconds of processor time of the best of some calls."""
-    found = []
+    seconds = []
     for _ in range(ROUNDS):
         start = time.process_time()
         call()
-        found.append(time.process_time() - start)
-    return min(found)
+        seconds.append(time.process_time() - start)
+    return min(seconds)
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
             "pair": np.ascontiguousarray(both),
             "nothing": np.roll(right, 3, axis=-2) ^ np.uint32(1),
         }
-        times = [least(partial(wf.diagnose, mma, d, A, B, C, **scales, arch=arch)) for d in seen.values()]
+        times = [best_of(partial(wf.diagnose, mma, d, A, B, C, **scales, arch=arch)) for d in seen.values()]
         worst = max(worst, *times)
         short = name.replace("sync.aligned.", "")[:42]
         print(f"  {short:<42} {times[0]:7.2f} {times[1]:7.2f} {times[2]:7.2f}", flush=True)

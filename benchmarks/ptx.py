@@ -76,15 +76,15 @@ LOOP:
 }}"""
 
 
-def least(function: Callable[[], object]) -> float:
+def best_of(function: Callable[[], object]) -> float:
     """Seconds of the quickest round, after one that is not counted."""
     function()
-    found = []
+    seconds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         function()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def cores() -> list[int]:
@@ -96,7 +96,7 @@ def on(count: int, function: Callable[[], object], usable: list[int]) -> float:
     """Seconds on so many cores."""
     os.sched_setaffinity(0, usable[:count])
     try:
-        return least(function)
+        return best_of(function)
     finally:
         os.sched_setaffinity(0, usable)
 
@@ -110,7 +110,7 @@ def plain() -> None:
         def launch(engine: str = engine, rounds: int = rounds, out: np.ndarray = out) -> wf.ptx.Run:
             return kernel.launch(32, 128, [out, rounds], engine=engine, threads=1)  # type: ignore[arg-type] # two of its names
 
-        speed = launch().counts.instructions / least(launch)
+        speed = launch().counts.instructions / best_of(launch)
         say(f"  plain code, {engine:<9} {speed / 1e6:9.1f} M warp instructions a second on one core")
 
 
@@ -119,7 +119,7 @@ def by_blocks() -> None:
     kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
     for blocks in (64, 512, 4096):
         out = np.zeros(blocks * 128, np.uint32)
-        seconds = least(partial(kernel.launch, blocks, 128, [out, 200], engine="compiled", threads=1))
+        seconds = best_of(partial(kernel.launch, blocks, 128, [out, 200], engine="compiled", threads=1))
         say(f"  {blocks:4} blocks: {seconds / blocks * 1e6:6.1f} us for each")
 
 
@@ -187,7 +187,7 @@ def matmul() -> None:
         say(f"  Triton's own interpreter does not run here: {reason[-1]}")
         return
     other = float(done.stdout.split()[0])
-    say(f"  Triton's own interpreter: {other * 1e3:.0f} ms, {other / least(work.launch):.0f} times the kernel here")
+    say(f"  Triton's own interpreter: {other * 1e3:.0f} ms, {other / best_of(work.launch):.0f} times the kernel here")
 
 
 COMPILE = """

@@ -67,9 +67,9 @@ class Side:
 
 
 def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, measure: str = "seconds") -> list[float]:
-    """The least seconds of each job, the sides taking turns; "cpu" measures processor time."""
-    found = [[side.run(*job)[measure] for side, job in runs] for _ in range(rounds)]
-    return [min(column) for column in zip(*found, strict=True)]
+    """The minimum of each job, the sides taking turns; "cpu" measures processor time."""
+    seconds = [[side.run(*job)[measure] for side, job in runs] for _ in range(rounds)]
+    return [min(column) for column in zip(*seconds, strict=True)]
 
 
 def mmasim_python() -> str | None:
