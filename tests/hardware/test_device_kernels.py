@@ -11,7 +11,6 @@ from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
-from warpfrag.hardware.products import SPANS, operands
 
 import warpfrag as wf
 from oracle.toolkit import find_nvcc

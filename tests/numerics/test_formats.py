@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import warpfrag as wf
 from warpfrag.numerics.codes import code_dtype, from_codes, natural_dtype, to_codes
+from warpfrag.numerics.formats import CANONICAL_NANS
 
 NAMES = [
     "f16",
@@ -302,3 +303,13 @@ def test_a_nan_that_signals_is_a_nan_like_any_other(dtype):
     assert wf.diagnose(mma, np.ones((16, 8), np.float32), A, B, C).tried
     with pytest.raises(wf.InvalidOperand, match="C: element .* is nan: there is no exact result"):
         wf.error_report(A, B, instruction=mma, C=C)
+
+
+def test_canonical_nans_are_nans_of_their_formats():
+    assert {name: f"{code:x}" for name, code in CANONICAL_NANS.items()} == {
+        "f16": "7fff",
+        "bf16": "7fff",
+        "f32": "7fffffff",
+        "f64": "fff8000000000000",
+    }
+    assert all(wf.FORMATS[name].is_nan(code) for name, code in CANONICAL_NANS.items())

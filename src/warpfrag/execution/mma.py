@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.arithmetic.product import run_product
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.prepared import WORD, batch_of, prepare
@@ -63,7 +63,7 @@ def multiply(
     codes_c = prepared.c.zeros(codes_a, codes_b) if c is None else prepared.c.read(registers[2], batch)
     fields = prepared.read_fields(checked, batch, immediates)
     return prepared.d.write(
-        run_product(prepared.kernels, Operands(codes_a, codes_b, codes_c, **fields), threads), batch
+        run_product(prepared.kernels, ProductOperands(codes_a, codes_b, codes_c, **fields), threads), batch
     )
 
 
@@ -85,6 +85,6 @@ def _multiply_tile(
             return None
         columns = prepared.metadata.columns_of(prepared.readers_of(immediates)["metadata"].read(metadata))[None]
     codes_c = prepared.no_c if c is None else prepared.c.read_tile(c)
-    operands = Operands(prepared.a.read_tile(a), prepared.b.read_tile(b), codes_c, columns)
+    operands = ProductOperands(prepared.a.read_tile(a), prepared.b.read_tile(b), codes_c, columns)
     kernel = prepared.kernels.settled.get(False) or prepared.kernels.kernel(operands)
     return prepared.d.write_tile(kernel.run_whole(operands))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from warpfrag.arithmetic import plan
-from warpfrag.arithmetic.backends import choice_of
+from warpfrag.arithmetic.backends import kernel_selector
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution import fragment
 from warpfrag.execution.operand import operands_of
@@ -167,7 +167,7 @@ class PreparedInstruction:
         self.metadata = None if pattern is None else MetadataDecoder(pattern, self.operands.metadata.shape[-1])
         self.metadata_shape = () if pattern is None else self.operands.metadata.threads
         self.readers: dict[Immediates, dict[str, FieldReader]] = {}
-        self.kernels = choice_of(plan(form, arch).rule)
+        self.kernels = kernel_selector(plan(form, arch).rule)
         self.no_c = np.zeros((self.d.tiles, *self.c.shape), self.c.container)
 
     @cached_property

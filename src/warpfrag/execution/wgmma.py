@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from warpfrag.arithmetic.product import multiply
 from warpfrag.arithmetic.product import multiply as multiply_codes
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.prepared import batch_of, prepare, tiles_of
 from warpfrag.execution.shared_operand import InShared, Shared, as_descriptor
@@ -81,7 +80,7 @@ def multiply(
     codes_b = tiles_of(tile_b, batch, 2)
     is_c_read = words_c is not None and scale_d
     codes_c = prepared.c.read(cast("Words", words_c), batch) if is_c_read else prepared.c.zeros(codes_a, codes_b)
-    codes = Operands(
+    codes = ProductOperands(
         _negated(operands.a.format, codes_a) if negate[0] else codes_a,
         _negated(operands.b.format, codes_b) if negate[1] else codes_b,
         codes_c,

@@ -10,7 +10,7 @@ import numpy as np
 
 from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
-from warpfrag.arithmetic.rules import Fused
+from warpfrag.arithmetic.rules import Fused, IntegerSum
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.sparsity import compress, logical_columns
 from warpfrag.numerics.codes import code_dtype
@@ -194,7 +194,7 @@ def add(rule: Rule, total: Sums | None, part: Sums) -> Sums:
         sums: Sums = _plus(total, part)
     if rule.d != "s32":
         return sums
-    if isinstance(rule, Integer) and rule.clamps:
+    if isinstance(rule, IntegerSum) and rule.clamps:
         return np.clip(sums, -(1 << 31), (1 << 31) - 1)
     return (sums + (1 << 31)) % (1 << 32) - (1 << 31)
 

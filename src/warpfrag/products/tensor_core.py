@@ -18,6 +18,7 @@ from warpfrag.arithmetic.backends.cuda import (
     aligned,
     cupy,
     current_gpu,
+    in_memory_of,
     on_device,
     struct,
 )
@@ -169,7 +170,7 @@ class TensorCores:
         """D's codes."""
         kernel = _kernel_of(rule, self.form, tuple(self.rows.items()), current_gpu())
         product = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)
-        return as_given(product, operands)
+        return in_memory_of(product, operands)
 
 
 @cache

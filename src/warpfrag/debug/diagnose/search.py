@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.debug.diagnose.findings import Diagnosis, diagnosis, rank
 from warpfrag.debug.diagnose.variants import NOTHING, SIDES, ProductSide
 from warpfrag.debug.mistakes import distinct
@@ -271,7 +272,7 @@ class Search:
                 lines[name] = np.broadcast_to(line, (len(high), line.shape[-1]))
         first, back = _distinct([lines[name] for name in ROWS if name in lines])
         once = {name: codes[first] if name in ROWS else codes for name, codes in lines.items()}
-        inputs = Operands(**{name: np.ascontiguousarray(codes)[None] for name, codes in once.items()})
+        inputs = ProductOperands(**{name: np.ascontiguousarray(codes)[None] for name, codes in once.items()})
         outputs: Codes = self.case.run(rule, inputs)[0][back]
         return outputs
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.arithmetic.product import multiply
-from warpfrag.arithmetic.protocol import Operands
+from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.execution.prepared import prepare
 from warpfrag.isa.legality import form_of
 from warpfrag.ptx.program.program import Register, Vector
@@ -112,14 +112,14 @@ class Tiling:
         groups = crosses(self.a.same(buffer, rows).tobytes(), self.b.same(buffer, rows).tobytes())
         if groups is None:  # too little in common: the product of each warp
             given = [place.read(buffer, rows) for place in (self.a, self.b, self.c)]
-            codes = multiply(self.runner.kernels, Operands(*given), 1)
+            codes = multiply(self.runner.kernels, ProductOperands(*given), 1)
             self.d.write_tiles(buffer, rows[:, None], codes.reshape(-1, codes.shape[2]))
             return
         for group in groups:
             own = rows[group]
             a, b = self.a.read_tiles(buffer, own[:, :1]), self.b.read_tiles(buffer, own[:1])
             c = self.c.read_tiles(buffer, own)
-            codes = multiply(self.runner.kernels, Operands(a[None], b[None], c[None]), 1)[0]
+            codes = multiply(self.runner.kernels, ProductOperands(a[None], b[None], c[None]), 1)[0]
             self.d.write_tiles(buffer, own, codes)
 
 
