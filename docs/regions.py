@@ -17,7 +17,7 @@ from facts import captured_gpus, evidence_by_architecture, facts
 
 from warpfrag.catalog.registry import find
 from warpfrag.cli import VERBS
-from warpfrag.cli.output import STATUSES
+from warpfrag.cli.support.output import STATUSES
 from warpfrag.core.layout import Layout
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.nicknames import nicknames

@@ -15,7 +15,7 @@ import pytest
 
 import warpfrag
 from warpfrag.cli import VERBS, main
-from warpfrag.cli.output import WIDTH, table
+from warpfrag.cli.support.output import WIDTH, table
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpfrag import get
-from warpfrag.cli.dumps import Dumped, dump_lines, dump_of, one_warp, parse_dump, parse_warps
+from warpfrag.cli.support.register_dumps import Dumped, dump_lines, dump_of, one_warp, parse_dump, parse_warps
 from warpfrag.errors import InvalidOperand
 
 ROWS = [[lane, 0x3F800000, 0, 0xDEADBEEF - lane] for lane in range(32)]

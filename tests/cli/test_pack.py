@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpfrag as wf
-from warpfrag.cli.matrices import exact_text, exact_value, short_text
+from warpfrag.cli.support.matrix_files import exact_text, exact_value, short_text
 from warpfrag.numerics.codes import from_codes, natural_dtype
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"

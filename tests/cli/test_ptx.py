@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warpfrag.cli.output import Progress
+from warpfrag.cli.support.output import Progress
 from warpfrag.ptx.interpreter.warp_batch import Wave
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from warpfrag.cli import main, table
-from warpfrag.cli.output import STATUSES, Progress, printable
+from warpfrag.cli.support.output import STATUSES, Progress, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 WARPFRAG = f"{shlex.quote(sys.executable)} -m warpfrag"

@@ -1,6 +1,6 @@
 """The command `warpfrag`: one module per verb, loaded when the verb is called.
 
-To add a verb, add a line to `VERBS` and a module of that name whose `command` is made by `warpfrag.cli.command.verb`.
+To add a verb, add a line to `VERBS` and a module of that name whose `command` is made by `cli.support.verbs.verb`.
 
 Exit statuses are `STATUSES`. An error is one sentence on stderr and, with `--json`, an object
 `{"schema": 1, "error": {...}}` on stdout.
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag import __version__
-from warpfrag.cli.command import Spoken, say_at_once
-from warpfrag.cli.output import (
+from warpfrag.cli.support.output import (
     BROKEN_PIPE,
     DONE,
     ERROR,
@@ -35,6 +34,7 @@ from warpfrag.cli.output import (
     refuse,
     say,
 )
+from warpfrag.cli.support.verbs import Spoken, say_at_once
 from warpfrag.errors import WarpfragError, quote
 
 if TYPE_CHECKING:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.support.operand_view import view
+from warpfrag.cli.support.options import (
     instruction_argument,
     integer,
     json_option,
     operand_argument,
     target_option,
-    verb,
     warp_option,
 )
-from warpfrag.cli.output import heading, notes, say_json, say_table
-from warpfrag.cli.view import view
+from warpfrag.cli.support.output import heading, notes, say_json, say_table
+from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index, place
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import json_option, verb
-from warpfrag.cli.output import NO, Progress, say, say_json
+from warpfrag.cli.support.options import json_option
+from warpfrag.cli.support.output import NO, Progress, say, say_json
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, families_of

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import integer, json_option, verb
-from warpfrag.cli.output import DONE, NO, heading, say, say_json, say_table, wrapped
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.cli.support.options import integer, json_option
+from warpfrag.cli.support.output import DONE, NO, heading, say, say_json, say_table, wrapped
+from warpfrag.cli.support.verbs import verb
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.execution.operand import Operand
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import SWIZZLES

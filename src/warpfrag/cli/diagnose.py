@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.descriptor import read_word
+from warpfrag.cli.support.matrix_files import codes_of, read_source
+from warpfrag.cli.support.options import (
     Function,
     arch_option,
     choice_options,
@@ -17,12 +19,10 @@ from warpfrag.cli.command import (
     instruction_argument,
     integer,
     json_option,
-    verb,
 )
-from warpfrag.cli.descriptor import read_word
-from warpfrag.cli.dumps import dump_of, one_warp, parse_warps, warps_of_group
-from warpfrag.cli.matrices import codes_of, read_source
-from warpfrag.cli.output import DONE, NO, say, say_json, wrapped
+from warpfrag.cli.support.output import DONE, NO, say, say_json, wrapped
+from warpfrag.cli.support.register_dumps import dump_of, one_warp, parse_warps, warps_of_group
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch

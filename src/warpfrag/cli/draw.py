@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast, get_args
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.descriptor import read_word
+from warpfrag.cli.support.options import (
     choice_options,
     complete_instruction,
     complete_operand,
     file_option,
     target_option,
-    verb,
     warp_option,
 )
-from warpfrag.cli.descriptor import read_word
-from warpfrag.cli.output import say, terminal_width
+from warpfrag.cli.support.output import say, terminal_width
+from warpfrag.cli.support.verbs import verb
 from warpfrag.drawing import draw, draw_figure
 from warpfrag.drawing.views import VIEWS, View
 from warpfrag.errors import quote

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import complete_instruction, file_option, json_option, target_option_saying, verb
-from warpfrag.cli.output import say, say_json
+from warpfrag.cli.support.options import complete_instruction, file_option, json_option, target_option_saying
+from warpfrag.cli.support.output import say, say_json
+from warpfrag.cli.support.verbs import verb
 from warpfrag.emission import LANGUAGES, emit
 from warpfrag.render.files import write_atomically
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.arrays import array_argument, codes_option, read_array
-from warpfrag.cli.command import (
+from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
+from warpfrag.cli.support.options import (
     backend_option,
     complete_file,
     complete_instruction,
@@ -14,9 +14,9 @@ from warpfrag.cli.command import (
     file_option,
     json_option,
     target,
-    verb,
 )
-from warpfrag.cli.output import Progress, say, say_json
+from warpfrag.cli.support.output import Progress, say, say_json
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import quote
 from warpfrag.products.order import Order
 from warpfrag.render.files import write_atomically

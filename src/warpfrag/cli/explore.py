@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import file_option, integer, verb
-from warpfrag.cli.output import flush, say
+from warpfrag.cli.support.options import file_option, integer
+from warpfrag.cli.support.output import flush, say
+from warpfrag.cli.support.verbs import verb
 from warpfrag.render.files import write_atomically
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.catalog.identify import identify
-from warpfrag.cli.command import complete_file, complete_instruction, integer, json_option, verb
-from warpfrag.cli.fragment_argument import read_fragment
-from warpfrag.cli.matrices import read_source
-from warpfrag.cli.output import NO, heading, say, say_json
+from warpfrag.cli.support.fragment_argument import read_fragment
+from warpfrag.cli.support.matrix_files import read_source
+from warpfrag.cli.support.options import complete_file, complete_instruction, integer, json_option
+from warpfrag.cli.support.output import NO, heading, say, say_json
+from warpfrag.cli.support.verbs import verb
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 

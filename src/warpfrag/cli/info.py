@@ -8,9 +8,21 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import instruction_argument, json_option, target_option, to_option, verb
-from warpfrag.cli.output import TIMES, WIDTH, heading, notes, say, say_json, say_table, shape_text, table, wrapped
-from warpfrag.cli.view import ADDRESSES, View, numbering_notes, view
+from warpfrag.cli.support.operand_view import ADDRESSES, View, numbering_notes, view
+from warpfrag.cli.support.options import instruction_argument, json_option, target_option, to_option
+from warpfrag.cli.support.output import (
+    TIMES,
+    WIDTH,
+    heading,
+    notes,
+    say,
+    say_json,
+    say_table,
+    shape_text,
+    table,
+    wrapped,
+)
+from warpfrag.cli.support.verbs import verb
 from warpfrag.core.expressions import element_formulas, place_formulas
 from warpfrag.isa.legality import able_architectures, advice, companions, first_version
 

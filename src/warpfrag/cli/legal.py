@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import instruction_argument, integer, json_option, target_option_saying, verb
 from warpfrag.cli.info import ptx_versions
-from warpfrag.cli.output import NO, heading, say, say_json, say_no, wrapped
+from warpfrag.cli.support.options import instruction_argument, integer, json_option, target_option_saying
+from warpfrag.cli.support.output import NO, heading, say, say_json, say_no, wrapped
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.legality import advice, left_out
 from warpfrag.isa.targets import targets

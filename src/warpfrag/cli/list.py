@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpfrag.catalog.registry import find
-from warpfrag.cli.command import json_option, target_option_saying, type_option, verb
-from warpfrag.cli.output import NO, complain, say, say_json, say_table
+from warpfrag.cli.support.options import json_option, target_option_saying, type_option
+from warpfrag.cli.support.output import NO, complain, say, say_json, say_table
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.nicknames import ROLES, nickname
 

@@ -1,6 +1,6 @@
 """`warpfrag loads`: every way to fill an operand from shared memory."""
 
-from warpfrag.cli.ways import ways_command
+from warpfrag.cli.support.access_plans import ways_command
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import complete_instruction, json_option, verb
-from warpfrag.cli.output import NO, heading, say, say_json, say_no, say_table, wrapped
+from warpfrag.cli.support.options import complete_instruction, json_option
+from warpfrag.cli.support.output import NO, heading, say, say_json, say_no, say_table, wrapped
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.aliases import Meaning, aliases_of, meaning
 from warpfrag.isa.aliases.source import is_plain, statements

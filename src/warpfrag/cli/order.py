@@ -7,9 +7,10 @@ from dataclasses import asdict
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.arrays import array_argument, codes_option, read_array
-from warpfrag.cli.command import arch_option, backend_option, complete_instruction, json_option, verb
-from warpfrag.cli.output import DONE, NO, Progress, say, say_json, wrapped
+from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
+from warpfrag.cli.support.options import arch_option, backend_option, complete_instruction, json_option
+from warpfrag.cli.support.output import DONE, NO, Progress, say, say_json, wrapped
+from warpfrag.cli.support.verbs import verb
 
 
 @verb(

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.support.matrix_files import read_codes
+from warpfrag.cli.support.operand_view import View, view
+from warpfrag.cli.support.options import (
     choice_options,
     file_argument,
     instruction_argument,
     json_option,
     operand_argument,
     target_option,
-    verb,
 )
-from warpfrag.cli.dumps import dump_lines
-from warpfrag.cli.matrices import read_codes
-from warpfrag.cli.output import say, say_json
-from warpfrag.cli.view import View, view
+from warpfrag.cli.support.output import say, say_json
+from warpfrag.cli.support.register_dumps import dump_lines
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import Metadata, Scale
 

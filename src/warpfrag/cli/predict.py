@@ -7,9 +7,10 @@ from io import BytesIO
 
 import click
 
-from warpfrag.cli.arrays import array_argument, codes_option, read_array
-from warpfrag.cli.command import complete_file, file_option, integer, json_option, verb
-from warpfrag.cli.output import say, say_json, wrapped
+from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
+from warpfrag.cli.support.options import complete_file, file_option, integer, json_option
+from warpfrag.cli.support.output import say, say_json, wrapped
+from warpfrag.cli.support.verbs import verb
 from warpfrag.render.files import write_atomically
 
 

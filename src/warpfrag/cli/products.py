@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import CHOICES, file_option, instruction_argument, integer, json_option, target_option, verb
-from warpfrag.cli.output import heading, notes, say, say_json, say_table
-from warpfrag.cli.view import Record, bits_text, view
+from warpfrag.cli.support.operand_view import Record, bits_text, view
+from warpfrag.cli.support.options import CHOICES, file_option, instruction_argument, integer, json_option, target_option
+from warpfrag.cli.support.output import heading, notes, say, say_json, say_table
+from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand
 
@@ -141,7 +142,7 @@ def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]
     rule = instruction.pattern
     if codes is None or rule is None:
         return None
-    from warpfrag.cli.matrices import read_codes
+    from warpfrag.cli.support.matrix_files import read_codes
     from warpfrag.execution.sparsity import logical_columns
 
     fields = read_codes(codes, instruction.metadata.format, instruction.metadata.shape, raw=True)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import arch_option, complete_file, file_option, integer, json_option, verb
-from warpfrag.cli.output import Progress, complain, heading, notes, say, say_json, say_table
-from warpfrag.errors import InvalidOperand, UnusableFile, quote
+from warpfrag.cli.support.options import arch_option, complete_file, file_option, integer, json_option
+from warpfrag.cli.support.output import Progress, complain, heading, notes, say, say_json, say_table
+from warpfrag.cli.support.verbs import verb
+from warpfrag.errors import InvalidOperand, UnusableFile, shown
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from warpfrag.cli.command import complete_instruction, file_option, json_option, target_option, verb
-from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_fragment
-from warpfrag.cli.output import heading, say, say_json, wrapped
-from warpfrag.cli.ways import way_json, write_or_say
+from warpfrag.cli.support.access_plans import way_json, write_or_say
+from warpfrag.cli.support.fragment_argument import fragment_json, fragment_text, read_fragment
+from warpfrag.cli.support.options import complete_instruction, file_option, json_option, target_option
+from warpfrag.cli.support.output import heading, say, say_json, wrapped
+from warpfrag.cli.support.verbs import verb
 from warpfrag.isa.targets import targets
 from warpfrag.motion.relayout import relayout
 from warpfrag.motion.steps import cost, described

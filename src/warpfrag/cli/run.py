@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.support.matrix_files import code_text, codes_of, read_source, short_text, value_text
+from warpfrag.cli.support.options import (
     arch_option,
     choice_options,
     file_option,
     instruction_argument,
     integer,
     json_option,
-    verb,
 )
-from warpfrag.cli.matrices import code_text, codes_of, read_source, short_text, value_text
-from warpfrag.cli.output import heading, say, say_json, say_table, wrapped
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.cli.support.output import heading, say, say_json, say_table, wrapped
+from warpfrag.cli.support.verbs import verb
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.execution.operand import Scale
 
 if TYPE_CHECKING:

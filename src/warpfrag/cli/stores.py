@@ -1,6 +1,6 @@
 """`warpfrag stores`: every way to empty an operand into shared memory."""
 
-from warpfrag.cli.ways import ways_command
+from warpfrag.cli.support.access_plans import ways_command
 
 HALF = "mma.m16n8k16.f16.f16.f16.f16"
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.cli.command import complete_file, file_option, integer, json_option, verb
-from warpfrag.cli.output import Progress, complain, notes, say, say_json, say_table
+from warpfrag.cli.support.options import complete_file, file_option, integer, json_option
+from warpfrag.cli.support.output import Progress, complain, notes, say, say_json, say_table
+from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import NoGpu, UnusableFile
 
 if TYPE_CHECKING:

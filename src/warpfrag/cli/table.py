@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.support.operand_view import numbering_notes, view
+from warpfrag.cli.support.options import (
     choice_options,
     instruction_argument,
     json_option,
     operand_argument,
     target_option,
     to_option,
-    verb,
     warp_option,
 )
-from warpfrag.cli.output import heading, notes, say, say_json, table, terminal_width
-from warpfrag.cli.view import numbering_notes, view
+from warpfrag.cli.support.output import heading, notes, say, say_json, table, terminal_width
+from warpfrag.cli.support.verbs import verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from warpfrag.cli.view import Record, View
+    from warpfrag.cli.support.operand_view import Record, View
     from warpfrag.core.layout import Layout
 
 MOST_CELLS = 16  # along one side; beyond, slots share a cell

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.support.matrix_files import code_text, exact_text, matrix_lines, read_source, short_text
+from warpfrag.cli.support.operand_view import View, view
+from warpfrag.cli.support.options import (
     choice_options,
     file_argument,
     instruction_argument,
@@ -17,12 +19,10 @@ from warpfrag.cli.command import (
     json_option,
     operand_argument,
     target_option,
-    verb,
 )
-from warpfrag.cli.dumps import dump_of, one_warp, parse_warps, warps_of_group
-from warpfrag.cli.matrices import code_text, exact_text, matrix_lines, read_source, short_text
-from warpfrag.cli.output import say, say_json
-from warpfrag.cli.view import View, view
+from warpfrag.cli.support.output import say, say_json
+from warpfrag.cli.support.register_dumps import dump_of, one_warp, parse_warps, warps_of_group
+from warpfrag.cli.support.verbs import verb
 from warpfrag.execution.operand import Metadata, Scale
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.cli.command import arch_option, file_option, instruction_argument, integer, json_option, verb
-from warpfrag.cli.output import NO, heading, say, say_json, wrapped
+from warpfrag.cli.support.options import arch_option, file_option, instruction_argument, integer, json_option
+from warpfrag.cli.support.output import NO, heading, say, say_json, wrapped
+from warpfrag.cli.support.verbs import verb
 
 
 @verb(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.cli.command import complete_instruction, file_option, integer, json_option, verb
-from warpfrag.cli.output import NO, Progress, say, say_json
+from warpfrag.cli.support.options import complete_instruction, file_option, integer, json_option
+from warpfrag.cli.support.output import NO, Progress, say, say_json
+from warpfrag.cli.support.verbs import verb
 from warpfrag.render.files import check_writable, write_atomically
 
 if TYPE_CHECKING:

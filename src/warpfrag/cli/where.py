@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.descriptor import read_word
+from warpfrag.cli.support.operand_view import Columns, Record, View, view
+from warpfrag.cli.support.options import (
     choice_options,
     file_option,
     instruction_argument,
@@ -16,11 +18,9 @@ from warpfrag.cli.command import (
     json_option,
     operand_argument,
     target_option,
-    verb,
 )
-from warpfrag.cli.descriptor import read_word
-from warpfrag.cli.output import heading, notes, say, say_json, say_table
-from warpfrag.cli.view import Columns, Record, View, view
+from warpfrag.cli.support.output import heading, notes, say, say_json, say_table
+from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand, SparseOperand
@@ -171,7 +171,7 @@ def _sparse(shown: View, position: list[int]) -> SparseOperand:
 
 def _exact(shown: View, sparse: SparseOperand, position: list[int], file: str) -> list[Holder]:
     """The holder of an element of the full A under the metadata codes of a file; none where it is not stored."""
-    from warpfrag.cli.matrices import read_codes
+    from warpfrag.cli.support.matrix_files import read_codes
 
     metadata = shown.instruction.metadata
     codes = read_codes(file, metadata.format, metadata.shape, raw=True)

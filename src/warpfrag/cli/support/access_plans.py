@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.command import (
+from warpfrag.cli.support.fragment_argument import fragment_json, fragment_text, read_operand
+from warpfrag.cli.support.options import (
     complete_operand,
     file_option,
     instruction_argument,
     integer,
     json_option,
     target_option,
-    verb,
 )
-from warpfrag.cli.fragment_argument import fragment_json, fragment_text, read_operand
-from warpfrag.cli.output import DONE, NO, heading, notes, say, say_json, say_table
+from warpfrag.cli.support.output import DONE, NO, heading, notes, say, say_json, say_table
+from warpfrag.cli.support.verbs import verb
 from warpfrag.memory.shared_memory import MOST_BYTES, SWIZZLES, Memory
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
 from warpfrag.motion.loads import loads, search, stores

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.command import complete_file
-from warpfrag.cli.matrices import read_source
+from warpfrag.cli.support.matrix_files import read_source
+from warpfrag.cli.support.options import complete_file
 from warpfrag.errors import InvalidOperand, UnusableFile
 from warpfrag.numerics.formats import FORMATS
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.cli.command import Function
+    from warpfrag.cli.support.options import Function
 
 MOST_BYTES = 1 << 30
 

@@ -18,8 +18,8 @@ from fractions import Fraction
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.cli.output import shape_text, table
-from warpfrag.errors import InvalidOperand, UnusableFile, quote
+from warpfrag.cli.support.output import shape_text, table
+from warpfrag.errors import InvalidOperand, UnusableFile, shown
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:

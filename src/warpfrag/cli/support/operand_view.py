@@ -11,8 +11,8 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.cli.command import CHOICES
-from warpfrag.cli.output import shape_text
+from warpfrag.cli.support.options import CHOICES
+from warpfrag.cli.support.output import shape_text
 from warpfrag.core.coordinates import LANES, check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand

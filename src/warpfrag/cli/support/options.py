@@ -1,4 +1,4 @@
-"""What the verbs share: how a verb is declared, and the arguments and options that several of them take."""
+"""Arguments and options that several verbs take, the types of their values, and what a shell completes them with."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from warpfrag.cli.output import say
-from warpfrag.errors import IllegalInstruction, WarpfragError, quote
+from warpfrag.errors import IllegalInstruction, WarpfragError, shown
 from warpfrag.isa.targets import gpus, read_target, targets
 from warpfrag.notations import NOTATIONS
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound="Callable[..., object]")
 
-NEGATIVE = re.compile(r"-\d+")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 LARGEST = 10**18 - 1
 
@@ -31,55 +29,6 @@ CHOICES = {
     "thread_id": "Which lanes supply the scale factors.",
     "byte_id": "The first byte of the scale word that is used.",
 }
-
-
-class Spoken(click.Command):
-    """A command whose help is printed as answers are: click alone hides a pipe that breaks."""
-
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """The option --help."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.callback = say_at_once(lambda context: context.get_help())
-        return option
-
-
-def say_at_once(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
-    """What an option does that prints a text instead of running the command."""
-
-    def callback(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 (click's)
-        if asked and not context.resilient_parsing:
-            say(text(context))
-            context.exit()
-
-    return callback
-
-
-class Verb(Spoken):
-    """A command with examples at the end of its help, and for which -1 is a number rather than an option."""
-
-    examples: tuple[str, ...] = ()
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words of the command line; with a negative number, arguments refuse what options would."""
-        ctx.ignore_unknown_options = any(NEGATIVE.fullmatch(word) for word in args)
-        return super().parse_args(ctx, args)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
-        """The examples, as they are."""
-        with formatter.section("Example" if len(self.examples) == 1 else "Examples"):
-            formatter.write("".join(f"  {example}\n" for example in self.examples))
-
-
-def verb(*examples: str) -> Callable[[Callable[..., int | None]], Verb]:
-    """Declare the command of a verb; what the function returns is the exit status."""
-
-    def declare(function: Callable[..., int | None]) -> Verb:
-        command = click.command(cls=Verb, context_settings={"help_option_names": ["-h", "--help"]})(function)
-        command.examples = examples
-        return command
-
-    return declare
 
 
 def integer(least: int = -LARGEST, most: int = LARGEST) -> Callable[[object], int]:

@@ -10,8 +10,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.output import shape_text
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.cli.support.output import shape_text
+from warpfrag.errors import InvalidOperand, shown
 from warpfrag.execution.operand import Operand
 
 if TYPE_CHECKING:
