@@ -15,7 +15,7 @@ import pytest
 
 import warpfrag
 from warpfrag.cli import VERBS, main
-from warpfrag.cli.support.output import WIDTH, table
+from warpfrag.cli.support.output import WIDTH, table_lines
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
@@ -278,7 +278,7 @@ def test_words_that_are_no_text_are_refused_quietly():
 
 
 def test_tables_are_aligned():
-    assert table(["n", "name"], [[1, "x"], [10, "longer"]]) == [" n  name", " 1  x", "10  longer"]
+    assert table_lines(["n", "name"], [[1, "x"], [10, "longer"]]) == [" n  name", " 1  x", "10  longer"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpfrag import get
-from warpfrag.cli.support.register_dumps import Dumped, dump_lines, dump_of, one_warp, parse_dump, parse_warps
+from warpfrag.cli.support.register_dumps import DumpFormat, dump_lines, dump_of, parse_dump, parse_warps, single_warp
 from warpfrag.errors import InvalidOperand
 
 ROWS = [[lane, 0x3F800000, 0, 0xDEADBEEF - lane] for lane in range(32)]
@@ -144,7 +144,7 @@ def test_a_line_may_say_whose_the_lines_below_are():
     by_warp = "\n".join(f"warp {warp}\n" + "\n".join(f"T{lane}: {warp}" for lane in range(32)) for warp in (3, 1))
 
     assert parse_dump(by_lane, 2) == [[7, lane] for lane in range(32)]
-    assert parse_warps(by_warp, Dumped(1)) == {1: [[1]] * 32, 3: [[3]] * 32}
+    assert parse_warps(by_warp, DumpFormat(1)) == {1: [[1]] * 32, 3: [[3]] * 32}
 
 
 def test_of_several_operands_the_one_that_is_asked_for_is_read():
@@ -153,27 +153,27 @@ def test_of_several_operands_the_one_that_is_asked_for_is_read():
         for lane in range(32)
     )
 
-    assert one_warp(parse_warps(text, Dumped(2, role="b")), None)[31] == [32, 31]
-    assert one_warp(parse_warps(text, Dumped(2, role="a")), None)[31] == [7, 9]
+    assert single_warp(parse_warps(text, DumpFormat(2, role="b")), None)[31] == [32, 31]
+    assert single_warp(parse_warps(text, DumpFormat(2, role="a")), None)[31] == [7, 9]
     with pytest.raises(
         InvalidOperand, match="line 1: 'a0' is called otherwise than 'b1' in line 1, and neither is a reg"
     ):
-        parse_warps(text, Dumped(2, role="d"))
+        parse_warps(text, DumpFormat(2, role="d"))
 
 
 def test_several_warps():
     text = "\n".join(f"warp {warp} lane {lane}: {warp:x} {lane:x}" for lane in range(32) for warp in (1, 0, 5))
-    found = parse_warps(text, Dumped(2))
-    by_thread = parse_warps("\n".join(f"thread {thread}: 0x{thread:x}" for thread in range(96)), Dumped(1))
+    found = parse_warps(text, DumpFormat(2))
+    by_thread = parse_warps("\n".join(f"thread {thread}: 0x{thread:x}" for thread in range(96)), DumpFormat(1))
 
     assert list(found) == [0, 1, 5]
     assert found[5][31] == [5, 31]
     assert by_thread[2] == [[64 + lane] for lane in range(32)]
-    assert one_warp(found, 1) == found[1]
+    assert single_warp(found, 1) == found[1]
     with pytest.raises(InvalidOperand, match="the dump has the warps 0, 1, 5: choose one"):
         parse_dump(text, 2)
     with pytest.raises(InvalidOperand, match="the dump has the warps 0, 1, 5: there is no warp 2"):
-        one_warp(found, 2)
+        single_warp(found, 2)
 
 
 # by their codes: hypothesis throws most floats of 16 bits away; the last are the infinities
@@ -187,7 +187,7 @@ def test_values_of_a_float_operand_are_elements(codes, template):
     lines = [f"lane {lane}: " + " ".join(f"a{7 - at}={template % value}" for at, value in enumerate(values))
              for lane in range(32)]  # fmt: skip
     expected = np.array([float(template % value) for value in values[::-1]]).astype(np.float16).view(np.uint32)
-    found = one_warp(parse_warps("\n".join([*lines[:-1], lines[-1] + " # 1.0"]), dump_of(operand)), None)
+    found = single_warp(parse_warps("\n".join([*lines[:-1], lines[-1] + " # 1.0"]), dump_of(operand)), None)
 
     assert found == [expected.tolist()] * 32
 

@@ -93,15 +93,15 @@ def test_figures_are_written(run, tmp_path, words):
     assert "lanes of the warp" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
 
 
-def test_ways_have_addresses_as_numbers_and_as_c(run):
+def test_plans_have_addresses_as_numbers_and_as_c(run):
     answer = run("loads", NAME, "b:col=2", "--order", "col", "--pitch", 128, "--swizzle", 128, "--lanes", "--way", 1)
 
     assert answer.lines[1:] == [
         "from shared memory: col order, pitch 128, swizzle 128",
-        "way  instructions  passes  conflicts  cost  what",
-        "  1             1       4          0     5  ldmatrix.m8n8.x4.shared.b16",
+        "plan  instructions  passes  conflicts  cost  what",
+        "   1             1       4          0     5  ldmatrix.m8n8.x4.shared.b16",
         "",
-        "way 1",
+        "plan 1",
         "  ldmatrix.m8n8.x4.shared.b16, words 0, 1, 2, 3",
         "    swizzle(base + (lane & 7) * 128 + (lane >> 3 & 1) * 16 + (lane >> 4) * 1024)",
         "    lane  0:      0    144    288    432    576    720    864   1008",
@@ -131,7 +131,7 @@ def test_packed_elements_are_unpacked(run):
     name = "mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32"
     answer = run("loads", name, "b", "--order", "col", "--pitch", 48, "--packed")
 
-    assert answer.lines[3] == "  1             3       2          0     5  ldmatrix.m8n16.x2.shared.b8x16.b4x16_p64"
+    assert answer.lines[3] == "   1             3       2          0     5  ldmatrix.m8n16.x2.shared.b8x16.b4x16_p64"
     assert "  then each word << 2: where its elements belong" in answer.lines
     assert run("loads", name, "b", "--order", "col", "--packed", "--json").json["ways"][0]["shift"] == 2
 
@@ -140,9 +140,9 @@ def test_no_way_is_answered_with_no(run):
     # four-bit elements that do not lie side by side cannot be moved without taking bytes apart
     answer = run("loads", "mma.m16n8k64.s32.s4.s4.s32", "b", "--order", "row")
 
-    assert (answer.code, answer.lines[-1]) == (1, "no way")
+    assert (answer.code, answer.lines[-1]) == (1, "no plan")
     odd = run("loads", NAME, "a", "--pitch", 33, "--start", 2)
-    assert (odd.code, odd.lines[-1]) == (1, "no way: elements of 2 bytes are not aligned at pitch 33")
+    assert (odd.code, odd.lines[-1]) == (1, "no plan: elements of 2 bytes are not aligned at pitch 33")
 
 
 @pytest.mark.parametrize(

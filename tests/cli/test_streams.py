@@ -112,7 +112,7 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(table, "view", fail)
+    monkeypatch.setattr(table, "operand_view", fail)
     monkeypatch.delenv("WARPFRAG_TRACEBACK", raising=False)
     answer = run("table", NAME, "a")
 

@@ -11,7 +11,7 @@ import pytest
 import warpfrag as wf
 from docs.json_schema import complaints, has_type
 from warpfrag.cli import VERBS, main
-from warpfrag.cli.support.output import say_json
+from warpfrag.cli.support.output import print_json, say_json
 from warpfrag.hardware.report import KernelResult, Line, Mismatch, Report
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +162,7 @@ def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
     mismatch = Mismatch("random", 1, 2, 3, "0x00000000", "0x00000001")
     lines = (KernelResult(MMA, None, 10, 1, (mismatch,)), KernelResult(SPARSE, 1, 0, 0, trouble="trapped"))
     report = Report("a GPU", "sm_90", "1", "ptxas", 0, lines)
-    say_json("verify", report.json())
+    print_json("verify", report.json())
     answer = json.loads(capsys.readouterr().out)
 
     assert complaints(answer, PARTS["verify"], PARTS) == []

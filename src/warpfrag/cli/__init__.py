@@ -29,12 +29,12 @@ from warpfrag.cli.support.output import (
     STATUSES,
     OutputClosed,
     OutputFailed,
-    complain,
+    echo,
+    echo_error,
     flush,
-    refuse,
-    say,
+    print_error,
 )
-from warpfrag.cli.support.verbs import Spoken, say_at_once
+from warpfrag.cli.support.verbs import PipeSafeCommand, Spoken, print_and_exit, say_at_once
 from warpfrag.errors import WarpfragError, quote
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ VERBS = {
     "error": "How far a product is from the exact one.",
     "sweep": "A study of many products, which goes on where it stopped.",
     "relayout": "What moves a matrix from one fragment to another.",
-    "loads": "Ways to fill an operand from shared memory.",
-    "stores": "Ways to empty an operand into shared memory.",
+    "loads": "Plans to fill an operand from shared memory.",
+    "stores": "Plans to empty an operand into shared memory.",
     "draw": "A figure, as SVG, PNG or text.",
     "explore": "A page that shows every fragment, in a browser.",
     "emit": "CUDA C++ or PTX around an instruction.",
@@ -77,7 +77,7 @@ EXAMPLE = """\
 TRACEBACK = "WARPFRAG_TRACEBACK"
 
 
-class Commands(Spoken, click.Group):
+class VerbGroup(PipeSafeCommand, click.Group):
     """The verbs of `VERBS`. Listing them imports none; calling one imports that one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
@@ -118,20 +118,20 @@ class Commands(Spoken, click.Group):
             formatter.write_dl([(str(status), meaning) for status, meaning in STATUSES.items()])
 
 
-@click.command(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=VerbGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     help="Print the version.",
-    callback=say_at_once(lambda context: f"{context.command_path} {__version__}"),
+    callback=print_and_exit(lambda context: f"{context.command_path} {__version__}"),
 )
 @click.pass_context
 def commands(context: click.Context) -> None:
     """NVIDIA's matrix instructions: which lane, register and bit holds which matrix element."""
     if context.invoked_subcommand is None:
-        say(context.get_help())
+        echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,16 +143,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OutputClosed, BrokenPipeError):
         status = BROKEN_PIPE
     except OutputFailed as error:
-        complain(f"warpfrag: cannot write the answer: {error}")
+        echo_error(f"warpfrag: cannot write the answer: {error}")
         status = ERROR
     except OSError as error:  # whatever the machine refuses, not warpfrag
-        complain(f"warpfrag: {error.strerror or error}" + (f": {quote(error.filename)}" if error.filename else ""))
+        echo_error(f"warpfrag: {error.strerror or error}" + (f": {quote(error.filename)}" if error.filename else ""))
         status = ERROR
     except (click.Abort, KeyboardInterrupt) as error:
         cause = error.__cause__  # click takes an EOFError for a user who has gone, but no verb asks anybody anything
         status = _fault(cause) if isinstance(cause, EOFError) else INTERRUPTED
     except MemoryError:
-        complain("warpfrag: there is not enough memory")
+        echo_error("warpfrag: there is not enough memory")
         status = ERROR
     except Exception as error:  # noqa: BLE001 (whatever gets here was not foreseen)
         status = _fault(error)
@@ -170,10 +170,10 @@ def _answer(words: list[str]) -> int:
         status: object = commands.main(words, prog_name="warpfrag", standalone_mode=False)
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        refuse(error, error.format_message().rstrip(".") + where, as_json=as_json)
+        print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
         return ERROR
     except (click.ClickException, WarpfragError) as error:
-        refuse(error, str(error), as_json=as_json)
+        print_error(error, str(error), as_json=as_json)
         return ERROR
     return status if isinstance(status, int) else DONE
 
@@ -183,8 +183,8 @@ def _fault(error: Exception) -> int:
     if os.environ.get(TRACEBACK):
         import traceback
 
-        complain("".join(traceback.format_exception(error)).rstrip())
-    complain(
+        echo_error("".join(traceback.format_exception(error)).rstrip())
+    echo_error(
         f"warpfrag: this is a fault of warpfrag, not yours: {type(error).__name__}: {quote(str(error))}; please report"
         f" it to its maintainers with the command and what it prints after `export {TRACEBACK}=1`"
     )

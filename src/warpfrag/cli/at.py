@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import view
+from warpfrag.cli.support.operand_view import operand_view
 from warpfrag.cli.support.options import (
     instruction_argument,
     integer,
@@ -14,7 +14,7 @@ from warpfrag.cli.support.options import (
     target_option,
     warp_option,
 )
-from warpfrag.cli.support.output import heading, notes, say_json, say_table
+from warpfrag.cli.support.output import print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index, place
 
@@ -50,25 +50,28 @@ def command(
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. wgmma is run by four
     warps: --warp says which; all without it.
     """
-    shown = view(get(name, target), operand)
-    layout = shown.layout
-    for index, given, extent in (("reg", reg, layout.regs), ("slot", slot, layout.slots)):
-        check_index(index, given or 0, extent)
+    view = operand_view(get(name, target), operand)
+    layout = view.layout
+    for coordinate, index, extent in (("reg", reg, layout.regs), ("slot", slot, layout.slots)):
+        check_index(coordinate, index or 0, extent)
     regs = range(layout.regs) if reg is None else [reg]
     slots = range(layout.slots) if slot is None else [slot]
     places = [
-        place(**one, lane=lane, reg=reg, slot=slot) for one in shown.warps(warp) for reg in regs for slot in slots
+        place(**warp_index, lane=lane, reg=reg, slot=slot)
+        for warp_index in view.warps(warp)
+        for reg in regs
+        for slot in slots
     ]
-    records = [shown.record(place) for place in places] if shown.check_lane(lane) else []
+    records = [view.record(place) for place in places] if view.check_lane(lane) else []
     if as_json:
         answer = {
-            "instruction": shown.instruction.name,
-            "operand": shown.name,
-            "elements": list(map(shown.json, records)),
+            "instruction": view.instruction.name,
+            "operand": view.name,
+            "elements": list(map(view.json, records)),
         }
-        say_json("at", {**answer, "notes": shown.notes})
+        print_json("at", {**answer, "notes": view.notes})
         return
-    heading(shown.title)
+    print_heading(view.title)
     if records:
-        say_table(shown.header(), [shown.cells(record) for record in records])
-    notes(shown.notes)
+        print_table(view.header(), [view.cells(record) for record in records])
+    print_notes(view.notes)

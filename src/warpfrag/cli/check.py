@@ -9,7 +9,7 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.options import json_option
-from warpfrag.cli.support.output import NO, Progress, say, say_json
+from warpfrag.cli.support.output import NO, Progress, echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.legality import nearest
@@ -38,7 +38,7 @@ def command(only: str, *, as_json: bool) -> int:
         for case in capture.cases(_named(only, capture.instructions)):
             grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
-            say(f"{about['device']}, {about['arch']}, driver {about['driver']}")
+            echo(f"{about['device']}, {about['arch']}, driver {about['driver']}")
         with Progress() as progress:
             for number, (label, cases) in enumerate(grouped.items()):
                 progress.show(number, len(grouped), label)
@@ -48,21 +48,21 @@ def command(only: str, *, as_json: bool) -> int:
                 lines.append({"family": label, "arch": about["arch"], "cases": tiles, "differing": wrong})
                 progress.clear()
                 if not as_json:
-                    say(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
+                    echo(f"  {label:<{LABEL_WIDTH}} {tiles:>5} cases  {'equal' if not wrong else f'{wrong} DIFFER'}")
     maps, wrong = _address_maps(only)
     if maps:
         total, differing = total + maps, differing + wrong
         lines.append({"family": MAPS, "arch": "sm_90", "cases": maps, "differing": wrong})
         if not as_json:
-            say(f"  {MAPS:<{LABEL_WIDTH}} {maps:>5} maps   {'equal' if not wrong else f'{wrong} DIFFER'}")
+            echo(f"  {MAPS:<{LABEL_WIDTH}} {maps:>5} maps   {'equal' if not wrong else f'{wrong} DIFFER'}")
     if not total:
         near = "; ".join(nearest(only))
         msg = f"no captured instruction contains {quote(only)}" + (f"; legal names near it: {near}" if near else "")
         raise click.UsageError(msg)
     if as_json:
-        say_json("check", {"families": lines, "cases": total, "differing": differing})
+        print_json("check", {"families": lines, "cases": total, "differing": differing})
     else:
-        say(f"{total} cases, {'every code equal' if not differing else f'{differing} cases differ'}")
+        echo(f"{total} cases, {'every code equal' if not differing else f'{differing} cases differ'}")
     return NO if differing else 0
 
 
@@ -98,13 +98,15 @@ def _address_maps(only: str) -> tuple[int, int]:
     from warpfrag.catalog.captures.addresses import MEMORY, address_maps
 
     maps = address_maps().maps
-    named = _named(only, {one.instruction: get(one.instruction).form for one in maps})
-    chosen = [one for one in maps if one.instruction in named]
+    named = _named(only, {captured.instruction: get(captured.instruction).form for captured in maps})
+    chosen = [captured for captured in maps if captured.instruction in named]
     wrong = 0
-    for one in chosen:
-        instruction = get(one.instruction)
-        addresses = (instruction.a if one.operand == "a" else instruction.b).addresses(one.descriptor, one.trans)
-        wrong += not np.array_equal(np.where(addresses < MEMORY, addresses, 0), one.addresses)
+    for captured in chosen:
+        instruction = get(captured.instruction)
+        addresses = (instruction.a if captured.operand == "a" else instruction.b).addresses(
+            captured.descriptor, captured.trans
+        )
+        wrong += not np.array_equal(np.where(addresses < MEMORY, addresses, 0), captured.addresses)
     return len(chosen), wrong
 
 
@@ -115,8 +117,8 @@ def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
     if isinstance(case, WgmmaCase):
         from warpfrag.execution.wgmma import run_wgmma_cases
 
-        return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
-    found = execute(
+        return int((run_staged(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
+    result = execute(
         case.instruction,
         case.a,
         case.b,
@@ -127,4 +129,4 @@ def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
         scale_b=case.scale_b,
         arch=arch,
     )
-    return int((found != case.d).any(axis=(-1, -2)).sum())
+    return int((result != case.d).any(axis=(-1, -2)).sum())

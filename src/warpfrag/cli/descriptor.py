@@ -9,9 +9,9 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.options import integer, json_option
-from warpfrag.cli.support.output import DONE, NO, heading, say, say_json, say_table, wrapped
+from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_json, print_table, wrapped
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import SWIZZLES
@@ -33,7 +33,7 @@ def read_word(text: str) -> Descriptor:
 @verb(
     "warpfrag descriptor 0x4000004000000000                 # explained field by field",
     "warpfrag descriptor --stride 1024 --swizzle 128        # built",
-    "warpfrag descriptor 0x4000004000000000 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b   # what is odd about it",
+    "warpfrag descriptor 0x4000004000000000 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b   # its problems",
     "warpfrag descriptor --tile 64 --swizzle 128 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b",
 )
 @click.argument("word", required=False)
@@ -42,7 +42,7 @@ def read_word(text: str) -> Descriptor:
 @click.option("--stride", type=integer(), metavar="BYTES", help="The stride byte offset.")
 @click.option("--swizzle", type=integer(), metavar="BYTES", help=f"One of {', '.join(map(str, SWIZZLES))}.")
 @click.option("--base-offset", type=integer(), metavar="N", help="By how many rows of 128 bytes the pattern is late.")
-@click.option("--for", "asked", nargs=2, metavar="INSTRUCTION OPERAND", help="The A or B of wgmma that it is for.")
+@click.option("--for", "operand_for", nargs=2, metavar="INSTRUCTION OPERAND", help="The A or B of wgmma it is for.")
 @click.option("--trans", is_flag=True, help="The operand is MN-major (16-bit types).")
 @click.option(
     "--tile", type=integer(), metavar="K", help="A tile without gaps of so much K: a descriptor for each step."
@@ -51,89 +51,90 @@ def read_word(text: str) -> Descriptor:
 def command(
     *,
     word: str | None,
-    asked: tuple[str, str] | None,
+    operand_for: tuple[str, str] | None,
     trans: bool,
     tile: int | None,
     as_json: bool,
     **fields: int | None,
 ) -> int:
-    """A shared-memory descriptor of wgmma: its fields, its layout in CuTe's words, and what is odd about it.
+    """A shared-memory descriptor of wgmma: its fields, its layout in CuTe's words, and its problems.
 
     WORD is the 64 bits, in hex; or give its fields, in bytes; or --tile for a tile that lies without gaps. With --for,
-    the exit status is 1 if anything is odd: the hardware refuses none of it.
+    the exit status is 1 if there is a problem: the hardware refuses none of them.
     """
-    given = {name: number for name, number in fields.items() if number is not None}
-    operand = _operand(asked)
+    values = {name: number for name, number in fields.items() if number is not None}
+    operand = _operand(operand_for)
     if trans and operand is not None:
         operand.memory(0, trans=trans)  # refuses a type that cannot be turned
     if tile is not None:
-        found = _of_tile(operand, given, word, tile, trans=trans)
-    elif word is None and not given:
+        descriptors = _of_tile(operand, values, word, tile, trans=trans)
+    elif word is None and not values:
         msg = "expected a word such as 0x4000004000000000, its fields (--stride 1024 --swizzle 128), or --tile"
         raise InvalidOperand(msg)
-    elif word is not None and given:
-        msg = f"give a word or its fields, not both: got {quote(word)} and --{next(iter(given)).replace('_', '-')}"
+    elif word is not None and values:
+        msg = f"give a word or its fields, not both: got {quote(word)} and --{next(iter(values)).replace('_', '-')}"
         raise InvalidOperand(msg)
     else:
-        found = [Descriptor(**given) if word is None else read_word(word)]
-    odd = [one.problems(operand, trans=trans) if operand else [] for one in found]
+        descriptors = [Descriptor(**values) if word is None else read_word(word)]
+    problems = [descriptor.problems(operand, trans=trans) if operand else [] for descriptor in descriptors]
     if as_json:
-        rows = [_json(one, problems, trans=trans) for one, problems in zip(found, odd, strict=True)]
+        rows = [_json(*explained, trans=trans) for explained in zip(descriptors, problems, strict=True)]
         named = {"instruction": operand.instruction, "operand": operand.role} if operand else {}
-        say_json("descriptor", {**named, "trans": trans, "descriptors": rows})
+        print_json("descriptor", {**named, "trans": trans, "descriptors": rows})
     else:
-        for at, (one, problems) in enumerate(zip(found, odd, strict=True)):
+        for at, explained in enumerate(zip(descriptors, problems, strict=True)):
             if at:
-                say()
-            _say(one, problems, trans=trans)
-        if len(found) > 1:
-            step = found[1].start - found[0].start
-            say(f"\nstart of each step along K: {', '.join(str(one.start) for one in found)}; the first step is {step}")
-    return NO if any(odd) else DONE
+                echo()
+            _print_descriptor(*explained, trans=trans)
+        if len(descriptors) > 1:
+            starts = [descriptor.start for descriptor in descriptors]
+            step = starts[1] - starts[0]
+            echo(f"\nstart of each step along K: {', '.join(map(str, starts))}; the first step is {step}")
+    return NO if any(problems) else DONE
 
 
-def _operand(asked: tuple[str, str] | None) -> Operand | None:
-    if asked is None:
+def _operand(operand_for: tuple[str, str] | None) -> Operand | None:
+    if operand_for is None:
         return None
-    instruction = get(asked[0])
-    operand = instruction.operands.get(asked[1].lower())
+    instruction = get(operand_for[0])
+    operand = instruction.operands.get(operand_for[1].lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        msg = f"descriptors are for A and B of wgmma, not for {quote(asked[1])} of {instruction}"
+        msg = f"descriptors are for A and B of wgmma, not for {quote(operand_for[1])} of {instruction}"
         raise InvalidOperand(msg)
     return operand
 
 
 def _of_tile(
-    operand: Operand | None, given: dict[str, int], word: str | None, tile: int, *, trans: bool
+    operand: Operand | None, values: dict[str, int], word: str | None, tile: int, *, trans: bool
 ) -> list[Descriptor]:
     if operand is None:
         msg = "--tile needs --for INSTRUCTION OPERAND: whose tile it is"
         raise InvalidOperand(msg)
-    others = [f"--{name.replace('_', '-')}" for name in given if name not in {"start", "swizzle"}]
+    others = [f"--{name.replace('_', '-')}" for name in values if name not in {"start", "swizzle"}]
     if word is not None or others:
         msg = f"--tile takes --start and --swizzle and works the rest out; got {quote(word) if word else others[0]} too"
         raise InvalidOperand(msg)
-    return operand.descriptors(k=tile, swizzle=given.get("swizzle"), trans=trans, start=given.get("start", 0))
+    return operand.descriptors(k=tile, swizzle=values.get("swizzle"), trans=trans, start=values.get("start", 0))
 
 
-def _say(one: Descriptor, problems: list[Problem], *, trans: bool) -> None:
-    heading(f"0x{one.word:016x}")
-    rows = [[field.name, f"{field.high}:{field.low}", field.raw, field.meaning] for field in one.explain()]
-    say_table(["field", "bits", "raw", "meaning"], rows)
-    say(f"CuTe, in units of 16 bytes, {'MN' if trans else 'K'}-major: {one.cute(trans=trans)}")
+def _print_descriptor(descriptor: Descriptor, problems: list[Problem], *, trans: bool) -> None:
+    print_heading(f"0x{descriptor.word:016x}")
+    rows = [[field.name, f"{field.high}:{field.low}", field.raw, field.meaning] for field in descriptor.explain()]
+    print_table(["field", "bits", "raw", "meaning"], rows)
+    echo(f"CuTe, in units of 16 bytes, {'MN' if trans else 'K'}-major: {descriptor.cute(trans=trans)}")
     for problem in problems:
-        say(wrapped(f"odd: {problem.text}", indent=5))
+        echo(wrapped(f"problem: {problem.text}", indent=9))
 
 
-def _json(one: Descriptor, problems: list[Problem], *, trans: bool) -> dict[str, object]:
+def _json(descriptor: Descriptor, problems: list[Problem], *, trans: bool) -> dict[str, object]:
     return {
-        "word": f"0x{one.word:016x}",
-        "start": one.start,
-        "leading": one.leading,
-        "stride": one.stride,
-        "swizzle": one.swizzle,
-        "base_offset": one.base_offset,
-        "other": f"0x{one.other:x}",
-        "cute": one.cute(trans=trans),
+        "word": f"0x{descriptor.word:016x}",
+        "start": descriptor.start,
+        "leading": descriptor.leading,
+        "stride": descriptor.stride,
+        "swizzle": descriptor.swizzle,
+        "base_offset": descriptor.base_offset,
+        "other": f"0x{descriptor.other:x}",
+        "cute": descriptor.cute(trans=trans),
         "problems": [problem._asdict() for problem in problems],
     }

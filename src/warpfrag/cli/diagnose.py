@@ -20,8 +20,8 @@ from warpfrag.cli.support.options import (
     integer,
     json_option,
 )
-from warpfrag.cli.support.output import DONE, NO, say, say_json, wrapped
-from warpfrag.cli.support.register_dumps import dump_of, one_warp, parse_warps, warps_of_group
+from warpfrag.cli.support.output import DONE, NO, echo, print_json, wrapped
+from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import SELECTED_BY
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from warpfrag.execution.operand import Registers
     from warpfrag.numerics.formats import Rounding
 
-SHOWN = 12  # findings in text; JSON has all
+MAX_FINDINGS = 12  # findings in text; JSON has all
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"
 SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
@@ -60,7 +60,7 @@ def _expect_options(function: Function) -> Function:
         **{f"scale_{side}": f"The same for the scale factors of {side.upper()}." for side in "ab"},
     }
     for role, text in reversed(texts.items()):
-        function = file_option(f"--expect-{role.replace('_', '-')}", saying=text)(function)
+        function = file_option(f"--expect-{role.replace('_', '-')}", help_text=text)(function)
     return function
 
 
@@ -79,12 +79,12 @@ def _pair(name: str, text: str) -> Callable[[Function], Function]:
 )
 @instruction_argument
 @file_argument
-@file_option("--a", saying="A as it should have been: a matrix as text or .npy (sparse: full and pruned).")
-@file_option("--b", saying="B, likewise.")
-@file_option("--c", saying="C, likewise; zero without it.")
-@file_option("--metadata", saying="The metadata words of all lanes, as a dump or .npy, uint32 (32,); else made from A.")
-@file_option("--scale-a", saying="Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).")
-@file_option("--scale-b", saying="Scale factors of B, likewise.")
+@file_option("--a", help_text="A as it should have been: a matrix as text or .npy (sparse: full and pruned).")
+@file_option("--b", help_text="B, likewise.")
+@file_option("--c", help_text="C, likewise; zero without it.")
+@file_option("--metadata", help_text="Metadata words of all lanes, as a dump or .npy, uint32 (32,); else made from A.")
+@file_option("--scale-a", help_text="Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).")
+@file_option("--scale-b", help_text="Scale factors of B, likewise.")
 @_expect_options
 @click.option("--descriptor-a", metavar="WORD", help="wgmma: A lies in shared memory, and this should have read it.")
 @click.option("--descriptor-b", metavar="WORD", help="wgmma: this should have read B; else a tile without gaps.")
@@ -95,7 +95,7 @@ def _pair(name: str, text: str) -> Callable[[Function], Function]:
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
 @click.option("--by", type=click.Choice(["lane", "register"]), help="What a line is, where the dump names no lanes.")
-@click.option("--warp", type=integer(least=0), metavar="N", help="Which warp of a dump of several.")
+@click.option("--warp", type=integer(low=0), metavar="N", help="Which warp of a dump of several.")
 @choice_options("selector")
 @_pair("--byte-id", "The byte ids of the scale factors that should be used.")
 @_pair("--thread-id", "Their thread ids.")
@@ -132,9 +132,9 @@ def command(
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
         instruction = instruction_of(instruction.form, arithmetic_arch(instruction.form, arch))
     tiles = {role: files.pop(f"descriptor_{role}") for role in "ab"}
-    given = {role: path for role, path in files.items() if path is not None}
-    expected = [role for role in given if role.startswith("expect_")]
-    if len(expected) > 1 or (expected and (len(given) > 1 or any(tiles.values()))):
+    paths = {role: path for role, path in files.items() if path is not None}
+    expected = [role for role in paths if role.startswith("expect_")]
+    if len(expected) > 1 or (expected and (len(paths) > 1 or any(tiles.values()))):
         msg = "one operand is expected, and then no inputs are needed: give one --expect-... alone, or --a and --b"
         raise click.UsageError(msg)
     if not instruction.form.is_warpgroup and (trans or any(tiles.values())):
@@ -145,18 +145,18 @@ def command(
     if expected:
         role = expected[0].removeprefix("expect_")
         registers = _registers(instruction, role)
-        matrix = _matrix(registers, registers.shape, given[expected[0]], rounding)
-        found = ask(registers, _observed(registers, dump), matrix)
+        matrix = _matrix(registers, registers.shape, paths[expected[0]], rounding)
+        diagnosis = ask(registers, _observed(registers, dump), matrix)
     else:
         role = "d"
-        inputs: dict[str, Any] = {role: _input(instruction, role, path, dump, rounding) for role, path in given.items()}
+        inputs: dict[str, Any] = {role: _input(instruction, role, path, dump, rounding) for role, path in paths.items()}
         for needed in ("a", "b"):
             if needed not in inputs:
                 msg = f"--{needed} is missing: what should have gone in (or --expect-a and the like, for one operand)"
                 raise click.UsageError(msg)
         if instruction.form.is_warpgroup:
             _stage(instruction, inputs, tiles, trans, selector or 0)
-        found = ask(
+        diagnosis = ask(
             instruction,
             _observed(instruction.d, dump),
             inputs["a"],
@@ -171,23 +171,23 @@ def command(
         )
     if as_json:
         asked = {"instruction": instruction.name, "operand": role, "arch": None if expected else arch}
-        answer = {"correct": found.correct, "findings": [_facts(finding) for finding in found]}
-        say_json("diagnose", {**asked, **answer, "tried": found.tried, "pairs": found.pairs})
+        answer = {"correct": diagnosis.correct, "findings": [_facts(finding) for finding in diagnosis]}
+        print_json("diagnose", {**asked, **answer, "tried": diagnosis.tried, "pairs": diagnosis.pairs})
     else:
-        say(wrapped(found.summary + (":" if found else ""), indent=2))
-        for finding in found[:SHOWN]:
-            say(wrapped(f"  {finding.kind}: {finding}", indent=4))
-        if len(found) > SHOWN:
-            say(f"  and {len(found) - SHOWN} more (--json shows all)")
-    return DONE if found or found.correct else NO
+        echo(wrapped(diagnosis.summary + (":" if diagnosis else ""), indent=2))
+        for finding in diagnosis[:MAX_FINDINGS]:
+            echo(wrapped(f"  {finding.kind}: {finding}", indent=4))
+        if len(diagnosis) > MAX_FINDINGS:
+            echo(f"  and {len(diagnosis) - MAX_FINDINGS} more (--json shows all)")
+    return DONE if diagnosis or diagnosis.correct else NO
 
 
 def _registers(instruction: Instruction, role: str) -> Registers:
-    found = instruction.operands.get(role)
-    if found is None:
+    registers = instruction.operands.get(role)
+    if registers is None:
         msg = f"{instruction.name} has no operand {role}: it has {', '.join(instruction.operands)}"
         raise InvalidOperand(msg)
-    return found
+    return registers
 
 
 def _input(instruction: Instruction, role: str, path: str, dump: Dump, rounding: Rounding) -> NDArray[Any]:
@@ -249,8 +249,8 @@ def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
     if len(registers.threads) > 1:
         words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.described), np.uint32)
     else:
-        words = np.array(one_warp(warps, dump.warp), np.uint32)
-    return words[..., 0] if registers.role in SELECTED_BY else words
+        words = np.array(single_warp(warps, dump.warp), np.uint32)
+    return words[..., 0] if registers.role in CHOOSING else words
 
 
 def _facts(finding: Finding) -> dict[str, object]:

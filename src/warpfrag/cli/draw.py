@@ -17,7 +17,7 @@ from warpfrag.cli.support.options import (
     target_option,
     warp_option,
 )
-from warpfrag.cli.support.output import say, terminal_width
+from warpfrag.cli.support.output import echo, terminal_width
 from warpfrag.cli.support.verbs import verb
 from warpfrag.drawing import draw, draw_figure
 from warpfrag.drawing.views import VIEWS, View
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 
 
-class Options(TypedDict, total=False):
+class DrawOptions(TypedDict, total=False):
     """What may be said about a figure; `warpfrag.drawing.draw` explains each."""
 
     view: View
@@ -53,11 +53,11 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
     """A range written `16-31`, or one number."""
     if text is None:
         return None
-    found = RANGE.fullmatch(text.strip())
-    if found is None:
+    match = RANGE.fullmatch(text.strip())
+    if match is None:
         msg = f"expected first-last, such as 16-31, got {quote(text)}"
         raise click.BadParameter(msg, param=parameter)
-    return int(found[1]), int(found[2] or found[1])
+    return int(match[1]), int(match[2] or match[1])
 
 
 def read_words(
@@ -78,7 +78,7 @@ def read_words(
 )
 @click.argument("name", metavar="[INSTRUCTION]", required=False, shell_complete=complete_instruction)
 @click.argument("operand", metavar="[OPERAND]", required=False, shell_complete=complete_operand)
-@file_option("-o", "--output", saying="A name in .svg, .png or .txt.")
+@file_option("-o", "--output", help_text="A name in .svg, .png or .txt.")
 @click.option("--view", type=click.Choice(VIEWS), help="Left out, the most telling one.")
 @click.option("--figure", metavar="N", help="A figure of the PTX ISA by its number, instead of an instruction.")
 @click.option("--rows", metavar="A-B", callback=read_range, help="Only these rows of the matrix.")
@@ -103,42 +103,42 @@ def command(
     output: str | None,
     figure: str | None,
     theme: Theme,
-    **options: Unpack[Options],
+    **options: Unpack[DrawOptions],
 ) -> None:
     """A figure of an instruction, or of one of its operands.
 
     OPERAND is a, b, c, d, metadata, scale_a or scale_b; without it, the whole instruction is drawn. Without -o the
     figure is printed as text.
     """
-    given = cast("Options", {option: choice for option, choice in options.items() if choice is not None})
-    picture = _picture(name, operand, figure, theme, given)
+    requested = cast("DrawOptions", {option: choice for option, choice in options.items() if choice is not None})
+    picture = _picture(name, operand, figure, theme, requested)
     if output is None:
-        say(picture.to_text(terminal_width()).rstrip("\n"))
+        echo(picture.to_text(terminal_width()).rstrip("\n"))
         return
     picture.save(output)
 
 
-def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, given: Options) -> Drawing:
+def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, options: DrawOptions) -> Drawing:
     """The figure that the words ask for: an instruction, or a number and nothing else."""
     if figure is None:
         if name is None:
             msg = "expected an instruction, or --figure and a number"
             raise click.UsageError(msg)
-        _check_options(get(name), operand, given)
-        return draw(name, operand, theme=theme, **given)
-    other = [word for word in (name, operand) if word] + [f"--{option.replace('_', '-')}" for option in given]
+        _check_options(get(name), operand, options)
+        return draw(name, operand, theme=theme, **options)
+    other = [word for word in (name, operand) if word] + [f"--{option.replace('_', '-')}" for option in options]
     if other:
         msg = f"--figure says everything about a figure but its colours; leave out {', '.join(other)}"
         raise click.UsageError(msg)
     return draw_figure(figure, theme=theme)
 
 
-def _check_options(instruction: Instruction, operand: str | None, given: Options) -> None:
+def _check_options(instruction: Instruction, operand: str | None, requested: DrawOptions) -> None:
     """Refuse an option that would change nothing: only metadata have selectors, only scale factors have ids."""
-    shown = [operand] if operand else [*instruction.operands]
+    drawn = [operand] if operand else [*instruction.operands]
     chosen = {"selector": {"metadata"}, "byte_id": {"scale_a", "scale_b"}, "thread_id": {"scale_a", "scale_b"}}
     for option, roles in chosen.items():
-        if option in given and not roles & {*shown} & {*instruction.operands}:
+        if option in requested and not roles & {*drawn} & {*instruction.operands}:
             what = f"{operand} of {instruction}" if operand else f"{instruction}"
             msg = f"--{option.replace('_', '-')} is not for {what}: it chooses within {' and '.join(sorted(roles))}"
             raise click.UsageError(msg)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.options import complete_instruction, file_option, json_option, target_option_saying
-from warpfrag.cli.support.output import say, say_json
+from warpfrag.cli.support.options import complete_instruction, file_option, json_option, target_option_with_help
+from warpfrag.cli.support.output import echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.emission import LANGUAGES, emit
 from warpfrag.render.files import write_atomically
@@ -20,9 +20,9 @@ from warpfrag.render.files import write_atomically
 )
 @click.argument("names", metavar="INSTRUCTION...", nargs=-1, required=True, shell_complete=complete_instruction)
 @click.option("--lang", type=click.Choice(LANGUAGES), default="cuda", show_default=True, help="In which language.")
-@target_option_saying("Refuse what this target does not accept; use all it has.")
+@target_option_with_help("Refuse what this target does not accept; use all it has.")
 @click.option("--kernels", is_flag=True, help="CUDA C++: kernels too, for a file that is compiled, not included.")
-@file_option("-o", "--output", saying="Write the code to a file.")
+@file_option("-o", "--output", help_text="Write the code to a file.")
 @json_option
 def command(
     names: tuple[str, ...], lang: str, target: str | None, output: str | None, *, kernels: bool, as_json: bool
@@ -41,8 +41,8 @@ def command(
         instructions = [get(name).name for name in names]
         has_kernels = kernels or lang == "ptx"
         answer = {"instructions": instructions, "lang": lang, "target": target, "kernels": has_kernels, "file": output}
-        say_json("emit", answer if output else {**answer, "text": text})
+        print_json("emit", answer if output else {**answer, "text": text})
     elif output:
-        say(f"{output}: {text.count(chr(10))} lines")
+        echo(f"{output}: {text.count(chr(10))} lines")
     else:
-        say(text.rstrip("\n"))
+        echo(text.rstrip("\n"))

@@ -15,7 +15,7 @@ from warpfrag.cli.support.options import (
     json_option,
     target,
 )
-from warpfrag.cli.support.output import Progress, say, say_json
+from warpfrag.cli.support.output import Progress, echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import quote
 from warpfrag.products.order import Order
@@ -59,7 +59,7 @@ def read_order(text: str) -> Order:
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
-@file_option("-o", "--output", saying="Write the figure to this file, as SVG.")
+@file_option("-o", "--output", help_text="Write the figure to this file, as SVG.")
 @backend_option
 @json_option
 def command(
@@ -100,11 +100,11 @@ def command(
     if output is not None:
         write_atomically(output, report.svg().encode())
     if as_json:
-        say_json("error", report.to_dict())
+        print_json("error", report.to_dict())
         return
-    say(str(report))
-    for one in report:
-        if one.nonfinite:
-            say(f"{one.name}: {one.nonfinite} outputs are infinite or NaN, and left out")
+    echo(str(report))
+    for series in report:
+        if series.nonfinite:
+            echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN, and left out")
     if output is not None:
-        say(f"wrote {output}")
+        echo(f"wrote {output}")

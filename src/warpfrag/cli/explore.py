@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from warpfrag.cli.support.options import file_option, integer
-from warpfrag.cli.support.output import flush, say
+from warpfrag.cli.support.output import echo, flush
 from warpfrag.cli.support.verbs import verb
 from warpfrag.render.files import write_atomically
 
@@ -14,7 +14,7 @@ from warpfrag.render.files import write_atomically
     "warpfrag explore -o explorer.html     # one file: open it in a browser",
     "warpfrag explore --serve              # or look at it under an address of this machine",
 )
-@file_option("-o", "--output", saying="Write the page to a file.")
+@file_option("-o", "--output", help_text="Write the page to a file.")
 @click.option("--serve", is_flag=True, help="Serve the page on 127.0.0.1, until interrupted.")
 @click.option("--port", type=integer(0, 65535), help="The port of --serve; any free one if left out.")
 def command(*, output: str | None, serve: bool, port: int | None) -> None:
@@ -36,13 +36,13 @@ def _write(output: str) -> None:
 
     page = build_page()
     write_atomically(output, page)
-    say(f"{output}: {len(page.encode()) // 1024} KiB")
+    echo(f"{output}: {len(page.encode()) // 1024} KiB")
 
 
 def _serve(port: int) -> None:
     from warpfrag.explorer.serve import Server
 
     with Server(port) as server:
-        say(f"{server.address} shows the explorer; Ctrl-C ends it")
+        echo(f"{server.address} shows the explorer; Ctrl-C ends it")
         flush()  # at once, also into a pipe
         server.serve_forever()

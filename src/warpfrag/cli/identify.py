@@ -14,7 +14,7 @@ from warpfrag.catalog.identify import identify
 from warpfrag.cli.support.fragment_argument import read_fragment
 from warpfrag.cli.support.matrix_files import read_source
 from warpfrag.cli.support.options import complete_file, complete_instruction, integer, json_option
-from warpfrag.cli.support.output import NO, heading, say, say_json
+from warpfrag.cli.support.output import NO, echo, print_heading, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from warpfrag.catalog.identify import Match, Matches, Near, Tiled
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
-MOST_LINES = 12
+MAX_LINES = 12
 SLOTS = (1, 2, 4, 8, 16, 32)
 SHAPE = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """One way to understand what was given, and the operands that fit."""
+class LayoutReading:
+    """One reading of the text as a layout, and the operands that fit it."""
 
     layout: Layout
-    found: Matches
+    all_matches: Matches
     transposed: bool = False
 
     @property
     def matches(self) -> list[Match]:
         """The operands that fit; of a text that may be B's, as CuTe takes it, only those."""
-        return [match for match in self.found if match.operand == "b" or not self.transposed]
+        return [match for match in self.all_matches if match.operand == "b" or not self.transposed]
 
     @property
     def tiles(self) -> list[Tiled]:
         """The operands of which it is tiles, chosen as the matches are."""
-        return [one for one in self.found.tiles if one.operand == "b" or not self.transposed]
+        return [match for match in self.all_matches.tiles if match.operand == "b" or not self.transposed]
 
     @property
     def words(self) -> str:
-        """What this way of reading takes for granted."""
+        """What this reading assumes."""
         slots = self.layout.slots
         several = f", {slots} values per register" if slots > 1 else ""
         return several + (", taken as N x K, which is how CuTe has B" if self.transposed else "")
@@ -72,7 +72,7 @@ class Reading:
 @click.option("--all", "everything", is_flag=True, help="List every operand, not only the first.")
 @json_option
 def command(
-    *, fragment: str | None, slots: int | None, transposed: bool, everything: bool, as_json: bool, **given: str | None
+    *, fragment: str | None, slots: int | None, transposed: bool, everything: bool, as_json: bool, **texts: str | None
 ) -> int:
     """Which operands of which instructions have a layout, or tiles of which it is made; if none, what is near.
 
@@ -80,44 +80,44 @@ def command(
     written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 0 if an
     operand was found and 1 if none was.
     """
-    readings = list(_readings(fragment, given, slots, transposed=transposed))
+    readings = list(_readings(fragment, texts, slots, transposed=transposed))
     fitting = [reading for reading in readings if reading.matches]
     tiled = {reading: tiles for reading in fitting or readings if (tiles := reading.tiles)}
     first = next(iter(fitting or readings))
-    near = [] if first.matches else first.found.near
+    near = [] if first.matches else first.all_matches.near
     if as_json:
-        say_json("identify", _json(fitting or [first], [one for tiles in tiled.values() for one in tiles], near))
+        print_json("identify", _json(fitting or [first], [match for tiles in tiled.values() for match in tiles], near))
     else:
         for at, reading in enumerate(fitting or [first]):
-            _say_matches(reading, everything=everything, below=at > 0)
-        _say_groups("Tiles side by side that make it:", _tile_groups(tiled))
-        _say_groups("Near, but not the same:", _near_groups(near))
+            _print_matches(reading, everything=everything, below=at > 0)
+        _print_groups("Tiles side by side that make it:", _tile_groups(tiled))
+        _print_groups("Near, but not the same:", _near_groups(near))
     return 0 if fitting or tiled else NO
 
 
 def _readings(
-    fragment: str | None, given: dict[str, str | None], slots: int | None, *, transposed: bool
-) -> Iterable[Reading]:
-    """Every way to understand what was given; the first is what it says."""
-    texts = {name: text for name in ("cute", "triton", "steps") if (text := given[name]) is not None}
+    fragment: str | None, options: dict[str, str | None], slots: int | None, *, transposed: bool
+) -> Iterable[LayoutReading]:
+    """Every reading of the text as a layout; the first is what it says."""
+    texts = {name: text for name in ("cute", "triton", "steps") if (text := options[name]) is not None}
     if len(texts) + (fragment is not None) != 1:
         count = len(texts) + (fragment is not None)
         msg = f"expected one layout: FRAGMENT, --cute, --triton or --steps; got {count or 'none'}"
         raise InvalidOperand(msg)
     if fragment is not None:
         layout = read_fragment(fragment, None).layout
-        yield Reading(layout, identify(layout))
+        yield LayoutReading(layout, identify(layout))
         return
     ((name, text),) = texts.items()
-    shape, dims = given["shape"], given["dims"]
-    pasted = Pasted(
+    shape, dims = options["shape"], options["dims"]
+    pasted = PastedLayout(
         notation="json" if name == "steps" else name,
         text=_text(text),
         shape=None if shape is None else _shape(shape),
         dims=None if dims is None else tuple(dims.split(",")),
     )
     plain = pasted.read(slots, transposed=transposed)
-    yield Reading(plain, identify(plain))
+    yield LayoutReading(plain, identify(plain))
     counts = [plain.slots] if slots or plain.slots > 1 or name == "steps" else SLOTS
     orders = [False, True] if name == "cute" and not transposed and len(plain.dims) == 2 else [transposed]
     for count, order in product(counts, orders):
@@ -125,11 +125,11 @@ def _readings(
             continue
         with suppress(WarpfragError):  # there are not so many values
             layout = pasted.read(count, transposed=order)
-            yield Reading(layout, identify(layout), order and not transposed)
+            yield LayoutReading(layout, identify(layout), order and not transposed)
 
 
 @dataclass(frozen=True)
-class Pasted:
+class PastedLayout:
     """A text in some notation, and what it does not say itself."""
 
     notation: str
@@ -144,9 +144,9 @@ class Pasted:
         )
 
 
-def _text(given: str) -> str:
+def _text(text: str) -> str:
     """A layout itself, which has brackets or arrows in it, or what the file of this name holds."""
-    return given if re.search(r"[(<\[{]|->", given) else read_source(given).text()
+    return text if re.search(r"[(<\[{]|->", text) else read_source(text).text()
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -156,50 +156,50 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.split("[x,]", text)))
 
 
-def _say_matches(reading: Reading, *, everything: bool, below: bool) -> None:
+def _print_matches(reading: LayoutReading, *, everything: bool, below: bool) -> None:
     if below:
-        say()
-    heading(f"{reading.layout}{reading.words}")
+        echo()
+    print_heading(f"{reading.layout}{reading.words}")
     matches = reading.matches
     if not matches:
-        say("No operand has this layout.")
+        echo("No operand has this layout.")
         return
-    most = len(matches) if everything else MOST_LINES
-    for match in matches[:most]:
-        say(f"  {match.operand:<3} {match.instruction}")
-    if len(matches) > most:
-        say(f"  and {len(matches) - most} more: --all lists them")
+    limit = len(matches) if everything else MAX_LINES
+    for match in matches[:limit]:
+        echo(f"  {match.operand:<3} {match.instruction}")
+    if len(matches) > limit:
+        echo(f"  and {len(matches) - limit} more: --all lists them")
 
 
-def _say_groups(title: str, groups: dict[str, list[str]]) -> None:
+def _print_groups(title: str, groups: dict[str, list[str]]) -> None:
     """Operands that are alike for the same reason on a line."""
     if not groups:
         return
-    say()
-    heading(title)
+    echo()
+    print_heading(title)
     for reason, names in groups.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        say(f"  {reason}: {names[0]}{more}")
+        echo(f"  {reason}: {names[0]}{more}")
 
 
-def _tile_groups(tiled: dict[Reading, list[Tiled]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _tile_groups(tiled: dict[LayoutReading, list[Tiled]]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
     for reading, tiles in tiled.items():
-        for one in tiles:
-            counts = ",".join(f"{dim}={count}" for dim, count in one.tiles.items()) or "the same in every warp"
-            counts += f" in {one.warps} warps" if one.warps > 1 and one.tiles else ""
-            found.setdefault(counts + reading.words, []).append(f"{one.operand} of {one.instruction}")
-    return found
+        for match in tiles:
+            counts = ",".join(f"{dim}={count}" for dim, count in match.tiles.items()) or "the same in every warp"
+            counts += f" in {match.warps} warps" if match.warps > 1 and match.tiles else ""
+            groups.setdefault(counts + reading.words, []).append(f"{match.operand} of {match.instruction}")
+    return groups
 
 
 def _near_groups(near: list[Near]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for one in near:
-        found.setdefault(", ".join(one.differences), []).append(f"{one.operand} of {one.instruction}")
-    return found
+    groups: dict[str, list[str]] = {}
+    for match in near:
+        groups.setdefault(", ".join(match.differences), []).append(f"{match.operand} of {match.instruction}")
+    return groups
 
 
-def _json(readings: list[Reading], tiles: list[Tiled], near: list[Near]) -> dict[str, object]:
+def _json(readings: list[LayoutReading], tiles: list[Tiled], near: list[Near]) -> dict[str, object]:
     return {
         "layouts": [
             {
@@ -212,10 +212,10 @@ def _json(readings: list[Reading], tiles: list[Tiled], near: list[Near]) -> dict
             }
             for reading in readings
         ],
-        "tiles": [{**_operand(one), "tiles": one.tiles, "warps": one.warps} for one in tiles],
-        "near": [{**_operand(one), "differences": one.differences} for one in near],
+        "tiles": [{**_operand(match), "tiles": match.tiles, "warps": match.warps} for match in tiles],
+        "near": [{**_operand(match), "differences": match.differences} for match in near],
     }
 
 
-def _operand(one: Match | Tiled | Near) -> dict[str, object]:
-    return {"instruction": one.instruction.name, "operand": one.operand}
+def _operand(match: Match | Tiled | Near) -> dict[str, object]:
+    return {"instruction": match.instruction.name, "operand": match.operand}

@@ -8,18 +8,18 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import ADDRESSES, View, numbering_notes, view
+from warpfrag.cli.support.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
 from warpfrag.cli.support.options import instruction_argument, json_option, target_option, to_option
 from warpfrag.cli.support.output import (
     TIMES,
     WIDTH,
-    heading,
-    notes,
-    say,
-    say_json,
-    say_table,
+    echo,
+    print_heading,
+    print_json,
+    print_notes,
+    print_table,
     shape_text,
-    table,
+    table_lines,
     wrapped,
 )
 from warpfrag.cli.support.verbs import verb
@@ -47,47 +47,47 @@ def command(*, name: str, notation: str | None, target: str | None, as_json: boo
     With --to, only the layouts of all operands, in the notation of another tool.
     """
     instruction = get(name, target)
-    texts = {shown.name: shown.written(notation) for shown in _views(instruction)} if notation else {}
+    texts = {view.name: view.written(notation) for view in _views(instruction)} if notation else {}
     if as_json:
-        say_json("info", {**_json(instruction), "notation": notation, "texts": texts})
+        print_json("info", {**_json(instruction), "notation": notation, "texts": texts})
         return
     if notation:
-        _say_texts(instruction, notation, texts)
+        _print_texts(instruction, notation, texts)
         return
-    heading(instruction.name)
+    print_heading(instruction.name)
     if instruction.form.is_product:
-        say(_equation(instruction))
-    say()
-    _say_operands(instruction)
-    for layout in dict.fromkeys(shown.layout for shown in _views(instruction)):
-        say()
-        _say_formulas([shown for shown in _views(instruction) if shown.layout == layout])
+        echo(_equation(instruction))
+    echo()
+    _print_operands(instruction)
+    for layout in dict.fromkeys(view.layout for view in _views(instruction)):
+        echo()
+        _print_formulas([view for view in _views(instruction) if view.layout == layout])
     reasons = [operand.row.unknown for operand in instruction.operands.values() if operand.row.unknown]
     for reason in dict.fromkeys(reasons):
-        say("\n" + wrapped(f"layout not modelled: {reason}"))
-    say()
-    _say_rest(instruction)
-    notes(dict.fromkeys(note for shown in _views(instruction) for note in shown.notes))
+        echo("\n" + wrapped(f"layout not modelled: {reason}"))
+    echo()
+    _print_rest(instruction)
+    print_notes(dict.fromkeys(note for view in _views(instruction) for note in view.notes))
 
 
-def _say_texts(instruction: Instruction, notation: str, texts: dict[str, str]) -> None:
+def _print_texts(instruction: Instruction, notation: str, texts: dict[str, str]) -> None:
     """The layout of each operand in another notation, on one line if it has only one."""
-    heading(instruction.name)
+    print_heading(instruction.name)
     alike: dict[str, list[str]] = {}
     for name, text in texts.items():
         alike.setdefault(text, []).append(name)
     width = max((len(", ".join(names)) for names in alike.values()), default=0)
     for text, names in alike.items():
         for at, line in enumerate(text.splitlines()):
-            say(f"{'' if at else ', '.join(names):<{width}}  {line}")
-    notes(numbering_notes(_views(instruction), notation))
+            echo(f"{'' if at else ', '.join(names):<{width}}  {line}")
+    print_notes(numbering_notes(_views(instruction), notation))
 
 
-def _views(instruction: Instruction) -> list[View]:
+def _views(instruction: Instruction) -> list[OperandView]:
     """Every operand whose layout is known, and the addresses."""
     operands = instruction.operands.items()
     known = [role for role, operand in operands if not operand.row.unknown and operand.home != "shared"]
-    return [view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
+    return [operand_view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
 
 
 def _equation(instruction: Instruction) -> str:
@@ -102,7 +102,7 @@ def _equation(instruction: Instruction) -> str:
     return f"D = {term} + C{rounded}{', four times' if form.is_quad else ''}"
 
 
-def _say_operands(instruction: Instruction) -> None:
+def _print_operands(instruction: Instruction) -> None:
     header = ["operand", "format", "shape", "registers", "slots", "bits of slot 0, 1, ..."]
     lines = []
     for role, operand in instruction.operands.items():
@@ -116,44 +116,46 @@ def _say_operands(instruction: Instruction) -> None:
         more = " …" if operand.slots > len(ranges) else ""
         registers = f"{operand.regs} {TIMES} {operand.ptx_type}"
         lines.append([role, operand.format, shape_text(operand.shape), registers, operand.slots, bits + more])
-    say_table(header, lines)
+    print_table(header, lines)
 
 
-def formulas(shown: View) -> tuple[Formulas, Formulas]:
+def formulas(view: OperandView) -> tuple[Formulas, Formulas]:
     """Coordinates from lane and i, and lane, reg and slot from coordinates, as a person would write them."""
-    forth, back = element_formulas(shown.layout), place_formulas(shown.layout)
-    step = shown.step("byte_id")
-    if step > 1 and shown.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction counts bytes
+    forth, back = element_formulas(view.layout), place_formulas(view.layout)
+    step = view.step("byte_id")
+    if step > 1 and view.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction counts bytes
         forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
         back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
-    used = shown.threads if shown.registers is None else (*shown.threads, "reg", "slot")
+    used = view.threads if view.registers is None else (*view.threads, "reg", "slot")
     return forth, {index: back[index] for index in used}
 
 
-def _element(shown: View) -> str:
+def _element(view: OperandView) -> str:
     """What i counts."""
-    slots, regs = shown.layout.slots, shown.layout.regs
-    if shown.registers is None:
+    slots, regs = view.layout.slots, view.layout.regs
+    if view.registers is None:
         return ""
     if slots == 1:
         return "i = reg"
     return "i = slot" if regs == 1 else f"i = {slots} * reg + slot"
 
 
-def _say_formulas(alike: list[View]) -> None:
+def _print_formulas(alike: list[OperandView]) -> None:
     """The formulas of operands that share a layout."""
-    shown = alike[0]
-    forth, back = formulas(shown)
-    heading(f"{', '.join(other.name for other in alike)}  {_element(shown)}".rstrip())
+    view = alike[0]
+    forth, back = formulas(view)
+    print_heading(f"{', '.join(other.name for other in alike)}  {_element(view)}".rstrip())
     left, right = ([f"{name} = {formula}" for name, formula in side.items()] for side in (forth, back))
-    side_by_side = table(["", "", ""], [["", *pair] for pair in zip_longest(left, right, fillvalue="")], gap=4)[1:]
+    side_by_side = table_lines(["", "", ""], [["", *pair] for pair in zip_longest(left, right, fillvalue="")], gap=4)[
+        1:
+    ]
     fits = max(map(len, side_by_side)) <= WIDTH
     for line in side_by_side if fits else [f"    {formula}" for formula in left + right]:
-        say(line)
-    say(f"    bases {shown.layout}")
+        echo(line)
+    echo(f"    bases {view.layout}")
 
 
-def _say_rest(instruction: Instruction) -> None:
+def _print_rest(instruction: Instruction) -> None:
     facts = [("targets", " ".join(instruction.targets)), ("PTX", _version_line(instruction))]
     advised = advice(instruction.form)
     if advised:
@@ -169,7 +171,7 @@ def _say_rest(instruction: Instruction) -> None:
     facts += [("source", source) for source in instruction.sources]
     facts += [("evidence", line) for line in _evidence_lines(instruction)]
     for label, text in facts:
-        say(wrapped(f"{label:<10}{text}", indent=10))
+        echo(wrapped(f"{label:<10}{text}", indent=10))
 
 
 def ptx_versions(instruction: Instruction) -> dict[str, str]:
@@ -204,7 +206,7 @@ def _evidence_lines(instruction: Instruction) -> list[str]:
 
 def _json(instruction: Instruction) -> dict[str, Any]:
     form, rule = instruction.form, instruction.pattern
-    known = {shown.name: shown for shown in _views(instruction)}
+    known = {view.name: view for view in _views(instruction)}
     operands: dict[str, dict[str, Any]] = {}
     for role, operand in instruction.operands.items():
         operands[role] = {"format": operand.format.name, "shape": operand.shape, "home": operand.home}
@@ -250,16 +252,16 @@ def _json(instruction: Instruction) -> dict[str, Any]:
     }
 
 
-def _json_layout(shown: View) -> dict[str, Any]:
-    forth, back = formulas(shown)
-    layout = shown.layout
-    bases = {name: layout.bases.get(name, "").split() for name in (*shown.threads, "reg", "slot")}
+def _json_layout(view: OperandView) -> dict[str, Any]:
+    forth, back = formulas(view)
+    layout = view.layout
+    bases = {name: layout.bases.get(name, "").split() for name in (*view.threads, "reg", "slot")}
     return {
         "dims": layout.dims,
         "extents": layout.shape,
         "bases": bases,
         "copies": layout.copies,
-        "element_number": _element(shown) or None,
+        "element_number": _element(view) or None,
         "from_lane_and_i": forth,
         "from_coordinates": back,
     }

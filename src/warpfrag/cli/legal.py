@@ -6,8 +6,8 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.info import ptx_versions
-from warpfrag.cli.support.options import instruction_argument, integer, json_option, target_option_saying
-from warpfrag.cli.support.output import NO, heading, say, say_json, say_no, wrapped
+from warpfrag.cli.support.options import instruction_argument, integer, json_option, target_option_with_help
+from warpfrag.cli.support.output import NO, echo, print_heading, print_illegal, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.legality import advice, left_out
@@ -19,7 +19,7 @@ from warpfrag.isa.targets import targets
     "warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --target sm_90 --selector 2",
 )
 @instruction_argument
-@target_option_saying("The target; without one, whether any accepts it.")
+@target_option_with_help("The target; without one, whether any accepts it.")
 @click.option("--selector", type=integer(), metavar="N", help="The sparsity selector.")
 @json_option
 def command(*, name: str, target: str | None, selector: int | None, as_json: bool) -> int:
@@ -32,9 +32,9 @@ def command(*, name: str, target: str | None, selector: int | None, as_json: boo
         instruction = get(name, target, selector)
     except IllegalInstruction as refusal:
         if as_json:
-            say_json("legal", {**asked, "legal": False, "reason": refusal.reason, "nearest": refusal.nearest})
+            print_json("legal", {**asked, "legal": False, "reason": refusal.reason, "nearest": refusal.nearest})
         else:
-            say_no(refusal)
+            print_illegal(refusal)
         return NO
     missing = left_out(name)
     advised = advice(instruction.form)
@@ -46,17 +46,17 @@ def command(*, name: str, target: str | None, selector: int | None, as_json: boo
             "ptx_versions": ptx_versions(instruction),
             "advice": advised or None,
         }
-        say_json("legal", {**asked, "legal": True, **facts})
+        print_json("legal", {**asked, "legal": True, **facts})
         return 0
-    heading("yes")
-    say(instruction.name)
+    print_heading("yes")
+    echo(instruction.name)
     if missing:
-        say(wrapped(f"what was asked is an abbreviation: an assembler wants .{'.'.join(missing)} too"))
-    say(wrapped(f"legal on {' '.join(instruction.targets)}", indent=9))
+        echo(wrapped(f"what was asked is an abbreviation: an assembler wants .{'.'.join(missing)} too"))
+    echo(wrapped(f"legal on {' '.join(instruction.targets)}", indent=9))
     if target:
         last = targets()[target].ptxas
         only = f", and an assembler of CUDA {last} or earlier" if last else ""
-        say(f"needs PTX {ptx_versions(instruction)[target]} or later on {target}{only}")
+        echo(f"needs PTX {ptx_versions(instruction)[target]} or later on {target}{only}")
     if advised:
-        say(wrapped(advised))
+        echo(wrapped(advised))
     return 0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpfrag.catalog.registry import find
-from warpfrag.cli.support.options import json_option, target_option_saying, type_option
-from warpfrag.cli.support.output import NO, complain, say, say_json, say_table
+from warpfrag.cli.support.options import json_option, target_option_with_help, type_option
+from warpfrag.cli.support.output import NO, echo, echo_error, print_json, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.nicknames import ROLES, nickname
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     "warpfrag list --sparse --shape m16n8k64 --json",
     "warpfrag list -a fp8 --target 'RTX 4090'         # nicknames of types, names of GPUs",
 )
-@target_option_saying("Only what this target accepts.")
-@type_option("--type", "any_type", saying="Element type of any operand; nicknames such as fp8 and nvfp4 will do.")
-@type_option("-a", saying="Element type of A.")
-@type_option("-b", saying="Element type of B.")
-@type_option("-c", saying="Element type of C.")
-@type_option("-d", saying="Element type of D.")
+@target_option_with_help("Only what this target accepts.")
+@type_option("--type", "any_type", help_text="Element type of any operand; nicknames such as fp8 and nvfp4 will do.")
+@type_option("-a", help_text="Element type of A.")
+@type_option("-b", help_text="Element type of B.")
+@type_option("-c", help_text="Element type of C.")
+@type_option("-d", help_text="Element type of D.")
 @click.option("--shape", metavar="SHAPE", help="Such as m16n8k16.")
 @click.option("--kind", metavar="KIND", help="What stands behind kind::, such as mxf4.")
 @click.option("--op", metavar="OP", help="The operation, such as mma.sp; wmma stands for all that begin so.")
@@ -44,20 +44,20 @@ def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: 
     for question, answer in asked.items():
         if answer is not None:
             _check(question, answer, everything)
-    found = [
+    matches = [
         instruction
         for instruction in find(target=target, sparse=sparse)
         if all(answer is None or _answers(instruction, question, answer) for question, answer in asked.items())
     ]
     if as_json:
-        say_json("list", {"count": len(found), "instructions": [_json(instruction) for instruction in found]})
-    elif is_long and found:
-        say_table(["instruction", "targets"], [[entry.name, " ".join(entry.targets)] for entry in found])
+        print_json("list", {"count": len(matches), "instructions": [_json(instruction) for instruction in matches]})
+    elif is_long and matches:
+        print_table(["instruction", "targets"], [[entry.name, " ".join(entry.targets)] for entry in matches])
     else:
-        for instruction in found:
-            say(instruction.name)
-    if not found:
-        complain("warpfrag: no instruction answers all of these questions")
+        for instruction in matches:
+            echo(instruction.name)
+    if not matches:
+        echo_error("warpfrag: no instruction answers all of these questions")
         return NO
     return 0
 

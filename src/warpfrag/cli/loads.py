@@ -1,10 +1,10 @@
-"""`warpfrag loads`: every way to fill an operand from shared memory."""
+"""`warpfrag loads`: every plan to fill an operand from shared memory."""
 
-from warpfrag.cli.support.access_plans import ways_command
+from warpfrag.cli.support.access_plans import access_plans_command
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 
-command = ways_command(
+command = access_plans_command(
     "load",
     "fill an operand from shared memory",
     f"warpfrag loads {MMA} a --order row --pitch 128 --swizzle 128",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpfrag.cli.support.options import complete_instruction, json_option
-from warpfrag.cli.support.output import NO, heading, say, say_json, say_no, say_table, wrapped
+from warpfrag.cli.support.output import NO, echo, print_heading, print_illegal, print_json, print_table, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.aliases import Meaning, aliases_of, meaning
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from warpfrag.isa.aliases import Aliases
     from warpfrag.isa.words import Form
 
-MOST_DETAILED = 4  # instructions whose names are shown, as fit on a screen
-MOST_SHOWN = 12  # instructions of a list that is text; --json has them all
+MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
+MAX_LISTED = 12  # instructions of a list that is text; --json has them all
 
 
 @verb(
@@ -42,30 +42,30 @@ def command(*, name: str, as_json: bool) -> int:
     or an element type. The exit status is 1 if it means nothing here; then it is said what is near, or out of scope.
     """
     if gpu := gpu_called(name):
-        return _say_target(name, gpu, as_json=as_json)
+        return _print_target(name, gpu, as_json=as_json)
     if called := nickname(name):
-        return _say_type(name, called.types, called.lists, as_json=as_json)
+        return _print_type(name, called.types, called.lists, as_json=as_json)
     try:
-        found, forms = _meant(name)
+        meant, forms = _meant(name)
     except IllegalInstruction as refusal:
-        return _say_nothing(name, refusal, as_json=as_json)
+        return _print_nothing(name, refusal, as_json=as_json)
     if as_json:
-        among = [spell(form) for form in found.among] if found else []
-        facts = {"notation": found.notation if found else "ptx", "how": (found.how or None) if found else None}
-        say_json("name", {"asked": name, **facts, "instructions": [_json(form) for form in forms], "among": among})
+        among = [spell(form) for form in meant.among] if meant else []
+        facts = {"notation": meant.notation if meant else "ptx", "how": (meant.how or None) if meant else None}
+        print_json("name", {"asked": name, **facts, "instructions": [_json(form) for form in forms], "among": among})
         return 0
-    if found and found.how:
-        say(wrapped(f"{found.name} is {found.how}:"))
-    for place, form in enumerate(forms[:MOST_SHOWN]):
+    if meant and meant.how:
+        echo(wrapped(f"{meant.name} is {meant.how}:"))
+    for place, form in enumerate(forms[:MAX_LISTED]):
         if place:
-            say()
-        heading(spell(form))
-        if len(forms) <= MOST_DETAILED:
-            _say_aliases(aliases_of(form))
-    if len(forms) > MOST_SHOWN:
-        say(f"... and {len(forms) - MOST_SHOWN} more; --json lists all")
-    if found and found.among:
-        _say_among(found)
+            echo()
+        print_heading(spell(form))
+        if len(forms) <= MAX_DETAILED:
+            _print_aliases(aliases_of(form))
+    if len(forms) > MAX_LISTED:
+        echo(f"... and {len(forms) - MAX_LISTED} more; --json lists all")
+    if meant and meant.among:
+        _print_among(meant)
     return 0
 
 
@@ -75,13 +75,13 @@ def _meant(text: str) -> tuple[Meaning | None, tuple[Form, ...]]:
         several = statements(text)
         if several:
             return None, tuple(dict.fromkeys(resolve(name) for name in several))
-        found = meaning(text)
-        if found and found.forms:
-            return found, found.forms
+        meant = meaning(text)
+        if meant and meant.forms:
+            return meant, meant.forms
     return None, (resolve(text),)
 
 
-def _say_aliases(names: Aliases) -> None:
+def _print_aliases(names: Aliases) -> None:
     by_code: dict[str, list[str]] = {}
     for target, code in names["sass"].items():
         by_code.setdefault(code, []).append(target)
@@ -90,43 +90,43 @@ def _say_aliases(names: Aliases) -> None:
     rows += [["NVVM", names["nvvm"] or "-"], ["MLIR", names["mlir"] or "-"]]
     rows += [["also", name] for name in names["also"]]
     for kind, name in rows:
-        say(wrapped(f"  {kind}  {name}", indent=8))
+        echo(wrapped(f"  {kind}  {name}", indent=8))
 
 
-def _say_among(found: Meaning) -> None:
-    say()
-    say(wrapped(f"{found.name} is also among what these become:"))
-    for form in found.among[:MOST_SHOWN]:
-        say(f"  {spell(form)}")
-    if len(found.among) > MOST_SHOWN:
-        say(f"  ... and {len(found.among) - MOST_SHOWN} more; --json lists all")
+def _print_among(meant: Meaning) -> None:
+    echo()
+    echo(wrapped(f"{meant.name} is also among what these become:"))
+    for form in meant.among[:MAX_LISTED]:
+        echo(f"  {spell(form)}")
+    if len(meant.among) > MAX_LISTED:
+        echo(f"  ... and {len(meant.among) - MAX_LISTED} more; --json lists all")
 
 
-def _say_target(text: str, gpu: str, *, as_json: bool) -> int:
+def _print_target(text: str, gpu: str, *, as_json: bool) -> int:
     target = gpus()[gpu]
     if as_json:
-        say_json("name", {"asked": text, "notation": "gpu", "gpu": gpu, "target": target})
+        print_json("name", {"asked": text, "notation": "gpu", "gpu": gpu, "target": target})
     else:
-        say(f"{gpu} is {target}")
+        echo(f"{gpu} is {target}")
     return 0
 
 
-def _say_type(text: str, types: tuple[str, ...], lists: dict[str, list[str]], *, as_json: bool) -> int:
+def _print_type(text: str, types: tuple[str, ...], lists: dict[str, list[str]], *, as_json: bool) -> int:
     if as_json:
-        say_json("name", {"asked": text, "notation": "type", "types": types, "with": lists})
+        print_json("name", {"asked": text, "notation": "type", "types": types, "with": lists})
         return 0
-    say(f"{text} is {' or '.join(types)}")
+    echo(f"{text} is {' or '.join(types)}")
     if lists:
-        say_table(["with", "one of"], [[name, " ".join(words)] for name, words in lists.items()])
+        print_table(["with", "one of"], [[name, " ".join(words)] for name, words in lists.items()])
     return 0
 
 
-def _say_nothing(text: str, refusal: IllegalInstruction, *, as_json: bool) -> int:
+def _print_nothing(text: str, refusal: IllegalInstruction, *, as_json: bool) -> int:
     if as_json:
         facts = {"notation": None, "reason": refusal.reason, "nearest": refusal.nearest}
-        say_json("name", {"asked": text, **facts, "instructions": [], "among": []})
+        print_json("name", {"asked": text, **facts, "instructions": [], "among": []})
     else:
-        say_no(refusal)
+        print_illegal(refusal)
     return NO
 
 

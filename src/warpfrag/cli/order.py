@@ -9,7 +9,7 @@ import click
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
 from warpfrag.cli.support.options import arch_option, backend_option, complete_instruction, json_option
-from warpfrag.cli.support.output import DONE, NO, Progress, say, say_json, wrapped
+from warpfrag.cli.support.output import DONE, NO, Progress, echo, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 
 
@@ -63,18 +63,18 @@ def command(
             tried = done + 1
             progress.show(done, total, text)
 
-        found = find_order(A, B, D, instruction=name, arch=arch, report=report, backend=backend)
+        order = find_order(A, B, D, instruction=name, arch=arch, report=report, backend=backend)
     depth = int(A.shape[-1])
-    text = "" if found is None else found.describe(depth)
+    text = "" if order is None else order.describe(depth)
     if as_json:
-        order = None if found is None else asdict(found)
-        seen = "" if found is None else found.seen_in
+        order_json = None if order is None else asdict(order)
+        seen = "" if order is None else order.seen_in
         facts = {"instruction": name, "arch": arch, "shape": list(D.shape), "k": depth}
-        say_json("order", {**facts, "order": order, "text": text, "seen_in": seen, "tried": tried})
-    elif found is None:
-        say(wrapped(f"no order explains it: {tried} were tried, and none gives every code of D"))
+        print_json("order", {**facts, "order": order_json, "text": text, "seen_in": seen, "tried": tried})
+    elif order is None:
+        echo(wrapped(f"no order explains it: {tried} were tried, and none gives every code of D"))
     else:
-        say(wrapped(f"{text}: as {found.seen_in}"))
-        fields = ", ".join(f"{field}={value}" for field, value in asdict(found).items() if value not in (None, 1))
-        say(wrapped(f"every code of {D.size} equal; in Python: wf.Order({fields})"))
-    return NO if found is None else DONE
+        echo(wrapped(f"{text}: as {order.seen_in}"))
+        fields = ", ".join(f"{field}={value}" for field, value in asdict(order).items() if value not in (None, 1))
+        echo(wrapped(f"every code of {D.size} equal; in Python: wf.Order({fields})"))
+    return NO if order is None else DONE

@@ -8,7 +8,7 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.matrix_files import read_codes
-from warpfrag.cli.support.operand_view import View, view
+from warpfrag.cli.support.operand_view import OperandView, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     file_argument,
@@ -17,7 +17,7 @@ from warpfrag.cli.support.options import (
     operand_argument,
     target_option,
 )
-from warpfrag.cli.support.output import say, say_json
+from warpfrag.cli.support.output import echo, print_json
 from warpfrag.cli.support.register_dumps import dump_lines
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
@@ -63,36 +63,36 @@ def command(
     stdin is read. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as
     it is stored and metadata as codes, rows by chunks, unless --full.
     """
-    shown = view(get(name, target), operand)
-    next(shown.chosen(choice))  # refuses an option that is not for this operand
-    packed = _pack(shown, file, choice, raw=raw, rounding=rounding, full=full)
-    words = packed.reshape(*shown.matrix_registers.threads, -1).tolist()
+    view = operand_view(get(name, target), operand)
+    next(view.chosen(choice))  # refuses an option that is not for this operand
+    packed = _pack(view, file, choice, raw=raw, rounding=rounding, full=full)
+    words = packed.reshape(*view.matrix_registers.threads, -1).tolist()
     if as_json:
-        say_json("pack", {"instruction": shown.instruction.name, "operand": shown.name, "words": words})
+        print_json("pack", {"instruction": view.instruction.name, "operand": view.name, "words": words})
         return
-    if "warp" not in shown.threads:
+    if "warp" not in view.threads:
         for line in dump_lines(words):
-            say(line)
+            echo(line)
         return
     for warp, rows in enumerate(words):
         for lane, line in enumerate(dump_lines(rows)):
-            say(f"warp {warp} lane {lane}: {line}")
+            echo(f"warp {warp} lane {lane}: {line}")
 
 
 def _pack(
-    shown: View, file: str, choice: dict[str, int | None], *, raw: bool, rounding: Rounding, full: bool
+    view: OperandView, file: str, choice: dict[str, int | None], *, raw: bool, rounding: Rounding, full: bool
 ) -> NDArray[Any]:
     """The words of every lane."""
-    registers, instruction = shown.matrix_registers, shown.instruction
-    chosen = {dim: index or 0 for dim, index in choice.items() if dim in shown.choices}
+    registers, instruction = view.matrix_registers, view.instruction
+    chosen = {dim: index or 0 for dim, index in choice.items() if dim in view.choices}
     if full:
-        if shown.name not in {"a", "metadata"}:
-            msg = f"--full is for A and metadata of a sparse instruction, not for {shown.name}"
+        if view.name not in {"a", "metadata"}:
+            msg = f"--full is for A and metadata of a sparse instruction, not for {view.name}"
             raise InvalidOperand(msg)
         shape = (instruction.shape.m, instruction.shape.k)
         matrix = read_codes(file, instruction.a.format, shape, raw=raw, rounding=rounding)
         stored, fields = instruction.compress(matrix, raw=True)
-        codes = stored if shown.name == "a" else fields
+        codes = stored if view.name == "a" else fields
     else:
         is_raw = raw or isinstance(registers, Metadata)
         codes = read_codes(file, registers.format, registers.shape, raw=is_raw, rounding=rounding)

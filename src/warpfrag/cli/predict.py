@@ -9,7 +9,7 @@ import click
 
 from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
 from warpfrag.cli.support.options import complete_file, file_option, integer, json_option
-from warpfrag.cli.support.output import say, say_json, wrapped
+from warpfrag.cli.support.output import echo, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.render.files import write_atomically
 
@@ -27,8 +27,8 @@ from warpfrag.render.files import write_atomically
 @click.option("--layout", type=click.Choice(["nn", "nt", "tn"]), default="nn", show_default=True,
               help="Which of A and B lies turned in memory.")  # fmt: skip
 @click.option("--fast-accumulation", is_flag=True, help="e4m3 with use_fast_accum.")
-@click.option("--shape", nargs=3, type=integer(least=1), metavar="M N K", help="Of the product that these are part of.")
-@file_option("-o", "--output", saying="Write D to this .npy: numbers, or codes of bf16 as uint16.")
+@click.option("--shape", nargs=3, type=integer(low=1), metavar="M N K", help="Of the product that these are part of.")
+@file_option("-o", "--output", help_text="Write D to this .npy: numbers, or codes of bf16 as uint16.")
 @json_option
 def command(
     *,
@@ -50,7 +50,7 @@ def command(
 
     from warpfrag.prediction.predict import predict
 
-    found = predict(
+    prediction = predict(
         read_array(a, codes),
         read_array(b, codes),
         bias=None if bias is None else read_array(bias, None),
@@ -58,7 +58,7 @@ def command(
         fast_accumulation=fast_accumulation,
         shape=shape,
     )
-    stored = np.asarray(found.D)
+    stored = np.asarray(prediction.D)
     if stored.dtype.kind not in "iuf":
         stored = stored.view(np.uint16)  # .npy has no name for bfloat16
     if output is not None:
@@ -66,11 +66,12 @@ def command(
         np.save(stream, stored)
         write_atomically(output, stream.getvalue())
     if as_json:
-        facts = {"shape": list(found.D.shape), "instruction": found.instruction, "order": asdict(found.order)}
-        row = {"call": found.row.call, "type": found.row.type, "layout": found.row.layout, "batch": found.row.batch}
-        measured = {**row, "m": found.row.m, "n": found.row.n, "k": found.row.k, "kernel": found.row.kernel}
-        say_json("predict", {**facts, "guess": found.is_guess, "text": found.text, "measured": measured})
+        order, row = asdict(prediction.order), prediction.row
+        facts = {"shape": list(prediction.D.shape), "instruction": prediction.instruction, "order": order}
+        names = ("call", "type", "layout", "batch", "m", "n", "k", "kernel")
+        measured = {name: getattr(row, name) for name in names}
+        print_json("predict", {**facts, "guess": prediction.is_guess, "text": prediction.text, "measured": measured})
         return
-    say(wrapped(found.text))
+    echo(wrapped(prediction.text))
     if output is not None:
-        say(f"wrote {output}: {found.D.dtype} of shape {found.D.shape}")
+        echo(f"wrote {output}: {prediction.D.dtype} of shape {prediction.D.shape}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import Record, bits_text, view
+from warpfrag.cli.support.operand_view import Record, bits_text, operand_view
 from warpfrag.cli.support.options import CHOICES, file_option, instruction_argument, integer, json_option, target_option
-from warpfrag.cli.support.output import heading, notes, say, say_json, say_table
+from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
 
 
-class Term(TypedDict):
+class ProductTerm(TypedDict):
     """One product: its k, and who holds the two factors; of a sparse A, which k it can be, and the code that says."""
 
     k: int | None
@@ -40,13 +40,13 @@ class ScalePair(TypedDict):
     scale_b: list[Record]
 
 
-class Result(TypedDict):
+class ElementProducts(TypedDict):
     """Everything that makes one element of D; of m8n8k4 with f16, in one of its four products."""
 
     mma: int | None
     d: list[Record]
     c: list[Record]
-    terms: list[Term]
+    terms: list[ProductTerm]
     scales: list[ScalePair]
 
 
@@ -60,7 +60,7 @@ class Result(TypedDict):
 @click.argument("col", type=integer())
 @click.option("--mma", type=integer(), metavar="N", help=CHOICES["mma"] + " All without it.")
 @click.option("--selector", type=integer(), metavar="N", help=CHOICES["selector"] + " 0 without it.")
-@file_option("--codes", saying="Metadata codes, rows by chunks: show which column of A each stored one is.")
+@file_option("--codes", help_text="Metadata codes, rows by chunks: show which column of A each stored one is.")
 @click.option("--byte-id", nargs=2, type=integer(), metavar="A B", help="Byte ids of the scales. 0 0 without it.")
 @click.option("--thread-id", nargs=2, type=integer(), metavar="A B", help="Thread ids of the scales. 0 0 without it.")
 @target_option
@@ -93,46 +93,47 @@ def command(
     columns = _read_columns(instruction, codes)
     ids = list(zip("ab", byte_id or (0, 0), thread_id or (0, 0), strict=True))
     results = []
-    for choice in view(instruction, "d").chosen({"mma": mma}):
+    for choice in operand_view(instruction, "d").chosen({"mma": mma}):
         is_sparse = instruction.pattern is not None
-        found: Result = {
+        result: ElementProducts = {
             "mma": choice.get("mma"),
-            "d": view(instruction, "d").where([row, col], choice),
-            "c": view(instruction, "c").where([row, col], choice),
+            "d": operand_view(instruction, "d").where([row, col], choice),
+            "c": operand_view(instruction, "c").where([row, col], choice),
             "terms": _sparse_terms(instruction, row, col, selector or 0, columns)
             if is_sparse
             else _terms(instruction, row, col, choice),
             "scales": _scales(instruction, row, col, ids) if instruction.form.block_scale else [],
         }
-        results.append(found)
+        results.append(result)
     shared = [f"B lies in shared memory: `warpfrag where {instruction} b ROW COL` gives addresses"]
-    known = list(
-        dict.fromkeys(
-            note
-            for role in "abcd"
-            for note in (shared if instruction.operands[role].home == "shared" else view(instruction, role).notes)
-        )
-    )
+    in_memory = {role for role in "abcd" if instruction.operands[role].home == "shared"}
+    by_role = (shared if role in in_memory else operand_view(instruction, role).notes for role in "abcd")
+    known = list(dict.fromkeys(note for role_notes in by_role for note in role_notes))
     if as_json:
         asked = {"instruction": instruction.name, "row": row, "col": col}
-        say_json("products", {**asked, "results": results, "notes": known})
+        print_json("products", {**asked, "results": results, "notes": known})
         return
-    for place, found in enumerate(results):
+    for place, result in enumerate(results):
         if place:
-            say()
-        number = f" of mma {found['mma']}" if found["mma"] is not None else ""
-        heading(f"D[{row}, {col}]{number} of {instruction}")
-        _say(found)
+            echo()
+        number = f" of mma {result['mma']}" if result["mma"] is not None else ""
+        print_heading(f"D[{row}, {col}]{number} of {instruction}")
+        _print_products(result)
         if instruction.pattern and columns is None and instruction.b.home != "shared":
-            _say_b(instruction, col)
-    notes(known)
+            _print_b(instruction, col)
+    print_notes(known)
 
 
 def _check_options(instruction: Instruction, sparse: dict[str, object], scaled: dict[str, object]) -> None:
     """Refuse options about metadata or scale factors that the instruction does not have."""
-    given = [(option, "a sparse A") for option, said in sparse.items() if said is not None and not instruction.pattern]
-    needs_scales = [option for option, said in scaled.items() if said is not None and not instruction.form.block_scale]
-    for option, what in [*given, *((option, "block scaling") for option in needs_scales)]:
+    groups = [(sparse, instruction.pattern, "a sparse A"), (scaled, instruction.form.block_scale, "block scaling")]
+    unsupported = [
+        (option, what)
+        for options, supported, what in groups
+        for option, value in options.items()
+        if value is not None and not supported
+    ]
+    for option, what in unsupported:
         msg = f"--{option.replace('_', '-')} is for instructions with {what}, which {instruction} has not"
         raise InvalidOperand(msg)
 
@@ -149,9 +150,9 @@ def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]
     return [list(map(int, line)) for line in logical_columns(rule, fields)]
 
 
-def _terms(instruction: Instruction, row: int, col: int, choice: Record) -> list[Term]:
+def _terms(instruction: Instruction, row: int, col: int, choice: Record) -> list[ProductTerm]:
     """One product per k: A[row, k] and B[k, col]."""
-    a = view(instruction, "a")
+    a = operand_view(instruction, "a")
     return [
         {"k": k, "a": a.where([row, k], choice), "b": _of_b(instruction, k, col, choice)}
         for k in range(instruction.shape.k)
@@ -162,17 +163,17 @@ def _of_b(instruction: Instruction, k: int, col: int, choice: Record) -> list[Re
     """Who holds an element of B; of one in shared memory only its coordinates are known."""
     if instruction.b.home == "shared":
         return [{"row": k, "col": col}]
-    return view(instruction, "b").where([k, col], choice)
+    return operand_view(instruction, "b").where([k, col], choice)
 
 
 def _sparse_terms(
     instruction: Instruction, row: int, col: int, selector: int, columns: list[list[int]] | None
-) -> list[Term]:
+) -> list[ProductTerm]:
     """One product per stored column: the logical columns it may be, or is, and the metadata code that says so."""
     rule = instruction.pattern
     if rule is None:
         return []
-    a, metadata = (view(instruction, role) for role in ("a", "metadata"))
+    a, metadata = (operand_view(instruction, role) for role in ("a", "metadata"))
     legal = rule.columns.values()
     terms = []
     for stored in range(instruction.shape.k // 2):
@@ -180,7 +181,7 @@ def _sparse_terms(
         possible = sorted({chunk * rule.chunk + kept[order] for kept in legal})
         (code,) = metadata.where([row, chunk], {"selector": selector})
         exact = columns[row][stored] if columns else None
-        term: Term = {
+        term: ProductTerm = {
             "stored": stored,
             "k": exact,
             "possible_k": possible if exact is None else [exact],
@@ -195,7 +196,7 @@ def _sparse_terms(
 
 def _scales(instruction: Instruction, row: int, col: int, ids: list[tuple[str, int, int]]) -> list[ScalePair]:
     """The scale factors of A's row and B's column, and which k each is for."""
-    a, b = view(instruction, "scale_a"), view(instruction, "scale_b")
+    a, b = operand_view(instruction, "scale_a"), operand_view(instruction, "scale_b")
     count = a.layout.outs["scale"]
     each = instruction.shape.k // count
     choices = {side: {"byte_id": byte_id, "thread_id": thread_id} for side, byte_id, thread_id in ids}
@@ -220,13 +221,13 @@ def _place(role: str, holders: list[Record]) -> list[object]:
     return [thread, first["reg"], bits_text(first), f"{role}{first['element']}"]
 
 
-def _say(found: Result) -> None:
+def _print_products(result: ElementProducts) -> None:
     """The result as tables: D and C, the products, the scales."""
-    thread = "warp.lane" if "warp" in found["d"][0] else "lane"
+    thread = "warp.lane" if "warp" in result["d"][0] else "lane"
     place = [thread, "reg", "bits", "element"]
-    say_table(["", *place], [["D", *_place("d", found["d"])], ["C", *_place("c", found["c"])]])
-    say()
-    terms = found["terms"]
+    print_table(["", *place], [["D", *_place("d", result["d"])], ["C", *_place("c", result["c"])]])
+    echo()
+    terms = result["terms"]
     is_sparse = "metadata" in terms[0]
     header = [
         "k",
@@ -245,21 +246,21 @@ def _say(found: Result) -> None:
         line += [_place("", [term["metadata"]])[0], bits_text(term["metadata"])] if is_sparse else []
         line += _place("b", term["b"]) if "b" in term else []
         lines.append(line)
-    say_table(header, lines)
-    if found["scales"]:
-        say()
+    print_table(header, lines)
+    if result["scales"]:
+        echo()
         scales = []
-        for scale in found["scales"]:
+        for scale in result["scales"]:
             (a,), (b,) = scale["scale_a"], scale["scale_b"]
             scales.append([f"{scale['k_first']}..{scale['k_last']}", a["lane"], bits_text(a), b["lane"], bits_text(b)])
-        say_table(["k", "scale_a lane", "bits", "scale_b lane", "bits"], scales)
+        print_table(["k", "scale_a lane", "bits", "scale_b lane", "bits"], scales)
 
 
-def _say_b(instruction: Instruction, col: int) -> None:
+def _print_b(instruction: Instruction, col: int) -> None:
     """The column of B, of which the metadata chooses."""
-    b = view(instruction, "b")
+    b = operand_view(instruction, "b")
     half = instruction.shape.k // 2
     lines = [[k, *_place("b", b.where([k, col], {}))] for k in range(instruction.shape.k)]
     header = ["k", "B lane", "reg", "bits", "element"]
-    say()
-    say_table([*header, *header], [[*left, *right] for left, right in zip_longest(lines[:half], lines[half:])])
+    echo()
+    print_table([*header, *header], [[*left, *right] for left, right in zip_longest(lines[:half], lines[half:])])

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warpfrag.cli.support.options import arch_option, complete_file, file_option, integer, json_option
-from warpfrag.cli.support.output import Progress, complain, heading, notes, say, say_json, say_table
+from warpfrag.cli.support.output import Progress, echo, echo_error, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import InvalidOperand, UnusableFile, shown
+from warpfrag.errors import InvalidOperand, UnusableFile, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
+    from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx import Kernel, Module, Run
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
@@ -24,7 +27,7 @@ DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
     for kind, letter in (("i", "i"), ("s", "i"), ("u", "u"))
     for bits in (8, 16, 32, 64)
 }
-MOST_BYTES = 1 << 32
+MAX_BYTES = 1 << 32
 SPACES = ("global", "shared", "local", "param", "const")
 
 
@@ -48,7 +51,7 @@ SPACES = ("global", "shared", "local", "param", "const")
 @click.option("--check", "checks", multiple=True, type=click.Choice(["memory", "barriers"]), help="What to look for.")
 @click.option("--seed", type=integer(0), metavar="N", help="Run the blocks in another order.")
 @arch_option
-@file_option("-o", "--output", saying="Write the arrays after the launch to an .npz file.")
+@file_option("-o", "--output", help_text="Write the arrays after the launch to an .npz file.")
 @json_option
 def command(*, action: str, file: str, output: str | None, as_json: bool, **asked: Any) -> int:  # noqa: ANN401 (options)
     """What a PTX file holds (info), or the memory that one of its kernels leaves (run), without a GPU.
@@ -79,7 +82,7 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **aske
         except KeyboardInterrupt as error:
             progress.clear()
             for note in getattr(error, "__notes__", ()):
-                complain(f"warpfrag: {note.partition(';')[0]}; nothing was written")
+                echo_error(f"warpfrag: {note.partition(';')[0]}; nothing was written")
             raise
     if output is not None:
         _write(output, arrays)
@@ -99,7 +102,7 @@ def _kernel(module: Module, entry: str | None) -> Kernel:
 def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
     kernels = [module[name] for name in ([entry] if entry else module)]
     if as_json:
-        say_json(
+        print_json(
             "ptx",
             {
                 "action": "info",
@@ -109,18 +112,16 @@ def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
             },
         )
         return
-    say(f"PTX {module.version} for {module.target}")
+    echo(f"PTX {module.version} for {module.target}")
     for kernel in kernels:
-        say()
-        heading(kernel.name)
-        say(f"{kernel.shared_bytes} bytes of static shared memory, {len(kernel.program.steps)} instructions")
-        say_table(
-            ["parameter", "type", "bytes", "at"],
-            [[one.name, f".{one.type}", one.size, one.offset] for one in kernel.parameters],
-        )
-        say()
-        say_table(["opcode", "known"], [[name, found.level] for name, found in sorted(kernel.opcodes.items())])
-        notes(found.detail for found in kernel.opcodes.values() if found.level == "not modelled")
+        echo()
+        print_heading(kernel.name)
+        echo(f"{kernel.shared_bytes} bytes of static shared memory, {len(kernel.program.steps)} instructions")
+        rows = [[entry.name, f".{entry.type}", entry.size, entry.offset] for entry in kernel.parameters]
+        print_table(["parameter", "type", "bytes", "at"], rows)
+        echo()
+        print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(kernel.opcodes.items())])
+        print_notes(evidence.detail for evidence in kernel.opcodes.values() if evidence.level == "not modelled")
 
 
 def _facts(kernel: Kernel) -> dict[str, object]:
@@ -129,10 +130,16 @@ def _facts(kernel: Kernel) -> dict[str, object]:
         "shared": kernel.shared_bytes,
         "instructions": len(kernel.program.steps),
         "parameters": [
-            {"name": one.name, "type": one.type, "bytes": one.size, "offset": one.offset} for one in kernel.parameters
+            {"name": entry.name, "type": entry.type, "bytes": entry.size, "offset": entry.offset}
+            for entry in kernel.parameters
         ],
-        "opcodes": {name: {"level": found.level, "detail": found.detail} for name, found in kernel.opcodes.items()},
+        "opcodes": _evidence_json(kernel.opcodes),
     }
+
+
+def _evidence_json(evidence: Mapping[str, Evidence]) -> dict[str, dict[str, str]]:
+    """How well the behaviour of each opcode is known, and from where."""
+    return {name: {"level": entry.level, "detail": entry.detail} for name, entry in evidence.items()}
 
 
 def _extent(option: str, text: str) -> tuple[int, ...]:
@@ -154,8 +161,8 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
     if len(parts) == 3 and parts[1] in DTYPES and re.fullmatch(r"\d{1,12}(x\d{1,12})*", parts[2], re.ASCII):
         shape = tuple(int(extent) for extent in parts[2].split("x"))
         dtype = np.dtype(DTYPES[parts[1]])
-        if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MOST_BYTES:
-            msg = f"--arg {quote(text)}: expected at most {MOST_BYTES} bytes"
+        if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MAX_BYTES:
+            msg = f"--arg {quote(text)}: expected at most {MAX_BYTES} bytes"
             raise InvalidOperand(msg)
         return arrays.setdefault(parts[0], np.zeros(shape, dtype))
     if not text.endswith(".npy"):
@@ -164,22 +171,22 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
         raise click.UsageError(msg)
     from warpfrag.render.files import read_bytes
 
-    data = io.BytesIO(read_bytes(text, MOST_BYTES))
+    data = io.BytesIO(read_bytes(text, MAX_BYTES))
     try:
-        found = np.load(data, allow_pickle=False)
+        array = np.load(data, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         msg = f"{quote(text)} cannot be read as an array: {error}"
         raise UnusableFile(msg) from None
     name = text.removesuffix(".npy").replace("\\", "/").rsplit("/", maxsplit=1)[-1]
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         msg = f"{quote(text)} holds no single array"
         raise UnusableFile(msg)
-    return arrays.setdefault(name, np.ascontiguousarray(found))
+    return arrays.setdefault(name, np.ascontiguousarray(array))
 
 
-def _number(text: str, dtype: np.dtype[Any], given: str) -> object:
+def _number(text: str, dtype: np.dtype[Any], digits: str) -> object:
     try:
-        value = float(given) if dtype.kind == "f" else int(given, 0)
+        value = float(digits) if dtype.kind == "f" else int(digits, 0)
         return dtype.type(value)
     except (ValueError, OverflowError):
         msg = f"--arg {quote(text)}: expected a number of that type"
@@ -198,25 +205,27 @@ def _write(output: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
 
 def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *, as_json: bool) -> None:
     if as_json:
-        say_json(
+        print_json(
             "ptx",
             {
                 "action": "run",
                 "entry": kernel.name,
                 "exact": run.exact,
                 "instructions": run.counts.instructions,
-                "evidence": {name: {"level": one.level, "detail": one.detail} for name, one in run.evidence.items()},
+                "evidence": _evidence_json(run.evidence),
                 "counts": asdict(run.counts),
-                "findings": [{"check": one.check, "line": one.line, "text": one.text} for one in run.findings],
+                "findings": [
+                    {"check": finding.check, "line": finding.line, "text": finding.text} for finding in run.findings
+                ],
                 "printed": run.printed,
                 "arrays": {name: {"dtype": str(a.dtype), "shape": a.shape} for name, a in arrays.items()},
             },
         )
         return
     if run.printed:
-        say(run.printed.removesuffix("\n"))
-    say(f"{kernel.name}: {run.counts.instructions} warp instructions, {'exact' if run.exact else 'not exact'}")
-    say_table(
+        echo(run.printed.removesuffix("\n"))
+    echo(f"{kernel.name}: {run.counts.instructions} warp instructions, {'exact' if run.exact else 'not exact'}")
+    print_table(
         ["opcode", "times", "known"],
         [
             [name, count, run.evidence[name].level]
@@ -226,14 +235,14 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
     counts = run.counts
     touched = [name for name in SPACES if counts.read.get(name) or counts.written.get(name)]
     if touched:
-        say()
-        say_table(
+        echo()
+        print_table(
             ["memory", "bytes read", "written", "wavefronts"],
             [
                 [name, counts.read.get(name, 0), counts.written.get(name, 0), counts.wavefronts.get(name, "")]
                 for name in touched
             ],
         )
-    notes(f"{name}: {one.detail}" for name, one in run.evidence.items() if one.level == "approximate")
+    print_notes(f"{name}: {entry.detail}" for name, entry in run.evidence.items() if entry.level == "approximate")
     for finding in run.findings:
-        say(f"{finding.check}, line {finding.line}: {finding.text}")
+        echo(f"{finding.check}, line {finding.line}: {finding.text}")

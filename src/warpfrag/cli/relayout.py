@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from warpfrag.cli.support.access_plans import way_json, write_or_say
+from warpfrag.cli.support.access_plans import access_plan_json, write_or_echo
 from warpfrag.cli.support.fragment_argument import fragment_json, fragment_text, read_fragment
 from warpfrag.cli.support.options import complete_instruction, file_option, json_option, target_option
-from warpfrag.cli.support.output import heading, say, say_json, wrapped
+from warpfrag.cli.support.output import echo, print_heading, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.isa.targets import targets
 from warpfrag.motion.relayout import relayout
@@ -34,7 +34,7 @@ ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f
     "--permute", type=click.Choice(["row", "col"]), help="Let the target's rows or columns come in any order."
 )
 @click.option("--emit", "lang", type=click.Choice(["cuda", "ptx"]), help="Print the code.")
-@file_option("-o", "--output", saying="With --emit the code; else a figure, .svg, .png or .txt.")
+@file_option("-o", "--output", help_text="With --emit the code; else a figure, .svg, .png or .txt.")
 @target_option
 @json_option
 def command(
@@ -60,29 +60,29 @@ def command(
 
         draw(plan).save(output)
     if as_json:
-        say_json("relayout", {**_json(plan, plan.cheaper_trip(target)), "lang": lang, "code": code, "file": output})
-    if write_or_say(code, output, quiet=as_json) or as_json:
+        print_json("relayout", {**_json(plan, plan.cheaper_trip(target)), "lang": lang, "code": code, "file": output})
+    if write_or_echo(code, output, quiet=as_json) or as_json:
         return
-    heading(f"{fragment_text(plan.source)}")
-    heading(f"-> {fragment_text(plan.target)}")
-    _say_plan(plan, plan.cheaper_trip(target))
+    print_heading(f"{fragment_text(plan.source)}")
+    print_heading(f"-> {fragment_text(plan.target)}")
+    _print_plan(plan, plan.cheaper_trip(target))
 
 
-def _say_plan(plan: Relayout, trip: Trip | None) -> None:
-    say(plan.verdict)
+def _print_plan(plan: Relayout, through_memory: Trip | None) -> None:
+    echo(plan.verdict)
     if plan.steps:
-        say()
+        echo()
         costs = [f"{count} {kind}" if count else "free" for kind, count in map(cost, plan.steps)]
         left = max(map(len, costs)) + 2
-        for number, (said, step) in enumerate(zip(costs, plan.steps, strict=True), 1):
-            say(wrapped(f"{number:2}. {said:<{left}}{described(step)}", indent=left + 4))
+        for number, (cost_text, step) in enumerate(zip(costs, plan.steps, strict=True), 1):
+            echo(wrapped(f"{number:2}. {cost_text:<{left}}{described(step)}", indent=left + 4))
     if plan.permutation:
-        say()
-        say(wrapped(plan.permutation_text, indent=2))
-    if trip:
-        said = f"Through shared memory it costs {trip.cost} instead of {plan.cost}, {_where(trip.targets)}: {trip}."
-        say()
-        say(wrapped(said, indent=2))
+        echo()
+        echo(wrapped(plan.permutation_text, indent=2))
+    if through_memory:
+        costs_less = f"Through shared memory it costs {through_memory.cost} instead of {plan.cost}"
+        echo()
+        echo(wrapped(f"{costs_less}, {_where(through_memory.targets)}: {through_memory}.", indent=2))
 
 
 def _where(legal: tuple[str, ...]) -> str:
@@ -92,7 +92,7 @@ def _where(legal: tuple[str, ...]) -> str:
     return f"from {legal[0]} on" if list(legal) == later else f"on {', '.join(legal)}"
 
 
-def _json(plan: Relayout, trip: Trip | None) -> dict[str, object]:
+def _json(plan: Relayout, through_memory: Trip | None) -> dict[str, object]:
     return {
         "source": fragment_json(plan.source),
         "target": fragment_json(plan.target),
@@ -105,5 +105,10 @@ def _json(plan: Relayout, trip: Trip | None) -> dict[str, object]:
             for kind, count in [cost(step)]
         ],
         "permutation": plan.permutation,
-        "through_memory": trip and {"cost": trip.cost, "store": way_json(trip.store), "load": way_json(trip.load)},
+        "through_memory": through_memory
+        and {
+            "cost": through_memory.cost,
+            "store": access_plan_json(through_memory.store),
+            "load": access_plan_json(through_memory.load),
+        },
     }

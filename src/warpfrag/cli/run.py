@@ -18,9 +18,9 @@ from warpfrag.cli.support.options import (
     integer,
     json_option,
 )
-from warpfrag.cli.support.output import heading, say, say_json, say_table, wrapped
+from warpfrag.cli.support.output import echo, print_heading, print_json, print_table, wrapped
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Scale
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ ROUNDINGS = {
 @instruction_argument
 @file_option(
     "--a",
-    saying="A: a matrix (sparse: full and pruned) as text or .npy, or registers as .npy, uint32 (32, words).",
+    help_text="A: a matrix (sparse: full and pruned) as text or .npy, or registers as .npy, uint32 (32, words).",
 )
-@file_option("--b", saying="B, likewise.")
-@file_option("--c", saying="C, likewise; zero if only other files are given.")
-@file_option("--scale-a", saying="Scale factors of A, likewise.")
-@file_option("--scale-b", saying="Scale factors of B, likewise.")
+@file_option("--b", help_text="B, likewise.")
+@file_option("--c", help_text="C, likewise; zero if only other files are given.")
+@file_option("--scale-a", help_text="Scale factors of A, likewise.")
+@file_option("--scale-b", help_text="Scale factors of B, likewise.")
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
 @arch_option
-@click.option("--seed", type=integer(least=0), help="Seed of the operands that are random.")
+@click.option("--seed", type=integer(low=0), help="Seed of the operands that are random.")
 @click.option("--registers", metavar="LANES", help="Show the register words of lanes, such as 0,5-7 or all.")
 @click.option("--trace", nargs=2, type=integer(), metavar="ROW COL", help="Show each step of one output.")
 @choice_options("mma")
@@ -95,8 +95,8 @@ def command(
         msg = "--mma goes with --trace, and with m8n8k4 of f16, which computes four products"
         raise click.UsageError(msg)
     lanes = _lanes(registers) if registers else []
-    given = _operands(instruction, files, seed, arch, rounding=rounding)
-    codes = given.codes
+    operands = _operands(instruction, files, seed, arch, rounding=rounding)
+    codes = operands.codes
     scale_a, scale_b = codes.get("scale_a"), codes.get("scale_b")
     result = instruction(codes["a"], codes["b"], codes["c"], scale_a=scale_a, scale_b=scale_b, arch=arch, raw=True)
     known = instruction.evidence(arch)
@@ -104,28 +104,28 @@ def command(
     steps = _trace(instruction, arch, codes, trace, mma or 0) if trace else []
     if as_json:
         answer = {
-            "instruction": instruction.name, "arch": arch, "seed": given.seed, "sources": given.sources,
+            "instruction": instruction.name, "arch": arch, "seed": operands.seed, "sources": operands.sources,
             "evidence": asdict(known),
             "operands": {role: matrix.tolist() for role, matrix in codes.items()}, "d": result.tolist(),
             "registers": {role: {lane: array[lane].tolist() for lane in lanes} for role, array in words.items()},
             "trace": [_step_json(step) for step in steps],
         }  # fmt: skip
-        say_json("run", answer)
+        print_json("run", answer)
         return
-    heading(f"{instruction.name} on {arch}")
-    say(f"operands: {given.described}")
-    say(wrapped(f"evidence: {known.level} ({known.detail}); {known.machine}", indent=10))
-    _say_result(instruction, result)
+    print_heading(f"{instruction.name} on {arch}")
+    echo(f"operands: {operands.described}")
+    echo(wrapped(f"evidence: {known.level} ({known.detail}); {known.machine}", indent=10))
+    _print_result(instruction, result)
     for role, array in words.items():
-        say(f"\nregisters of {role}")
+        echo(f"\nregisters of {role}")
         header = ["lane", *(f"word {number}" for number in range(array.shape[-1]))]
-        say_table(header, [[lane, *(f"{word:08x}" for word in array[lane])] for lane in lanes])
+        print_table(header, [[lane, *(f"{word:08x}" for word in array[lane])] for lane in lanes])
     for number, step in enumerate(steps):
-        _say_step(number, len(steps), step)
+        _print_step(number, len(steps), step)
 
 
 @dataclass(frozen=True)
-class Given:
+class RunOperands:
     """Codes of every matrix the instruction takes, where each comes from, and the seed; None if nothing is random."""
 
     codes: Codes
@@ -136,13 +136,13 @@ class Given:
     def described(self) -> str:
         """Where the operands come from, such as `a from files; b random, seed 7; c zero`."""
         words = {"file": "from files", "random": f"random, seed {self.seed}", "zero": "zero"}
-        roles = {source: [role for role, found in self.sources.items() if found == source] for source in words}
+        roles = {source: [role for role, origin in self.sources.items() if origin == source] for source in words}
         return "; ".join(f"{', '.join(roles[source])} {text}" for source, text in words.items() if roles[source])
 
 
 def _operands(
     instruction: Instruction, files: Mapping[str, str | None], seed: int | None, arch: str, *, rounding: Rounding
-) -> Given:
+) -> RunOperands:
     """Operands from files. What no file gives is random, but a C beside files is zero, as in `execute`."""
     import numpy as np
 
@@ -152,13 +152,13 @@ def _operands(
 
     arithmetic_arch(instruction.form, arch)  # refuse what cannot run before operands are made
     roles = [role for role in ("a", "b", "c", "scale_a", "scale_b") if getattr(instruction, role) is not None]
-    given = {role: path for role, path in files.items() if path is not None}
-    for role in given:
+    paths = {role: path for role, path in files.items() if path is not None}
+    for role in paths:
         if role not in roles:
             msg = f"{instruction.name} takes no {role}"
             raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
     sources: dict[str, Source] = {
-        role: "file" if role in given else "zero" if given and role == "c" else "random" for role in roles
+        role: "file" if role in paths else "zero" if paths and role == "c" else "random" for role in roles
     }
     if "random" not in sources.values():
         seed = None
@@ -166,10 +166,10 @@ def _operands(
         seed = int(np.random.default_rng().integers(1 << 31))
     random = np.random.default_rng(seed)
     codes = {role: random_matrix(instruction, role, random) for role in roles}  # all: a file changes no other operand
-    codes |= {role: _read(instruction, role, path, rounding) for role, path in given.items()}
+    codes |= {role: _read(instruction, role, path, rounding) for role, path in paths.items()}
     if sources["c"] == "zero":
         codes["c"] = np.zeros(instruction.c.shape, code_dtype(instruction.c.format))
-    return Given(codes, sources, seed)
+    return RunOperands(codes, sources, seed)
 
 
 def _read(instruction: Instruction, role: str, path: str, rounding: Rounding) -> NDArray[Any]:
@@ -193,22 +193,22 @@ def _read(instruction: Instruction, role: str, path: str, rounding: Rounding) ->
         accepted = f"a matrix of shape {shape}" + ("" if is_sparse else f" or registers, uint32 of shape {registers}")
         msg = f"{source.name}: expected {accepted}, got {array.dtype} of shape {array.shape}"
         raise InvalidOperand(msg)
-    found: NDArray[Any] = operand.unpack(array[:, 0] if isinstance(operand, Scale) else array, raw=True)
-    return found
+    unpacked: NDArray[Any] = operand.unpack(array[:, 0] if isinstance(operand, Scale) else array, raw=True)
+    return unpacked
 
 
 def _lanes(text: str) -> list[int]:
     """Lanes named as 0,5-7 or all."""
     if text == "all":
         return list(range(32))
-    found: list[int] = []
+    lanes: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip(), re.ASCII)
         if ends is None or not int(ends[1]) <= int(ends[2] or ends[1]) <= 31:
             msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {quote(text)}"
             raise click.BadParameter(msg, param_hint="--registers")
-        found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
-    return found
+        lanes += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return lanes
 
 
 def _words(instruction: Instruction, codes: Codes, result: NDArray[Any]) -> dict[str, NDArray[np.uint32]]:
@@ -226,16 +226,16 @@ def _words(instruction: Instruction, codes: Codes, result: NDArray[Any]) -> dict
     }
 
 
-def _say_result(instruction: Instruction, result: NDArray[Any]) -> None:
+def _print_result(instruction: Instruction, result: NDArray[Any]) -> None:
     """D as values, one line per row."""
     write = _writer(instruction.d.format)
     tiles = result if result.ndim > 2 else result[None]
     for number, tile in enumerate(tiles):
-        say("\nD" if len(tiles) == 1 else f"\nD of product {number}")
+        echo("\nD" if len(tiles) == 1 else f"\nD of product {number}")
         cells = [[write(int(code)) for code in row] for row in tile]
         width = max(len(cell) for row in cells for cell in row)
         for row in cells:
-            say("  " + " ".join(cell.rjust(width) for cell in row))
+            echo("  " + " ".join(cell.rjust(width) for cell in row))
 
 
 def _writer(number_format: Format) -> Callable[[int], str]:
@@ -289,8 +289,8 @@ def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int,
     if "scale_a" in codes:
         scales = {"scale_a": codes["scale_a"][row].tolist(), "scale_b": codes["scale_b"][:, col].tolist()}
     rule = plan(instruction.form, arithmetic_arch(instruction.form, arch)).rule
-    found = trace(rule, a[row].tolist(), b[:, col].tolist(), int(c[row, col]), columns=columns, **scales)
-    return found if columns is None else [_by_column(step, columns) for step in found]
+    steps = trace(rule, a[row].tolist(), b[:, col].tolist(), int(c[row, col]), columns=columns, **scales)
+    return steps if columns is None else [_by_column(step, columns) for step in steps]
 
 
 def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
@@ -302,12 +302,12 @@ def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
     return replace(step, terms=tuple(terms))
 
 
-def _say_step(number: int, count: int, step: TraceStep) -> None:
+def _print_step(number: int, count: int, step: TraceStep) -> None:
     """One step: what went in, what was cut off, what came out."""
     from warpfrag.numerics.formats import FORMATS
 
-    say()
-    heading(f"step {number + 1} of {count}: {step.rule}")
+    echo()
+    print_heading(f"step {number + 1} of {count}: {step.rule}")
     aligned = step.common_exponent is not None
     header = ["term", "value", *(["exponent", "kept", "cut off"] if aligned else [])]
     rows: list[list[object]] = []
@@ -316,13 +316,13 @@ def _say_step(number: int, count: int, step: TraceStep) -> None:
         cut = [exponent, term.kept, _exact_text(term.lost)] if aligned else []
         rows.append([term.name, _exact_text(term.value), *cut])
     if rows:
-        say_table(header, rows)
+        print_table(header, rows)
     if step.common_exponent is not None and step.fraction_bits is not None:
-        say(f"common exponent {step.common_exponent}; kept in units of 2^{step.common_exponent - step.fraction_bits}")
-        say(f"sum {step.total}")
+        echo(f"common exponent {step.common_exponent}; kept in units of 2^{step.common_exponent - step.fraction_bits}")
+        echo(f"sum {step.total}")
     row = FORMATS[step.result_format]
     how = step.special or ROUNDINGS.get(step.rounding, step.rounding)
-    say(f"{how} -> {row} {code_text(step.result, row)} = {_writer(row)(step.result)}")
+    echo(f"{how} -> {row} {code_text(step.result, row)} = {_writer(row)(step.result)}")
     if step.exact_sum is not None and step.nearest is not None:
         distance = step.ulps_above_nearest or 0
         side = "above" if distance > 0 else "below"
@@ -330,7 +330,7 @@ def _say_step(number: int, count: int, step: TraceStep) -> None:
         about = (
             "" if float(step.exact_sum) == step.exact_sum else "about "
         )  # it may need more digits than a float64 has
-        say(f"exact sum {about}{_exact_text(step.exact_sum)}; nearest {row} {code_text(step.nearest, row)}: {verdict}")
+        echo(f"exact sum {about}{_exact_text(step.exact_sum)}; nearest {row} {code_text(step.nearest, row)}: {verdict}")
 
 
 def _step_json(step: TraceStep) -> dict[str, object]:

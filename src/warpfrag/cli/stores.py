@@ -1,10 +1,10 @@
-"""`warpfrag stores`: every way to empty an operand into shared memory."""
+"""`warpfrag stores`: every plan to empty an operand into shared memory."""
 
-from warpfrag.cli.support.access_plans import ways_command
+from warpfrag.cli.support.access_plans import access_plans_command
 
 HALF = "mma.m16n8k16.f16.f16.f16.f16"
 
-command = ways_command(
+command = access_plans_command(
     "store",
     "empty an operand into shared memory",
     f"warpfrag stores {HALF} d --order row --pitch 32 --swizzle 32",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.cli.support.options import complete_file, file_option, integer, json_option
-from warpfrag.cli.support.output import Progress, complain, notes, say, say_json, say_table
+from warpfrag.cli.support.output import Progress, echo, echo_error, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import NoGpu, UnusableFile
 
@@ -31,7 +31,7 @@ FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative")
 @click.option(
     "--workers", metavar="N", type=integer(1, 1024), help="Run on so many processes of this machine; else in this one."
 )
-@file_option("-o", "--output", saying="The Zarr store; without it, FILE.zarr.")
+@file_option("-o", "--output", help_text="The Zarr store; without it, FILE.zarr.")
 @json_option
 def command(file: str, *, scheduler: str | None, workers: int | None, output: str | None, as_json: bool) -> None:
     """Compute every product that FILE.toml asks for, block by block, and compare it with the exact one.
@@ -47,26 +47,26 @@ def command(file: str, *, scheduler: str | None, workers: int | None, output: st
     study = Study.read(file)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
     with Progress(lines=True) as progress:
-        shown = _Shown(progress)
+        case_progress = _CaseProgress(progress)
         try:
-            found = sweep(study, store, scheduler=scheduler, workers=workers, progress=shown)
+            outcomes = sweep(study, store, scheduler=scheduler, workers=workers, progress=case_progress)
         except KeyboardInterrupt:
             progress.clear()
-            complain(f"interrupted{shown.kept(store)}")
+            echo_error(f"interrupted{case_progress.kept(store)}")
             raise
         except (NoGpu, UnusableFile, UnusableScheduler) as error:
-            msg = f"{error}{shown.kept(store)}"
+            msg = f"{error}{case_progress.kept(store)}"
             raise type(error)(msg) from None
     if as_json:
-        facts = {"store": store, "sha256": study.digest, "computed": shown.computed}
-        say_json("sweep", {**facts, "cases": [outcome.to_dict() for outcome in found]})
+        facts = {"store": store, "sha256": study.digest, "computed": case_progress.computed}
+        print_json("sweep", {**facts, "cases": [outcome.to_dict() for outcome in outcomes]})
         return
-    _say_outcomes(study, found)
-    said = f"computed {shown.computed} blocks" if shown.computed else "nothing was left to compute"
-    say(f"{said}; everything is in {store}")
+    _print_outcomes(study, outcomes)
+    summary = f"computed {case_progress.computed} blocks" if case_progress.computed else "nothing was left to compute"
+    echo(f"{summary}; everything is in {store}")
 
 
-class _Shown:
+class _CaseProgress:
     """Progress as a person sees it: a bar on a terminal, elsewhere a line for each case that is done."""
 
     def __init__(self, progress: Progress) -> None:
@@ -86,22 +86,22 @@ class _Shown:
         return f"; {self.done} of {self.total} blocks are in {store}, and the same command goes on there"
 
 
-def _say_outcomes(study: Study, found: list[Outcome]) -> None:
+def _print_outcomes(study: Study, outcomes: list[Outcome]) -> None:
     """What all cases have in common, then a line for each; why some could not be computed."""
-    names = [field.name for field in fields(found[0].case)]
+    names = [field.name for field in fields(outcomes[0].case)]
     varying = [name for name in names if len(getattr(study, name)) > 1]
     common = [name for name in names if name not in varying and name not in {"seed", "backend"}]
-    say(", ".join(found[0].case.words(*common)))
+    echo(", ".join(outcomes[0].case.words(*common)))
     header = [name.replace("_", " ") for name in FIGURES]
-    done = [outcome for outcome in found if outcome.figures is not None]
+    done = [outcome for outcome in outcomes if outcome.figures is not None]
     rows = [[outcome.name, *outcome.case.words(*varying), *_figures(outcome)] for outcome in done]
-    say_table(["case", *varying, *header, "compared", "not finite"], rows)
-    refused = dict.fromkeys(outcome.refusal for outcome in found if outcome.refusal)
-    notes(
-        f"{sum(outcome.refusal == why for outcome in found)} of {len(found)} cases cannot be computed: {why}"
+    print_table(["case", *varying, *header, "compared", "not finite"], rows)
+    refused = dict.fromkeys(outcome.refusal for outcome in outcomes if outcome.refusal)
+    print_notes(
+        f"{sum(outcome.refusal == why for outcome in outcomes)} of {len(outcomes)} cases cannot be computed: {why}"
         for why in refused
     )
-    say()
+    echo()
 
 
 def _figures(outcome: Outcome) -> Iterator[object]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import numbering_notes, view
+from warpfrag.cli.support.operand_view import numbering_notes, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     instruction_argument,
@@ -22,16 +22,16 @@ from warpfrag.cli.support.options import (
     to_option,
     warp_option,
 )
-from warpfrag.cli.support.output import heading, notes, say, say_json, table, terminal_width
+from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, table_lines, terminal_width
 from warpfrag.cli.support.verbs import verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from warpfrag.cli.support.operand_view import Record, View
+    from warpfrag.cli.support.operand_view import OperandView, Record
     from warpfrag.core.layout import Layout
 
-MOST_CELLS = 16  # along one side; beyond, slots share a cell
+MAX_CELLS = 16  # along one side; beyond, slots share a cell
 
 
 @verb(
@@ -76,44 +76,45 @@ def command(
     numbered as in PTX, through the registers of a lane. Where a side is longer than 16 elements, the neighbours that
     share a register share a cell. With --to, the whole layout in the notation of another tool.
     """
-    shown = view(get(name, target), operand)
-    text = shown.written(notation) if notation else None
+    view = operand_view(get(name, target), operand)
+    text = view.written(notation) if notation else None
     if text and notation and not (as_json or style == "json"):
-        say(text)
-        notes([*numbering_notes([shown], notation), *shown.notes])
+        echo(text)
+        print_notes([*numbering_notes([view], notation), *view.notes])
         return
-    chosen = list(shown.chosen(choice))
-    warps = shown.warps(warp)
+    chosen = list(view.chosen(choice))
+    warps = view.warps(warp)
     records = [
         record
-        for record in shown.places()
-        if {dim: record[dim] for dim in shown.choices} in chosen and any(one.items() <= record.items() for one in warps)
+        for record in view.places()
+        if {dim: record[dim] for dim in view.choices} in chosen
+        and any(index.items() <= record.items() for index in warps)
     ]
     if by == "matrix":
-        records.sort(key=lambda record: [record[dim] for dim in shown.layout.dims])
+        records.sort(key=lambda record: [record[dim] for dim in view.layout.dims])
     if as_json or style == "json":
-        asked = {"instruction": shown.instruction.name, "operand": shown.name, "by": by}
+        asked = {"instruction": view.instruction.name, "operand": view.name, "by": by}
         other = {"notation": notation, "text": text}
-        say_json("table", {**asked, **other, "elements": list(map(shown.json, records)), "notes": shown.notes})
+        print_json("table", {**asked, **other, "elements": list(map(view.json, records)), "notes": view.notes})
     elif style == "csv":
-        say(",".join(records[0]))
+        echo(",".join(records[0]))
         for record in records:
-            say(",".join(map(str, record.values())))
+            echo(",".join(map(str, record.values())))
     elif style == "markdown":
-        for grid in by_matrix(shown, records) if by == "matrix" else by_lane(shown, records):
-            say("\n".join(markdown_lines(grid)))
+        for grid in by_matrix(view, records) if by == "matrix" else by_lane(view, records):
+            echo("\n".join(markdown_lines(grid)))
     else:
-        heading(shown.title)
-        grids = by_matrix(shown, records) if by == "matrix" else by_lane(shown, records)
-        say(grids[0].legend)
+        print_heading(view.title)
+        grids = by_matrix(view, records) if by == "matrix" else by_lane(view, records)
+        echo(grids[0].legend)
         for grid in grids:
             for line in text_lines(grid):
-                say(line)
-        notes(shown.notes)
+                echo(line)
+        print_notes(view.notes)
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextGrid:
     """A table of text: what a cell says, a caption, the labels of the columns, and per line a label and cells."""
 
     legend: str
@@ -124,16 +125,16 @@ class Grid:
 
 def shared_dim(layout: Layout, cells: int) -> str:
     """The coordinate along which the slots of a register are neighbours and share a cell; nothing if they do not."""
-    return layout.along("slot") if cells > MOST_CELLS else ""
+    return layout.along("slot") if cells > MAX_CELLS else ""
 
 
-def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
+def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
     """A grid per matrix: its lines and columns are those of the matrix, a cell names lane and element."""
-    layout = shown.layout
+    layout = view.layout
     # Addresses have one coordinate beside the matrix: then the matrix is the line.
-    down, across = shown.positions if len(shown.positions) == 2 else layout.dims
+    down, across = view.positions if len(view.positions) == 2 else layout.dims
     dim = shared_dim(layout, max(layout.outs[down], layout.outs[across]))
-    legend, cell = _matrix_cell(shown, dim)
+    legend, cell = _matrix_cell(view, dim)
     span = layout.slots - 1 if dim else 0
     grids: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
     outer = [name for name in layout.dims if name not in {down, across}]
@@ -143,7 +144,7 @@ def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
             lines.setdefault(record[down], {}).setdefault(
                 record[across], cell(record)
             )  # the first copy is the one read
-    found = []
+    text_grids = []
     for choice, lines in grids.items():
         named = zip(outer, choice, strict=True)
         caption = ", ".join(f"{name} {index}" for name, index in named if layout.outs[name] > 1)
@@ -153,19 +154,19 @@ def by_matrix(shown: View, records: list[Record]) -> list[Grid]:
         rows = [
             [_range(y, span if down == dim else 0), *(line[x] for x in columns)] for y, line in sorted(lines.items())
         ]
-        found.append(Grid(legend, caption, header, rows))
-    return found
+        text_grids.append(TextGrid(legend, caption, header, rows))
+    return text_grids
 
 
-def _matrix_cell(shown: View, dim: str) -> tuple[str, Callable[[Record], str]]:
+def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], str]]:
     """What a cell of a matrix says, and how it says it."""
-    layout = shown.layout
-    thread = ".".join(shown.threads)
+    layout = view.layout
+    thread = ".".join(view.threads)
 
     def number(record: Record) -> str:
-        return ".".join(str(record[name]) for name in shown.threads)
+        return ".".join(str(record[name]) for name in view.threads)
 
-    if shown.registers is None:
+    if view.registers is None:
         return f"cell = {thread}", number
     if dim:
         legend = f"cell = {thread}:register, whose {layout.slots} slots lie along {dim}, low bits first"
@@ -178,9 +179,9 @@ def _matrix_cell(shown: View, dim: str) -> tuple[str, Callable[[Record], str]]:
     return f"cell = {thread}:element; {meaning}", lambda record: f"{number(record)}:{record['element']}"
 
 
-def by_lane(shown: View, records: list[Record]) -> list[Grid]:
+def by_lane(view: OperandView, records: list[Record]) -> list[TextGrid]:
     """A grid for each warp: a line per lane, a column per element or register, a cell gives the coordinates."""
-    layout = shown.layout
+    layout = view.layout
     dim = shared_dim(layout, layout.regs * layout.slots)
     span = layout.slots - 1 if dim else 0
     warps: dict[int, dict[int, dict[int, str]]] = {}
@@ -190,15 +191,15 @@ def by_lane(shown: View, records: list[Record]) -> list[Grid]:
             column = record["reg"] if dim else record.get("element", 0)
             warps.setdefault(record.get("warp", 0), {}).setdefault(record["lane"], {})[column] = cell
     columns = sorted({column for lines in warps.values() for line in lines.values() for column in line})
-    prefix = "r" if dim else shown.name if shown.has_numbers else "slot "
-    labels = [f"{prefix}{column}" for column in columns] if shown.registers else ["address"]
+    prefix = "r" if dim else view.name if view.has_numbers else "slot "
+    labels = [f"{prefix}{column}" for column in columns] if view.registers else ["address"]
     legend = f"cell = {','.join(layout.dims)}" + (
         f"; the {layout.slots} slots of a register lie along {dim}" if dim else ""
     )
     return [
-        Grid(
+        TextGrid(
             legend,
-            f"warp {warp}" if "warp" in shown.threads else "",
+            f"warp {warp}" if "warp" in view.threads else "",
             ["lane", *labels],
             [[f"{lane}", *(line.get(column, "") for column in columns)] for lane, line in sorted(lines.items())],
         )
@@ -210,11 +211,11 @@ def _range(first: int, span: int) -> str:
     return f"{first}-{first + span}" if span else f"{first}"
 
 
-def text_lines(grid: Grid) -> Iterator[str]:
+def text_lines(grid: TextGrid) -> Iterator[str]:
     """A grid as aligned text; one that is wider than the terminal is cut into blocks of columns."""
-    most = terminal_width()
+    width = terminal_width()
     widths = [max(len(line[place]) for line in [grid.header, *grid.lines]) for place in range(len(grid.header))]
-    fitting = max(1, (most - widths[0]) // (max(widths[1:]) + 1))
+    fitting = max(1, (width - widths[0]) // (max(widths[1:]) + 1))
     per_block = 1 << (fitting.bit_length() - 1)  # a power of two, as the extents are: no block is left with one column
     for start in range(1, len(grid.header), per_block):
         columns = [0, *range(start, min(start + per_block, len(grid.header)))]
@@ -224,10 +225,10 @@ def text_lines(grid: Grid) -> Iterator[str]:
         yield ""
         if grid.caption:
             yield grid.caption
-        yield from table(header, lines, gap=1)
+        yield from table_lines(header, lines, gap=1)
 
 
-def markdown_lines(grid: Grid) -> Iterator[str]:
+def markdown_lines(grid: TextGrid) -> Iterator[str]:
     """A grid as a Markdown table, with an empty line behind it."""
     if grid.caption:
         yield from (grid.caption, "")

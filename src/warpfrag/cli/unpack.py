@@ -10,7 +10,7 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.matrix_files import code_text, exact_text, matrix_lines, read_source, short_text
-from warpfrag.cli.support.operand_view import View, view
+from warpfrag.cli.support.operand_view import OperandView, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     file_argument,
@@ -20,8 +20,8 @@ from warpfrag.cli.support.options import (
     operand_argument,
     target_option,
 )
-from warpfrag.cli.support.output import say, say_json
-from warpfrag.cli.support.register_dumps import dump_of, one_warp, parse_warps, warps_of_group
+from warpfrag.cli.support.output import echo, print_json
+from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
 from warpfrag.cli.support.verbs import verb
 from warpfrag.execution.operand import Metadata, Scale
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option("--exact", is_flag=True, help="Print every digit of a value.")
 @click.option("--strict", is_flag=True, help="Refuse copies of one element that differ (wmma).")
 @click.option("--by", type=click.Choice(["lane", "register"]), help="What a line is, where the dump names no lanes.")
-@click.option("--warp", type=integer(least=0), metavar="N", help="Which warp of a dump of several; all, if not said.")
+@click.option("--warp", type=integer(low=0), metavar="N", help="Which warp of a dump of several; all, if not said.")
 @choice_options("selector", "thread_id", "byte_id")
 @target_option
 @json_option
@@ -73,22 +73,22 @@ def command(
     """
     import numpy as np
 
-    shown = view(get(name, target), operand)
-    next(shown.chosen(choice))  # refuses an option that is not for this operand
-    registers = shown.matrix_registers
+    view = operand_view(get(name, target), operand)
+    next(view.chosen(choice))  # refuses an option that is not for this operand
+    registers = view.matrix_registers
     warps = parse_warps(read_source(file).text(), dump_of(registers, by))
     rows: list[list[int]] | list[list[list[int]]]
-    if "warp" in shown.threads:
-        rows = warps_of_group(warps, warp, shown.layout.ins["warp"], f"{shown.name} of {shown.instruction}")
+    if "warp" in view.threads:
+        rows = warps_of_group(warps, warp, view.layout.ins["warp"], f"{view.name} of {view.instruction}")
     else:
-        rows = one_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
+        rows = single_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
     is_codes = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
-    matrix = _unpack(shown, rows, choice, raw=is_codes, strict=strict)
+    matrix = _unpack(view, rows, choice, raw=is_codes, strict=strict)
     if as_json:
-        asked = {"instruction": shown.instruction.name, "operand": shown.name, "raw": is_codes}
+        asked = {"instruction": view.instruction.name, "operand": view.name, "raw": is_codes}
         entry = _json_value if registers.format.is_float and not is_codes else int
         numbers = np.array([entry(number) for number in matrix.ravel().tolist()], object).reshape(matrix.shape)
-        say_json("unpack", {**asked, "matrix": numbers.tolist()})
+        print_json("unpack", {**asked, "matrix": numbers.tolist()})
         return
     write: Callable[[float], str] = exact_text if exact else short_text(matrix.dtype)
     if isinstance(registers, Metadata):
@@ -96,11 +96,11 @@ def command(
     elif is_codes:
         write = partial(code_text, number_format=registers.format)
     for line in matrix_lines(matrix, write):
-        say(line)
+        echo(line)
 
 
 def _unpack(
-    shown: View,
+    view: OperandView,
     rows: list[list[int]] | list[list[list[int]]],
     choice: dict[str, int | None],
     *,
@@ -111,8 +111,8 @@ def _unpack(
     import numpy as np
 
     words = np.array(rows, np.uint32)
-    registers = shown.matrix_registers
-    chosen = {dim: index or 0 for dim, index in choice.items() if dim in shown.choices}
+    registers = view.matrix_registers
+    chosen = {dim: index or 0 for dim, index in choice.items() if dim in view.choices}
     if isinstance(registers, Metadata):
         return registers.unpack(words[..., 0], **chosen)
     if isinstance(registers, Scale):

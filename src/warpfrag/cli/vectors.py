@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from warpfrag.cli.support.options import arch_option, file_option, instruction_argument, integer, json_option
-from warpfrag.cli.support.output import NO, heading, say, say_json, wrapped
+from warpfrag.cli.support.output import NO, echo, print_heading, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 
 
@@ -17,11 +17,11 @@ from warpfrag.cli.support.verbs import verb
 )
 @instruction_argument
 @arch_option
-@click.option("--seed", type=integer(least=0), default=1, show_default=True, help="Seed of the operands.")
+@click.option("--seed", type=integer(low=0), default=1, show_default=True, help="Seed of the operands.")
 @click.option(
     "--lang", type=click.Choice(["c", "cuda"]), help="Print a C++ header of arrays, or a CUDA program that tests a GPU."
 )
-@file_option("-o", "--output", saying="Write them: .npz, .json, a C++ header .h, .hpp, .cuh, or a program .cu.")
+@file_option("-o", "--output", help_text="Write them: .npz, .json, a C++ header .h, .hpp, .cuh, or a program .cu.")
 @click.option("--self-check", "check", is_flag=True, help="Make every simple mistake and see that it is caught.")
 @json_option
 def command(
@@ -41,29 +41,35 @@ def command(
         from warpfrag.emission.vectors.vector_files import check_output
 
         check_output(output)
-    found = vectors(name, arch=arch, seed=seed)
+    test_vectors = vectors(name, arch=arch, seed=seed)
     if output:
-        found.save(output)
+        test_vectors.save(output)
     if lang:
         from warpfrag.emission.vectors.program import as_header, as_program
 
         write = as_program if lang == "cuda" else as_header
-        say(write(found.instruction, arch, found.groups).rstrip("\n"))
+        echo(write(test_vectors.instruction, arch, test_vectors.groups).rstrip("\n"))
         return 0
-    caught = found.self_check() if check else {}
+    caught = test_vectors.self_check() if check else {}
     missed = [mistake for mistake, group in caught.items() if group is None]
     if as_json:
-        groups = [{"name": group.name, "cases": group.cases, "catches": group.catches} for group in found.groups]
-        answer = {"instruction": found.instruction.name, "arch": arch, "seed": seed, "file": output, "groups": groups}
-        say_json("vectors", {**answer, "self_check": caught} if check else answer)
+        groups = [{"name": group.name, "cases": group.cases, "catches": group.catches} for group in test_vectors.groups]
+        answer = {
+            "instruction": test_vectors.instruction.name,
+            "arch": arch,
+            "seed": seed,
+            "file": output,
+            "groups": groups,
+        }
+        print_json("vectors", {**answer, "self_check": caught} if check else answer)
         return NO if missed else 0
-    heading(f"{found.instruction.name} on {arch}")
-    for group in found.groups:
-        say(f"\n{group.name}: {group.cases} cases")
-        say(wrapped(f"  catches {group.catches}", indent=2))
-    say(f"\n{found.cases} cases" + (f", written to {output}" if output else ""))
+    print_heading(f"{test_vectors.instruction.name} on {arch}")
+    for group in test_vectors.groups:
+        echo(f"\n{group.name}: {group.cases} cases")
+        echo(wrapped(f"  catches {group.catches}", indent=2))
+    echo(f"\n{test_vectors.cases} cases" + (f", written to {output}" if output else ""))
     if check:
-        say(f"self-check: {len(caught) - len(missed)} of {len(caught)} mistakes are caught")
+        echo(f"self-check: {len(caught) - len(missed)} of {len(caught)} mistakes are caught")
         for mistake in missed:
-            say(f"  not caught: {mistake}")
+            echo(f"  not caught: {mistake}")
     return NO if missed else 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.cli.support.options import complete_instruction, file_option, integer, json_option
-from warpfrag.cli.support.output import NO, Progress, say, say_json
+from warpfrag.cli.support.output import NO, Progress, echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.render.files import check_writable, write_atomically
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 @click.option(
     "--cases",
     default=1000,
-    type=integer(least=1),
+    type=integer(low=1),
     show_default=True,
     help="Cases for each instruction and selector; of wgmma, tiles of 16 x 8.",
 )
-@click.option("--seed", default=0, type=integer(least=0), show_default=True, help="Seed of the operands.")
+@click.option("--seed", default=0, type=integer(low=0), show_default=True, help="Seed of the operands.")
 @click.option("--device", default=0, type=integer(0, 1000), show_default=True, help="Which GPU.")
-@file_option("--capture", saying="Write operands and results, for `warpfrag check`.")
-@file_option("--report", saying="Write the report as Markdown.")
+@file_option("--capture", help_text="Write operands and results, for `warpfrag check`.")
+@file_option("--report", help_text="Write the report as Markdown.")
 @json_option
 def command(
     names: tuple[str, ...],
@@ -57,7 +57,7 @@ def command(
         check_writable(path)  # before the GPU has worked for it
     try:
         with Progress(lines=True) as progress:
-            found = verify(
+            verification = verify(
                 [*names] or None,
                 only=only,
                 cases=cases,
@@ -70,17 +70,17 @@ def command(
         msg = f"{error}; `warpfrag check` compares with captured results instead"
         raise NoGpu(msg) from None
     if report:
-        write_atomically(report, found.markdown())
+        write_atomically(report, verification.markdown())
     if as_json:
-        say_json("verify", found.json())
+        print_json("verify", verification.json())
     else:
-        for line in found.lines:
+        for line in verification.lines:
             for mismatch in line.mismatches:
-                say(f"{line.kernel}: {mismatch}")
-        for line in found.troubles:
-            say(_line(line))
-        say(found.summary())
-    return 0 if found.equal else NO
+                echo(f"{line.kernel}: {mismatch}")
+        for line in verification.troubles:
+            echo(_line(line))
+        echo(verification.summary())
+    return 0 if verification.equal else NO
 
 
 def _line(line: KernelResult) -> str:

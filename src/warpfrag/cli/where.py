@@ -9,7 +9,7 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.descriptor import read_word
-from warpfrag.cli.support.operand_view import Columns, Record, View, view
+from warpfrag.cli.support.operand_view import LogicalColumns, OperandView, Record, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     file_option,
@@ -19,7 +19,7 @@ from warpfrag.cli.support.options import (
     operand_argument,
     target_option,
 )
-from warpfrag.cli.support.output import heading, notes, say, say_json, say_table
+from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, quote
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--descriptor", "word", metavar="WORD", help="Where A or B of wgmma lies in shared memory.")
 @click.option("--trans", is_flag=True, help="It is MN-major there (16-bit types).")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
-@file_option("--codes", saying="Metadata codes, rows by chunks: find a logical column exactly.")
+@file_option("--codes", help_text="Metadata codes, rows by chunks: find a logical column exactly.")
 @target_option
 @json_option
 def command(
@@ -73,40 +73,38 @@ def command(
     instruction = get(name, target)
     staged = instruction.operands.get(operand.lower())
     if word is not None or trans or (staged is not None and staged.home == "shared"):
-        _say_address(instruction, operand, (row, col), word, trans=trans, as_json=as_json)
+        _print_address(instruction, operand, (row, col), word, trans=trans, as_json=as_json)
         return
-    found = view(instruction, operand)
+    view = operand_view(instruction, operand)
     position = [row] if col is None else [row, col]
     if codes is not None or logical:
-        next(found.chosen(choice))  # refuses an option that is not for this operand
-        sparse = _sparse(found, position)
-        holders = (
-            _possible(found, sparse, row, position[1]) if codes is None else _exact(found, sparse, position, codes)
-        )
+        next(view.chosen(choice))  # refuses an option that is not for this operand
+        sparse = _sparse(view, position)
+        holders = _possible(view, sparse, row, position[1]) if codes is None else _exact(view, sparse, position, codes)
     else:
-        holders = [Holder(record) for record in found.where(position, choice)]
+        holders = [Holder(record) for record in view.where(position, choice)]
     absent = [] if holders else [f"A[{row}, {col}] is not stored: under these codes it is zero"]
     if as_json:
-        entries = [{**found.json(holder.record, holder.columns), **holder.facts} for holder in holders]
-        asked = {"instruction": found.instruction.name, "operand": found.name, "position": position}
-        say_json(
+        entries = [{**view.json(holder.record, holder.columns), **holder.facts} for holder in holders]
+        asked = {"instruction": view.instruction.name, "operand": view.name, "position": position}
+        print_json(
             "where",
-            {**asked, "logical": logical or codes is not None, "holders": entries, "notes": absent + found.notes},
+            {**asked, "logical": logical or codes is not None, "holders": entries, "notes": absent + view.notes},
         )
         return
-    heading(found.title)
+    print_heading(view.title)
     if holders:
         more = list(holders[0].facts)
-        say_table(
-            [*found.header(), *more],
-            [[*found.cells(holder.record, holder.columns), *_texts(holder.facts)] for holder in holders],
+        print_table(
+            [*view.header(), *more],
+            [[*view.cells(holder.record, holder.columns), *_texts(holder.facts)] for holder in holders],
         )
     for line in absent:
-        say(line)
-    notes(found.notes)
+        echo(line)
+    print_notes(view.notes)
 
 
-def _say_address(
+def _print_address(
     instruction: Instruction,
     name: str,
     position: tuple[int, int | None],
@@ -135,18 +133,20 @@ def _say_address(
     if as_json:
         asked = {"instruction": instruction.name, "operand": operand.role, "position": [row, col]}
         place = {"address": address, "bit": along % 8, "descriptor": f"0x{descriptor.word:016x}", "trans": trans}
-        say_json("where", {**asked, "logical": False, "holders": [place], "notes": known})
+        print_json("where", {**asked, "logical": False, "holders": [place], "notes": known})
         return
-    heading(f"{operand.role} of {instruction}: {rows} by {cols} {operand.format}, descriptor 0x{descriptor.word:016x}")
-    say_table(["row", "col", "byte", "hex", "bit"], [[row, col, address, f"0x{address:x}", along % 8]])
-    notes(known)
+    print_heading(
+        f"{operand.role} of {instruction}: {rows} by {cols} {operand.format}, descriptor 0x{descriptor.word:016x}"
+    )
+    print_table(["row", "col", "byte", "hex", "bit"], [[row, col, address, f"0x{address:x}", along % 8]])
+    print_notes(known)
 
 
 class Holder(NamedTuple):
     """A place, and what else is known of it: its logical column, or which codes put the element there."""
 
     record: Record
-    columns: Columns | None = None
+    columns: LogicalColumns | None = None
     facts: Mapping[str, list[int] | list[str]] = MappingProxyType({})
 
 
@@ -155,31 +155,33 @@ def _texts(facts: Mapping[str, list[int] | list[str]]) -> list[str]:
     return [f"{fact[0]}..{fact[-1]}" if name == "span" else " ".join(map(str, fact)) for name, fact in facts.items()]
 
 
-def _sparse(shown: View, position: list[int]) -> SparseOperand:
+def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
     """The sparse A that the question is about, its coordinates checked."""
-    sparse = shown.registers
+    sparse = view.registers
     if not isinstance(sparse, SparseOperand):
-        msg = f"--logical and --codes are for A of a sparse instruction, not for {shown.name} of {shown.instruction}"
+        msg = f"--logical and --codes are for A of a sparse instruction, not for {view.name} of {view.instruction}"
         raise InvalidOperand(msg)
     if len(position) != 2:
-        msg = f"expected row and col for A of {shown.instruction}, got {len(position)} numbers"
+        msg = f"expected row and col for A of {view.instruction}, got {len(position)} numbers"
         raise InvalidOperand(msg)
     check_index("row", position[0], sparse.shape[0])
-    check_index("col", position[1], shown.instruction.shape.k)
+    check_index("col", position[1], view.instruction.shape.k)
     return sparse
 
 
-def _exact(shown: View, sparse: SparseOperand, position: list[int], file: str) -> list[Holder]:
+def _exact(view: OperandView, sparse: SparseOperand, position: list[int], file: str) -> list[Holder]:
     """The holder of an element of the full A under the metadata codes of a file; none where it is not stored."""
     from warpfrag.cli.support.matrix_files import read_codes
 
-    metadata = shown.instruction.metadata
+    metadata = view.instruction.metadata
     codes = read_codes(file, metadata.format, metadata.shape, raw=True)
     row, col = position
-    return [Holder(shown.record(place), Columns(col, col)) for place in sparse.where(row=row, col=col, codes=codes)]
+    return [
+        Holder(view.record(place), LogicalColumns(col, col)) for place in sparse.where(row=row, col=col, codes=codes)
+    ]
 
 
-def _possible(shown: View, sparse: SparseOperand, row: int, col: int) -> list[Holder]:
+def _possible(view: OperandView, sparse: SparseOperand, row: int, col: int) -> list[Holder]:
     """Every place where a code can put an element of the full A, with those codes and the span of the register."""
     rule = sparse.pattern
     chunk, inside = divmod(col, rule.chunk)
@@ -188,7 +190,7 @@ def _possible(shown: View, sparse: SparseOperand, row: int, col: int) -> list[Ho
     for order in range(rule.kept):
         codes = [f"{code:04b}" for code, kept in legal if kept[order] == inside]
         if codes:
-            (record,) = shown.where([row, chunk * rule.kept + order], {})
-            span = sparse.span(**{name: record[name] for name in (*shown.threads, "reg")})
+            (record,) = view.where([row, chunk * rule.kept + order], {})
+            span = sparse.span(**{name: record[name] for name in (*view.threads, "reg")})
             holders.append(Holder(record, facts={"span": [span.first, span.last], "codes": codes}))
     return holders

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from warpfrag.cli.support.options import Function
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 
 
 def array_argument(name: str) -> Callable[[Function], Function]:
@@ -42,7 +42,7 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
 
     from warpfrag.numerics.codes import check_codes, code_dtype, from_codes
 
-    source = read_source(file, MOST_BYTES)
+    source = read_source(file, MAX_BYTES)
     if not source.is_array:
         msg = f"{source.name} is not .npy: save the whole matrix with numpy.save"
         raise UnusableFile(msg)
@@ -52,8 +52,8 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
             msg = f"{source.name} has items of {array.dtype.itemsize} bytes without a type: name it with {option}"
             raise InvalidOperand(msg)
         return array
-    row = FORMATS[codes]
-    if array.dtype.itemsize != code_dtype(row).itemsize or array.dtype.kind not in "uiV":
-        msg = f"{source.name}: codes of {codes} are {code_dtype(row)}, got dtype {array.dtype}"
+    fmt = FORMATS[codes]
+    if array.dtype.itemsize != code_dtype(fmt).itemsize or array.dtype.kind not in "uiV":
+        msg = f"{source.name}: codes of {codes} are {code_dtype(fmt)}, got dtype {array.dtype}"
         raise InvalidOperand(msg)
-    return from_codes(row, check_codes(row, np.asarray(array).view(code_dtype(row)), what=source.name))
+    return from_codes(fmt, check_codes(fmt, np.asarray(array).view(code_dtype(fmt)), what=source.name))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.output import shape_text
-from warpfrag.errors import InvalidOperand, shown
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 # names of instructions hold pairs of colons, as in kind::mxf4: a single one ends the name
 FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)
 COUNT = re.compile(r"(row|col|matrix)=(\d{1,4})", re.ASCII)
-MOST_WORDS = 256
+MAX_WORDS = 256
 
 
 def read_fragment(text: str, target: str | None) -> Operand:
     """The fragment that INSTRUCTION:OPERAND[:row=N,col=N] names."""
-    found = FRAGMENT.fullmatch(text.strip())
-    if found is None:
+    match = FRAGMENT.fullmatch(text.strip())
+    if match is None:
         msg = f"expected INSTRUCTION:OPERAND, such as mma.m16n8k16.f32.f16.f16.f32:d or ...:d:col=2, got {quote(text)}"
         raise InvalidOperand(msg)
-    return read_operand(get(found["name"], target), found["operand"])
+    return read_operand(get(match["name"], target), match["operand"])
 
 
 def read_operand(instruction: Instruction, text: str) -> Operand:
@@ -37,21 +37,21 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
     role, colon, tiles = text.partition(":")
     operand = instruction.operands.get(role.lower())
     if not isinstance(operand, Operand):
-        known = [name for name, one in instruction.operands.items() if isinstance(one, Operand)]
+        known = [name for name, candidate in instruction.operands.items() if isinstance(candidate, Operand)]
         msg = f"{instruction} has no matrix {quote(role)}: it has {', '.join(known)}"
         raise InvalidOperand(msg)
     if not colon:
         return operand
     counts: dict[str, int] = {}
     for part in tiles.split(","):
-        found = COUNT.fullmatch(part.strip())
-        if found is None or found[1] in counts or not int(found[2]):
+        match = COUNT.fullmatch(part.strip())
+        if match is None or match[1] in counts or not int(match[2]):
             msg = f"tiles are written row=N,col=N with N from 1 on, such as col=2; got {quote(tiles)}"
             raise InvalidOperand(msg)
-        counts[found[1]] = int(found[2])
+        counts[match[1]] = int(match[2])
     words = operand.words * prod(counts.values())
-    if words > MOST_WORDS:
-        msg = f"{tiles} of {operand.role} take {words} registers; a lane has no more than {MOST_WORDS}"
+    if words > MAX_WORDS:
+        msg = f"{tiles} of {operand.role} take {words} registers; a lane has no more than {MAX_WORDS}"
         raise InvalidOperand(msg)
     return operand.tiled(**counts)
 

@@ -18,8 +18,8 @@ from fractions import Fraction
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.cli.support.output import shape_text, table
-from warpfrag.errors import InvalidOperand, UnusableFile, shown
+from warpfrag.cli.support.output import shape_text, table_lines
+from warpfrag.errors import InvalidOperand, UnusableFile, quote
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from warpfrag.numerics.formats import Format, Rounding
 
-MOST_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
-MOST_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
+MAX_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
+MAX_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
 FAR = 2000  # powers of ten or two: beyond, a number is as large or as small as any to every format
 NPY = b"\x93NUMPY"
 ZIP = b"PK"  # .npz is an archive of .npy
@@ -41,11 +41,11 @@ DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.
 HEXADECIMAL = re.compile(r"([+-]?)0x([\da-f]*)(?:\.([\da-f]*))?(?:p([+-]?\d+))?", re.ASCII | re.IGNORECASE)
 BINARY = re.compile(r"([+-]?)0b([01]+)()()", re.ASCII | re.IGNORECASE)
 SPECIAL = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
-MOST_WHOLE = 1e15  # a whole number up to here is written without a point
+MAX_WHOLE = 1e15  # a whole number up to here is written without a point
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """What was read: its name, as errors have it, and its bytes."""
 
     name: str
@@ -89,22 +89,22 @@ class Source:
         return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
-def read_source(file: str, most_bytes: int = MOST_BYTES) -> Source:
+def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
     """What a file holds; `-` is stdin."""
     if file != "-":
-        return Source(quote(file), read_bytes(file, most_bytes))
+        return InputSource(quote(file), read_bytes(file, max_bytes))
     if sys.stdin is None or sys.stdin.isatty():
         msg = "expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed")
         raise UnusableFile(msg)
     try:
-        content = sys.stdin.buffer.read(most_bytes + 1)
+        content = sys.stdin.buffer.read(max_bytes + 1)
     except OSError as error:
         msg = f"cannot read stdin: {error.strerror or error}"
         raise UnusableFile(msg) from None
-    if len(content) > most_bytes:
-        msg = f"cannot read stdin: it has more than {most_bytes} bytes"
+    if len(content) > max_bytes:
+        msg = f"cannot read stdin: it has more than {max_bytes} bytes"
         raise UnusableFile(msg)
-    return Source("stdin", content)
+    return InputSource("stdin", content)
 
 
 def read_codes(
@@ -115,7 +115,7 @@ def read_codes(
 
 
 def codes_of(
-    source: Source, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
+    source: InputSource, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
 ) -> NDArray[Any]:
     """The codes of the matrix in a source."""
     if not source.is_array:
@@ -132,7 +132,7 @@ def codes_of(
 
 
 def _codes_of_text(
-    source: Source, number_format: Format, shape: tuple[int, ...], *, raw: bool, rounding: Rounding
+    source: InputSource, number_format: Format, shape: tuple[int, ...], *, raw: bool, rounding: Rounding
 ) -> NDArray[Any]:
     import numpy as np
 
@@ -152,15 +152,15 @@ def _codes_of_text(
     return np.array([known[word] for _, word in words], code_dtype(number_format)).reshape(shape)
 
 
-def _words(source: Source, shape: tuple[int, ...]) -> list[tuple[int, str]]:
+def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]:
     """The numbers of a text and the lines they stand in; refused if they do not make a matrix of this shape."""
     expected = f"{source.name}: expected {shape_text(shape)} numbers"
     count = math.prod(shape)
     words: list[tuple[int, str]] = []
     per_line: dict[int, int] = {}
     for number, line in enumerate(StringIO(source.text()), start=1):
-        for found in WORD.finditer(COMMENT.sub("", line)):
-            words.append((number, found[0]))
+        for match in WORD.finditer(COMMENT.sub("", line)):
+            words.append((number, match[0]))
             per_line[number] = per_line.get(number, 0) + 1
             if len(words) > count:
                 msg = f"{expected}, {count} in all, got more"
@@ -183,14 +183,14 @@ def exact_value(word: str, what: str) -> Fraction | float:
     >>> exact_value("1.0000000000000000001", "here"), exact_value("0x1.8p1", "here"), exact_value("-0", "here")
     (Fraction(10000000000000000001, 10000000000000000000), Fraction(3, 1), -0.0)
     """
-    if len(word) <= MOST_DIGITS:
+    if len(word) <= MAX_DIGITS:
         for pattern, base in ((DECIMAL, 10), (HEXADECIMAL, 16), (BINARY, 2)):
-            found = pattern.fullmatch(word)
-            if found and (found[2] or found[3]):
-                return _scaled(found[1], found[2], found[3] or "", int(found[4] or 0), base)
-        if found := SPECIAL.fullmatch(word):
+            match = pattern.fullmatch(word)
+            if match and (match[2] or match[3]):
+                return _scaled(match[1], match[2], match[3] or "", int(match[4] or 0), base)
+        if match := SPECIAL.fullmatch(word):
             return float(word)
-    msg = f"{what}: {quote(word)} is not a number" + (f" of at most {MOST_DIGITS} digits" if word[:1].isdigit() else "")
+    msg = f"{what}: {quote(word)} is not a number" + (f" of at most {MAX_DIGITS} digits" if word[:1].isdigit() else "")
     raise InvalidOperand(msg)
 
 
@@ -241,7 +241,7 @@ def value_text(value: float) -> str:
     ('1', '-0.0', '0.0999755859375', '-3')
     """
     number = float(value)
-    if number.is_integer() and abs(number) < MOST_WHOLE:
+    if number.is_integer() and abs(number) < MAX_WHOLE:
         return repr(number) if number == 0 and math.copysign(1, number) < 0 else str(int(number))
     return repr(number)
 
@@ -263,7 +263,7 @@ def short_text(dtype: np.dtype[Any]) -> Callable[[float], str]:
 
     def write(value: float) -> str:
         number = float(value)
-        if number.is_integer() and abs(number) < MOST_WHOLE:
+        if number.is_integer() and abs(number) < MAX_WHOLE:
             return value_text(number)
         for digits in range(1, 17):
             text = f"{number:.{digits}g}"
@@ -281,5 +281,5 @@ def matrix_lines(matrix: NDArray[Any], write: Callable[[Any], str]) -> list[str]
         cells = [[write(entry) for entry in row] for row in tile.tolist()]
         width = max(len(cell) for row in cells for cell in row)
         header, *rows = [[cell.rjust(width) for cell in row] for row in cells]
-        lines += [*([""] if lines else []), *table(header, rows, gap=1)]
+        lines += [*([""] if lines else []), *table_lines(header, rows, gap=1)]
     return lines

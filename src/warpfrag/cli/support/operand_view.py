@@ -29,7 +29,7 @@ Record = dict[str, int]
 ADDRESSES = "addresses"
 
 
-class Columns(NamedTuple):
+class LogicalColumns(NamedTuple):
     """A range of logical columns of a sparse A, both ends included."""
 
     first: int
@@ -42,7 +42,7 @@ class Columns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class View:
+class OperandView:
     """An operand, or the row addresses of ldmatrix and stmatrix, which are no registers."""
 
     instruction: Instruction
@@ -88,7 +88,7 @@ class View:
                 raise InvalidOperand(msg)
             return [{}]
         count = self.layout.ins["warp"]
-        return [{"warp": one} for one in (range(count) if warp is None else [check_index("warp", warp, count)])]
+        return [{"warp": index} for index in (range(count) if warp is None else [check_index("warp", warp, count)])]
 
     def step(self, dim: str) -> int:
         """What one step of the layout means to the user: byte_id counts bytes, the layout counts groups of them."""
@@ -97,11 +97,11 @@ class View:
     def record(self, place: Place) -> Record:
         """A place and the element it holds."""
         threads = {name: getattr(place, name) for name in self.threads}
-        found: Record = dict(threads)
+        record: Record = dict(threads)
         if self.registers is not None:
             bits = self.registers.bits(place.slot)
             element = place.reg * self.registers.slots + place.slot
-            found |= {
+            record |= {
                 "reg": place.reg,
                 "slot": place.slot,
                 "element": element,
@@ -109,7 +109,7 @@ class View:
                 "bit_low": bits.low,
             }
         coordinates = self.layout.at(**threads, reg=place.reg, slot=place.slot)
-        return found | {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.layout.dims}
+        return record | {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.layout.dims}
 
     def check_lane(self, lane: int) -> bool:
         """Whether a lane takes part: only the addresses of some are read. A lane that there is not is refused."""
@@ -161,7 +161,7 @@ class View:
             )
         ]
 
-    def logical(self, record: Record) -> Columns | None:
+    def logical(self, record: Record) -> LogicalColumns | None:
         """The logical columns of A that a stored element or a metadata code is about; None for other operands."""
         rule = self.instruction.pattern
         if isinstance(self.registers, SparseOperand) and rule:
@@ -170,7 +170,7 @@ class View:
             chunk = record["chunk"]
         else:
             return None
-        return Columns(chunk * rule.chunk, (chunk + 1) * rule.chunk - 1)
+        return LogicalColumns(chunk * rule.chunk, (chunk + 1) * rule.chunk - 1)
 
     def header(self) -> list[str]:
         """The columns of a text table of records."""
@@ -183,7 +183,7 @@ class View:
         about = isinstance(self.registers, SparseOperand | Metadata)
         return [*place, *dims, *(["logical cols"] if about else [])]
 
-    def cells(self, record: Record, columns: Columns | None = None) -> list[object]:
+    def cells(self, record: Record, columns: LogicalColumns | None = None) -> list[object]:
         """One line of that table; `columns` says more exactly what the record is about than it does by itself."""
         cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
@@ -193,7 +193,7 @@ class View:
         columns = columns or self.logical(record)
         return [*cells, *([columns.text] if columns else [])]
 
-    def json(self, record: Record, columns: Columns | None = None) -> dict[str, object]:
+    def json(self, record: Record, columns: LogicalColumns | None = None) -> dict[str, object]:
         """A record as JSON has it; `columns` as for cells."""
         columns = columns or self.logical(record)
         return {**record, **({"logical_first": columns.first, "logical_last": columns.last} if columns else {})}
@@ -223,20 +223,20 @@ class View:
     @property
     def notes(self) -> list[str]:
         """What one should know when reading places of this operand."""
-        found = []
+        notes = []
         if self.instruction.arch:
-            found.append(
+            notes.append(
                 f"wmma fragments differ between GPUs: these are of {self.instruction.arch}; --target chooses others"
             )
         if self.unread:
-            found.append(self.unread)
+            notes.append(self.unread)
         if self.layout.copies > 1:
-            found.append(f"every element is held {self.layout.copies} times; the hardware reads the first")
+            notes.append(f"every element is held {self.layout.copies} times; the hardware reads the first")
         if self.registers and self.registers.row.register_bits > 32:
-            found.append("a register has 64 bits: register r is the 32-bit words 2r and 2r + 1")
+            notes.append("a register has 64 bits: register r is the 32-bit words 2r and 2r + 1")
         if isinstance(self.registers, SparseOperand):
-            found.append("half of A is stored: the metadata code of a chunk says which logical columns")
-        return found
+            notes.append("half of A is stored: the metadata code of a chunk says which logical columns")
+        return notes
 
 
 def bits_text(record: Record) -> str:
@@ -248,22 +248,24 @@ def bits_text(record: Record) -> str:
     )
 
 
-def view(instruction: Instruction, operand: str) -> View:
+def operand_view(instruction: Instruction, operand: str) -> OperandView:
     """The operand that a word names, in any case; NotModelled where nobody knows its layout."""
     name = operand.lower()
     if name in instruction.operands:
         registers = instruction.operands[name]
-        return View(instruction, name, registers.layout, registers)
+        return OperandView(instruction, name, registers.layout, registers)
     if name == ADDRESSES and instruction.addresses is not None:
-        return View(instruction, name, instruction.addresses)
+        return OperandView(instruction, name, instruction.addresses)
     known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
     msg = f"{instruction} has no operand {quote(operand)}: it has {', '.join(known)}"
     raise InvalidOperand(msg)
 
 
-def numbering_notes(shown: Iterable[View], notation: str) -> list[str]:
+def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
     """How elements are numbered, a sentence for all operands that are alike."""
-    found: dict[str, list[str]] = {}
-    for one in shown:
-        found.setdefault(one.numbering(notation), []).append(one.name)
-    return [f"elements of {', '.join(names)} are numbered {numbers}" for numbers, names in found.items() if numbers]
+    numberings: dict[str, list[str]] = {}
+    for view in views:
+        numberings.setdefault(view.numbering(notation), []).append(view.name)
+    return [
+        f"elements of {', '.join(names)} are numbered {numbers}" for numbers, names in numberings.items() if numbers
+    ]

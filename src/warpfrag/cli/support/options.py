@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from warpfrag.errors import IllegalInstruction, WarpfragError, shown
+from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 from warpfrag.isa.targets import gpus, read_target, targets
 from warpfrag.notations import NOTATIONS
 
@@ -31,15 +31,15 @@ CHOICES = {
 }
 
 
-def integer(least: int = -LARGEST, most: int = LARGEST) -> Callable[[object], int]:
+def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]:
     """The type of an argument: an integer in this range, of so few digits that every message can repeat it."""
 
     def integer(value: object) -> int:
         if not INTEGER.fullmatch(text := str(value).strip()):
             msg = f"{quote(value)} is not a valid integer"
             raise click.BadParameter(msg)
-        if len(text) > len(str(-LARGEST)) or not least <= int(text) <= most:
-            msg = f"{quote(value)} is not in the range {least}..{most}"
+        if len(text) > len(str(-LARGEST)) or not low <= int(text) <= high:
+            msg = f"{quote(value)} is not in the range {low}..{high}"
             raise click.BadParameter(msg)
         return int(text)
 
@@ -86,7 +86,7 @@ def complete_type(_context: click.Context, _parameter: click.Parameter, start: s
 
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """The shell's own way to complete names of files."""
+    """Names of files, completed by the shell itself."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(start, type="file")]
@@ -106,19 +106,19 @@ def operand_argument(function: Function) -> Function:
     return click.argument("operand", metavar="OPERAND", shell_complete=complete_operand)(function)
 
 
-def target_option_saying(text: str) -> Callable[[Function], Function]:
+def target_option_with_help(text: str) -> Callable[[Function], Function]:
     """The option --target, with what it does."""
     return click.option("--target", metavar="SM", type=target, shell_complete=complete_target, help=text)
 
 
-def type_option(*names: str, saying: str) -> Callable[[Function], Function]:
+def type_option(*names: str, help_text: str) -> Callable[[Function], Function]:
     """An option that names an element type."""
-    return click.option(*names, metavar="TYPE", shell_complete=complete_type, help=saying)
+    return click.option(*names, metavar="TYPE", shell_complete=complete_type, help=help_text)
 
 
 def target_option(function: Function) -> Function:
     """The option --target of most verbs."""
-    return target_option_saying("Refuse what this target does not accept; for wmma, take its fragments.")(function)
+    return target_option_with_help("Refuse what this target does not accept; for wmma, take its fragments.")(function)
 
 
 def backend_option(function: Function) -> Function:
@@ -152,9 +152,9 @@ def file_argument(function: Function) -> Function:
     return click.argument("file", default="-", metavar="[FILE|-]", shell_complete=complete_file)(function)
 
 
-def file_option(*names: str, saying: str) -> Callable[[Function], Function]:
+def file_option(*names: str, help_text: str) -> Callable[[Function], Function]:
     """An option that names a file. It stays text: whoever opens the file says what is wrong with it."""
-    return click.option(*names, metavar="FILE", shell_complete=complete_file, help=saying)
+    return click.option(*names, metavar="FILE", shell_complete=complete_file, help=help_text)
 
 
 def to_option(function: Function) -> Function:

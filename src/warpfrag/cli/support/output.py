@@ -35,7 +35,7 @@ TERMINAL = (WIDTH, 24)  # the size of one that does not say; only its width matt
 TIMES = "\N{MULTIPLICATION SIGN}"
 ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
-MOST_MESSAGE = 4000  # characters; the lists of what is known are a quarter of that
+MAX_MESSAGE = 4000  # characters; the lists of what is known are a quarter of that
 BAR = 30  # characters of a bar that shows progress
 
 
@@ -67,10 +67,10 @@ def printable(text: str) -> str:
     >>> print(printable("red: \x1b[31m"))
     red: \x1b[31m
     """
-    return UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text)
+    return UNUSUAL.sub(lambda match: match[0] if match[0].isprintable() else ascii(match[0])[1:-1], text)
 
 
-def say(text: str = "") -> None:
+def echo(text: str = "") -> None:
     """Print a text on stdout."""
     _write(printable(text))
 
@@ -103,7 +103,7 @@ def _output_errors() -> Iterator[None]:
         raise OutputFailed(error.strerror or str(error)) from None
 
 
-def complain(text: str) -> None:
+def echo_error(text: str) -> None:
     """Print a line on stderr; where that cannot be written either, nothing is left to say."""
     with suppress(OSError):
         if sys.stderr is not None:
@@ -140,7 +140,7 @@ class Progress:
             filled = BAR * done // max(total, 1)
             self._overwrite(f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {text}")
         elif self.lines:
-            complain(f"[{done}/{total}] {text}")
+            echo_error(f"[{done}/{total}] {text}")
 
     def clear(self) -> None:
         """Take the line away, so that an answer can be printed where it was."""
@@ -155,45 +155,45 @@ class Progress:
             sys.stderr.flush()
 
 
-def heading(text: str) -> None:
+def print_heading(text: str) -> None:
     """Print a line that stands above others."""
     bold = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     _write(f"\x1b[1m{printable(text)}\x1b[0m" if bold else printable(text))
 
 
-def notes(lines: Iterable[str]) -> None:
+def print_notes(lines: Iterable[str]) -> None:
     """Print what the reader should know about the answer above."""
     for place, line in enumerate(lines):
-        say(("" if place else "\n") + wrapped(f"note: {line}", indent=6))
+        echo(("" if place else "\n") + wrapped(f"note: {line}", indent=6))
 
 
-def say_json(query: str, answer: Mapping[str, object]) -> None:
+def print_json(query: str, answer: Mapping[str, object]) -> None:
     """Print an answer as one JSON object."""
     import json
 
-    say(json.dumps({"schema": SCHEMA, "query": query, **answer}, indent=1, allow_nan=False))
+    echo(json.dumps({"schema": SCHEMA, "query": query, **answer}, indent=1, allow_nan=False))
 
 
-def refuse(error: Exception, message: str, *, as_json: bool) -> None:
+def print_error(error: Exception, message: str, *, as_json: bool) -> None:
     """Say on stderr, in one sentence, why there is no answer; with --json, also as an object on stdout."""
     message = _bounded(message)
-    complain(f"warpfrag: {message}")
+    echo_error(f"warpfrag: {message}")
     if as_json:
         import json
 
         facts: dict[str, object] = {"kind": type(error).__name__, "message": message}
         if isinstance(error, IllegalInstruction):
             facts |= {"reason": _bounded(error.reason), "nearest": error.nearest}
-        say(json.dumps({"schema": SCHEMA, "error": facts}, indent=1))
+        echo(json.dumps({"schema": SCHEMA, "error": facts}, indent=1))
 
 
 def _bounded(message: str) -> str:
     """A message on one line, cut in the middle if it repeats pages of what the user gave."""
     line = " ".join(message.split())
-    return line if len(line) <= MOST_MESSAGE else f"{line[: MOST_MESSAGE // 2]} ... {line[-MOST_MESSAGE // 2 :]}"
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2) -> list[str]:
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2) -> list[str]:
     """Lines of aligned columns: numbers to the right, words to the left.
 
     >>> table(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
@@ -214,10 +214,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int =
     ]
 
 
-def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print aligned columns."""
-    for line in table(header, rows):
-        say(line)
+    for line in table_lines(header, rows):
+        echo(line)
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -239,9 +239,9 @@ def wrapped(text: str, *, indent: int = 0) -> str:
     return "\n".join(lines)
 
 
-def say_no(refusal: IllegalInstruction) -> None:
+def print_illegal(refusal: IllegalInstruction) -> None:
     """That there is no such instruction: why, and what is near."""
-    heading("no")
-    say(wrapped(refusal.reason))
+    print_heading("no")
+    echo(wrapped(refusal.reason))
     for near in refusal.nearest:
-        say(f"  near: {near}")
+        echo(f"  near: {near}")

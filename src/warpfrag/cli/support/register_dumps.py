@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.cli.support.matrix_files import COMMENT, MOST_DIGITS, exact_value
+from warpfrag.cli.support.matrix_files import COMMENT, MAX_DIGITS, MOST_DIGITS, exact_value
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
 WORD_DIGITS = 8
-MOST_THREADS = 1024  # of a block
-# A dump may come from anywhere and be of any length, so no pattern here may try a text in more than one way: what is
-# repeated is possessive (`*+`), and every pattern is tried where the last one ended.
+MAX_THREADS = 1024  # of a block
+# A dump may come from anywhere and be of any length, so no pattern here may backtrack: what is repeated is possessive
+# (`*+`), and every pattern is tried where the last one ended.
 INDEX = r"\s*+[=:]?\s*+(?:(\d++)|[\[(]\s*+(\d++)(?:\s*+,\s*+\d++)*+\s*+[\])])(?![\w.])\s*+[:=,]?"
 LABELS = {
     kind: re.compile(rf"(?:{word}){INDEX}", re.ASCII | re.IGNORECASE)
@@ -64,7 +64,7 @@ VALUE = re.compile(r"[+-]?(?:inf(?:inity)?|nan|\d*+\.?\d*+(?:e[+-]?\d++)?)f?", r
 IS_VALUE = re.compile(r"[.+-]|nan|inf", re.IGNORECASE)
 
 
-class Name(NamedTuple):
+class RegisterName(NamedTuple):
     """What a word is called: the name without its number, and the number; None where it has none."""
 
     stem: str
@@ -75,7 +75,7 @@ class Name(NamedTuple):
         return quote(self.stem if self.number is None else f"{self.stem}{self.number}")
 
 
-class Word(NamedTuple):
+class DumpWord(NamedTuple):
     """One number of a dump, as it is written, without 0x; where it stands, and the name it goes by.
 
     `codes` is what it means: a word of 32 bits, two of a whole 64-bit register, or the code of a value.
@@ -83,21 +83,21 @@ class Word(NamedTuple):
 
     text: str
     line: int
-    name: Name | None
+    name: RegisterName | None
     has_prefix: bool
     codes: tuple[int, ...] = ()
 
 
-class Line(NamedTuple):
+class DumpLine(NamedTuple):
     """One line of a dump: where it is, whose it is (if it says so), and its words."""
 
     number: int
     warp: int | None
     lane: int | None
-    words: list[Word]
+    words: list[DumpWord]
 
 
-class Floats(NamedTuple):
+class FloatEncoding(NamedTuple):
     """What the values of a dump become: codes of a format, `slots` of them to a register of `bits`, `low` bits up."""
 
     format: Format
@@ -106,9 +106,9 @@ class Floats(NamedTuple):
     low: int = 0
 
 
-def read_lines(text: str) -> list[Line]:
+def read_lines(text: str) -> list[DumpLine]:
     """The lines of a dump that hold words; a line that only says whose they are speaks for those below it."""
-    found, blocks = [], set()
+    lines, blocks = [], set()
     standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
         line = COMMENT.sub("", full)
@@ -119,39 +119,39 @@ def read_lines(text: str) -> list[Line]:
             continue
         owner = standing | own
         blocks.add(owner.get("block"))
-        found.append(Line(number, owner.get("warp"), owner.get("lane"), words))
+        lines.append(DumpLine(number, owner.get("warp"), owner.get("lane"), words))
         if len(blocks) > 1:
             msg = f"line {number} is of another block than those before: give the dump of one block"
             raise InvalidOperand(msg)
-    return found
+    return lines
 
 
 def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
     """Whose registers a line shows: warp, lane and block, as far as it says; and where its words begin."""
-    found: dict[str, int] = {}
+    labels: dict[str, int] = {}
     start = 0
     while True:
         start = SPACE.match(line, start).end()  # type: ignore[union-attr] # it matches nothing, too
-        labels = ((kind, pattern.match(line, start)) for kind, pattern in LABELS.items() if kind not in found)
-        kind, label = next(((kind, label) for kind, label in labels if label), ("lane", None))
-        if label is None and not found.keys() & {"lane", "thread"}:
+        candidates = ((kind, pattern.match(line, start)) for kind, pattern in LABELS.items() if kind not in labels)
+        kind, label = next(((kind, label) for kind, label in candidates if label), ("lane", None))
+        if label is None and not labels.keys() & {"lane", "thread"}:
             label = next((label for pattern in LANE_STARTS if (label := pattern.match(line, start))), None)
         if label is None:
             break
         digits = next(group for group in label.groups() if group)
-        most = {"lane": LANES, "thread": MOST_THREADS, "warp": MOST_THREADS // LANES}.get(kind, 1 << 31)
-        if not (len(digits) <= MOST_DIGITS and int(digits) < most):
-            msg = f"line {number}: a {kind} is 0..{most - 1}, got {quote(digits)}"
+        limit = {"lane": LANES, "thread": MAX_THREADS, "warp": MAX_THREADS // LANES}.get(kind, 1 << 31)
+        if not (len(digits) <= MAX_DIGITS and int(digits) < limit):
+            msg = f"line {number}: a {kind} is 0..{limit - 1}, got {quote(digits)}"
             raise InvalidOperand(msg)
-        found[kind] = int(digits)
+        labels[kind] = int(digits)
         start = label.end()
-    thread = found.pop("thread", None)
-    if thread is not None and "lane" not in found:
-        found["lane"] = thread % LANES
-        if thread >= LANES and found.setdefault("warp", thread // LANES) != thread // LANES:
-            msg = f"line {number}: thread {thread} is of warp {thread // LANES}, not of warp {found['warp']}"
+    thread = labels.pop("thread", None)
+    if thread is not None and "lane" not in labels:
+        labels["lane"] = thread % LANES
+        if thread >= LANES and labels.setdefault("warp", thread // LANES) != thread // LANES:
+            msg = f"line {number}: thread {thread} is of warp {thread // LANES}, not of warp {labels['warp']}"
             raise InvalidOperand(msg)
-    return found, start
+    return labels, start
 
 
 def _pieces(line: str, start: int) -> Iterator[tuple[str, bool]]:
@@ -166,41 +166,41 @@ def _pieces(line: str, start: int) -> Iterator[tuple[str, bool]]:
         start = GAP.match(line, piece.end()).end()  # type: ignore[union-attr]
 
 
-def _words(line: str, start: int, number: int) -> list[Word]:
+def _words(line: str, start: int, number: int) -> list[DumpWord]:
     """The words of a line, each with the name that stands before it."""
     pieces = [*_pieces(line, start)]
     values = [piece for piece, is_name in pieces if not is_name]
     has_prefix = any(map(PREFIXED.fullmatch, values))
     # printf's %#x writes a zero without 0x: where all else has it, a bare 0 is a word too
     bare_zeros = all(piece == "0" or PREFIXED.fullmatch(piece) for piece in values)
-    found: list[Word] = []
-    name: Name | None = None
-    used = len(found)  # words there were when the name came
+    words: list[DumpWord] = []
+    name: RegisterName | None = None
+    used = len(words)  # words there were when the name came
     for piece, is_name in [*pieces, ("", True)]:
         prefixed = PREFIXED.fullmatch(piece)
         if is_name or (has_prefix and not prefixed and BARE_NAME.fullmatch(piece)):
             following = _name(piece, number)
-            if name is not None and used == len(found):
+            if name is not None and used == len(words):
                 msg = f"line {number}: no word follows {name}"
                 raise InvalidOperand(msg)
-            name, used = following, len(found)
+            name, used = following, len(words)
         elif prefixed or (piece == "0" and has_prefix and bare_zeros):
-            found.append(Word(prefixed[1] if prefixed else "0", number, name, has_prefix=True))
+            words.append(DumpWord(prefixed[1] if prefixed else "0", number, name, has_prefix=True))
             name = _next(name)
         elif has_prefix:
-            _check_remark(piece, found, number)
+            _check_remark(piece, words, number)
         elif HEX.fullmatch(piece) or VALUE.fullmatch(piece):
-            found.append(Word(piece, number, name, has_prefix=False))
+            words.append(DumpWord(piece, number, name, has_prefix=False))
             name = _next(name)
         else:
             msg = f"line {number}: {quote(piece)} is not a hex number"
             raise InvalidOperand(msg)
-    return found
+    return words
 
 
-def _check_remark(piece: str, before: list[Word], number: int) -> None:
+def _check_remark(piece: str, before: list[DumpWord], number: int) -> None:
     """Beside words with 0x, a decimal number says the word before it once more; a float is a remark, too."""
-    if DECIMAL.fullmatch(piece) and before and len(piece) <= MOST_DIGITS:
+    if DECIMAL.fullmatch(piece) and before and len(piece) <= MAX_DIGITS:
         word = int(before[-1].text, 16)
         if int(piece) in {word, word - (1 << 32), word - (1 << 64)}:
             return
@@ -210,28 +210,28 @@ def _check_remark(piece: str, before: list[Word], number: int) -> None:
     raise InvalidOperand(msg)
 
 
-def _name(text: str, number: int) -> Name:
+def _name(text: str, number: int) -> RegisterName:
     """A name taken apart; refused where it is that of a lane, which stands first."""
     bare = text.rstrip("] \t")
     stem = bare.rstrip("0123456789")
     digits, (before, _, last) = bare[len(stem) :], text.rpartition(".")
-    name = Name(text, None)
+    name = RegisterName(text, None)
     if 0 < len(digits) < WORD_DIGITS:
-        name = Name(stem.rstrip("[ \t"), int(digits))
+        name = RegisterName(stem.rstrip("[ \t"), int(digits))
     elif last in FIELDS:
-        name = Name(before, FIELDS.index(last))
+        name = RegisterName(before, FIELDS.index(last))
     if name.stem.lower() in {"lane", "tid", "thread", "warp", "block"}:
         msg = f"line {number}: {quote(name.stem)} stands behind other words; whose registers they are is said first"
         raise InvalidOperand(msg)
     return name
 
 
-def _next(name: Name | None) -> Name | None:
+def _next(name: RegisterName | None) -> RegisterName | None:
     """The name of the word behind one that has a name."""
-    return name if name is None or name.number is None else Name(name.stem, name.number + 1)
+    return name if name is None or name.number is None else RegisterName(name.stem, name.number + 1)
 
 
-class Dumped(NamedTuple):
+class DumpFormat(NamedTuple):
     """What a dump should hold: `words` of 32 bits a lane, of the operand called `role`.
 
     `wide` registers of 64 bits may also be given whole. `floats` says what values become; `by` what a line is, where
@@ -242,7 +242,7 @@ class Dumped(NamedTuple):
     wide: bool = False
     by: str | None = None
     role: str = ""
-    floats: Floats | None = None
+    floats: FloatEncoding | None = None
 
 
 def parse_dump(text: str, words: int, *, wide: bool = False, by: str | None = None) -> list[list[int]]:
@@ -251,33 +251,33 @@ def parse_dump(text: str, words: int, *, wide: bool = False, by: str | None = No
     >>> parse_dump(" ".join(f"{lane:08x}" for lane in range(64)), words=2)[31]
     [62, 63]
     """
-    return one_warp(parse_warps(text, Dumped(words, wide, by)), None)
+    return single_warp(parse_warps(text, DumpFormat(words, wide, by)), None)
 
 
-def one_warp(found: dict[int, list[list[int]]], warp: int | None) -> list[list[int]]:
+def single_warp(warps: dict[int, list[list[int]]], warp: int | None) -> list[list[int]]:
     """The words of one warp: of the only one there is, or of the one asked for."""
-    if warp is None and len(found) == 1:
-        return next(iter(found.values()))
-    if warp is None or warp not in found:
+    if warp is None and len(warps) == 1:
+        return next(iter(warps.values()))
+    if warp is None or warp not in warps:
         wanted = "choose one" if warp is None else f"there is no warp {warp}"
-        msg = f"the dump has the warps {', '.join(map(str, found))}: {wanted}"
+        msg = f"the dump has the warps {', '.join(map(str, warps))}: {wanted}"
         raise InvalidOperand(msg)
-    return found[warp]
+    return warps[warp]
 
 
-def warps_of_group(found: dict[int, list[list[int]]], warp: int | None, count: int, what: str) -> list[list[list[int]]]:
+def warps_of_group(warps: dict[int, list[list[int]]], warp: int | None, count: int, what: str) -> list[list[list[int]]]:
     """The words of all warps of a warpgroup."""
-    if warp is not None or sorted(found) != list(range(count)):
-        came = f"warp {warp} alone" if warp is not None else f"the warps {', '.join(map(str, sorted(found)))}"
+    if warp is not None or sorted(warps) != list(range(count)):
+        came = f"warp {warp} alone" if warp is not None else f"the warps {', '.join(map(str, sorted(warps)))}"
         msg = (
             f"{what} is held by warps 0 to {count - 1}, so the dump must name its threads "
             f"(warp 1 lane 3:, or T35:); got {came}"
         )
         raise InvalidOperand(msg)
-    return [found[one] for one in range(count)]
+    return [warps[index] for index in range(count)]
 
 
-def parse_warps(text: str, dumped: Dumped) -> dict[int, list[list[int]]]:
+def parse_warps(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
     """The words of every lane, by warp; a dump that names none is of warp 0."""
     lines = read_lines(text)
     if not lines:
@@ -291,16 +291,16 @@ def parse_warps(text: str, dumped: Dumped) -> dict[int, list[list[int]]]:
         msg = f"line {lines[labelled.index(False)].number} names no lane, though other lines do"
         raise InvalidOperand(msg)
     count = floats.slots * dumped.words * REGISTER_BITS // floats.bits if floats else dumped.words
-    found = {}
+    warps = {}
     for warp in sorted({line.warp or 0 for line in lines}):
         mine = [line for line in lines if (line.warp or 0) == warp]
         rows = _by_label(mine) if all(labelled) else _by_position(mine, count, dumped.by)
         what = f"{count} {'value' if floats else 'word'}{'s' * (count > 1)}"
-        found[warp] = [_registers(row, lane, what, count, floats) for lane, row in enumerate(rows)]
-    return found
+        warps[warp] = [_registers(row, lane, what, count, floats) for lane, row in enumerate(rows)]
+    return warps
 
 
-def _values_of(lines: list[Line], floats: Floats | None) -> Floats | None:
+def _values_of(lines: list[DumpLine], floats: FloatEncoding | None) -> FloatEncoding | None:
     """What the numbers of a dump become if they are values; None if they are words."""
     every = [word for line in lines for word in line.words]
     value = next((word for word in every if not word.has_prefix and IS_VALUE.search(word.text)), None)
@@ -316,7 +316,7 @@ def _values_of(lines: list[Line], floats: Floats | None) -> Floats | None:
     return floats
 
 
-def _decoded(word: Word, dumped: Dumped, floats: Floats | None) -> Word:
+def _decoded(word: DumpWord, dumped: DumpFormat, floats: FloatEncoding | None) -> DumpWord:
     """A word with what it means."""
     if floats:  # to nearest: a decimal number is seldom exact
         text = word.text if word.text.lower().endswith("inf") else word.text.rstrip("fF")
@@ -332,7 +332,7 @@ def _decoded(word: Word, dumped: Dumped, floats: Floats | None) -> Word:
     return word._replace(codes=(int(significant, 16),))
 
 
-def _of_role(lines: list[Line], role: str) -> list[Line]:
+def _of_role(lines: list[DumpLine], role: str) -> list[DumpLine]:
     """Of a dump of several operands the lines and words of one."""
     named = [word for line in lines for word in line.words if word.name]
     stems = list(dict.fromkeys(word.name.stem for word in named if word.name))
@@ -343,20 +343,20 @@ def _of_role(lines: list[Line], role: str) -> list[Line]:
         for line in lines
     ]
     if not any(line.words for line in kept):
-        odd = next(word for word in named if word.name and word.name.stem != stems[0])
-        msg = f"line {odd.line}: {odd.name} is called otherwise than {named[0].name} in line {named[0].line}"
+        stranger = next(word for word in named if word.name and word.name.stem != stems[0])
+        msg = f"line {stranger.line}: {stranger.name} is called otherwise than {named[0].name} in line {named[0].line}"
         raise InvalidOperand(msg + (f", and neither is a register of {role}" if role else ""))
     return [line for line in kept if line.words]
 
 
-def _by_label(lines: list[Line]) -> list[list[Word]]:
-    rows: list[list[Word]] = [[] for _ in range(LANES)]
+def _by_label(lines: list[DumpLine]) -> list[list[DumpWord]]:
+    rows: list[list[DumpWord]] = [[] for _ in range(LANES)]
     for line in lines:
         rows[line.lane or 0] += line.words
     return rows
 
 
-def _by_position(lines: list[Line], count: int, by: str | None) -> list[list[Word]]:
+def _by_position(lines: list[DumpLine], count: int, by: str | None) -> list[list[DumpWord]]:
     """The words of each lane in a dump that names none: its lines in order, or one stream."""
     sizes = [sum(len(word.codes) for word in line.words) for line in lines]
     if len(lines) == count > 1 and sizes == [LANES] * count and by != "lane":
@@ -368,14 +368,14 @@ def _by_position(lines: list[Line], count: int, by: str | None) -> list[list[Wor
         columns = [[word._replace(name=head) for word in line.words] for line, head in zip(lines, heads, strict=True)]
         return [list(row) for row in zip(*columns, strict=True)]
     if sum(sizes) != LANES * count:
-        odd = next((at for at, size in enumerate(sizes) if size != count), None) if len(lines) == LANES else None
-        came = f"got {sum(sizes)}" if odd is None else f"got {sizes[odd]} in line {lines[odd].number}"
+        line_at = next((at for at, size in enumerate(sizes) if size != count), None) if len(lines) == LANES else None
+        came = f"got {sum(sizes)}" if line_at is None else f"got {sizes[line_at]} in line {lines[line_at].number}"
         msg = f"expected {LANES * count} words, {count} in each of {LANES} lines or all in one stream, {came}"
         raise InvalidOperand(msg)
     stream = [word for line in lines for word in line.words]
     if by == "register":
         return [stream[lane::LANES] for lane in range(LANES)]
-    rows: list[list[Word]] = [[]]
+    rows: list[list[DumpWord]] = [[]]
     for word in stream:
         if sum(len(other.codes) for other in rows[-1]) >= count:
             rows.append([])
@@ -383,7 +383,7 @@ def _by_position(lines: list[Line], count: int, by: str | None) -> list[list[Wor
     return rows
 
 
-def _registers(row: list[Word], lane: int, what: str, count: int, floats: Floats | None) -> list[int]:
+def _registers(row: list[DumpWord], lane: int, what: str, count: int, floats: FloatEncoding | None) -> list[int]:
     """The words of one lane, in the order of its registers."""
     codes = [code for word in _ordered(row, lane) for code in word.codes]
     if len(codes) != count:
@@ -392,17 +392,17 @@ def _registers(row: list[Word], lane: int, what: str, count: int, floats: Floats
         raise InvalidOperand(msg)
     if floats is None:
         return codes
-    found = []
+    words = []
     width = floats.bits // floats.slots
     for first in range(0, count, floats.slots):
         register = sum(
             code << width * slot + floats.low for slot, code in enumerate(codes[first : first + floats.slots])
         )
-        found += [register >> low & MASK for low in range(0, floats.bits, REGISTER_BITS)]
-    return found
+        words += [register >> low & MASK for low in range(0, floats.bits, REGISTER_BITS)]
+    return words
 
 
-def _ordered(row: list[Word], lane: int) -> list[Word]:
+def _ordered(row: list[DumpWord], lane: int) -> list[DumpWord]:
     """The words of a lane in the order of their names."""
     names = [word.name for word in row]
     numbers = [name.number for name in names if name and name.number is not None]
@@ -413,8 +413,9 @@ def _ordered(row: list[Word], lane: int) -> list[Word]:
             raise InvalidOperand(msg)
         return row
     if len(numbers) < len(row):
-        odd = next(word for word in row if not word.name or word.name.number is None)
-        msg = f"line {odd.line}: {quote(odd.text)} has no number in its name, though other words of lane {lane} have"
+        unnumbered = next(word for word in row if not word.name or word.name.number is None)
+        others = f"though other words of lane {lane} have"
+        msg = f"line {unnumbered.line}: {quote(unnumbered.text)} has no number in its name, {others}"
         raise InvalidOperand(msg)
     ordered = [row[at] for at in sorted(range(len(row)), key=numbers.__getitem__)]
     start = min(numbers) if all(name and ORDERED.fullmatch(name.stem) for name in names) else 0
@@ -423,17 +424,18 @@ def _ordered(row: list[Word], lane: int) -> list[Word]:
             before = ordered[place - 1].name if place else None
             twice = before == word.name
             why = "comes twice" if twice else f"comes after {before}" if before else "comes first"
-            msg = f"line {word.line}: of lane {lane}, {word.name} {why}; expected {Name(word.name.stem, start + place)}"
+            expected = RegisterName(word.name.stem, start + place)
+            msg = f"line {word.line}: of lane {lane}, {word.name} {why}; expected {expected}"
             raise InvalidOperand(msg)
     return ordered
 
 
-def dump_of(registers: Registers, by: str | None = None) -> Dumped:
+def dump_of(registers: Registers, by: str | None = None) -> DumpFormat:
     """What a dump of an operand should hold."""
     row = registers.row
     is_float = registers.format.is_float and registers.role in "abcd"
-    floats = Floats(row.format, registers.slots, row.register_bits, row.low) if is_float else None
-    return Dumped(registers.words, row.register_bits > REGISTER_BITS, by, registers.role, floats)
+    floats = FloatEncoding(row.format, registers.slots, row.register_bits, row.low) if is_float else None
+    return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, by, registers.role, floats)
 
 
 def dump_lines(rows: Iterable[Sequence[int]]) -> list[str]:

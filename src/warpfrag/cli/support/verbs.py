@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.cli.support.output import say
+from warpfrag.cli.support.output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 NEGATIVE = re.compile(r"-\d+")
 
 
-class Spoken(click.Command):
+class PipeSafeCommand(click.Command):
     """A command whose help is printed as answers are: click alone hides a pipe that breaks."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """The option --help."""
         option = super().get_help_option(ctx)
         if option is not None:
-            option.callback = say_at_once(lambda context: context.get_help())
+            option.callback = print_and_exit(lambda context: context.get_help())
         return option
 
 
-def say_at_once(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
+def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
     """What an option does that prints a text instead of running the command."""
 
     def callback(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 (click's)
         if asked and not context.resilient_parsing:
-            say(text(context))
+            echo(text(context))
             context.exit()
 
     return callback
 
 
-class Verb(Spoken):
+class VerbCommand(PipeSafeCommand):
     """A command with examples at the end of its help, and for which -1 is a number rather than an option."""
 
     examples: tuple[str, ...] = ()
@@ -53,11 +53,11 @@ class Verb(Spoken):
             formatter.write("".join(f"  {example}\n" for example in self.examples))
 
 
-def verb(*examples: str) -> Callable[[Callable[..., int | None]], Verb]:
+def verb(*examples: str) -> Callable[[Callable[..., int | None]], VerbCommand]:
     """Declare the command of a verb; what the function returns is the exit status."""
 
-    def declare(function: Callable[..., int | None]) -> Verb:
-        command = click.command(cls=Verb, context_settings={"help_option_names": ["-h", "--help"]})(function)
+    def declare(function: Callable[..., int | None]) -> VerbCommand:
+        command = click.command(cls=VerbCommand, context_settings={"help_option_names": ["-h", "--help"]})(function)
         command.examples = examples
         return command
 
