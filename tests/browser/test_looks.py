@@ -6,10 +6,10 @@ import re
 from itertools import product
 
 import pytest
-from draw.contrast import READABLE, contrast, distance
 
 from browser.conftest import PHONE
 from browser.geometry import MEASURE, TEXTS, plain
+from drawing.contrast import READABLE, contrast, distance
 
 FAMILIES = {
     "dense": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",

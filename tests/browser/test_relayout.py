@@ -7,10 +7,10 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
-from draw.contrast import READABLE, contrast
 
 import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
+from drawing.contrast import READABLE, contrast
 from warpfrag.cli.relayout import command
 from warpfrag.motion.pairs import fragments, tiled_alike
 from warpfrag.motion.steps import cost, described

@@ -25,7 +25,7 @@ from warpfrag.catalog.captures import capture
 from warpfrag.catalog.captures.write_index import write
 from warpfrag.cli import VERBS, main
 from warpfrag.errors import NoGpu
-from warpfrag.explorer.serve import Server
+from warpfrag.explorer.serve import PageServer
 from warpfrag.hardware import verify
 from warpfrag.study import UnusableScheduler
 from warpfrag.study import run as study_run
@@ -128,7 +128,7 @@ def files(tmp_path, monkeypatch):
 
     monkeypatch.setattr(verify, "Worker", no_gpu)
     monkeypatch.setattr(study_run, "connected", no_scheduler)
-    monkeypatch.setattr(Server, "serve_forever", lambda _: None)
+    monkeypatch.setattr(PageServer, "serve_forever", lambda _: None)
     captured = tmp_path / "captured"
     captured.mkdir()
     integers = wf.get(NAMES[1])

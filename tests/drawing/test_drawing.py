@@ -12,9 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from draw.parsed import SVG, cells, fact, parse, texts, words
 
 import warpfrag as wf
+from drawing.parsed import SVG, cells, fact, parse, texts, words
 from warpfrag.core.layout import Layout
 from warpfrag.drawing import Drawing, draw
 from warpfrag.drawing.by_element import matrix_grids

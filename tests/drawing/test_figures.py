@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from draw.golden import FOLDER, GOLDEN
-from draw.parsed import cells, fact, parse, words
 
 import warpfrag as wf
+from drawing.golden import FOLDER, GOLDEN
+from drawing.parsed import cells, fact, parse, words
 from warpfrag.drawing import draw, draw_figure
 from warpfrag.drawing.figures import figure_row, figure_rows
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from draw.parsed import cells, fact, parse, words
 
 import warpfrag as wf
+from drawing.parsed import cells, fact, parse, words
 from warpfrag.drawing import draw
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")

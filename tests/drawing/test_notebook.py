@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from draw.parsed import SVG, parse
 
 import warpfrag as wf
+from drawing.parsed import SVG, parse
 from warpfrag.drawing.notebook import instruction_html, layout_html, operand_html
 from warpfrag.render.palette import DARK, LIGHT
 

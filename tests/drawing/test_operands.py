@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from draw.parsed import FACTS, block_words, cells, fact, parse, tip, words
 
 import warpfrag as wf
+from drawing.parsed import FACTS, block_words, cells, fact, parse, tip, words
 from instructions import of_a_warp
 from warpfrag.drawing import draw
 from warpfrag.drawing.by_element import slot_run

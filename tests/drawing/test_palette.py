@@ -6,8 +6,8 @@ import re
 from itertools import pairwise
 
 import pytest
-from draw.contrast import READABLE, contrast, luminance
 
+from drawing.contrast import READABLE, contrast, luminance
 from warpfrag.drawing.composition import stylesheet
 from warpfrag.render.palette import DARK, LIGHT, oklch
 

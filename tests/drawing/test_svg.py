@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from draw.parsed import SVG, parse
 
+from drawing.parsed import SVG, parse
 from warpfrag.render import svg
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from draw.parsed import cells, fact, parse
 
 import warpfrag as wf
+from drawing.parsed import cells, fact, parse
 from warpfrag.cli import main
 from warpfrag.drawing import draw
 
@@ -66,8 +66,8 @@ def test_what_overlaps_and_what_is_odd_is_said():
 
     assert cell.lines == ("n0:", "k8-15+")
     assert cell.tip == "n0: k8-15 and n8: k0-7, at byte 16"
-    assert sum(note.startswith("Odd: ") for note in picture.notes) == 3
-    assert "Odd: elements overlap: row 0, column 8 and row 8, column 0 both lie at byte 16." in picture.notes
+    assert sum(note.startswith("Problem: ") for note in picture.notes) == 3
+    assert "Problem: elements overlap: row 0, column 8 and row 8, column 0 both lie at byte 16." in picture.notes
 
 
 def test_without_a_descriptor_b_is_a_tile_without_gaps():

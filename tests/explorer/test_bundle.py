@@ -7,7 +7,7 @@ import re
 import pytest
 
 from warpfrag.explorer.build import PAGE
-from warpfrag.explorer.bundle import Module, join_modules
+from warpfrag.explorer.bundle import ScriptModule, join_modules
 
 
 def test_a_module_stands_after_those_it_imports():
@@ -60,7 +60,7 @@ def test_every_module_of_the_page_is_used():
 
 
 def test_what_a_module_gives_away_is_taken():
-    modules = {path.name: Module.read(path.read_text(encoding="utf-8")) for path in PAGE.glob("*.js")}
+    modules = {path.name: ScriptModule.read(path.read_text(encoding="utf-8")) for path in PAGE.glob("*.js")}
     given = {(name, export) for name, module in modules.items() for export in module.exports}
     taken = {
         (name, export) for module in modules.values() for name, exports in module.imports.items() for export in exports

@@ -12,12 +12,12 @@ import pytest
 
 from warpfrag.errors import CannotServe
 from warpfrag.explorer import build_page
-from warpfrag.explorer.serve import Handler, Server
+from warpfrag.explorer.serve import PageHandler, PageServer
 
 
 @pytest.fixture
 def server():
-    with Server() as started:
+    with PageServer() as started:
         thread = Thread(target=started.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield started
@@ -87,8 +87,8 @@ def received(connection):
 
 @pytest.mark.parametrize("said", [b"", b"GET", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: x"])
 def test_whoever_says_no_more_is_dropped(server, monkeypatch, capfd, said):
-    assert 0 < Handler.timeout <= 60
-    monkeypatch.setattr(Handler, "timeout", 0.05)
+    assert 0 < PageHandler.timeout <= 60
+    monkeypatch.setattr(PageHandler, "timeout", 0.05)
     connection = connected(server.server_port)
     connection.sendall(said)
 
@@ -100,13 +100,15 @@ def test_whoever_says_no_more_is_dropped(server, monkeypatch, capfd, said):
 def ended(server, monkeypatch):
     """An event that says when the server has ended with a request."""
     event = Event()
-    monkeypatch.setattr(server, "shutdown_request", lambda sent: (Server.shutdown_request(server, sent), event.set()))
+    monkeypatch.setattr(
+        server, "shutdown_request", lambda sent: (PageServer.shutdown_request(server, sent), event.set())
+    )
     return event
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_whoever_takes_nothing_or_hangs_up_is_dropped_quietly(server, monkeypatch, capfd, ended, hangs_up):
-    monkeypatch.setattr(Handler, "timeout", 0.05)
+    monkeypatch.setattr(PageHandler, "timeout", 0.05)
     monkeypatch.setattr(server, "page", bytes(1 << 26))  # more than the sockets hold back
     connection = connected(server.server_port)
     connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{server.server_port}\r\n\r\n".encode())
@@ -150,10 +152,10 @@ def test_a_port_in_use_is_refused():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(CannotServe, match=rf"cannot serve on port {port} of 127\.0\.0\.1 .*; 0 takes a free one"):
-            Server(port)
+            PageServer(port)
 
 
 @pytest.mark.parametrize("port", ["80", 1.5, None, True, 70_000, -1])
 def test_what_is_no_port_is_refused(port):
     with pytest.raises(CannotServe, match="port"):
-        Server(port)
+        PageServer(port)

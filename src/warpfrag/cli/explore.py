@@ -40,9 +40,9 @@ def _write(output: str) -> None:
 
 
 def _serve(port: int) -> None:
-    from warpfrag.explorer.serve import Server
+    from warpfrag.explorer.serve import PageServer
 
-    with Server(port) as server:
+    with PageServer(port) as server:
         echo(f"{server.address} shows the explorer; Ctrl-C ends it")
         flush()  # at once, also into a pipe
         server.serve_forever()

@@ -20,10 +20,10 @@
     <BLANKLINE>
 
 How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts, `motion_view`
-from relayouts, `memory_view` from loads and stores and `staged_view` from descriptors; `threads` counts those of a
-warpgroup through. `panel` writes a grid as SVG with the few elements of `svg`, `composition` puts panels, heading and
-legend together, `terminal` writes ASCII. `palette` has the colours, `figures` the figures of the ISA by number,
-`notebook` the cards of a notebook.
+from relayouts, `access_view` from loads and stores and `staged_view` from descriptors; `warpgroup_lanes` flattens the
+warps of a warpgroup. `panel` writes a grid as SVG with the elements of `render.svg`, `composition` puts panels, heading
+and legend together, `terminal` writes ASCII. `figures` has the figures of the ISA by number, `notebook` the cards of a
+notebook.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 
 from warpfrag.catalog.registry import get
 from warpfrag.core.coordinates import check_flag, check_index
+from warpfrag.drawing.access_view import access_drawing
 from warpfrag.drawing.cells import Cut
 from warpfrag.drawing.drawing import Drawing
 from warpfrag.drawing.figures import figure_row
-from warpfrag.drawing.memory_view import way_drawing
 from warpfrag.drawing.motion_view import relayout_drawing
-from warpfrag.drawing.threads import WARPS, in_threads
 from warpfrag.drawing.views import VIEWS, Request, default_view, notes, scenes
+from warpfrag.drawing.warpgroup_lanes import WARPS, flatten_warps
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.execution.shared_operand import as_descriptor
@@ -78,7 +78,7 @@ def draw(
     theme: Theme = "auto",
     title: str = "",
 ) -> Drawing:
-    """A figure of an instruction, or of one of its operands; of a relayout, or of a way to load or store.
+    """A figure of an instruction, or of one of its operands; of a relayout, or of a plan to load or store.
 
     Views: "whole" (A left, B above, D in the corner), "matrix" (which lane holds each element), "warp" (what each
     register holds), "logical" (a sparse A as the matrix it stands for), "memory" (A or B of wgmma in shared memory).
@@ -92,35 +92,35 @@ def draw(
     `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
 
     Of a relayout, the registers of the source and those of the target are shown, coloured by the lane that each element
-    comes from. Of a way to load or store, shared memory is shown, coloured by the lanes whose addresses fall there.
+    comes from. Of a plan to load or store, shared memory is shown, coloured by the lanes whose addresses fall there.
     """
     if not isinstance(title, str):
         msg = f"the title of a figure is a text, got {quote(title)}"
         raise InvalidOperand(msg)
     if isinstance(instruction, Relayout | Way):
-        given = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
-        if any(one is not None for one in given) or byte_id or thread_id:
-            msg = "a figure of a relayout, or of a way to load or store, takes a theme and a title, nothing else"
+        options = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
+        if any(option is not None for option in options) or byte_id or thread_id:
+            msg = "a figure of a relayout, or of a plan to load or store, takes a theme and a title, nothing else"
             raise InvalidOperand(msg)
-        picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else way_drawing(instruction)
-        return replace(picture, title=title or picture.title, theme=_one_of("theme", theme, get_args(Theme)))
+        picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else access_drawing(instruction)
+        return replace(picture, title=title or picture.title, theme=_checked_choice("theme", theme, get_args(Theme)))
     if isinstance(instruction, Operand):
         msg = f"a figure of an operand takes its instruction and its name: draw(instruction, {instruction.role!r})"
         raise InvalidOperand(msg)
-    found = get(instruction, target=target)
-    chosen = _operand(found, operand)
+    resolved = get(instruction, target=target)
+    chosen = _operand(resolved, operand)
     descriptors = _descriptors(descriptor)
-    usual = "memory" if descriptors else default_view(found, chosen)
-    chosen_view = _one_of("view", view, VIEWS) if view is not None else usual
-    _check_shared(found, chosen_view, warp, descriptors, rows, trans=trans)
+    usual = "memory" if descriptors else default_view(resolved, chosen)
+    chosen_view = _checked_choice("view", view, VIEWS) if view is not None else usual
+    _check_shared(resolved, chosen_view, warp, descriptors, rows, trans=trans)
     request = Request(selector, byte_id, thread_id, Cut(rows, cols, parts), warp, descriptors, trans)
-    pictures = scenes(found, chosen, chosen_view, request)  # first, because it refuses what cannot be shown
+    pictures = scenes(resolved, chosen, chosen_view, request)  # first, because it refuses what cannot be shown
     return Drawing(
-        title=title or _title(found, chosen, chosen_view),
-        instruction=found.name,
-        notes=notes(found, chosen, chosen_view, request),
+        title=title or _title(resolved, chosen, chosen_view),
+        instruction=resolved.name,
+        notes=notes(resolved, chosen, chosen_view, request),
         scenes=pictures,
-        theme=_one_of("theme", theme, get_args(Theme)),
+        theme=_checked_choice("theme", theme, get_args(Theme)),
     )
 
 
@@ -136,16 +136,16 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
     wanted = role.lower() if isinstance(role, str) else role
-    name = _one_of("operand", wanted, tuple(instruction.operands), what=instruction.name)
-    found: AnyOperand = instruction.operands[name]
-    return in_threads(found)
+    name = _checked_choice("operand", wanted, tuple(instruction.operands), what=instruction.name)
+    chosen: AnyOperand = instruction.operands[name]
+    return flatten_warps(chosen)
 
 
-def _descriptors(given: Descriptor | int | Sequence[Descriptor | int] | None) -> tuple[Descriptor, ...]:
+def _descriptors(descriptor: Descriptor | int | Sequence[Descriptor | int] | None) -> tuple[Descriptor, ...]:
     """The descriptors that are given, as objects."""
-    if given is None:
+    if descriptor is None:
         return ()
-    return tuple(map(as_descriptor, given if isinstance(given, list | tuple) else [given]))
+    return tuple(map(as_descriptor, descriptor if isinstance(descriptor, list | tuple) else [descriptor]))
 
 
 def _check_shared(
@@ -166,16 +166,17 @@ def _check_shared(
         raise InvalidOperand(msg)
     if warp is None:
         return
-    if not instruction.form.is_warpgroup or view == "memory":
+    warps = WARPS[instruction.form.operation.scope]
+    if warps == 1 or view == "memory":
         msg = f"warp chooses among the registers of a warpgroup; {instruction} has none in the {view} view"
         raise InvalidOperand(msg)
-    check_index("warp", warp, WARPS)
+    check_index("warp", warp, warps)
     if rows is not None:
         msg = "a warp is 16 rows of the matrix: give warp or rows, not both"
         raise InvalidOperand(msg)
 
 
-def _one_of(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure") -> T:
+def _checked_choice(name: str, choice: T, choices: tuple[T, ...], what: str = "a figure") -> T:
     """A choice, refused where it is none of those there are."""
     if isinstance(choice, str) and choice in choices:
         return choice
@@ -188,7 +189,6 @@ def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> 
     what = {"whole": "A, B and D", "warp": "Registers"}.get(view, "All operands")
     if operand is not None:
         name = operand.role.upper() if len(operand.role) == 1 else operand.role
-        group = "warpgroup" if instruction.form.is_warpgroup else "warp"
-        where = {"warp": f" in the registers of the {group}", "memory": " in shared memory"}
+        where = {"warp": f" in the registers of the {instruction.form.operation.scope}", "memory": " in shared memory"}
         what = f"Operand {name}" + where.get(view, "")
     return f"{what}, {shape}"

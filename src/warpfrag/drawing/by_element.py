@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.drawing.cells import (
     EVERYTHING,
-    Block,
-    Cell,
+    CellBlock,
     Cut,
-    Grid,
-    Level,
-    Mark,
+    FigureCell,
+    FigureGrid,
+    HeadingLevel,
+    HeadingMark,
     bit_words,
     block_around,
     element_name,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PART_NAMES = {"mma": "product", "matrix": "matrix"}
 
 
-def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | None = None) -> list[Grid]:
+def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | None = None) -> list[FigureGrid]:
     """One grid for each product or matrix of an operand; `addresses` adds the lanes that point at its lines."""
     layout = operand.layout
     *outer, height, width = layout.shape
@@ -48,25 +48,28 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
     for place in layout.places():
         holders[layout.at(**place._asdict())].append(place)
 
-    def grid(part: int) -> Grid:
+    def grid(part: int) -> FigureGrid:
         prefix = (part,) if outer else ()
-        found = [
+        cells = [
             _cell(operand, (*prefix, row, col), holders[*prefix, row, col], row - first_row, col - first_col)
             for row in range(first_row, last_row + 1)
             for col in range(first_col, last_col + 1)
         ]
         rows, cols = ticks("row", first_row, last_row), ticks("col", first_col, last_col)
-        lines = _address_level(addresses, part, cut.within("rows", height)) if addresses else None
-        return Grid(
+        levels: dict[str, tuple[HeadingLevel, ...]] = {"row": (rows,), "col": (cols,)}
+        if addresses:
+            line = addresses.dims[-1]
+            levels[line] = (_address_level(addresses, part, cut.within("rows", height)), *levels[line])
+        return FigureGrid(
             operand=operand.role,
-            title=_title(operand, part, found),
+            title=_title(operand, part, cells),
             lanes=layout.lanes,
             height=rows.marks[-1].last + 1,
             width=cols.marks[-1].last + 1,
-            rows=(lines, rows) if lines and "row" in addresses.dims else (rows,),  # type: ignore[union-attr]
-            cols=(lines, cols) if lines and "col" in addresses.dims else (cols,),  # type: ignore[union-attr]
-            cells=tuple(found),
-            blocks=_blocks(found, slot_run(layout)),
+            rows=levels["row"],
+            cols=levels["col"],
+            cells=tuple(cells),
+            blocks=_blocks(cells, slot_run(layout)),
         )
 
     return [grid(part) for part in range(first_part, last_part + 1)]
@@ -88,7 +91,7 @@ def slot_run(layout: Layout) -> tuple[int, int]:
     return length("row"), length("col")
 
 
-def _title(operand: Operand, part: int, cells: list[Cell]) -> str:
+def _title(operand: Operand, part: int, cells: list[FigureCell]) -> str:
     name = operand.role.upper()
     if len(operand.layout.shape) == 2:
         return f"{name} ({operand.shape[0]} x {operand.shape[1]})"
@@ -99,7 +102,7 @@ def _title(operand: Operand, part: int, cells: list[Cell]) -> str:
     return f"{PART_NAMES[kind]} {part}: register{'s' * (len(regs) > 1)} {', '.join(map(str, regs))}"
 
 
-def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x: int) -> Cell:
+def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x: int) -> FigureCell:
     lines: list[str] = []
     for place in places:
         owner = f"{lane_name(place.lane)}:"
@@ -108,7 +111,7 @@ def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x:
         lines.append(element_name(operand, place))
     first = places[0]
     where = "; copy ".join(place_words(operand, place) for place in places)
-    return Cell(
+    return FigureCell(
         y=y,
         x=x,
         coordinates=tuple(zip(operand.layout.dims, at, strict=True)),
@@ -120,24 +123,26 @@ def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x:
     )
 
 
-def _blocks(cells: list[Cell], run: tuple[int, int]) -> tuple[Block, ...]:
+def _blocks(cells: list[FigureCell], run: tuple[int, int]) -> tuple[CellBlock, ...]:
     """The runs of slots among the cells; a run that a cut leaves a part of is that part."""
-    found: dict[tuple[int, int], list[Cell]] = defaultdict(list)
+    runs: dict[tuple[int, int], list[FigureCell]] = defaultdict(list)
     for cell in cells:
         row, col = (index for _, index in cell.coordinates[-2:])
-        found[row // run[0], col // run[1]].append(cell)
-    return tuple(block_around(members) for members in found.values())
+        runs[row // run[0], col // run[1]].append(cell)
+    return tuple(block_around(members) for members in runs.values())
 
 
-def _address_level(addresses: Layout, part: int, rows: tuple[int, int]) -> Level:
+def _address_level(addresses: Layout, part: int, rows: tuple[int, int]) -> HeadingLevel:
     """The lane that gives the address of each line of a matrix."""
     line = addresses.dims[-1]
     first, last = rows if line == "row" else (0, addresses.shape[-1] - 1)
     lanes = [addresses.where(matrix=part, **{line: index})[0].lane for index in range(first, last + 1)]
-    return Level("address", tuple(Mark(place, place, lane_name(lane), lane) for place, lane in enumerate(lanes)))
+    return HeadingLevel(
+        "address", tuple(HeadingMark(place, place, lane_name(lane), lane) for place, lane in enumerate(lanes))
+    )
 
 
-def logical_grid(operand: SparseOperand, cut: Cut = EVERYTHING) -> Grid:
+def logical_grid(operand: SparseOperand, cut: Cut = EVERYTHING) -> FigureGrid:
     """The 16 x K grid of a sparse A."""
     rows, stored = operand.shape
     first_row, last_row = cut.within("rows", rows)
@@ -146,15 +151,17 @@ def logical_grid(operand: SparseOperand, cut: Cut = EVERYTHING) -> Grid:
     for lane in range(operand.layout.lanes):
         for reg in range(operand.regs):
             row, first, last = operand.span(lane=lane, reg=reg)
-            shown = range(max(first, first_col), min(last, last_col) + 1)
-            if not shown or not first_row <= row <= last_row:
+            columns = range(max(first, first_col), min(last, last_col) + 1)
+            if not columns or not first_row <= row <= last_row:
                 continue
             y = row - first_row
             names = (f"a{operand.element(reg=reg)}", f"a{operand.element(reg=reg, slot=operand.slots - 1)}")
             words = names[0] if operand.slots == 1 else "..".join(names)
-            blocks.append(Block(y, shown[0] - first_col, y, shown[-1] - first_col, (f"{lane_name(lane)}:", words)))
-            cells += [_logical_cell(operand, lane, reg, (row, col), (y, col - first_col)) for col in shown]
-    return Grid(
+            blocks.append(
+                CellBlock(y, columns[0] - first_col, y, columns[-1] - first_col, (f"{lane_name(lane)}:", words))
+            )
+            cells += [_logical_cell(operand, lane, reg, (row, col), (y, col - first_col)) for col in columns]
+    return FigureGrid(
         operand=operand.role,
         title=f"A ({rows} x {2 * stored}), half of each span is stored",
         lanes=operand.layout.lanes,
@@ -182,11 +189,13 @@ def possible_slots(operand: SparseOperand, *, offset: int) -> tuple[int, ...]:
     return tuple(sorted(slots))
 
 
-def _logical_cell(operand: SparseOperand, lane: int, reg: int, at: tuple[int, int], place: tuple[int, int]) -> Cell:
+def _logical_cell(
+    operand: SparseOperand, lane: int, reg: int, at: tuple[int, int], place: tuple[int, int]
+) -> FigureCell:
     row, col = at
     slots = possible_slots(operand, offset=col - operand.span(lane=lane, reg=reg).first)
     names = [f"a{operand.element(reg=reg, slot=slot)}" for slot in slots]
-    return Cell(
+    return FigureCell(
         y=place[0],
         x=place[1],
         coordinates=(("row", row), ("col", col)),
@@ -198,32 +207,32 @@ def _logical_cell(operand: SparseOperand, lane: int, reg: int, at: tuple[int, in
     )
 
 
-class Choice(NamedTuple):
+class FieldChoice(NamedTuple):
     """Which part of the words is read: leading coordinates of the layout, and how the programmer says it."""
 
     at: tuple[int, ...]
     words: str
 
 
-def metadata_choice(operand: Metadata, selector: int) -> Choice:
+def metadata_choice(operand: Metadata, selector: int) -> FieldChoice:
     """The codes that a sparsity selector reads; refused where there is no such selector."""
     operand.where(row=0, chunk=0, selector=selector)
-    return Choice((selector,), f"selector {selector}")
+    return FieldChoice((selector,), f"selector {selector}")
 
 
-def scale_choice(operand: Scale, byte_id: int, thread_id: int) -> Choice:
+def scale_choice(operand: Scale, byte_id: int, thread_id: int) -> FieldChoice:
     """The scales that two ids read; refused where there are no such ids."""
     first = dict.fromkeys(operand.layout.dims[2:], 0)
     operand.where(byte_id=byte_id, thread_id=thread_id, **first)
-    return Choice((thread_id, byte_id // operand.byte_ids.step), f"byte_id {byte_id}, thread_id {thread_id}")
+    return FieldChoice((thread_id, byte_id // operand.byte_ids.step), f"byte_id {byte_id}, thread_id {thread_id}")
 
 
-def metadata_grid(operand: Metadata, choice: Choice, pattern: Pattern, cut: Cut) -> Grid:
+def metadata_grid(operand: Metadata, choice: FieldChoice, pattern: Pattern, cut: Cut) -> FigureGrid:
     """Rows by chunks of A; columns are cut by the columns of A, in whole chunks."""
     rows, chunks = operand.shape
     first, last = (column // pattern.chunk for column in cut.within("cols", chunks * pattern.chunk))
     columns = tuple(
-        Mark(x, x, f"{chunk * pattern.chunk}-{(chunk + 1) * pattern.chunk - 1}")
+        HeadingMark(x, x, f"{chunk * pattern.chunk}-{(chunk + 1) * pattern.chunk - 1}")
         for x, chunk in enumerate(range(first, last + 1))
     )
     return _field_grid(
@@ -234,12 +243,12 @@ def metadata_grid(operand: Metadata, choice: Choice, pattern: Pattern, cut: Cut)
         cols=(first, last),
         levels=(
             (ticks("row", *cut.within("rows", rows)),),
-            (Level("columns of A", columns), ticks("chunk", first, last)),
+            (HeadingLevel("columns of A", columns), ticks("chunk", first, last)),
         ),
     )
 
 
-def scale_grid(operand: Scale, choice: Choice, cut: Cut) -> Grid:
+def scale_grid(operand: Scale, choice: FieldChoice, cut: Cut) -> FigureGrid:
     """Rows by scales for A, scales by columns for B."""
     row_name, col_name = operand.layout.dims[2:]
     rows, cols = (cut.within(name, extent) for name, extent in zip(("rows", "cols"), operand.shape, strict=True))
@@ -255,18 +264,18 @@ def scale_grid(operand: Scale, choice: Choice, cut: Cut) -> Grid:
 
 def _field_grid(
     operand: Registers,
-    choice: Choice,
+    choice: FieldChoice,
     *,
     title: str,
     rows: tuple[int, int],
     cols: tuple[int, int],
-    levels: tuple[tuple[Level, ...], tuple[Level, ...]],
-) -> Grid:
-    def cell(row: int, col: int) -> Cell:
+    levels: tuple[tuple[HeadingLevel, ...], tuple[HeadingLevel, ...]],
+) -> FigureGrid:
+    def cell(row: int, col: int) -> FigureCell:
         at = (*choice.at, row, col)
         (place,) = operand.layout.where(**dict(zip(operand.layout.dims, at, strict=True)))
         bits = bit_words(operand, place.slot)
-        return Cell(
+        return FigureCell(
             y=row - rows[0],
             x=col - cols[0],
             coordinates=(("row", row), ("col", col)),
@@ -278,13 +287,13 @@ def _field_grid(
         )
 
     cells = [cell(row, col) for row in range(rows[0], rows[1] + 1) for col in range(cols[0], cols[1] + 1)]
-    runs: list[list[Cell]] = []
-    for one in cells:
-        if runs and (runs[-1][-1].y, runs[-1][-1].lane) == (one.y, one.lane):
-            runs[-1].append(one)
+    runs: list[list[FigureCell]] = []
+    for current in cells:
+        if runs and (runs[-1][-1].y, runs[-1][-1].lane) == (current.y, current.lane):
+            runs[-1].append(current)
         else:
-            runs.append([one])
-    return Grid(
+            runs.append([current])
+    return FigureGrid(
         operand=operand.role,
         title=title,
         lanes=operand.layout.lanes,
@@ -293,7 +302,7 @@ def _field_grid(
         rows=levels[0],
         cols=levels[1],
         cells=tuple(cells),
-        blocks=tuple(Block(run[0].y, run[0].x, run[-1].y, run[-1].x, ()) for run in runs),
+        blocks=tuple(CellBlock(run[0].y, run[0].x, run[-1].y, run[-1].x, ()) for run in runs),
     )
 
 

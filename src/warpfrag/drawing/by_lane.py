@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import LANES
-from warpfrag.drawing.by_element import Choice, field_words
+from warpfrag.drawing.by_element import Choice, FieldChoice, field_words
 from warpfrag.drawing.cells import (
-    Cell,
-    Grid,
-    Level,
-    Mark,
+    FigureCell,
+    FigureGrid,
+    HeadingLevel,
+    HeadingMark,
     bit_words,
     block_around,
     element_name,
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from warpfrag.execution.operand import Operand, Registers
 
 
-def warp_grid(operand: Operand) -> Grid:
+def warp_grid(operand: Operand) -> FigureGrid:
     """The registers of an operand; each cell says the coordinates of the element in it."""
     layout = operand.layout
 
-    def cell(place: Place) -> Cell:
+    def cell(place: Place) -> FigureCell:
         lane, reg, slot = place
         at = layout.at(lane=lane, reg=reg, slot=slot)
         words = ",".join(map(str, at))
-        return Cell(
+        return FigureCell(
             y=lane,
             x=operand.element(reg=reg, slot=slot),
             coordinates=tuple(at._asdict().items()),
@@ -47,14 +47,17 @@ def warp_grid(operand: Operand) -> Grid:
 
     cells = [cell(place) for place in layout.places()]
     names = [element_name(operand, place) for place in layout.places() if place.lane == 0]
-    return Grid(
+    return FigureGrid(
         operand=operand.role,
         title=f"{operand.role.upper()} in the registers of the warp{'group' * (layout.lanes > LANES)}",
         lanes=layout.lanes,
         height=layout.lanes,
         width=len(names),
         rows=(lane_level(layout.lanes),),
-        cols=(*register_levels(operand), Level("name", tuple(Mark(x, x, name) for x, name in enumerate(names)))),
+        cols=(
+            *register_levels(operand),
+            HeadingLevel("name", tuple(HeadingMark(x, x, name) for x, name in enumerate(names))),
+        ),
         cells=tuple(cells),
         blocks=tuple(
             block_around(cells[start : start + operand.slots]) for start in range(0, len(cells), operand.slots)
@@ -62,33 +65,33 @@ def warp_grid(operand: Operand) -> Grid:
     )
 
 
-def lane_level(lanes: int) -> Level:
+def lane_level(lanes: int) -> HeadingLevel:
     """The lanes, each on its colour."""
-    return Level("lane", tuple(Mark(lane, lane, lane_name(lane), lane) for lane in range(lanes)))
+    return HeadingLevel("lane", tuple(HeadingMark(lane, lane, lane_name(lane), lane) for lane in range(lanes)))
 
 
-def register_levels(operand: Registers) -> tuple[Level, Level]:
+def register_levels(operand: Registers) -> tuple[HeadingLevel, HeadingLevel]:
     """Two lines of headings: registers, and the bits of each slot."""
     slots = operand.slots
-    registers = (Mark(reg * slots, (reg + 1) * slots - 1, f"reg {reg}") for reg in range(operand.regs))
+    registers = (HeadingMark(reg * slots, (reg + 1) * slots - 1, f"reg {reg}") for reg in range(operand.regs))
     bits = (
-        Mark(reg * slots + slot, reg * slots + slot, bit_words(operand, slot))
+        HeadingMark(reg * slots + slot, reg * slots + slot, bit_words(operand, slot))
         for reg in range(operand.regs)
         for slot in range(slots)
     )
-    return Level("register", tuple(registers)), Level("bits", tuple(bits))
+    return HeadingLevel("register", tuple(registers)), HeadingLevel("bits", tuple(bits))
 
 
-def field_warp_grid(operand: Registers, choice: Choice) -> Grid:
+def field_warp_grid(operand: Registers, choice: FieldChoice) -> FigureGrid:
     """The word of every lane; fields that the choice does not read are greyed."""
     layout = operand.layout
     leading = len(choice.at)
 
-    def cell(lane: int, slot: int) -> Cell:
+    def cell(lane: int, slot: int) -> FigureCell:
         at = layout.at(lane=lane, slot=slot)
         row, col = at[leading:]
         is_read = at[:leading] == choice.at
-        return Cell(
+        return FigureCell(
             y=lane,
             x=slot,
             coordinates=(("row", row), ("col", col)),
@@ -102,7 +105,7 @@ def field_warp_grid(operand: Registers, choice: Choice) -> Grid:
         )
 
     cells = [cell(lane, slot) for lane in range(layout.lanes) for slot in range(layout.slots)]
-    return Grid(
+    return FigureGrid(
         operand=operand.role,
         title=f"{operand.role} in the words of the warp, {choice.words}",
         lanes=layout.lanes,

@@ -28,27 +28,27 @@ class Cut(NamedTuple):
 
     def within(self, name: str, extent: int) -> Range:
         """The range that is asked for, refused where it leaves 0..extent-1."""
-        found: Range | None = getattr(self, name)
-        if found is None:
+        asked: Range | None = getattr(self, name)
+        if asked is None:
             return 0, extent - 1
-        pair = isinstance(found, tuple | list) and len(found) == 2 and all(isinstance(one, int) for one in found)
-        if not pair or not 0 <= found[0] <= found[1] < extent:
-            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {quote(found)}"
+        pair = isinstance(asked, tuple | list) and len(asked) == 2 and all(isinstance(index, int) for index in asked)
+        if not pair or not 0 <= asked[0] <= asked[1] < extent:
+            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {quote(asked)}"
             raise InvalidOperand(msg)
-        return found
+        return asked
 
     def refuse(self, what: str) -> None:
         """Refuse a cut where there is nothing to cut."""
-        given = [name for name, found in self._asdict().items() if found is not None]
-        if given:
-            msg = f"{what} cannot be cut, got {' and '.join(given)}; name one operand and its matrix or logical view"
+        cuts = [name for name, asked in self._asdict().items() if asked is not None]
+        if cuts:
+            msg = f"{what} cannot be cut, got {' and '.join(cuts)}; name one operand and its matrix or logical view"
             raise InvalidOperand(msg)
 
 
 EVERYTHING = Cut()
 
 
-class Cell(NamedTuple):
+class FigureCell(NamedTuple):
     """One element at row y and column x of the picture.
 
     `coordinates` are those of the element, by name; lane, reg and slot are those of its first holder (in the logical
@@ -67,7 +67,7 @@ class Cell(NamedTuple):
     unread: bool = False
 
 
-class Block(NamedTuple):
+class CellBlock(NamedTuple):
     """A rectangle of cells of one register, ends included, and what it says for them; nothing if each must speak."""
 
     top: int
@@ -77,7 +77,7 @@ class Block(NamedTuple):
     lines: tuple[str, ...]
 
 
-class Mark(NamedTuple):
+class HeadingMark(NamedTuple):
     """Words beside the rows (or above the columns) first to last; on the colour of a lane if one is named.
 
     A mark that is `loud` stands out: it says what should not be so.
@@ -90,14 +90,14 @@ class Mark(NamedTuple):
     loud: bool = False
 
 
-class Level(NamedTuple):
+class HeadingLevel(NamedTuple):
     """One line of headings along an axis, and what it counts."""
 
     name: str
-    marks: tuple[Mark, ...]
+    marks: tuple[HeadingMark, ...]
 
 
-class Key(NamedTuple):
+class ColourKey(NamedTuple):
     """What the colours of a figure stand for, where these are no lanes: a sentence, and a name for each colour."""
 
     words: str
@@ -105,7 +105,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grid:
+class FigureGrid:
     """One picture: cells, blocks, and headings from the outside in; strokes in every row mark each `ruled` columns.
 
     `lanes` is how many lanes the layout has, whether or not a cut leaves something of each; or how many colours
@@ -117,25 +117,25 @@ class Grid:
     lanes: int
     height: int
     width: int
-    rows: tuple[Level, ...]
-    cols: tuple[Level, ...]
-    cells: tuple[Cell, ...]
-    blocks: tuple[Block, ...]
+    rows: tuple[HeadingLevel, ...]
+    cols: tuple[HeadingLevel, ...]
+    cells: tuple[FigureCell, ...]
+    blocks: tuple[CellBlock, ...]
     words_on_blocks: bool = False
     ruled: int = 0
-    key: Key | None = None
+    key: ColourKey | None = None
 
 
-def ticks(name: str, first: int, last: int) -> Level:
+def ticks(name: str, first: int, last: int) -> HeadingLevel:
     """A heading that counts first..last."""
-    return Level(name, tuple(Mark(place, place, str(first + place)) for place in range(last - first + 1)))
+    return HeadingLevel(name, tuple(HeadingMark(place, place, str(first + place)) for place in range(last - first + 1)))
 
 
-def block_around(cells: list[Cell]) -> Block:
+def block_around(cells: list[FigureCell]) -> CellBlock:
     """The block of a run of cells: what the first and the last say, joined where they differ."""
     first, last = cells[0], cells[-1]
-    lines = (one if one == other else f"{one}..{other}" for one, other in zip(first.lines, last.lines, strict=True))
-    return Block(first.y, first.x, last.y, last.x, tuple(lines))
+    lines = (low if low == high else f"{low}..{high}" for low, high in zip(first.lines, last.lines, strict=True))
+    return CellBlock(first.y, first.x, last.y, last.x, tuple(lines))
 
 
 def lane_name(lane: int) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.drawing.cells import Key
-from warpfrag.drawing.panel import FONT, PADDING, SMALL, TITLE, Panel, width_of
+from warpfrag.drawing.cells import ColourKey
+from warpfrag.drawing.panel import FONT, PADDING, SMALL, TITLE, GridPanel, width_of
 from warpfrag.render import svg
 from warpfrag.render.palette import DARK, GROUP, LIGHT, Palette, Theme
 
@@ -29,7 +29,7 @@ MARGIN = 16
 BETWEEN = 28  # between scenes
 PAGE = 1240  # scenes flow into lines of about this width
 NARROWEST = 520  # so that words have room
-LEAST_HEADING = 280  # room for a heading beside B
+MIN_HEADING = 280  # room for a heading beside B
 CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones have room for T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
@@ -52,19 +52,19 @@ SHAPES = {
 }
 
 
-class Placed(NamedTuple):
+class PlacedPanel(NamedTuple):
     """A panel and where its top left corner is."""
 
-    panel: Panel
+    panel: GridPanel
     x: int
     y: int
 
 
 @dataclass(frozen=True)
-class Piece:
+class PlacedScene:
     """A scene with its panels in place, from (0, 0), and the size of the free corner at the top left."""
 
-    panels: tuple[Placed, ...]
+    panels: tuple[PlacedPanel, ...]
     corner: tuple[int, int] = (0, 0)
 
     @property
@@ -78,59 +78,62 @@ class Piece:
         return max(placed.y + placed.panel.height for placed in self.panels)
 
 
-def _pieces(scenes: tuple[Scene, ...]) -> list[Piece]:
+def _pieces(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
     """Products each in their arrangement; single grids of one operand with cells of one size."""
     if any(len(scene) > 1 for scene in scenes):
         return [_product(scene) for scene in scenes]
-    panels = [Panel.fit(grid) for (grid,) in scenes]
+    panels = [GridPanel.fit(grid) for (grid,) in scenes]
     largest: dict[tuple[str, str], CellSize] = {}
     for panel in panels:
         kind = (panel.grid.operand, panel.size.mode)
         largest[kind] = max(panel.size, largest.get(kind, panel.size))
-    return [Piece((Placed(Panel(panel.grid, largest[panel.grid.operand, panel.size.mode]), 0, 0),)) for panel in panels]
+    return [
+        PlacedScene((PlacedPanel(GridPanel(panel.grid, largest[panel.grid.operand, panel.size.mode]), 0, 0),))
+        for panel in panels
+    ]
 
 
-def _product(scene: Scene) -> Piece:
+def _product(scene: Scene) -> PlacedScene:
     """A left, B above, D in the corner."""
-    a, b, d = (Panel.fit(grid, compact=True) for grid in scene[:3])
-    extras = [Panel.fit(grid) for grid in scene[3:]]
+    a, b, d = (GridPanel.fit(grid, compact=True) for grid in scene[:3])
+    extras = [GridPanel.fit(grid) for grid in scene[3:]]
     # Rows of A and D are the same rows and columns of B and D the same columns: they stand in line.
     height = max(a.size.height, d.size.height)
     width = max(b.size.width, d.size.width)
-    a = Panel(a.grid, a.size._replace(height=height))
-    b = Panel(b.grid, b.size._replace(width=width))
-    d = Panel(d.grid, d.size._replace(width=width, height=height))
+    a = GridPanel(a.grid, a.size._replace(height=height))
+    b = GridPanel(b.grid, b.size._replace(width=width))
+    d = GridPanel(d.grid, d.size._replace(width=width, height=height))
     indent = max(b.left, d.left)
     right = a.width + BETWEEN // 2 + indent
     below = b.height + BETWEEN // 2
     down = max(a.top, d.top)
     main = (
-        Placed(b, right - b.left, 0),
-        Placed(a, 0, below + down - a.top),
-        Placed(d, right - d.left, below + down - d.top),
+        PlacedPanel(b, right - b.left, 0),
+        PlacedPanel(a, 0, below + down - a.top),
+        PlacedPanel(d, right - d.left, below + down - d.top),
     )
-    room, above = right - b.left, b.height
+    free_width, above = right - b.left, b.height
     wide = sum(panel.width + BETWEEN for panel in extras)
     tall = max((panel.height for panel in extras), default=0)
-    if wide > room or tall > above:
-        return Piece((*main, *_side_by_side(extras, top=Piece(main).height + BETWEEN)), (room, above))
-    return Piece((*main, *_side_by_side(extras, top=above - tall)), (room, above - tall))
+    if wide > free_width or tall > above:
+        return PlacedScene((*main, *_side_by_side(extras, top=PlacedScene(main).height + BETWEEN)), (free_width, above))
+    return PlacedScene((*main, *_side_by_side(extras, top=above - tall)), (free_width, above - tall))
 
 
-def _side_by_side(panels: list[Panel], *, top: int) -> Iterator[Placed]:
+def _side_by_side(panels: list[GridPanel], *, top: int) -> Iterator[PlacedPanel]:
     x = 0
     for panel in panels:
-        yield Placed(panel, x, top)
+        yield PlacedPanel(panel, x, top)
         x += panel.width + BETWEEN
 
 
-def _flow(pieces: list[Piece]) -> list[Placed]:
+def _flow(pieces: list[PlacedScene]) -> list[PlacedPanel]:
     """Put pieces into lines."""
     placed, x, y, line_height = [], 0, 0, 0
     for piece in pieces:
         if x and x + piece.width > PAGE:
             x, y, line_height = 0, y + line_height + BETWEEN, 0
-        placed += [Placed(panel, x + dx, y + dy) for panel, dx, dy in piece.panels]
+        placed += [PlacedPanel(panel, x + dx, y + dy) for panel, dx, dy in piece.panels]
         x += piece.width + BETWEEN
         line_height = max(line_height, piece.height)
     return placed
@@ -142,11 +145,11 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
     panels = _flow(pieces)
     inner = max(NARROWEST, *(placed.x + placed.panel.width for placed in panels))
     corner = pieces[0].corner if len(pieces) == 1 else (0, 0)
-    heading = list(_heading(title, subtitle, notes, room=corner[0] - BETWEEN)) if corner[0] > LEAST_HEADING else []
+    heading = list(_heading(title, subtitle, notes, width=corner[0] - BETWEEN)) if corner[0] > MIN_HEADING else []
     if heading and heading[-1].y < MARGIN + corner[1] - BETWEEN:
         y = MARGIN
     else:
-        heading = list(_heading(title, subtitle, notes, room=inner))
+        heading = list(_heading(title, subtitle, notes, width=inner))
         y = heading[-1].y + 18
     body = [svg.text(line.words, x=MARGIN, y=line.y, classes=line.classes) for line in heading]
     body += [part for panel, dx, dy in panels for part in panel.svg(MARGIN + dx, y + dy)]
@@ -159,7 +162,7 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
     return svg.document([paper, *body], width=width, height=height, title=title, style=stylesheet(theme, lanes))
 
 
-class Line(NamedTuple):
+class HeadingLine(NamedTuple):
     """A line of the heading, where it stands and how it looks."""
 
     words: str
@@ -167,27 +170,27 @@ class Line(NamedTuple):
     classes: str
 
 
-def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, room: int) -> Iterator[Line]:
+def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, width: int) -> Iterator[HeadingLine]:
     """The title, the instruction and the notes, in lines that fit."""
     y = MARGIN
-    for words in wrapped(title, room, size=TITLE, at=" "):
+    for words in wrapped(title, width, size=TITLE, at=" "):
         y += TITLE + 5
-        yield Line(words, y - 5, "heading")
-    for words in wrapped(subtitle, room, size=FONT, at="."):
+        yield HeadingLine(words, y - 5, "heading")
+    for words in wrapped(subtitle, width, size=FONT, at="."):
         y += FONT + 6
-        yield Line(words, y - 4, "start")
+        yield HeadingLine(words, y - 4, "start")
     for note in notes:
-        for words in wrapped(note, room, size=FONT, at=" "):
+        for words in wrapped(note, width, size=FONT, at=" "):
             y += FONT + 5
-            yield Line(words, y - 4, "note start")
+            yield HeadingLine(words, y - 4, "note start")
 
 
-def wrapped(words: str, room: int, *, size: int, at: str) -> list[str]:
+def wrapped(words: str, width: int, *, size: int, at: str) -> list[str]:
     """Words in lines that fit, broken only where `at` stands."""
     lines = [""]
     for position, word in enumerate(words.split(at)):
         piece = f"{at if position else ''}{word}"
-        if lines[-1] and width_of(lines[-1] + piece, size) > room:
+        if lines[-1] and width_of(lines[-1] + piece, size) > width:
             lines.append(piece.lstrip())
         else:
             lines[-1] += piece
@@ -198,35 +201,35 @@ def _chip_width(lanes: int) -> int:
     return CHIP_WIDTH if lanes <= WARP else WIDE_CHIP
 
 
-def _lanes_in_line(room: int, lanes: int) -> int:
+def _lanes_in_line(width: int, lanes: int) -> int:
     """Lanes in one line of the legend: all of them, half, a quarter, ... as the figure is wide."""
     each = lanes
-    while each > 8 and each * _chip_width(lanes) + each // GROUP * PADDING > room:
+    while each > 8 and each * _chip_width(lanes) + each // GROUP * PADDING > width:
         each //= 2
     return each
 
 
-def _legend_height(room: int, lanes: int) -> int:
-    return FONT + 9 + lanes // _lanes_in_line(room, lanes) * (CHIP_HEIGHT + 3)
+def _legend_height(width: int, lanes: int) -> int:
+    return FONT + 9 + lanes // _lanes_in_line(width, lanes) * (CHIP_HEIGHT + 3)
 
 
-def _lanes(lanes: int) -> Key:
+def _lanes(lanes: int) -> ColourKey:
     """The key of a figure of registers."""
-    return Key(LEGEND if lanes <= WARP else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
+    return ColourKey(LEGEND if lanes <= WARP else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
 
 
-def _legend(y: int, room: int, key: Key) -> Iterator[str]:
+def _legend(y: int, width: int, key: ColourKey) -> Iterator[str]:
     """A chip for each lane, in its colour, with its name."""
     lanes = len(key.names)
     yield svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")
     y += FONT + 9
-    each, width = _lanes_in_line(room, lanes), _chip_width(lanes)
+    each, chip_width = _lanes_in_line(width, lanes), _chip_width(lanes)
     for first in range(0, lanes, each):
         line = []
         for lane in range(first, first + each):
-            x = (lane - first) * width + (lane - first) // GROUP * PADDING
-            line.append(svg.box(x=x, width=width, height=CHIP_HEIGHT, data_lane=lane))
-            line.append(svg.text(key.names[lane], x=x + width // 2, y=13))
+            x = (lane - first) * chip_width + (lane - first) // GROUP * PADDING
+            line.append(svg.box(x=x, width=chip_width, height=CHIP_HEIGHT, data_lane=lane))
+            line.append(svg.text(key.names[lane], x=x + chip_width // 2, y=13))
         yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
         y += CHIP_HEIGHT + 3
 

@@ -56,11 +56,11 @@ class FigureRow:
 def figure_rows() -> dict[str, FigureRow]:
     """Every row, by its key: the number of the ISA, or a name of ours."""
     rows = list(_read())
-    found = {row.key: row for row in rows}
-    if len(found) != len(rows):
+    by_key = {row.key: row for row in rows}
+    if len(by_key) != len(rows):
         msg = "table figures: two rows with the same key"
         raise ValueError(msg)
-    return found
+    return by_key
 
 
 def _read() -> Iterator[FigureRow]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warpfrag.drawing.by_lane import warp_grid
-from warpfrag.drawing.cells import Block, Cell, element_name, lane_name
+from warpfrag.drawing.cells import CellBlock, FigureCell, element_name, lane_name
 from warpfrag.drawing.drawing import Drawing
 
 if TYPE_CHECKING:
     from warpfrag.core.coordinates import Place
-    from warpfrag.drawing.cells import Grid
+    from warpfrag.drawing.cells import FigureGrid
     from warpfrag.motion.relayout import Relayout
 
 
@@ -32,7 +32,7 @@ def relayout_drawing(plan: Relayout) -> Drawing:
     )
 
 
-def relayout_grids(plan: Relayout) -> tuple[Grid, Grid]:
+def relayout_grids(plan: Relayout) -> tuple[FigureGrid, FigureGrid]:
     """The source, whose cells say which element they hold; the target, whose cells say where that comes from."""
     source, target = warp_grid(plan.source), warp_grid(plan.target)
     cells = tuple(_from_source(plan, cell) for cell in target.cells)
@@ -45,10 +45,10 @@ def relayout_grids(plan: Relayout) -> tuple[Grid, Grid]:
     )
 
 
-def _register(cells: tuple[Cell, ...]) -> Block:
+def _register(cells: tuple[FigureCell, ...]) -> CellBlock:
     """The outline of a register; where cells are too small for words it says what the first does."""
     first, last = cells[0], cells[-1]
-    return Block(first.y, first.x, last.y, last.x, first.lines)
+    return CellBlock(first.y, first.x, last.y, last.x, first.lines)
 
 
 def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
@@ -61,7 +61,7 @@ def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
     return next((place for place in places if place.lane == lane), places[0])
 
 
-def _from_source(plan: Relayout, cell: Cell) -> Cell:
+def _from_source(plan: Relayout, cell: FigureCell) -> FigureCell:
     """A cell of the target; only what comes from another lane names it."""
     place = source_place(plan, lane=cell.y, reg=cell.reg, slot=int(cell.slot))
     name = element_name(plan.source, place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby, product
 from typing import TYPE_CHECKING
 
-from warpfrag.drawing.threads import in_threads, thread_layout
+from warpfrag.drawing.warpgroup_lanes import flatten_warps, flattened_layout
 from warpfrag.render import html, svg
 from warpfrag.render.palette import COLOURS
 
@@ -23,34 +23,31 @@ if TYPE_CHECKING:
 
 LARGEST = 136  # pixels along a side of a map
 CELL = 9  # pixels of an element, where that is less
-MOST_MAPS = 4  # of a layout with more planes, only so many are shown
-MOST_PATCHES = 1024  # of a map; of a larger one the first columns are shown, so that a card stays light
+MAX_MAPS = 4  # of a layout with more planes, only so many are shown
+MAX_PATCHES = 1024  # of a map; of a larger one the first columns are shown, so that a card stays light
 PLACE = {"lane", "reg", "slot"}
+MAPPED = {"a", "b", "d"}  # of a product: C lies where D does
 
 Run = tuple[int, int, int, int]  # top, left, height and width of a patch, in elements
 
 
 def card(kind: str, thing: object) -> str:
     """The card of an instruction, operand or layout, as HTML."""
-    cards: dict[str, Callable[..., str]] = {
-        "instruction": instruction_html,
-        "operand": operand_html,
-        "layout": layout_html,
-    }
-    return cards[kind](thing)
+    return CARDS[kind](thing)
 
 
 def instruction_html(instruction: Instruction) -> str:
     """An instruction as a card: its name, where it is legal, its operands, and a map of A, B and D."""
     operands = list(instruction.operands.values())
-    shown = [one for one in operands if one.role in {"a", "b", "d"}] if instruction.form.is_product else operands
-    rows = [_operand_cells(one) for one in operands]
+    is_product = instruction.operands.keys() >= MAPPED
+    mapped = [operand for operand in operands if operand.role in MAPPED or not is_product]
+    rows = [_operand_cells(operand) for operand in operands]
     fragments = f" Fragments as measured on {instruction.arch}." if instruction.arch else ""
     return html.card(
         f"<code>{svg.escape(instruction.name)}</code>",
         f"<p>Legal on {', '.join(instruction.targets)}.{fragments}</p>",
         html.table(("operand", "format", "shape", "registers", "elements in each"), rows),
-        _maps(figure for one in shown for figure in _operand_maps(one)),
+        _maps(figure for operand in mapped for figure in _operand_maps(operand)),
     )
 
 
@@ -66,7 +63,7 @@ def operand_html(operand: Registers) -> str:
 def layout_html(layout: Layout) -> str:
     """A layout as a card: how far its coordinates run, its bases, and a map of it if it is one of registers."""
     ins, outs = (", ".join(f"{name} {extent}" for name, extent in some.items()) for some in (layout.ins, layout.outs))
-    threads = thread_layout(layout)
+    threads = flattened_layout(layout)
     is_fragment = set(threads.ins) == PLACE and threads.is_onto
     copies = f", each element in {layout.copies} places" if is_fragment and layout.copies > 1 else ""
     return html.card(
@@ -74,6 +71,13 @@ def layout_html(layout: Layout) -> str:
         f"<p>from {ins} to {outs}{copies}</p>",
         _maps(_layout_maps(threads, "")) if is_fragment else "",
     )
+
+
+CARDS: dict[str, Callable[..., str]] = {
+    "instruction": instruction_html,
+    "operand": operand_html,
+    "layout": layout_html,
+}
 
 
 def _operand_cells(operand: Registers) -> tuple[str, ...]:
@@ -95,11 +99,11 @@ def _operand_maps(operand: Registers) -> Iterator[str]:
         yield f"<p>{svg.escape(operand.role)}: {svg.escape(operand.row.unknown)}.</p>"
     else:
         is_matrix = len(operand.role) == 1  # of metadata and scale factors, what the first choice reads
-        name, most = (operand.role.upper(), MOST_MAPS) if is_matrix else (operand.role, 1)
-        yield from _layout_maps(in_threads(operand).layout, name, most)
+        name, max_planes = (operand.role.upper(), MAX_MAPS) if is_matrix else (operand.role, 1)
+        yield from _layout_maps(flatten_warps(operand).layout, name, max_planes)
 
 
-def _layout_maps(layout: Layout, name: str, most: int = MOST_MAPS) -> Iterator[str]:
+def _layout_maps(layout: Layout, name: str, max_planes: int = MAX_MAPS) -> Iterator[str]:
     """A map for each plane that the last two coordinates span."""
     outer = layout.shape[:-2]
     height, width = (1, *layout.shape)[-2:]
@@ -107,18 +111,18 @@ def _layout_maps(layout: Layout, name: str, most: int = MOST_MAPS) -> Iterator[s
     for place in layout.places():
         holders.setdefault(tuple(layout.at(**place._asdict())), place)  # the first is the one the hardware reads
     planes = list(product(*map(range, outer)))
-    for leading in planes[:most]:
+    for leading in planes[:max_planes]:
         ids = zip(layout.dims, leading, strict=False)
         where = ", ".join(f"{dim} {index}" for dim, index in ids if layout.outs[dim] > 1)
         words = f"{name} {height} x {width}".strip() + (f", {where}" if where else "")
         plane = [[holders[(*leading, row, col)[-len(layout.dims) :]] for col in range(width)] for row in range(height)]
-        shown = width
-        while len(_runs([line[:shown] for line in plane])) > MOST_PATCHES:
-            shown //= 2
-        words += f", the first {shown} columns" if shown < width else ""
-        yield f"<figure>{_map([line[:shown] for line in plane], words)}<figcaption>{words}</figcaption></figure>"
-    if len(planes) > most:
-        yield f"<p>and {len(planes) - most} more</p>"
+        columns = width
+        while len(_runs([line[:columns] for line in plane])) > MAX_PATCHES:
+            columns //= 2
+        words += f", the first {columns} columns" if columns < width else ""
+        yield f"<figure>{_map([line[:columns] for line in plane], words)}<figcaption>{words}</figcaption></figure>"
+    if len(planes) > max_planes:
+        yield f"<p>and {len(planes) - max_planes} more</p>"
 
 
 def _map(plane: list[list[Place]], words: str) -> str:

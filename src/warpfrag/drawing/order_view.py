@@ -42,22 +42,23 @@ def _order(order: Order, y: int, *, depth: int, k: int, bits: int) -> Iterator[s
     )
     yield svg.text(f"wf.Order({fields})", x=MARGIN, y=y + 14, classes="strong")
     yield svg.text(order.describe(depth), x=MARGIN, y=y + 31, classes="note")
-    room = WIDTH - 2 * MARGIN - LEFT - SUMS
+    bar_width = WIDTH - 2 * MARGIN - LEFT - SUMS
     parts = order.chains(depth, k, bits)
 
     def across(place: int) -> float:
-        return MARGIN + LEFT + place / depth * room
+        return MARGIN + LEFT + place / depth * bar_width
 
     for number, part in enumerate(parts):
         top = y + TITLE + number * (BAR + GAP)
         for place, spans in enumerate(part):
             colour = (number if len(parts) > 1 else place) % 6
             left, right = across(spans[0].first), across(spans[-1].last)
-            box = {"x": left + 0.5, "y": top, "width": right - left - 1, "height": BAR, "classes": f"bar s{colour}"}
-            yield svg.rect(**box, title=f"k {spans[0].first} to {spans[-1].last - 1}")  # type: ignore[arg-type]
+            title = f"k {spans[0].first} to {spans[-1].last - 1}"
+            classes = f"bar s{colour}"
+            yield svg.rect(x=left + 0.5, y=top, width=right - left - 1, height=BAR, title=title, classes=classes)
             for span in spans[1:]:
                 line = f"M{svg.number(across(span.first))} {top}v{BAR}"
                 yield svg.element("path", {"class": "axis", "d": line})
         words = f"{len(part)} chains, added in float32" if len(part) > 1 else "one chain"
         added = "" if number == 0 else " + "
-        yield svg.text(added + words, x=MARGIN + LEFT + room + 10, y=top + BAR - 4, classes="note")
+        yield svg.text(added + words, x=MARGIN + LEFT + bar_width + 10, y=top + BAR - 4, classes="note")

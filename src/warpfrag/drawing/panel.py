@@ -18,7 +18,7 @@ from warpfrag.render import svg
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from warpfrag.drawing.cells import Cell, Grid, Level, Mark
+    from warpfrag.drawing.cells import FigureCell, FigureGrid, HeadingLevel, HeadingMark
 
 FONT = 11
 SMALL = 10
@@ -31,7 +31,7 @@ GAP = 6  # between headings and cells
 STROKE = 4  # length of the strokes that part chunks
 APART = 8  # between the numbers of columns, so that they do not run into each other
 
-ONE_LINE_LIMIT = 960  # a grid with one-line cells is at most this wide,
+SINGLE_LINE_LIMIT = 960  # a grid with one-line cells is at most this wide,
 STACKED_LIMIT = 1160  # with stacked ones at most this wide: else only blocks carry words
 TALLEST, TALLEST_COMPACT = 32, 16  # rows; taller grids with upright blocks carry words on blocks only
 BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # what a grid of small cells aims at
@@ -55,15 +55,15 @@ class CellSize(NamedTuple):
     height: int
 
 
-def cell_size(grid: Grid, *, compact: bool = False) -> CellSize:
+def cell_size(grid: FigureGrid, *, compact: bool = False) -> CellSize:
     """The size that lets the words of a grid be read; `compact` stacks them where one line would fit too."""
     upright = any(block.bottom > block.top for block in grid.blocks)
     lines = [cell.lines for cell in grid.cells]
     tallest = TALLEST_COMPACT if compact else TALLEST
     if not grid.words_on_blocks and (grid.height <= tallest or not upright):
-        one_line = max(_widest([" ".join(words) for words in lines]), _heads_width(grid))
-        if one_line * grid.width <= ONE_LINE_LIMIT and not compact:
-            return CellSize("line", one_line, 24)
+        single_line = max(_widest([" ".join(words) for words in lines]), _heads_width(grid))
+        if single_line * grid.width <= SINGLE_LINE_LIMIT and not compact:
+            return CellSize("line", single_line, 24)
         stacked = _widest([word for words in lines for word in words])
         if stacked * grid.width <= STACKED_LIMIT:
             return CellSize("stack", max(stacked, 30), _stack_height(max(map(len, lines))))
@@ -75,7 +75,7 @@ def _widest(words: Sequence[str]) -> int:
     return (PADDING + 1 + max(map(width_of, set(words)))) // 2 * 2
 
 
-def _heads_width(grid: Grid) -> int:
+def _heads_width(grid: FigureGrid) -> int:
     """Room for the heads of single columns that do not count them, as bits do: of those none may be left out."""
     marks = [mark for level in grid.cols for mark in level.marks if mark.first == mark.last]
     words = {mark.words for mark in marks if not mark.words.isdigit()}
@@ -86,32 +86,32 @@ def _stack_height(lines: int) -> int:
     return LINE * lines + PADDING
 
 
-def _block_size(grid: Grid) -> CellSize:
+def _block_size(grid: FigureGrid) -> CellSize:
     """Small cells, but blocks large enough for their words, in one line if the block lies and has the room."""
     across = min(block.right - block.left + 1 for block in grid.blocks)
     down = min(block.bottom - block.top + 1 for block in grid.blocks)
-    one_line = _widest([" ".join(block.lines) for block in grid.blocks])
+    single_line = _widest([" ".join(block.lines) for block in grid.blocks])
     stacked = _widest([word for block in grid.blocks for word in block.lines])
     width = max(4, min(28, BLOCKS_WIDTH // grid.width))
     height = 24
     if down > 1:
         width = max(width, ceil(stacked / across))
         height = max(3, min(12, BLOCKS_HEIGHT // grid.height), ceil(_stack_height(2) / down))
-    elif across * width < one_line:
+    elif across * width < single_line:
         width = max(width, ceil(stacked / across))
         height = _stack_height(max(len(block.lines) for block in grid.blocks))
     return CellSize("block", width, height)
 
 
 @dataclass(frozen=True)
-class Panel:
+class GridPanel:
     """A grid with the size of its cells, measured and ready to be put somewhere."""
 
-    grid: Grid
+    grid: FigureGrid
     size: CellSize
 
     @classmethod
-    def fit(cls, grid: Grid, *, compact: bool = False) -> Panel:
+    def fit(cls, grid: FigureGrid, *, compact: bool = False) -> GridPanel:
         """The panel whose cells are as large as their words need."""
         return cls(grid, cell_size(grid, compact=compact))
 
@@ -167,7 +167,7 @@ class Panel:
             place = f"translate({left} {top + y * self.size.height})"
             yield svg.group(map(self._cell, row), transform=place)
 
-    def _cell(self, cell: Cell) -> str:
+    def _cell(self, cell: FigureCell) -> str:
         """One element: a rectangle, its words where they have room, and the facts as data attributes."""
         _, width, height = self.size
         x = cell.x * width
@@ -203,12 +203,14 @@ class Panel:
             named = list(zip(self.grid.blocks, boxes, strict=True))
             fits = all(width_of(" ".join(block.lines)) <= across - 2 for block, (_, _, across, _) in named)
             for block, (x, y, across, down) in named:
-                yield self._words(block.lines, x + across // 2, y + down // 2, one_line=fits, classes="name")
+                yield self._words(block.lines, x + across // 2, y + down // 2, single_line=fits, classes="name")
 
-    def _words(self, lines: tuple[str, ...], x: int, y: int, *, one_line: bool | None = None, classes: str = "") -> str:
+    def _words(
+        self, lines: tuple[str, ...], x: int, y: int, *, single_line: bool | None = None, classes: str = ""
+    ) -> str:
         """Words around a centre, in one line or stacked."""
-        in_one_line = self.size.mode == "line" if one_line is None else one_line
-        if in_one_line or len(lines) == 1:
+        in_single_line = self.size.mode == "line" if single_line is None else single_line
+        if in_single_line or len(lines) == 1:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)
         words = [line.removesuffix(":") for line in lines]  # a new line says what the colon says
         return svg.stacked_text(words, x=x, y=y + 4 - LINE * (len(lines) - 1) // 2, step=LINE, classes=classes)
@@ -222,7 +224,7 @@ class Panel:
             strokes = ((left + column * self.size.width, y, STROKE) for column in columns for y in edges)
             yield svg.strokes(strokes, classes="block")
 
-    def _level_width(self, level: Level) -> int:
+    def _level_width(self, level: HeadingLevel) -> int:
         """Room for a column of row headings."""
         return max(width_of(words, SMALL) for words in (level.name, *(mark.words for mark in level.marks))) + GAP
 
@@ -231,7 +233,7 @@ class Panel:
         for level in self.grid.rows:
             width = self._level_width(level)
             yield svg.text(level.name, x=x + width, y=top - GAP - 1, classes="axis end")
-            for mark in thinned(level.marks, room=height, needs=lambda _: SMALL + 4):
+            for mark in thinned(level.marks, space=height, needs=lambda _: SMALL + 4):
                 middle = top + (mark.first + mark.last + 1) * height / 2
                 if mark.lane is not None:
                     yield svg.rect(x=x + GAP, y=middle - 8, width=width - GAP, height=16, data_lane=mark.lane)
@@ -244,7 +246,7 @@ class Panel:
         width = self.size.width
         for level in self.grid.cols:
             yield svg.text(level.name, x=left + self.cells_width + GAP, y=y + SMALL + 2, classes="axis start")
-            for mark in thinned(level.marks, room=width, needs=lambda mark: width_of(mark.words, SMALL) + APART):
+            for mark in thinned(level.marks, space=width, needs=lambda mark: width_of(mark.words, SMALL) + APART):
                 middle = left + (mark.first + mark.last + 1) * width / 2
                 corner = middle - width / 2 + 2
                 if mark.lane is not None:
@@ -256,9 +258,9 @@ class Panel:
             y += LEVEL
 
 
-def thinned(marks: tuple[Mark, ...], *, room: int, needs: Callable[[Mark], int]) -> list[Mark]:
+def thinned(marks: tuple[HeadingMark, ...], *, space: int, needs: Callable[[HeadingMark], int]) -> list[HeadingMark]:
     """As many marks as there is room for: all, or every second, fourth, ... from the first on."""
     step = 1
-    while step < len(marks) and any(needs(mark) > step * room * (mark.last - mark.first + 1) for mark in marks):
+    while step < len(marks) and any(needs(mark) > step * space * (mark.last - mark.first + 1) for mark in marks):
         step *= 2
     return list(marks[::step])

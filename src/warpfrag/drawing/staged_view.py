@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.drawing.cells import Block, Cell, Grid, Key, Level, Mark, ticks
+from warpfrag.drawing.cells import CellBlock, ColourKey, FigureCell, FigureGrid, HeadingLevel, HeadingMark, ticks
 from warpfrag.memory.descriptor import lines as lines_of
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS, UNIT
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from warpfrag.execution.operand import Operand
     from warpfrag.memory.descriptor import Descriptor
 
-MOST_LINES = 16  # of 128 bytes, and of the matrix, if no others are asked for
+MAX_LINES = 16  # of 128 bytes, and of the matrix, if no others are asked for
 ACROSS = BANKS * BANK_BYTES // UNIT  # units in a line of the figure
 HUES, SHADES = 8, 4
 
 
-class Unit(NamedTuple):
+class MemoryUnit(NamedTuple):
     """16 bytes of the matrix: its line, its number in the line, its first element, and the unit of memory it is in."""
 
     line: int
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
         return SHADES * (self.number % HUES) + self.line % SHADES
 
 
-class Staged(NamedTuple):
+class StagedFigure(NamedTuple):
     """An operand and the descriptors that read it, one for each step along k."""
 
     operand: Operand
@@ -57,13 +57,13 @@ class Staged(NamedTuple):
         """Elements of a unit."""
         return UNIT * 8 // self.operand.format.bits
 
-    def words(self, unit: Unit) -> tuple[str, str]:
+    def words(self, unit: MemoryUnit) -> tuple[str, str]:
         """A unit, as a cell says it."""
         line, along = self.letters
         first = unit.number * self.elements
         return f"{line}{unit.line}:", f"{along}{first}-{first + self.elements - 1}"
 
-    def units(self) -> Iterator[Unit]:
+    def units(self) -> Iterator[MemoryUnit]:
         """Every unit that is read, step by step and line by line."""
         inner, outer = lines_of(self.operand, trans=self.trans)
         numbers = inner // UNIT
@@ -78,91 +78,91 @@ class Staged(NamedTuple):
                     further = step * self.operand.shape[1 if self.operand.role == "a" else 0]
                     row, col = (row, col + further) if self.operand.role == "a" else (row + further, col)
                     before = (step * outer, 0) if self.trans else (0, step * numbers)
-                    yield Unit(line + before[0], number + before[1], row, col, address // UNIT)
+                    yield MemoryUnit(line + before[0], number + before[1], row, col, address // UNIT)
 
 
-def staged_grids(staged: Staged, cut: Cut) -> tuple[Grid, Grid]:
+def staged_grids(staged: StagedFigure, cut: Cut) -> tuple[FigureGrid, FigureGrid]:
     """The matrix, and the memory."""
-    places: dict[int, list[Unit]] = {}
+    places: dict[int, list[MemoryUnit]] = {}
     for unit in staged.units():
         places.setdefault(unit.place, []).append(unit)
     memory_lines = sorted({place // ACROSS for place in places})
     first, last = cut.within("rows", len(memory_lines))
     if cut.rows is None:
-        last = min(last, MOST_LINES - 1)
-    shown = memory_lines[first : last + 1]
-    seen = [unit for place, units in sorted(places.items()) if place // ACROSS in shown for unit in units]
-    return _matrix_grid(staged, seen), _memory_grid(staged, places, shown)
+        last = min(last, MAX_LINES - 1)
+    visible = memory_lines[first : last + 1]
+    seen = [unit for place, units in sorted(places.items()) if place // ACROSS in visible for unit in units]
+    return _matrix_grid(staged, seen), _memory_grid(staged, places, visible)
 
 
-def left_out(staged: Staged, cut: Cut) -> str:
+def left_out(staged: StagedFigure, cut: Cut) -> str:
     """A sentence where not all of the memory is shown."""
     lines = len({unit.place // ACROSS for unit in staged.units()})
-    if cut.rows is not None or lines <= MOST_LINES:
+    if cut.rows is not None or lines <= MAX_LINES:
         return ""
-    return f"Of {lines} lines of memory the first {MOST_LINES} are shown: rows has others."
+    return f"Of {lines} lines of memory the first {MAX_LINES} are shown: rows has others."
 
 
-def _key(staged: Staged, hues: int) -> Key:
+def _key(staged: StagedFigure, hues: int) -> ColourKey:
     line, along = staged.letters
     words = f"units of 16 bytes: one hue for each unit along {along}, one shade for each of four lines along {line}"
-    return Key(words, tuple(f"u{colour // SHADES}" for colour in range(SHADES * hues)))
+    return ColourKey(words, tuple(f"u{colour // SHADES}" for colour in range(SHADES * hues)))
 
 
-def _hues(units: Sequence[Unit]) -> int:
+def _hues(units: Sequence[MemoryUnit]) -> int:
     return min(HUES, max(unit.number for unit in units) + 1)
 
 
-def _matrix_grid(staged: Staged, seen: list[Unit]) -> Grid:
+def _matrix_grid(staged: StagedFigure, seen: list[MemoryUnit]) -> FigureGrid:
     """The lines that the memory below has something of."""
     every = {unit.line for unit in staged.units()}
-    lines = sorted({unit.line for unit in seen})[:MOST_LINES]
+    lines = sorted({unit.line for unit in seen})[:MAX_LINES]
     units = sorted(unit for unit in staged.units() if unit.line in lines)
     some = f" ({len(lines)} of {len(every)} lines)" if len(lines) < len(every) else ""
     line_word, along = staged.letters
     width = max(unit.number for unit in units) + 1
     cells = [_cell(staged, [unit], (lines.index(unit.line), unit.number)) for unit in units]
     numbers = ticks("unit", 0, width - 1)
-    return Grid(
+    return FigureGrid(
         operand=staged.operand.role,
         title=f"{staged.operand.role.upper()} in units of 16 bytes: {line_word} down, {along} across{some}",
         lanes=SHADES * _hues(units),
         height=len(lines),
         width=width,
-        rows=(Level(line_word, tuple(Mark(y, y, str(line)) for y, line in enumerate(lines))),),
+        rows=(HeadingLevel(line_word, tuple(HeadingMark(y, y, str(line)) for y, line in enumerate(lines))),),
         cols=(numbers,),
         cells=tuple(cells),
-        blocks=tuple(Block(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells),
+        blocks=tuple(CellBlock(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells),
         key=_key(staged, _hues(units)),
     )
 
 
-def _memory_grid(staged: Staged, places: dict[int, list[Unit]], shown: list[int]) -> Grid:
+def _memory_grid(staged: StagedFigure, places: dict[int, list[MemoryUnit]], lines: list[int]) -> FigureGrid:
     """Lines of 128 bytes; what no element lies in is grey."""
     cells = tuple(
-        _cell(staged, places.get(line * ACROSS + x, []), (y, x)) for y, line in enumerate(shown) for x in range(ACROSS)
+        _cell(staged, places.get(line * ACROSS + x, []), (y, x)) for y, line in enumerate(lines) for x in range(ACROSS)
     )
     units = [unit for some in places.values() for unit in some]
     line_bytes = ACROSS * UNIT
-    return Grid(
+    return FigureGrid(
         operand=staged.operand.role,
         title="Shared memory: lines of 128 bytes",
         lanes=SHADES * _hues(units),
-        height=len(shown),
+        height=len(lines),
         width=ACROSS,
-        rows=(Level("byte", tuple(Mark(y, y, str(line * line_bytes)) for y, line in enumerate(shown))),),
-        cols=(Level("bytes", tuple(Mark(x, x, f"+{x * UNIT}") for x in range(ACROSS))),),
+        rows=(HeadingLevel("byte", tuple(HeadingMark(y, y, str(line * line_bytes)) for y, line in enumerate(lines))),),
+        cols=(HeadingLevel("bytes", tuple(HeadingMark(x, x, f"+{x * UNIT}") for x in range(ACROSS))),),
         cells=cells,
-        blocks=tuple(Block(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells if not cell.unread),
+        blocks=tuple(CellBlock(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells if not cell.unread),
         key=_key(staged, _hues(units)),
     )
 
 
-def _cell(staged: Staged, units: list[Unit], at: tuple[int, int]) -> Cell:
+def _cell(staged: StagedFigure, units: list[MemoryUnit], at: tuple[int, int]) -> FigureCell:
     named = [" ".join(staged.words(unit)) for unit in units]
     first = units[0] if units else None
     line, along = staged.words(first) if first else ("-", "")
-    return Cell(
+    return FigureCell(
         y=at[0],
         x=at[1],
         coordinates=(("row", first.row), ("col", first.col)) if first else (),

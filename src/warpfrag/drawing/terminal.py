@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.drawing.panel import cell_size
 
 if TYPE_CHECKING:
-    from warpfrag.drawing.cells import Grid, Level
+    from warpfrag.drawing.cells import FigureGrid, HeadingLevel
 
 GAPS = (2, 1)  # blanks between columns: two, or one where that saves a cut
 
 
-class Table(NamedTuple):
+class WordTable(NamedTuple):
     """Words of a grid: the headings of every line and column, and the words."""
 
     rows: list[str]
@@ -40,7 +40,7 @@ def note_text(note: str, *, width: int) -> str:
     return fill(note, width, break_long_words=False, break_on_hyphens=False)
 
 
-def grid_text(grid: Grid, *, width: int) -> str:
+def grid_text(grid: FigureGrid, *, width: int) -> str:
     """The grid as lines of at most about `width` letters."""
     table = _cells(grid)
     has_words = any(block.lines for block in grid.blocks)
@@ -49,7 +49,7 @@ def grid_text(grid: Grid, *, width: int) -> str:
     return "\n".join([grid.title, *_parts(grid, table, width)])
 
 
-def _cells(grid: Grid) -> Table:
+def _cells(grid: FigureGrid) -> WordTable:
     """One word for each cell."""
     words = [[""] * grid.width for _ in range(grid.height)]
     for cell in grid.cells:
@@ -57,7 +57,7 @@ def _cells(grid: Grid) -> Table:
     return _table(grid, [(y, y) for y in range(grid.height)], [(x, x) for x in range(grid.width)], words)
 
 
-def _blocks(grid: Grid) -> Table:
+def _blocks(grid: FigureGrid) -> WordTable:
     """One word for each block."""
     downs = sorted({(block.top, block.bottom) for block in grid.blocks})
     acrosses = sorted({(block.left, block.right) for block in grid.blocks})
@@ -68,21 +68,23 @@ def _blocks(grid: Grid) -> Table:
     return _table(grid, downs, acrosses, words)
 
 
-def _table(grid: Grid, downs: list[tuple[int, int]], acrosses: list[tuple[int, int]], words: list[list[str]]) -> Table:
+def _table(
+    grid: FigureGrid, downs: list[tuple[int, int]], acrosses: list[tuple[int, int]], words: list[list[str]]
+) -> WordTable:
     """The words with the headings of their ranges of rows and columns; the first row heading says what they count."""
     headings = [[level.name, *(_at(level, *down) for down in downs)] for level in grid.rows]
     aligned = [[word.rjust(max(map(len, level))) for word in level] for level in headings]
     rows = [" ".join(line) for line in zip(*aligned, strict=True)]
-    return Table(rows, [[_at(level, *across) for level in grid.cols] for across in acrosses], words)
+    return WordTable(rows, [[_at(level, *across) for level in grid.cols] for across in acrosses], words)
 
 
-def _at(level: Level, first: int, last: int) -> str:
+def _at(level: HeadingLevel, first: int, last: int) -> str:
     """What a heading says about some rows or columns: one mark, or the first and the last."""
-    found = [mark.words for mark in level.marks if mark.first <= last and first <= mark.last]
-    return found[0] if len(found) == 1 else f"{found[0]}..{found[-1]}"
+    words = [mark.words for mark in level.marks if mark.first <= last and first <= mark.last]
+    return words[0] if len(words) == 1 else f"{words[0]}..{words[-1]}"
 
 
-def _parts(grid: Grid, table: Table, width: int) -> list[str]:
+def _parts(grid: FigureGrid, table: WordTable, width: int) -> list[str]:
     """The table in lines; as many columns at a time as fit, in whole halves, quarters, ..."""
     gap = next((gap for gap in GAPS if table.fits(width, gap)), GAPS[0])
     each = table.column + gap
@@ -93,15 +95,15 @@ def _parts(grid: Grid, table: Table, width: int) -> list[str]:
     corners = [" " * table.margin] * (len(grid.cols) - 1) + [corner]
     lines: list[str] = []
     for start in range(0, len(table.cols), count):
-        shown = slice(start, start + count)
-        headings = zip(*table.cols[shown], strict=True)
+        columns = slice(start, start + count)
+        headings = zip(*table.cols[columns], strict=True)
         lines += [""] * bool(start)
         lines += [
             left + "".join(word.rjust(each) for word in heading) + f" {level.name}"
             for left, heading, level in zip(corners, headings, grid.cols, strict=True)
         ]
         lines += [
-            (row + "".join(word.rjust(each) for word in line[shown])).rstrip()
+            (row + "".join(word.rjust(each) for word in line[columns])).rstrip()
             for row, line in zip(rows, table.words, strict=True)
         ]
     return lines

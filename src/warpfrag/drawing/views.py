@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from warpfrag.drawing.by_element import (
-    Choice,
+    FieldChoice,
     logical_grid,
     matrix_grids,
     metadata_choice,
@@ -14,14 +14,16 @@ from warpfrag.drawing.by_element import (
     scale_grid,
 )
 from warpfrag.drawing.by_lane import field_warp_grid, warp_grid
-from warpfrag.drawing.staged_view import Staged, left_out, staged_grids
-from warpfrag.drawing.threads import ROWS, in_threads, of_warp, with_warps
+from warpfrag.drawing.staged_view import StagedFigure, left_out, staged_grids
+from warpfrag.drawing.warpgroup_lanes import LANES, ROWS, flatten_warps, of_warp, with_warps
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.drawing.cells import Cut, Grid
+    from warpfrag.drawing.cells import Cut, FigureGrid
     from warpfrag.execution.operand import Registers
     from warpfrag.isa.patterns import Pattern
     from warpfrag.memory.descriptor import Descriptor
@@ -30,8 +32,10 @@ View = Literal["matrix", "warp", "logical", "whole", "memory"]
 VIEWS: tuple[View, ...] = get_args(View)
 
 AnyOperand = Operand | Metadata | Scale
-MOST_COLUMNS = 32  # of a matrix of a warpgroup, if no others are asked for
-Scene = tuple["Grid", ...]  # one grid, or the grids of a product: A, B and D, then metadata and scale factors
+MAX_COLUMNS = 32  # of a matrix of a warpgroup, if no others are asked for
+PRODUCT_ROLES = {"a", "b", "d"}  # what a whole view shows of a product
+HIDDEN_ROLES = {"warp": "", "warpgroup": "c"}  # by scope: of a warpgroup C is large, and lies where D does
+Scene = tuple["FigureGrid", ...]  # one grid, or the grids of a product: A, B and D, then metadata and scale factors
 
 
 class Request(NamedTuple):
@@ -47,9 +51,10 @@ class Request(NamedTuple):
 
 
 def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
-    """Products are shown whole, a sparse A as the matrix it stands for, everything else as a matrix."""
+    """Products in registers are shown whole, a sparse A as the matrix it stands for, everything else as a matrix."""
     if operand is None:
-        return "whole" if instruction.form.is_product and not instruction.form.is_warpgroup else "matrix"
+        in_register_roles = {each.role for each in instruction.operands.values() if each.home != "shared"}
+        return "whole" if in_register_roles >= PRODUCT_ROLES else "matrix"
     if operand.home == "shared":
         return "memory"
     return "logical" if isinstance(operand, SparseOperand) else "matrix"
@@ -61,32 +66,29 @@ def scenes(instruction: Instruction, operand: AnyOperand | None, view: View, req
         return _whole(instruction, operand, request)
     if view == "memory":
         return tuple((grid,) for grid in staged_grids(staged(instruction, operand, request), request.cut))
-    chosen = [operand] if operand else in_registers(instruction)
     if operand is None:
         request.cut.refuse("a figure of all operands")
-    if not instruction.form.is_warpgroup:
-        return tuple((grid,) for one in chosen for grid in _grids(instruction, one, view, request))
-    if request.warp is None:
-        return tuple((with_warps(grid),) for one in chosen for grid in _grids(instruction, one, view, request))
-    if view == "warp":
-        grids = [grid for one in chosen for grid in _grids(instruction, one, view, request)]
-        return tuple((with_warps(of_warp(grid, request.warp)),) for grid in grids)
-    rows = ROWS * request.warp, ROWS * (request.warp + 1) - 1
-    narrow = request._replace(cut=request.cut._replace(rows=rows))
-    return tuple((with_warps(grid),) for one in chosen for grid in _grids(instruction, one, view, narrow))
+    warp = request.warp
+    if warp is not None and view != "warp":  # then a warp is some rows of the matrix
+        request = request._replace(cut=request.cut._replace(rows=(ROWS * warp, ROWS * (warp + 1) - 1)))
+    operands = [operand] if operand else in_registers(instruction)
+    grids = [grid for each in operands for grid in _grids(instruction, each, view, request)]
+    if warp is not None and view == "warp":
+        grids = [of_warp(grid, warp) for grid in grids]
+    return tuple((with_warps(grid),) for grid in grids)
 
 
-def staged(instruction: Instruction, operand: AnyOperand | None, request: Request) -> Staged:
+def staged(instruction: Instruction, operand: AnyOperand | None, request: Request) -> StagedFigure:
     """What the memory view shows: the operand under its descriptors, of a tile without gaps if none are given."""
     if not (isinstance(operand, Operand) and operand.staged):
         what = f"operand {operand.role}" if operand else "all operands"
         msg = f"the memory view shows A or B of wgmma in shared memory, not {what} of {instruction}"
         raise InvalidOperand(msg)
-    found = request.descriptors or tuple(operand.descriptors(trans=request.trans))
-    return Staged(operand, found, request.trans)
+    descriptors = request.descriptors or tuple(operand.descriptors(trans=request.trans))
+    return StagedFigure(operand, descriptors, request.trans)
 
 
-def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: Request) -> list[Grid]:
+def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: Request) -> list[FigureGrid]:
     """One operand, in one view."""
     if view == "warp":
         request.cut.refuse("the warp view")
@@ -101,23 +103,23 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: R
             return [logical_grid(operand, request.cut)]
         msg = f"{operand.described} is dense: the logical view is for the A of mma.sp; use matrix or warp"
         raise InvalidOperand(msg)
-    return matrix_grids(operand, _narrowed(instruction, operand, request.cut), instruction.addresses)
+    return matrix_grids(operand, _narrowed(operand, request.cut), instruction.addresses)
 
 
 def in_registers(instruction: Instruction) -> list[AnyOperand]:
-    """The operands that lie in registers; of a warpgroup without C, which is large and lies where D does."""
-    left_out = "c" if instruction.form.is_warpgroup else ""
-    every = sorted(instruction.operands.values(), key=lambda one: one.role)  # inputs first, of movmatrix too
-    return [in_threads(one) for one in every if one.home != "shared" and one.role != left_out]
+    """The operands that lie in registers and are not hidden."""
+    hidden = HIDDEN_ROLES[instruction.form.operation.scope]
+    every = sorted(instruction.operands.values(), key=lambda operand: operand.role)  # inputs first, of movmatrix too
+    return [flatten_warps(operand) for operand in every if operand.home != "shared" and operand.role not in hidden]
 
 
-def _narrowed(instruction: Instruction, operand: Operand, cut: Cut) -> Cut:
+def _narrowed(operand: Operand, cut: Cut) -> Cut:
     """The cut, or the first columns of what is too wide to be read."""
-    is_wide = instruction.form.is_warpgroup and operand.shape[1] > MOST_COLUMNS
-    return cut._replace(cols=(0, MOST_COLUMNS - 1)) if is_wide and cut.cols is None else cut
+    is_wide = operand.layout.lanes > LANES and operand.shape[1] > MAX_COLUMNS
+    return cut._replace(cols=(0, MAX_COLUMNS - 1)) if is_wide and cut.cols is None else cut
 
 
-def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View, request: Request) -> Grid:
+def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View, request: Request) -> FigureGrid:
     """Metadata or scale factors."""
     if view == "logical":
         msg = f"{operand.described} has the views matrix and warp, not {view}"
@@ -130,7 +132,7 @@ def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View,
     return scale_grid(operand, choice, request.cut)
 
 
-def _choice(operand: Metadata | Scale, request: Request) -> Choice:
+def _choice(operand: Metadata | Scale, request: Request) -> FieldChoice:
     if isinstance(operand, Metadata):
         return metadata_choice(operand, request.selector)
     return scale_choice(operand, request.byte_id, request.thread_id)
@@ -138,17 +140,17 @@ def _choice(operand: Metadata | Scale, request: Request) -> Choice:
 
 def _whole(instruction: Instruction, operand: AnyOperand | None, request: Request) -> tuple[Scene, ...]:
     """A, B, D, metadata and scale factors, a scene for each product."""
-    if instruction.form.is_warpgroup:
+    if any(each.home == "shared" for each in instruction.operands.values()):
         msg = f"the whole view shows A, B and D in registers; B of {instruction.name} lies in shared memory: use matrix"
         raise InvalidOperand(msg)
-    if operand is not None or not instruction.form.is_product:
+    if operand is not None or not instruction.operands.keys() >= PRODUCT_ROLES:
         what = f"operand {operand.role}" if operand else instruction.name
         msg = f"the whole view shows A, B and D of a product; for {what} use matrix or warp"
         raise InvalidOperand(msg)
     request.cut.refuse("the whole view")
     a = [logical_grid(instruction.a)] if isinstance(instruction.a, SparseOperand) else matrix_grids(instruction.a)
-    words = [one for one in instruction.operands.values() if isinstance(one, Metadata | Scale)]
-    extras = [_words_grid(instruction, one, "matrix", request) for one in words]
+    fields = [each for each in instruction.operands.values() if isinstance(each, Metadata | Scale)]
+    extras = [_words_grid(instruction, each, "matrix", request) for each in fields]
     products = zip(a, matrix_grids(instruction.b), matrix_grids(instruction.d), strict=True)
     return tuple((*product, *extras) for product in products)
 
@@ -158,66 +160,81 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
     if view == "memory":
         return _memory_notes(staged(instruction, operand, request), request)
     every = in_registers(instruction)
-    shown: list[Registers] = [operand] if operand else [one for one in every if view != "whole" or one.role != "c"]
-    found = [_registers_note(one) for one in shown]
+    drawn = [each for each in every if view != "whole" or each.role != "c"]
+    operands: list[Registers] = [operand] if operand else [*drawn]
+    sentences = [_registers_note(each) for each in operands]
     if view == "whole" and instruction.c.layout == instruction.d.layout:
-        found.append("C sits where D sits: c0 in the place of d0, and so on.")
+        sentences.append("C sits where D sits: c0 in the place of d0, and so on.")
     elif view == "whole":
-        found.append(f"C has another layout than D, because it is {instruction.c.format}: draw operand c to see it.")
-    if instruction.form.is_warpgroup:
-        found += _warpgroup_notes(instruction, shown, view, request)
-    if instruction.form.is_quad:
-        found.append(
+        sentences.append(
+            f"C has another layout than D, because it is {instruction.c.format}: draw operand c to see it."
+        )
+    sentences += SCOPE_NOTES[instruction.form.operation.scope](instruction, operands, view, request)
+    if any("mma" in each.layout.dims for each in operands):
+        sentences.append(
             "Products 0 to 3 are the ISA's computations 1 to 4; lanes 4p..4p+3 and 16+4p..19+4p hold product p."
         )
     if instruction.addresses:
-        found.append("address: the lane that gives the shared-memory address of the line beside it.")
-    if any(isinstance(one, SparseOperand) for one in shown) and view in {"logical", "whole"}:
+        sentences.append("address: the lane that gives the shared-memory address of the line beside it.")
+    if any(isinstance(each, SparseOperand) for each in operands) and view in {"logical", "whole"}:
         pattern = instruction.a.sparsity
-        found.append(f"Of each {pattern.chunk} columns {pattern.kept} are stored; the metadata says which.")
-    if any(isinstance(one, Metadata) for one in shown):
-        found.append(_codes_note(instruction.a.sparsity))
+        sentences.append(f"Of each {pattern.chunk} columns {pattern.kept} are stored; the metadata says which.")
+    if any(isinstance(each, Metadata) for each in operands):
+        sentences.append(_codes_note(instruction.a.sparsity))
     if view == "warp":
-        found.append(f"Cells say {_coordinate_words(shown)}; low bits stand left.")
-    found += dict.fromkeys(_copies_note(one) for one in shown if isinstance(one, Operand) and one.layout.copies > 1)
+        sentences.append(f"Cells say {_coordinate_words(operands)}; low bits stand left.")
+    copied = [each for each in operands if isinstance(each, Operand) and each.layout.copies > 1]
+    sentences += dict.fromkeys(map(_copies_note, copied))
     if instruction.arch:
-        found.append(f"The ISA leaves wmma fragments open: these are the ones of {instruction.arch}, measured.")
-    return tuple(found)
+        sentences.append(f"The ISA leaves wmma fragments open: these are the ones of {instruction.arch}, measured.")
+    return tuple(sentences)
 
 
-def _memory_notes(shown: Staged, request: Request) -> tuple[str, ...]:
-    """The descriptors, in words, what is odd about them, and what is not shown."""
-    first = shown.descriptors[0]
-    starts = ", ".join(str(one.start) for one in shown.descriptors)
-    order = "MN-major" if shown.trans else "K-major"
+def _memory_notes(figure: StagedFigure, request: Request) -> tuple[str, ...]:
+    """The descriptors, in words, their problems, and what is not shown."""
+    operand = figure.operand
+    first = figure.descriptors[0]
+    starts = ", ".join(str(descriptor.start) for descriptor in figure.descriptors)
+    order = "MN-major" if figure.trans else "K-major"
     swizzle = f"{first.swizzle}-byte swizzle" if first.swizzle else "no swizzle"
     base = f", base offset {first.base_offset}" if first.base_offset else ""
-    shape = " x ".join(map(str, shown.operand.shape))
-    stored = " (the stored half)" if isinstance(shown.operand, SparseOperand) else ""
-    found = [
-        f"{shown.operand.role.upper()}: {shape} of {shown.operand.format}{stored}, {order}, {swizzle}.",
+    shape = " x ".join(map(str, operand.shape))
+    stored = " (the stored half)" if isinstance(operand, SparseOperand) else ""
+    sentences = [
+        f"{operand.role.upper()}: {shape} of {operand.format}{stored}, {order}, {swizzle}.",
         f"Descriptor 0x{first.word:016x}: start {starts}, leading {first.leading}, stride {first.stride}{base}.",
     ]
-    problems = [one.text for one in first.problems(shown.operand, trans=shown.trans)]
-    found += [f"Odd: {text}." for text in problems]
-    found.append("A cell names its line and its elements; it has the same colour in both pictures. Grey: not read.")
-    rest = left_out(shown, request.cut)
-    return (*found, rest) if rest else tuple(found)
+    problems = first.problems(operand, trans=figure.trans)
+    sentences += [f"Problem: {problem.text}." for problem in problems]
+    sentences.append("A cell names its line and its elements; it has the same colour in both pictures. Grey: not read.")
+    rest = left_out(figure, request.cut)
+    return (*sentences, rest) if rest else tuple(sentences)
 
 
-def _warpgroup_notes(instruction: Instruction, shown: list[Registers], view: View, request: Request) -> list[str]:
+def _warpgroup_notes(instruction: Instruction, operands: list[Registers], view: View, request: Request) -> list[str]:
     """How its threads are named, what is left out, and what no register holds."""
-    found = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
-    wide = [one for one in shown if isinstance(one, Operand) and one.shape[1] > MOST_COLUMNS]
+    sentences = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
+    wide = [operand for operand in operands if isinstance(operand, Operand) and operand.shape[1] > MAX_COLUMNS]
     if wide and view == "matrix" and request.cut.cols is None:
-        names = " and ".join(one.role.upper() for one in wide)
-        found.append(
-            f"Of the {wide[0].shape[1]} columns of {names}, {MOST_COLUMNS} are shown at once: cols has others."
+        names = " and ".join(operand.role.upper() for operand in wide)
+        sentences.append(
+            f"Of the {wide[0].shape[1]} columns of {names}, {MAX_COLUMNS} are shown at once: cols has others."
         )
-    if len(shown) > 1:
-        held = " and ".join(one.role.upper() for one in instruction.operands.values() if one.home == "shared")
-        found.append(f"{held} lies in shared memory, where a descriptor says. C sits where D sits.")
-    return found
+    if len(operands) > 1:
+        shared = [operand for operand in instruction.operands.values() if operand.home == "shared"]
+        held = " and ".join(operand.role.upper() for operand in shared)
+        sentences.append(f"{held} lies in shared memory, where a descriptor says. C sits where D sits.")
+    return sentences
+
+
+def _no_notes(*_: object) -> list[str]:
+    return []
+
+
+SCOPE_NOTES: dict[str, Callable[[Instruction, list[Registers], View, Request], list[str]]] = {
+    "warp": _no_notes,
+    "warpgroup": _warpgroup_notes,
+}
 
 
 def _registers_note(operand: Registers) -> str:
@@ -254,7 +271,7 @@ def _copies_note(operand: Operand) -> str:
     return f"Every element of {operand.role.upper()} has {operand.layout.copies} holders; the hardware reads the first."
 
 
-def _coordinate_words(shown: list[Registers]) -> str:
+def _coordinate_words(operands: list[Registers]) -> str:
     """The names of the coordinates in the cells."""
-    dims = {one.layout.dims if isinstance(one, Operand) else one.layout.dims[-2:] for one in shown}
+    dims = {operand.layout.dims if isinstance(operand, Operand) else operand.layout.dims[-2:] for operand in operands}
     return " or ".join(f"({', '.join(names)})" for names in sorted(dims))

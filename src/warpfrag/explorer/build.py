@@ -34,7 +34,7 @@ def build_page() -> str:
         "data": json.dumps(page_data(), separators=(",", ":")).replace("<", "\\u003c"),
     }
     template = (PAGE / "index.html").read_text(encoding="utf-8")
-    return PLACE.sub(lambda found: parts[found[1]], template)
+    return PLACE.sub(lambda placeholder: parts[placeholder[1]], template)
 
 
 def content_policy(script: str, style: str) -> str:

@@ -22,7 +22,7 @@ LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Module:
+class ScriptModule:
     """One file: what it takes from which other file, what it declares, what it gives away, and its own text."""
 
     imports: dict[str, tuple[str, ...]]
@@ -31,7 +31,7 @@ class Module:
     body: str
 
     @classmethod
-    def read(cls, text: str) -> Module:
+    def read(cls, text: str) -> ScriptModule:
         """Take a module apart."""
         imports = {file: tuple(re.findall(r"\w+", names)) for names, file in IMPORT.findall(text)}
         body = IMPORT.sub("", text)
@@ -46,7 +46,7 @@ class Module:
 
 def join_modules(files: Mapping[str, str]) -> str:
     """One script out of modules, given by file name. ValueError names the file that cannot be joined, and why."""
-    modules = {name: Module.read(text) for name, text in files.items()}
+    modules = {name: ScriptModule.read(text) for name, text in files.items()}
     owners: dict[str, str] = {}
     for name, module in modules.items():
         _check(name, module, modules)
@@ -63,7 +63,7 @@ def join_modules(files: Mapping[str, str]) -> str:
     return "\n".join(f"// {name}\n{modules[name].body.strip()}\n" for name in order)
 
 
-def _check(name: str, module: Module, modules: Mapping[str, Module]) -> None:
+def _check(name: str, module: ScriptModule, modules: Mapping[str, ScriptModule]) -> None:
     """Refuse a module that imports what is not there or writes an import or export that joining does not know."""
     left = LEFT_OVER.search(module.body)
     if left:

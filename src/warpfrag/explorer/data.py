@@ -1,8 +1,8 @@
-"""What the page knows: the tables, as one JSON object in which nothing is said twice.
+"""The data of the page: the tables, as one JSON object in which nothing is written twice.
 
 Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
 and named by its place in the list. A layout travels as what each bit moves: the page joins these by xor. Formulas
-travel as text, because `warpfrag.core.expressions` knows how to write them.
+travel as text, which `warpfrag.core.expressions` writes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from warpfrag import __version__
 from warpfrag.catalog.kinds import instruction_of
 from warpfrag.catalog.registry import find
 from warpfrag.core.expressions import element_formulas, place_formulas
-from warpfrag.explorer.listed import Listed
-from warpfrag.explorer.moves import Moves
-from warpfrag.explorer.names import names_of
+from warpfrag.explorer.aliases import names_of
+from warpfrag.explorer.interned_list import InternedList
+from warpfrag.explorer.relayouts import RelayoutWriter
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, targets
@@ -25,32 +25,34 @@ from warpfrag.motion.pairs import WIDTH
 from warpfrag.render.palette import COLOURS
 
 if TYPE_CHECKING:
+    from warpfrag.catalog.evidence import Evidence
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.core.layout import Layout
     from warpfrag.execution.operand import Registers
+    from warpfrag.isa.operands import OperandRow
 
 
 WIDEST = 256  # n of wgmma
 UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
 
 
-class Writer:
-    """Gathers the lists while it walks over the instructions."""
+class PageWriter:
+    """Writes instructions as JSON objects, and interns what they share in lists."""
 
     def __init__(self) -> None:
-        """Start with empty lists."""
-        self.texts = Listed(str)
-        self.layouts = Listed(_layout)
-        self.target_sets = Listed(list)
-        self.evidence = Listed(
+        """Every list is empty; `instruction` fills them."""
+        self.texts: InternedList[str] = InternedList(str)
+        self.layouts = InternedList(_layout)
+        self.target_sets: InternedList[tuple[str, ...]] = InternedList(list)
+        self.evidence: InternedList[Evidence] = InternedList(
             lambda evidence: [*map(self.texts.place, (evidence.level, _detail(evidence.detail), evidence.machine))]
         )
-        self.evidence_sets = Listed(list)
-        self.operands = Listed(self._operand)
+        self.evidence_sets: InternedList[tuple[tuple[str, int], ...]] = InternedList(list)
+        self.operands = InternedList(self._operand)
         self.format_bits: dict[str, int] = {}
         self.patterns: dict[str, dict[str, Any]] = {}
 
-    def _operand(self, row: Any) -> dict[str, Any]:  # noqa: ANN401 (an OperandSpec; see Listed)
+    def _operand(self, row: OperandRow) -> dict[str, Any]:
         number_format = row.format
         self.format_bits[number_format.name] = number_format.bits
         written = {
@@ -64,12 +66,12 @@ class Writer:
         return written | ({"unknown": row.unknown} if row.unknown else {})
 
     def _pattern(self, name: str) -> str:
-        found = pattern(name)
+        rule = pattern(name)
         self.patterns[name] = {
-            "chunk": found.chunk,
-            "kept": found.kept,
-            "rising": [[code, list(columns)] for code, columns in found.rising.items()],
-            "descending": [[code, list(columns)] for code, columns in found.descending.items()],
+            "chunk": rule.chunk,
+            "kept": rule.kept,
+            "rising": [[code, list(columns)] for code, columns in rule.rising.items()],
+            "descending": [[code, list(columns)] for code, columns in rule.descending.items()],
         }
         return name
 
@@ -80,7 +82,7 @@ class Writer:
         """What is known of the arithmetic of an instruction, on each architecture that has it."""
         able = {targets()[target].arch for target in instruction.targets}
         known = [(arch, instruction.evidence(arch)) for arch in architectures() if arch in able]
-        return self.evidence_sets.place(tuple((arch, self.evidence.place(found)) for arch, found in known))
+        return self.evidence_sets.place(tuple((arch, self.evidence.place(evidence)) for arch, evidence in known))
 
     def instruction(self, instruction: Instruction) -> dict[str, Any]:
         """One instruction; what is empty or does not apply is left out."""
@@ -107,10 +109,10 @@ class Writer:
             "selectors": list(instruction.selectors),
             "traps": list(family.traps),
             "pattern": self._pattern(sparsity.name) if sparsity else "",
-            "ordered": form.is_ordered,
+            "ordered": form.operation.sparsity == "ordered",
             "names": names_of(form, self.texts, self.target_sets),
         }
-        if form.is_product:
+        if form.operation.does == "multiply":
             written["evidence"] = self._evidence(instruction)
         if instruction.addresses is not None:
             written["addresses"] = self.layouts.place(instruction.addresses)
@@ -143,34 +145,37 @@ def _of_any_width(text: str) -> str:
     return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
 
 
-def _warpgroups(writer: Writer) -> list[dict[str, Any]]:
+def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dict[str, Any]]:
     """wgmma: one row for all widths of the same types, as that of the widest; the page cuts D to the others."""
     widths: dict[str, list[int]] = {}
-    rows = {}
-    for one in find():
-        if one.form.is_warpgroup:
-            name = one.name.replace(f"m64n{one.shape.n}k", "m64n{n}k")
-            widths.setdefault(name, []).append(one.shape.n)
-            rows[name] = one
-    found = []
-    for name, one in rows.items():  # the last is the widest
-        row = writer.instruction(one) | {"name": name, "widths": widths[name]}
+    widest: dict[str, Instruction] = {}
+    for instruction in instructions:  # in ascending widths
+        name = instruction.name.replace(f"m64n{instruction.shape.n}k", "m64n{n}k")
+        widths.setdefault(name, []).append(instruction.shape.n)
+        widest[name] = instruction
+    entries = []
+    for name, instruction in widest.items():
+        row = writer.instruction(instruction) | {"name": name, "widths": widths[name]}
         held = {role: place for role, place in row["operands"].items() if role != "c"}
-        b = {"format": one.b.format.name, "rows": one.b.shape[0]}
-        moved = instruction_of(replace(one.form, shape=one.form.shape._replace(n=WIDTH)), one.arch).d
-        found.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.place(moved.row)]})
-    return found
+        b = {"format": instruction.b.format.name, "rows": instruction.b.shape[0]}
+        narrow = replace(instruction.form, shape=instruction.form.shape._replace(n=WIDTH))
+        moved = instruction_of(narrow, instruction.arch).d
+        entries.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.place(moved.row)]})
+    return entries
 
 
 def page_data() -> dict[str, Any]:
     """Everything the page shows, ready for JSON."""
-    writer = Writer()
-    instructions = [writer.instruction(one) for one in find() if not one.form.is_warpgroup]
-    warpgroups = _warpgroups(writer)
+    writer = PageWriter()
+    by_scope: dict[str, list[Instruction]] = {"warp": [], "warpgroup": []}
+    for instruction in find():
+        by_scope[instruction.form.operation.scope].append(instruction)
+    instructions = [*map(writer.instruction, by_scope["warp"])]
+    warpgroups = _warpgroups(writer, by_scope["warpgroup"])
     names = {row["name"]: place for place, row in enumerate(instructions)}
     # a warpgroup's instruction has a row with others of its types, and goes by its name
-    moves = Moves(writer.texts).written(
-        lambda one: [writer.operands.place(one.row), names.get(one.instruction, one.instruction)]
+    relayouts = RelayoutWriter(writer.texts).written(
+        lambda fragment: [writer.operands.place(fragment.row), names.get(fragment.instruction, fragment.instruction)]
     )
     return {
         "version": __version__,
@@ -178,7 +183,7 @@ def page_data() -> dict[str, Any]:
         "colours": COLOURS,
         "format_bits": writer.format_bits,
         "patterns": writer.patterns,
-        "texts": [*map(_of_any_width, writer.texts.entries)],
+        "texts": [_of_any_width(str(text)) for text in writer.texts.entries],
         "layouts": writer.layouts.entries,
         "operands": writer.operands.entries,
         "evidence": writer.evidence.entries,
@@ -186,5 +191,5 @@ def page_data() -> dict[str, Any]:
         "target_sets": writer.target_sets.entries,
         "instructions": instructions,
         "warpgroups": warpgroups,
-        **moves,
+        **relayouts,
     }

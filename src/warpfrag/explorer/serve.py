@@ -18,10 +18,10 @@ NAMES = (HOST, "localhost")
 HTTP_PORT = 80  # the port that an address does not name
 
 
-class Handler(BaseHTTPRequestHandler):
+class PageHandler(BaseHTTPRequestHandler):
     """Answers with the page, and with nothing else."""
 
-    server: Server
+    server: PageServer
     timeout = 20  # seconds that a connection may say nothing, or take nothing; a browser opens some it does not need
     headers_sent: ClassVar[Mapping[str, str]] = {
         "Content-Type": "text/html; charset=utf-8",
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: the terminal belongs to the user."""
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """One page on 127.0.0.1."""
 
     daemon_threads = True
@@ -65,7 +65,7 @@ class Server(ThreadingHTTPServer):
             raise CannotServe(msg)
         self.page = build_page().encode()
         try:
-            super().__init__((HOST, port), Handler)
+            super().__init__((HOST, port), PageHandler)
         except (OSError, OverflowError) as error:
             msg = f"cannot serve on port {port} of {HOST} ({error}); 0 takes a free one"
             raise CannotServe(msg) from None

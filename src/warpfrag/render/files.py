@@ -33,12 +33,12 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
         _write(Path(path), data.encode("utf-8") if isinstance(data, str) else data)
 
 
-def read_bytes(path: str | PathLike[str], most: int) -> bytes:
+def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
     """What a file holds, refused if it is more than `most` bytes; a pipe is read to its end."""
     with _refusals("read", path), Path(path).open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        msg = f"cannot read {quote(str(path))}: it has more than {most} bytes"
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        msg = f"cannot read {quote(str(path))}: it has more than {max_bytes} bytes"
         raise UnusableFile(msg)
     return content
 

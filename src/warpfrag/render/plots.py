@@ -24,7 +24,7 @@ LINE_HEIGHT = 18
 WIDTH = 2 * (LEFT + PLOT_WIDTH + MARGIN) + MARGIN
 
 
-class Point(Protocol):
+class PlottedPoint(Protocol):
     """A point of a curve."""
 
     @property
@@ -36,7 +36,7 @@ class Point(Protocol):
         """The error there."""
 
 
-class Series(Protocol):
+class PlottedSeries(Protocol):
     """What is plotted of one architecture."""
 
     @property
@@ -52,7 +52,7 @@ class Series(Protocol):
         """How many errors each bin has."""
 
     @property
-    def growth(self) -> Sequence[Point]:
+    def growth(self) -> Sequence[PlottedPoint]:
         """The error by k."""
 
     @property
@@ -68,7 +68,7 @@ class Series(Protocol):
         """Largest."""
 
 
-class Report(Protocol):
+class PlottedReport(Protocol):
     """What a page of errors shows."""
 
     @property
@@ -84,11 +84,11 @@ class Report(Protocol):
         """The format of D."""
 
     @property
-    def errors(self) -> Sequence[Series]:
+    def errors(self) -> Sequence[PlottedSeries]:
         """One for each architecture and order."""
 
 
-def error_page(report: Report, *, theme: Theme = "auto") -> str:
+def error_page(report: PlottedReport, *, theme: Theme = "auto") -> str:
     """A histogram of the errors and a curve of their growth, with a legend."""
     m, n, k = report.shape
     title = f"Errors of a product {m} x {n} x {k}, in ulps of {report.result}"
@@ -122,7 +122,7 @@ def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
     ]
 
 
-def _histogram(report: Report, x: int, y: int) -> Iterator[str]:
+def _histogram(report: PlottedReport, x: int, y: int) -> Iterator[str]:
     """The share of outputs by error, one outline for each series over a common axis."""
     yield from _frame(x, y, "How often", "computed minus exact, in ulps; outermost: and beyond")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
@@ -130,7 +130,7 @@ def _histogram(report: Report, x: int, y: int) -> Iterator[str]:
     shares = [[count / (high - low) / sum(series.counts)
                for count, low, high in zip(series.counts, series.edges, series.edges[1:], strict=False)]
               for series in report.errors]  # fmt: skip
-    tallest = max(max(one) for one in shares)
+    tallest = max(max(series_shares) for series_shares in shares)
 
     def across(value: float) -> float:
         return left + (value + reach) / (2 * reach) * PLOT_WIDTH
@@ -148,7 +148,7 @@ def _histogram(report: Report, x: int, y: int) -> Iterator[str]:
     yield svg.text("0", x=left - 6, y=bottom, classes="end tick")
 
 
-def _curves(report: Report, x: int, y: int) -> Iterator[str]:
+def _curves(report: PlottedReport, x: int, y: int) -> Iterator[str]:
     """The error by k, relative to the size of the outputs, both on scales of powers of two."""
     yield from _frame(x, y, "How it grows", "k")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
@@ -160,7 +160,7 @@ def _curves(report: Report, x: int, y: int) -> Iterator[str]:
     high = max(high, low + 1)
     first, last = math.log2(depths[0]), math.log2(depths[-1])
 
-    def place_of(point: Point) -> tuple[float, float]:
+    def place_of(point: PlottedPoint) -> tuple[float, float]:
         share = (math.log2(point.k) - first) / ((last - first) or 1)
         level = (math.log2(point.normwise) - low) / (high - low) if point.normwise > 0 else 0.0
         return left + share * PLOT_WIDTH, bottom - level * PLOT_HEIGHT
@@ -172,8 +172,8 @@ def _curves(report: Report, x: int, y: int) -> Iterator[str]:
         for across, up in places:
             dot: dict[str, svg.Number | str] = {"class": f"dot s{place % len(HUES)}", "cx": across, "cy": up, "r": 3}
             yield svg.element("circle", dot)
-    shown = depths if len(depths) <= 7 else [*depths[:-1:2], depths[-1]]
-    for depth in shown:
+    labelled = depths if len(depths) <= 7 else [*depths[:-1:2], depths[-1]]
+    for depth in labelled:
         share = (math.log2(depth) - first) / ((last - first) or 1)
         yield svg.text(str(depth), x=left + share * PLOT_WIDTH, y=bottom + 16, classes="middle tick")
     step = max(1, -(-(high - low) // 6))

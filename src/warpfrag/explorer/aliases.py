@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any
 from warpfrag.isa.aliases import aliases_of
 
 if TYPE_CHECKING:
-    from warpfrag.explorer.listed import Listed
+    from warpfrag.explorer.interned_list import InternedList
     from warpfrag.isa.words import Form
 
 OPERATION = re.compile(r"(.*?) \{(.*)\}(.*)", re.DOTALL)
 
 
-def names_of(form: Form, texts: Listed, target_sets: Listed) -> list[Any]:
+def names_of(form: Form, texts: InternedList[str], target_sets: InternedList[tuple[str, ...]]) -> list[Any]:
     """The names of one instruction: CuTe's, those of machine code, NVVM's, MLIR's, and others; empty where none is."""
-    found = aliases_of(form)
+    aliases = aliases_of(form)
     place = texts.place
     by_code: dict[str, list[str]] = {}
-    for target, code in found["sass"].items():
+    for target, code in aliases["sass"].items():
         by_code.setdefault(code, []).append(target)
     return [
-        [place(found["cute"])] if found["cute"] else [],
+        [place(aliases["cute"])] if aliases["cute"] else [],
         [[place(code), target_sets.place(tuple(some))] for code, some in by_code.items()],
-        [place(found["nvvm"])] if found["nvvm"] else [],
-        _pieces(texts, found["mlir"]) if found["mlir"] else [],
-        [place(name) for name in found["also"]],
+        [place(aliases["nvvm"])] if aliases["nvvm"] else [],
+        _pieces(texts, aliases["mlir"]) if aliases["mlir"] else [],
+        [place(name) for name in aliases["also"]],
     ]
 
 
-def _pieces(texts: Listed, text: str) -> list[int]:
+def _pieces(texts: InternedList[str], text: str) -> list[int]:
     """An operation as what stands before its attributes, what stands behind them, and each of them."""
-    found = OPERATION.fullmatch(text)
-    if found is None:
+    match = OPERATION.fullmatch(text)
+    if match is None:
         msg = f"expected an operation with attributes in braces, got {text!r}"
         raise ValueError(msg)
-    before, attributes, behind = found.groups()
+    before, attributes, behind = match.groups()
     return [*map(texts.place, (before, behind, *attributes.split(", ")))]

@@ -1,7 +1,7 @@
 """What moves between fragments, as the page has it: for every two of the same extents, the plan in words.
 
-Plans are made here, because `warpfrag.motion` knows how; the page has the layouts, and sees by itself which element
-changes its lane. Many pairs share a plan, so plans are listed once, like everything else the page is given.
+`warpfrag.motion` makes the plans; the page has the layouts, and computes by itself which element changes its lane.
+Many pairs share a plan, so plans are listed once, like everything else the page is given.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.explorer.listed import Listed
+from warpfrag.explorer.interned_list import InternedList
 from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import relayout
 from warpfrag.motion.steps import cost, described
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from warpfrag.execution.operand import Operand
     from warpfrag.motion.relayout import Relayout
 
+Plan = tuple[str, int, tuple[tuple[int, int], ...]]  # its kind, and places of its verdict, costs and steps
 AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
@@ -28,20 +29,20 @@ def every_fragment() -> tuple[Operand, ...]:
     return fragments() + warpgroup_fragments()
 
 
-class Moves:
-    """Gathers plans while it walks over the pairs of fragments."""
+class RelayoutWriter:
+    """Writes the plans between all pairs of fragments, and interns what they share in lists."""
 
-    def __init__(self, texts: Listed) -> None:
-        """Start without plans; words go into a list that others share."""
+    def __init__(self, texts: InternedList[str]) -> None:
+        """No plans yet; `texts` is the list of words that the whole page shares."""
         self.texts = texts
-        self.plans = Listed(list)
-        self.orders = Listed(list)
+        self.plans: InternedList[Plan] = InternedList(list)
+        self.orders: InternedList[tuple[int, tuple[int, ...] | None]] = InternedList(list)
         self._known: dict[Hashable, list[Any]] = {}
 
     def written(self, place: Callable[[Operand], list[Any]]) -> dict[str, Any]:
         """Fragments, each with its operand and its instruction, and from each the others with their plans."""
         return {
-            "fragments": [place(one) for one in every_fragment()],
+            "fragments": [place(fragment) for fragment in every_fragment()],
             "relayouts": [list(self._relayouts(source)) for source in every_fragment()],
             "plans": self.plans.entries,
             "orders": self.orders.entries,
@@ -63,13 +64,13 @@ class Moves:
         """The coordinate, the plan that is left in an order of it in which nothing crosses lanes, and that order."""
         for axis in AXES if not plan.is_free and list(plan.source.layout.outs) == list(AXES) else ():
             try:
-                found = relayout(plan.source, plan.target, permute=axis)
+                permuted = relayout(plan.source, plan.target, permute=axis)
             except InvalidOperand:
                 continue  # no order keeps every element in its lane
-            order = self.texts.place(found.permutation_text), found.permutation
-            yield [axis, self.plans.place(self._plan(found)), self.orders.place(order)]
+            order = self.texts.place(permuted.permutation_text), permuted.permutation
+            yield [axis, self.plans.place(self._plan(permuted)), self.orders.place(order)]
 
-    def _plan(self, plan: Relayout) -> tuple[Any, ...]:
+    def _plan(self, plan: Relayout) -> Plan:
         """What kind of plan it is, its verdict, and each step: what it costs, and what it does."""
         crossing = next((kind for kind in ("shfl", "movmatrix") if plan.counts[kind]), "lane")
         steps = tuple(
@@ -82,5 +83,5 @@ class Moves:
 
 def _what_matters(source: Operand, target: Operand) -> Hashable:
     """What a plan depends on; where elements stay as they are, their format is not part of that."""
-    stored = [(one.format.name, one.row.container, one.row.low) for one in (source, target)]
+    stored = [(operand.format.name, operand.row.container, operand.row.low) for operand in (source, target)]
     return source.layout, target.layout, source.row.container if stored[0] == stored[1] else tuple(stored)
