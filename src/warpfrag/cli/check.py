@@ -82,13 +82,13 @@ def _in_order(words: list[str], others: list[str]) -> bool:
 
 
 def _label(family: Family) -> str:
-    """A family as a person would name it."""
-    is_warpgroup = family.ops[0].startswith("wgmma")
-    types = ".".join("|".join(family.choices(role)) for role in ("dab" if is_warpgroup else "dabc"))
-    words = ["|".join(map(str, family.choices(name))) for name in ("shape", "kind", "bitop")]
-    if is_warpgroup:  # of every width
-        words[0] = re.sub(r"n\d+k", "nNk", words[0]).partition("|")[0]
-    return " ".join(filter(None, [family.ops[0].removesuffix("::ordered_metadata"), words[0], types, *words[1:]]))
+    """A family as a person would name it; one of wgmma stands for every width."""
+    op, is_wgmma = family.ops[0], family.ops[0].startswith("wgmma")
+    types = ".".join("|".join(family.choices(role)) for role in ("dab" if is_wgmma else "dabc"))
+    shape, kind, bitop = ("|".join(map(str, family.choices(name))) for name in ("shape", "kind", "bitop"))
+    if is_wgmma:
+        shape = re.sub(r"n\d+k", "nNk", shape).partition("|")[0]
+    return " ".join(filter(None, [op.removesuffix("::ordered_metadata"), shape, types, kind, bitop]))
 
 
 def _address_maps(only: str) -> tuple[int, int]:

@@ -24,7 +24,8 @@ from warpfrag.cli.support.output import DONE, NO, echo, print_json, wrapped
 from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
-from warpfrag.isa.immediates import SELECTED_BY
+from warpfrag.execution.operand import Operand
+from warpfrag.isa.immediates import CHOOSING, SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def command(
     if len(expected) > 1 or (expected and (len(paths) > 1 or any(tiles.values()))):
         msg = "one operand is expected, and then no inputs are needed: give one --expect-... alone, or --a and --b"
         raise click.UsageError(msg)
-    if not instruction.form.is_warpgroup and (trans or any(tiles.values())):
+    may_stage = any(isinstance(operand, Operand) and operand.staged for operand in instruction.operands.values())
+    if not may_stage and (trans or any(tiles.values())):
         msg = f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}"
         raise click.UsageError(msg)
     dump = Dump(file, by, warp)
@@ -154,8 +156,7 @@ def command(
             if needed not in inputs:
                 msg = f"--{needed} is missing: what should have gone in (or --expect-a and the like, for one operand)"
                 raise click.UsageError(msg)
-        if instruction.form.is_warpgroup:
-            _stage(instruction, inputs, tiles, trans, selector or 0)
+        _stage(instruction, inputs, tiles, trans, selector or 0)
         diagnosis = ask(
             instruction,
             _observed(instruction.d, dump),

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
 
 Formulas = dict[str, str]
+EQUATIONS = {  # by what an operation does, and its scope
+    ("multiply", "warp"): "D = {term} + C{saturated}{times}",
+    ("multiply", "warpgroup"): "D = {term} + C{saturated}, where C is the old D, or zero where scale-d is false",
+}
 
 
 @verb(
@@ -55,8 +59,8 @@ def command(*, name: str, notation: str | None, target: str | None, as_json: boo
         _print_texts(instruction, notation, texts)
         return
     print_heading(instruction.name)
-    if instruction.form.is_product:
-        echo(_equation(instruction))
+    if equation := _equation(instruction):
+        echo(equation)
     echo()
     _print_operands(instruction)
     for layout in dict.fromkeys(view.layout for view in _views(instruction)):
@@ -91,15 +95,17 @@ def _views(instruction: Instruction) -> list[OperandView]:
 
 
 def _equation(instruction: Instruction) -> str:
-    """What the instruction computes, as mathematics."""
+    """What the instruction computes, as mathematics; nothing for one that moves matrices."""
     form = instruction.form
+    template = EQUATIONS.get((form.operation.does, form.operation.scope))
+    if template is None:
+        return ""
     term = "(A · SA) · (B · SB)" if form.block_scale else "A · B"
     if form.bitop:
         term = f"popc(A {form.bitop} B)"
-    rounded = " with saturation" if form.satfinite else ""
-    if form.is_warpgroup:
-        return f"D = {term} + C{rounded}, where C is the old D, or zero where scale-d is false"
-    return f"D = {term} + C{rounded}{', four times' if form.is_quad else ''}"
+    saturated = " with saturation" if form.satfinite else ""
+    times = ", four times" if len(instruction.d.shape) > 2 else ""
+    return template.format(term=term, saturated=saturated, times=times)
 
 
 def _print_operands(instruction: Instruction) -> None:

@@ -98,6 +98,6 @@ def _json(instruction: Instruction) -> dict[str, Any]:
         "shape": str(form.shape),
         "kind": form.kind,
         **{role: getattr(form, role) for role in ROLES},
-        "sparse": form.is_sparse,
+        "sparse": instruction.pattern is not None,
         "targets": instruction.targets,
     }

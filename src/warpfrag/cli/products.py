@@ -84,7 +84,7 @@ def command(
     scaling: which scale factors, and where.
     """
     instruction = get(name, target)
-    if not instruction.form.is_product:
+    if instruction.form.operation.does != "multiply":
         msg = f"{instruction} moves elements and multiplies none: products are for mma, mma.sp and wmma.mma"
         raise InvalidOperand(msg)
     check_index("row", row, instruction.shape.m)

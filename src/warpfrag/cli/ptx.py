@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import click
 
@@ -31,6 +31,19 @@ MAX_BYTES = 1 << 32
 SPACES = ("global", "shared", "local", "param", "const")
 
 
+class LaunchOptions(TypedDict):
+    """Which kernel, and how it is launched."""
+
+    entry: str | None
+    grid: str
+    block: str
+    args: tuple[str, ...]
+    shared: int
+    checks: tuple[Literal["memory", "barriers"], ...]
+    seed: int | None
+    arch: str
+
+
 @verb(
     "warpfrag ptx info matmul.ptx",
     "warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz",
@@ -53,7 +66,7 @@ SPACES = ("global", "shared", "local", "param", "const")
 @arch_option
 @file_option("-o", "--output", help_text="Write the arrays after the launch to an .npz file.")
 @json_option
-def command(*, action: str, file: str, output: str | None, as_json: bool, **asked: Any) -> int:  # noqa: ANN401 (options)
+def command(*, action: str, file: str, output: str | None, as_json: bool, **options: Unpack[LaunchOptions]) -> int:
     """What a PTX file holds (info), or the memory that one of its kernels leaves (run), without a GPU.
 
     info lists entries, parameters, shared memory and opcodes with how well each is known. run takes arrays from files
@@ -63,20 +76,20 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **aske
 
     module = load(file if ".version" not in file else f"./{file}")
     if action == "info":
-        _info(module, asked["entry"], as_json=as_json)
+        _info(module, options["entry"], as_json=as_json)
         return 0
-    kernel = _kernel(module, asked["entry"])
+    kernel = _kernel(module, options["entry"])
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     with Progress() as progress:
         try:
             run = kernel.launch(
-                _extent("--grid", asked["grid"]),
-                _extent("--block", asked["block"]),
-                [_argument(text, arrays) for text in asked["args"]],
-                shared=asked["shared"],
-                arch=asked["arch"],
-                checks=asked["checks"],
-                seed=asked["seed"],
+                _extent("--grid", options["grid"]),
+                _extent("--block", options["block"]),
+                [_argument(text, arrays) for text in options["args"]],
+                shared=options["shared"],
+                arch=options["arch"],
+                checks=options["checks"],
+                seed=options["seed"],
                 progress=lambda done, total: progress.show(done, total, "blocks"),
             )
         except KeyboardInterrupt as error:

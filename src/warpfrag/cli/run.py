@@ -91,7 +91,7 @@ def command(
     instruction = get(name)
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
         instruction = instruction_of(instruction.form, arithmetic_arch(instruction.form, arch))
-    if mma is not None and not (trace and instruction.form.is_quad):
+    if mma is not None and not (trace and len(instruction.d.shape) > 2):
         msg = "--mma goes with --trace, and with m8n8k4 of f16, which computes four products"
         raise click.UsageError(msg)
     lanes = _lanes(registers) if registers else []
@@ -278,7 +278,7 @@ def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int,
     check_index("ROW", row, instruction.shape.m)
     check_index("COL", col, instruction.shape.n)
     a, b, c = codes["a"], codes["b"], codes["c"]
-    if instruction.form.is_quad:
+    if c.ndim > 2:
         check_index("mma", mma, len(a))
         a, b, c = a[mma], b[mma], c[mma]
     columns: list[int] | None = None

@@ -5,7 +5,7 @@ One command in two directions: what a verb says of itself is all that differs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 import click
 
@@ -37,7 +37,7 @@ SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
 IN_LINE = 8  # addresses
 
 
-class AccessRequest(NamedTuple):
+class AccessOptions(TypedDict):
     """The arguments and options of `warpfrag loads` and `warpfrag stores`."""
 
     name: str
@@ -46,7 +46,7 @@ class AccessRequest(NamedTuple):
     pitch: int | None
     swizzle: str | None
     start: int | None
-    packed: bool
+    packed: NotRequired[bool]  # of loads alone
     searches: bool
     plan_number: int | None
     lanes: bool
@@ -85,51 +85,53 @@ no gaps. All sizes are in bytes. The cost is the number of instructions and of p
 def access_plans_command(direction: Direction, what: str, *examples: str) -> click.Command:
     """The verb of a direction."""
 
-    def command(*, packed: bool = False, **asked: Any) -> int:  # noqa: ANN401 (the fields of Asked)
-        return answer(direction, AccessRequest(packed=packed, **asked))
+    def command(**options: Unpack[AccessOptions]) -> int:
+        return answer(direction, options)
 
     command.__doc__ = ABOUT.format(what=what)
-    options = (*OPTIONS[:6], *([PACKED] if direction == "load" else []), *OPTIONS[6:])
-    for add in reversed(options):
+    declared = (*OPTIONS[:6], *([PACKED] if direction == "load" else []), *OPTIONS[6:])
+    for add in reversed(declared):
         command = add(command)
     return verb(*examples)(command)
 
 
-def answer(direction: Direction, asked: AccessRequest) -> int:
+def answer(direction: Direction, options: AccessOptions) -> int:
     """Print every plan, or the one that is asked for; the exit status."""
-    operand = read_operand(get(asked.name, asked.target), asked.operand)
-    plans = _access_plans(direction, operand, asked)
-    if asked.target:
-        plans = [plan for plan in plans if asked.target in plan.targets]
-    if asked.plan_number is not None and asked.plan_number > len(plans):
+    operand = read_operand(get(options["name"], options["target"]), options["operand"])
+    plans = _access_plans(direction, operand, options)
+    if options["target"]:
+        plans = [plan for plan in plans if options["target"] in plan.targets]
+    if options["plan_number"] is not None and options["plan_number"] > len(plans):
         msg = f"--way is 1 to {len(plans)}: so many there are" if plans else "--way: there is none"
         raise click.UsageError(msg)
-    first = (asked.plan_number or 1) - 1
-    chosen = plans if asked.plan_number is None else plans[first : first + 1]
-    code = plans[first].emit(asked.lang) if asked.lang and plans else None
-    if asked.output and plans and not code:
+    first = (options["plan_number"] or 1) - 1
+    chosen = plans if options["plan_number"] is None else plans[first : first + 1]
+    code = plans[first].emit(options["lang"]) if options["lang"] and plans else None
+    if options["output"] and plans and not code:
         from warpfrag.drawing import draw
 
-        draw(plans[first]).save(asked.output)
-    if asked.as_json:
-        emitted = {"lang": asked.lang, "code": code, "file": asked.output}
-        query = {"operand": fragment_json(operand), "order": asked.order}
+        draw(plans[first]).save(options["output"])
+    if options["as_json"]:
+        emitted = {"lang": options["lang"], "code": code, "file": options["output"]}
+        query = {"operand": fragment_json(operand), "order": options["order"]}
         print_json(f"{direction}s", {**query, "ways": [*map(access_plan_json, chosen)], **emitted})
-    if not write_or_echo(code, asked.output, quiet=asked.as_json) and not asked.as_json:
-        _print_access_plans(direction, operand, chosen, asked)
+    if not write_or_echo(code, options["output"], quiet=options["as_json"]) and not options["as_json"]:
+        _print_access_plans(direction, operand, chosen, options)
     return DONE if plans else NO
 
 
-def _access_plans(direction: Direction, operand: Operand, asked: AccessRequest) -> list[Way]:
-    if asked.searches:
-        options = {"--pitch": asked.pitch, "--swizzle": asked.swizzle, "--start": asked.start}
-        options |= {"--packed": asked.packed or None}
-        if named := ", ".join(name for name, value in options.items() if value is not None):
-            msg = f"--search finds pitches and swizzles itself: leave out {named}"
+def _access_plans(direction: Direction, operand: Operand, options: AccessOptions) -> list[Way]:
+    if options["searches"]:
+        named = {"--pitch": options["pitch"], "--swizzle": options["swizzle"], "--start": options["start"]}
+        named |= {"--packed": options.get("packed") or None}
+        if superfluous := ", ".join(name for name, value in named.items() if value is not None):
+            msg = f"--search finds pitches and swizzles itself: leave out {superfluous}"
             raise click.UsageError(msg)
-        return search(operand, asked.order, direction)
-    memory = Memory(asked.order, asked.pitch, int(asked.swizzle or 0), asked.start or 0)
-    return loads(operand, memory, packed=asked.packed) if direction == "load" else stores(operand, memory)
+        return search(operand, options["order"], direction)
+    memory = Memory(options["order"], options["pitch"], int(options["swizzle"] or 0), options["start"] or 0)
+    return (
+        loads(operand, memory, packed=options.get("packed", False)) if direction == "load" else stores(operand, memory)
+    )
 
 
 def write_or_echo(code: str | None, output: str | None, *, quiet: bool) -> bool:
@@ -143,21 +145,21 @@ def write_or_echo(code: str | None, output: str | None, *, quiet: bool) -> bool:
     return bool(code)
 
 
-def _print_access_plans(direction: Direction, operand: Operand, plans: list[Way], asked: AccessRequest) -> None:
+def _print_access_plans(direction: Direction, operand: Operand, plans: list[Way], options: AccessOptions) -> None:
     toward = "from" if direction == "load" else "to"
-    where = f"{asked.order} order" if asked.searches or not plans else plans[0].memory.described
+    where = f"{options['order']} order" if options["searches"] or not plans else plans[0].memory.described
     print_heading(fragment_text(operand))
     print_heading(f"{toward} shared memory: {where}")
     if not plans:
-        echo("no plan" + (" without bank conflicts" if asked.searches else _unaligned(operand, asked)))
+        echo("no plan" + (" without bank conflicts" if options["searches"] else _unaligned(operand, options)))
         return
-    first = asked.plan_number or 1
+    first = options["plan_number"] or 1
     header = ["plan", "instructions", "passes", "conflicts", "cost", "what"]
     rows = [
         [number, plan.instructions, plan.passes, plan.conflicts, plan.cost, _short(plan.name)]
         for number, plan in enumerate(plans, first)
     ]
-    if asked.searches:
+    if options["searches"]:
         header = ["plan", "pitch", "swizzle", *header[1:]]
         rows = [
             [row[0], plan.memory.pitch or 0, plan.memory.swizzle, *row[1:]]
@@ -167,17 +169,21 @@ def _print_access_plans(direction: Direction, operand: Operand, plans: list[Way]
     for number, plan in enumerate(plans, first):
         echo(f"\nplan {number}")
         for access in plan.accesses:
-            for line in _access_lines(plan, access, lanes=asked.lanes):
+            for line in _access_lines(plan, access, lanes=options["lanes"]):
                 echo(line)
         if plan.shift:
             echo(f"  then each word << {plan.shift}: where its elements belong")
     print_notes(_notes(operand, plans))
 
 
-def _unaligned(operand: Operand, asked: AccessRequest) -> str:
+def _unaligned(operand: Operand, options: AccessOptions) -> str:
     """Why there is none, where no element is aligned."""
     size = operand.row.container // 8
-    offsets = {name: offset for name, offset in (("pitch", asked.pitch), ("start", asked.start)) if offset and size > 1}
+    offsets = {
+        name: offset
+        for name, offset in (("pitch", options["pitch"]), ("start", options["start"]))
+        if offset and size > 1
+    }
     misaligned = [f"{name} {offset}" for name, offset in offsets.items() if offset % size]
     return f": elements of {size} bytes are not aligned at {' and '.join(misaligned)}" if misaligned else ""
 

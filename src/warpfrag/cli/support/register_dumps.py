@@ -131,7 +131,7 @@ def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
     labels: dict[str, int] = {}
     start = 0
     while True:
-        start = SPACE.match(line, start).end()  # type: ignore[union-attr] # it matches nothing, too
+        start = _skip(SPACE, line, start)
         candidates = ((kind, pattern.match(line, start)) for kind, pattern in LABELS.items() if kind not in labels)
         kind, label = next(((kind, label) for kind, label in candidates if label), ("lane", None))
         if label is None and not labels.keys() & {"lane", "thread"}:
@@ -154,16 +154,22 @@ def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
     return labels, start
 
 
+def _skip(separators: re.Pattern[str], line: str, start: int) -> int:
+    """Where the separators end that stand at a place of a line."""
+    match = separators.match(line, start)
+    return match.end() if match else start
+
+
 def _pieces(line: str, start: int) -> Iterator[tuple[str, bool]]:
     """The rest of a line in pieces: names that something follows, and all else."""
-    start = GAP.match(line, start).end()  # type: ignore[union-attr]
+    start = _skip(GAP, line, start)
     while start < len(line):
         named = NAMED.match(line, start)
         piece = named or PIECE.match(line, start)
         if piece is None:
             return
         yield (named[1], True) if named else (piece[0], False)
-        start = GAP.match(line, piece.end()).end()  # type: ignore[union-attr]
+        start = _skip(GAP, line, piece.end())
 
 
 def _words(line: str, start: int, number: int) -> list[DumpWord]:
