@@ -1,4 +1,4 @@
-"""The memory view: lanes at their addresses, banks and their conflicts, and the ways that Python finds."""
+"""The memory view: lanes at their addresses, banks and their conflicts, and the plans that Python finds."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 CELLS = """() => [...document.querySelectorAll('[data-lanes]')].flatMap(({ dataset }) =>
   dataset.lanes.split(' ').map((lane) => [+lane, +dataset.bytes, +dataset.size]))"""
-WAYS = "() => [...document.querySelectorAll('.ways tbody tr')].map((row) => [...row.cells].map((c) => c.innerText))"
+PLANS = """() => [...document.querySelectorAll('.access-plans tbody tr')].map((row) =>
+  [...row.cells].map((cell) => cell.innerText))"""
 CASES = {
     "conflicts": (F16, "a", {"pitch": 128}),
     "swizzled tiles": (F16, "b", {"order": "col", "pitch": 128, "swizzle": 128, "tiles": "col=2"}),
-    "second way": (F16, "a", {"pitch": 128, "way": 2, "access": 3}),
+    "second plan": (F16, "a", {"pitch": 128, "way": 2, "access": 3}),
     "elements": (S8, "b", {"pitch": 48, "access": 4}),
     "store": (F16, "d", {"verb": "store", "pitch": 64, "swizzle": 64}),
     "no gaps": (S8, "a", {}),
 }
 
 
-def python_ways(case):
+def python_plans(case):
     name, role, asked = CASES[case]
     tiles = dict([asked["tiles"].split("=")]) if "tiles" in asked else {}
     operand = wf.get(name).operands[role].tiled(**{axis: int(count) for axis, count in tiles.items()})
@@ -39,13 +40,13 @@ def python_ways(case):
 def test_lanes_banks_and_costs_are_those_of_python(explorer, case):
     name, role, asked = CASES[case]
     tab = explorer.show(i=name, view="memory", operand=role, **asked)
-    ways = python_ways(case)
-    way = ways[asked.get("way", 1) - 1]
-    access = way.accesses[asked.get("access", 1) - 1]
+    plans = python_plans(case)
+    plan = plans[asked.get("way", 1) - 1]
+    access = plan.accesses[asked.get("access", 1) - 1]
 
-    assert tab.evaluate(WAYS) == [
-        [way.name.replace(".sync.aligned", ""), way.targets[0],
-         *map(str, (way.instructions, way.passes, way.conflicts, way.cost))] for way in ways
+    assert tab.evaluate(PLANS) == [
+        [plan.name.replace(".sync.aligned", ""), plan.targets[0],
+         *map(str, (plan.instructions, plan.passes, plan.conflicts, plan.cost))] for plan in plans
     ]  # fmt: skip
     given = {lane: address for lane, address in enumerate(access.addresses) if address is not None}
     shown = tab.evaluate(CELLS)
@@ -59,18 +60,18 @@ def test_lanes_banks_and_costs_are_those_of_python(explorer, case):
     assert f"{access.conflicts or 'no'} bank conflict" in said
 
 
-@pytest.mark.parametrize("case", ["swizzled tiles", "second way", "store"])
-def test_the_command_prints_the_way_that_is_shown(explorer, case):
+@pytest.mark.parametrize("case", ["swizzled tiles", "second plan", "store"])
+def test_the_command_prints_the_plan_that_is_shown(explorer, case):
     name, role, asked = CASES[case]
     tab = explorer.show(i=name, view="memory", operand=role, **asked)
-    way = python_ways(case)[asked.get("way", 1) - 1]
+    plan = python_plans(case)[asked.get("way", 1) - 1]
     printed = []
     for text in tab.locator("#view .command code").all_inner_texts():
         _, verb, *words = shlex.split(text)
         command = {"loads": loads.command, "stores": stores.command}[verb]
         printed.append(CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False).output.strip())
 
-    assert printed[:2] == [way.emit("cuda").strip(), way.emit("ptx").strip()]
+    assert printed[:2] == [plan.emit("cuda").strip(), plan.emit("ptx").strip()]
     assert "no bank conflicts" in printed[2] or " 0 " in printed[2]
 
 
@@ -78,9 +79,9 @@ def test_choosing_and_pointing(explorer):
     tab = explorer.show(i=F16, view="memory")
     tab.locator('[data-set="pitch"]').fill("128")
     tab.keyboard.press("Enter")
-    assert tab.locator(".ways .warning").first.inner_text() == "28"
+    assert tab.locator(".access-plans .warning").first.inner_text() == "28"
     tab.locator('[data-set="swizzle"][data-value="128"]').click()
-    assert tab.locator(".ways .fine").first.inner_text() == "0"
+    assert tab.locator(".access-plans .fine").first.inner_text() == "0"
     assert explorer.state() == {"i": F16, "view": "memory", "pitch": "128", "swizzle": "128"}
     tab.locator('[data-lanes="17"]').hover()
     assert plain(tab.locator("#details-title").inner_text()) == "A[1][8-15]"
@@ -139,7 +140,7 @@ def test_a_pitch_that_is_too_small_is_said(explorer):
 def test_nonsense_in_a_link_does_no_harm(explorer, nonsense):
     tab = explorer.show(i=F16, view="memory", way=99, access=99, **nonsense)
 
-    assert tab.locator('.ways [aria-pressed="true"]').inner_text() == "ld.shared.b16"
+    assert tab.locator('.access-plans [aria-pressed="true"]').inner_text() == "ld.shared.b16"
     assert tab.locator("[data-lanes]").count() > 0
 
 

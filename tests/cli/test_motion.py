@@ -114,7 +114,7 @@ def test_plans_have_addresses_as_numbers_and_as_c(run):
     ]
 
 
-def test_ways_come_cheapest_first_and_fit_the_target(run):
+def test_plans_come_cheapest_first_and_fit_the_target(run):
     every = run("stores", HALF, "d", "--pitch", 48, "--json").json["ways"]
     older = run("stores", HALF, "d", "--pitch", 48, "--target", "sm_80", "--json").json["ways"]
 

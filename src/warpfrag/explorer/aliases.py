@@ -1,4 +1,4 @@
-"""What instructions are called elsewhere, as the page has it.
+"""The aliases of instructions (CuTe, SASS, NVVM, MLIR), as the page has them.
 
 The names of machine code are the same on many targets, and the operations of MLIR are made of the same pieces: both
 travel as places in the list of texts.

@@ -1,4 +1,4 @@
-// Shared-memory descriptors of wgmma: the fields of the word, the byte of each element, and what is odd. See
+// Shared-memory descriptors of wgmma: the fields of the word, the byte of each element, and its problems. See
 // warpfrag/memory/descriptor.py.
 
 import { ROW_BYTES, SWIZZLES, UNIT } from "./memory.js";
@@ -96,7 +96,7 @@ export function compact({ inner, outer, trans }) {
   return { start: 0, leading: 0, stride: 0, ...offsets, swizzle, base_offset: 0, other: 0n };
 }
 
-/** What is odd about a descriptor: sentences. None of it stops the hardware. */
+/** The problems of a descriptor: sentences. None of it stops the hardware. */
 export function problems(operand, descriptor) {
   const { inner, outer, trans } = operand;
   const { start, swizzle, base_offset: base, other } = descriptor;
@@ -105,35 +105,35 @@ export function problems(operand, descriptor) {
   const [along, across] = offsetsOf(descriptor, trans);
   const used = { [along]: inner > width, [across]: outer > ATOM_LINES };
   const inside = { [along]: `the ${inner} bytes of a line lie in one atom`, [across]: `all ${outer} lines lie in one atom` };
-  const found = [];
-  if (other) found.push(`bits 0x${other.toString(16)} belong to no field and should be 0`);
+  const sentences = [];
+  if (other) sentences.push(`bits 0x${other.toString(16)} belong to no field and should be 0`);
   for (const [name, isUsed] of Object.entries(used)) {
     const number = descriptor[name];
-    if (!isUsed && number) found.push(`${name} ${number} is not used: ${trans ? "MN" : "K"}-major, ${inside[name]}`);
+    if (!isUsed && number) sentences.push(`${name} ${number} is not used: ${trans ? "MN" : "K"}-major, ${inside[name]}`);
   }
   if (swizzle) {
     const phases = width / UNIT;
     const phase = Math.floor(start / ROW_BYTES) % phases;
     if (phase !== base % phases)
-      found.push(
+      sentences.push(
         `start ${start} is ${phase} rows of 128 bytes into a pattern that repeats every ${period} bytes: the tile is read ` +
           `as if the pattern began before it; start at a multiple of ${period}, or set base_offset to ${phase}`,
       );
     for (const [name, isUsed] of Object.entries(used)) {
       const number = descriptor[name];
       if (isUsed && number % period)
-        found.push(
+        sentences.push(
           `${name} ${number} is no multiple of ${period}, after which a ${swizzle}-byte swizzle repeats: each atom is ` +
             `read with another part of the pattern`,
         );
     }
     if (start % width && inner + (start % width) > width)
-      found.push(
+      sentences.push(
         `start ${start} is ${start % width} bytes into a line of ${width} bytes: ${inner} bytes from there run into the ` +
           `next line`,
       );
-  } else if (base) found.push(`base_offset ${base} does nothing without a swizzle`);
-  return [...found, ...overlapOf(operand, descriptor), ...reachOf(operand, descriptor)];
+  } else if (base) sentences.push(`base_offset ${base} does nothing without a swizzle`);
+  return [...sentences, ...overlapOf(operand, descriptor), ...reachOf(operand, descriptor)];
 }
 
 /** The first element, row by row, that lies where an earlier one does. */

@@ -23,16 +23,16 @@ function legend(instruction, text) {
   return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p></div>`;
 }
 
-/** The line above a figure, always in sight: what it shows, and ways to its parts; `elsewhere` are in another view. */
+/** The line above a figure, always in sight: what it shows, and links to its parts; `elsewhere` are in another view. */
 export function figureBar(title, jumps, elsewhere = []) {
-  const ways = [
+  const links = [
     ...jumps.map(([grid, text]) => `<button type="button" data-jump="${grid}">${escapeText(text)}</button>`),
     ...elsewhere.map(
       ([view, text, label]) =>
         `<button type="button" data-set="view" data-value="${view}" title="${label}">${escapeText(text)}</button>`,
     ),
   ];
-  const go = ways.length > 1 ? `<span class="jumps" role="group" aria-label="Go to">${ways.join("")}</span>` : "";
+  const go = links.length > 1 ? `<span class="jumps" role="group" aria-label="Go to">${links.join("")}</span>` : "";
   return title || go ? `<div class="figure-bar">${title && `<strong class="equation">${title}</strong>`}${go}</div>` : "";
 }
 
@@ -54,11 +54,11 @@ function cellText(instruction) {
 function productFigure(instruction, state) {
   const { a, c, d, ...others } = instruction.operands;
   const numbers = Array.from({ length: a.parts }, (_, part) => part);
-  const shown = [a, instruction.operands[state.corner], ...Object.values(others)];
+  const operands = [a, instruction.operands[state.corner], ...Object.values(others)];
   const jumps =
     a.parts > 1
       ? numbers.map((part) => [`a.${part}`, `Product ${part}`])
-      : shown.map(({ role, letter }) => [`${role}.0`, letter]);
+      : operands.map(({ role, letter }) => [`${role}.0`, letter]);
   const note = legend(instruction, `${cellText(instruction)} A row of A and a column of B meet in D.`);
   const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has room for it below A
   const products = numbers.map((part) => oneProduct(instruction, state, part, inside));

@@ -1,15 +1,15 @@
-// The finder: the search box, the choices, and the list of what was found.
+// The finder: the search box, the choices, and the list of matches.
 
 import { breakable, byId, escapeText, listStep, moveTabStop, roving } from "./html.js";
 import { allValues, search } from "./search.js";
-import { FACETS, shown } from "./state.js";
+import { FACETS, currentInstruction } from "./state.js";
 
 const LABELS = { target: "Target", op: "Operation", shape: "Shape", a: "A", b: "B", c: "C", d: "D", kind: "Kind" };
 const WIDE = matchMedia("(min-width: 1080px)");
 
 const PIECE = 80;
 
-let found = [];
+let matches = [];
 let listing = 0;
 let asked = "";
 
@@ -34,8 +34,8 @@ export function startFinder(choose) {
   });
   byId("query").addEventListener("focus", () => openFinder(true));
   byId("query").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && found.length) take(found[0].name);
-    if (event.key === "ArrowDown" && found.length) {
+    if (event.key === "Enter" && matches.length) take(matches[0].name);
+    if (event.key === "ArrowDown" && matches.length) {
       event.preventDefault();
       openFinder(true);
       byId("results").querySelector("a").focus();
@@ -79,7 +79,7 @@ export function showFound(state) {
   const query = byId("query");
   if (query.value !== state.q) query.value = state.q;
   const result = search(state);
-  found = result.found;
+  matches = result.matches;
   for (const select of byId("facets").querySelectorAll("select")) {
     const facet = select.dataset.facet;
     for (const option of select.options) {
@@ -89,8 +89,8 @@ export function showFound(state) {
     select.value = state[facet];
   }
   byId("clear").hidden = !(FACETS.some((facet) => state[facet]) || state.q);
-  byId("count").textContent = found.length
-    ? `${found.length} instruction${found.length > 1 ? "s" : ""}${found.length > 1 && found.some(({ family }) => family) ? ", wgmma once for all n" : ""}`
+  byId("count").textContent = matches.length
+    ? `${matches.length} instruction${matches.length > 1 ? "s" : ""}${matches.length > 1 && matches.some(({ family }) => family) ? ", wgmma once for all n" : ""}`
     : "Nothing has all of these words. Try fewer, or clear the choices.";
   listFound(state);
 }
@@ -111,7 +111,7 @@ function listItem({ name, op, shapeText, rest }) {
 function listFound(state) {
   const turn = ++listing;
   const results = byId("results");
-  const wanted = found;
+  const wanted = matches;
   const visible = wanted.indexOf(listedAs(state)) + 1 + PIECE;
   const write = (start) => {
     if (turn !== listing) return; // something else was asked meanwhile
@@ -130,8 +130,8 @@ function listFound(state) {
 
 /** The line of the list for what is shown; of a wgmma the one that stands for all its widths. */
 function listedAs({ i }) {
-  const { family } = shown();
-  return found.find(({ name }) => name === i) ?? (family && found.find((one) => one.family === family));
+  const { family } = currentInstruction();
+  return matches.find(({ name }) => name === i) ?? (family && matches.find((one) => one.family === family));
 }
 
 /** Mark the instruction that is shown in the list, and bring it into sight where it is another than before. */

@@ -3,7 +3,7 @@
 import { byId } from "./html.js";
 
 const GAP = 14; // between A and D
-const PAIR = 700; // where there are several products, two stand side by side in at least so much room,
+const PAIR = 700; // where there are several products, two stand side by side in at least so much space,
 const BETWEEN = 24; // with this between them
 const GROWN = 1.3; // cells that stand side by side may be so much wider than they like, where there is room
 const FILLED = 1.7; // and those of A, where what stands below it is wider
@@ -21,9 +21,9 @@ function sizesOf(grid) {
 }
 
 /** The width of the cells of grids that stand side by side: what they like, or less, down to the least they need. */
-function cellWidths(sizes, room) {
+function cellWidths(sizes, space) {
   const sum = (of) => sizes.reduce((all, size) => all + of(size), 0);
-  const left = room - sum((size) => size.head + size.heads) - GAP * (sizes.length - 1);
+  const left = space - sum((size) => size.head + size.heads) - GAP * (sizes.length - 1);
   const least = sum((size) => size.least * size.count);
   const liked = sum((size) => size.width * size.count);
   const share = Math.min(1, Math.max(0, (left - least) / (liked - least || 1)));
@@ -42,45 +42,45 @@ function resize(grid, { head, height, letters }, cell) {
   grid.classList.toggle("tiny", cell < TINY * most);
 }
 
-function fitAlone(grid, room) {
+function fitAlone(grid, space) {
   const sizes = sizesOf(grid);
-  resize(grid, sizes, cellWidths([sizes], room).cells[0]);
+  resize(grid, sizes, cellWidths([sizes], space).cells[0]);
 }
 
 /** A and D side by side with B below D, where that fits; else A, D and B below each other. */
-function fitProduct(product, room) {
+function fitProduct(product, space) {
   const [a, d, b] = ["a", "d", "b"].map((at) => product.querySelector(`.at-${at} .grid`));
   const [forA, forD, forB] = [a, d, b].map(sizesOf);
   const larger = (of) => Math.max(forD[of], forB[of]); // D and B have the same columns: they stand in line
   const column = { ...forD, head: larger("head"), width: larger("width"), least: larger("least") };
-  const beside = cellWidths([forA, column], room);
+  const beside = cellWidths([forA, column], space);
   product.classList.toggle("stacked", !beside.fits);
   if (!beside.fits) {
-    for (const grid of [a, d, b]) fitAlone(grid, room);
+    for (const grid of [a, d, b]) fitAlone(grid, space);
     return;
   }
   resize(d, column, beside.cells[1]);
   resize(b, { ...column, height: forB.height }, beside.cells[1]);
   // Where there is room to spare, what stands below A may be wider than A.
   const right = column.head + column.count * beside.cells[1];
-  const first = Math.min(widestBelow(product), room - GAP - right);
+  const first = Math.min(widestBelow(product), space - GAP - right);
   const filled = Math.min((first - forA.head) / forA.count, FILLED * forA.width);
   resize(a, forA, Math.floor(Math.max(beside.cells[0], filled)));
   product.style.setProperty("--first", `${first}px`);
 }
 
 /** Source and target side by side where that fits; else below each other. */
-function fitPair(pair, room) {
+function fitPair(pair, space) {
   const grids = [...pair.querySelectorAll(".grid")];
   const sizes = grids.map(sizesOf);
-  const beside = cellWidths(sizes, room);
+  const beside = cellWidths(sizes, space);
   const lines = grids.map((grid) => grid.children.length);
   const height = Math.max(...sizes.map((size) => size.height)); // of both, where a row stands beside its like
   pair.classList.toggle("stacked", !beside.fits);
   for (const [place, grid] of grids.entries()) {
     const size = lines[0] === lines[1] ? { ...sizes[place], height } : sizes[place];
     if (beside.fits) resize(grid, size, beside.cells[place]);
-    else fitAlone(grid, room);
+    else fitAlone(grid, space);
   }
 }
 
@@ -95,12 +95,12 @@ function headsOf(scroll) {
 }
 
 /** Let a grid that is too wide end between two columns. */
-function cut(scroll, room) {
+function cut(scroll, space) {
   scroll.style.removeProperty("width");
   const start = scroll.getBoundingClientRect().left - scroll.scrollLeft;
   const ends = headsOf(scroll).map((head) => head.getBoundingClientRect().right - start);
-  const whole = ends.findLast((end) => end <= room + 0.5);
-  const isCut = ends.at(-1) > room + 0.5 && whole;
+  const whole = ends.findLast((end) => end <= space + 0.5);
+  const isCut = ends.at(-1) > space + 0.5 && whole;
   if (isCut) scroll.style.width = `${whole}px`;
   scroll.parentElement.classList.toggle("cut", Boolean(isCut)); // it takes all the room there is
   showMore(scroll);
@@ -135,13 +135,13 @@ function showMore(scroll) {
 /** Fit what the view shows into it. */
 export function fitView() {
   const view = byId("view");
-  const room = view.clientWidth;
+  const space = view.clientWidth;
   const products = view.querySelectorAll(".product");
-  const pairs = products.length > 1 && room > PAIR;
-  const each = pairs ? Math.floor((room - BETWEEN) / 2) : room;
+  const pairs = products.length > 1 && space > PAIR;
+  const each = pairs ? Math.floor((space - BETWEEN) / 2) : space;
   view.querySelector(".products")?.classList.toggle("pairs", pairs);
   for (const product of products) fitProduct(product, each);
-  for (const pair of view.querySelectorAll(".pair")) fitPair(pair, room);
+  for (const pair of view.querySelectorAll(".pair")) fitPair(pair, space);
   for (const grid of view.querySelectorAll(".grid[data-least]")) {
     if (grid.closest(".at-a, .at-b, .at-d, .pair")) continue;
     fitAlone(grid, grid.closest(".operand").parentElement.clientWidth);

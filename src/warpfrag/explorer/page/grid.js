@@ -163,8 +163,8 @@ export function operandGrid(operand, part, state, options = {}) {
   const name =
     `${operand.letter}${operand.parts > 1 ? `, ${partWord(operand)} ${part}` : ""}, ${operand.rows} ` +
     `by ${operand.cols}`;
-  const room = measures(operand, fold, columns, { height, heads: byRow ? ADDRESS : 0 });
-  const sizes = Object.entries(room).map(([field, pixels]) => `data-${field}="${pixels}"`);
+  const sizesOf = measures(operand, fold, columns, { height, heads: byRow ? ADDRESS : 0 });
+  const sizes = Object.entries(sizesOf).map(([field, pixels]) => `data-${field}="${pixels}"`);
   return (
     `<section class="operand" tabindex="-1" aria-label="${escapeText(name)}">` +
     `<div class="caption">${caption ?? operandCaption(operand, part)}${controls}${MORE}</div>` +

@@ -2,7 +2,7 @@
 
 import { byId, moveTabStop, roving } from "./html.js";
 import { INSTRUCTIONS, VERSION, holders, ofWidth } from "./model.js";
-import { change, picked, pickText, readAddress, scene, shown, state, writeAddress } from "./state.js";
+import { change, currentInstruction, picked, pickText, readAddress, scene, state, writeAddress } from "./state.js";
 import { emptyQuestion, markCurrent, showFound, startFinder } from "./finder.js";
 import { drawFigure } from "./figure.js";
 import { drawWarp } from "./warp.js";
@@ -40,14 +40,14 @@ function set(changes) {
   const kept = new Set([...QUESTION, "at", ...(state.view === "table" ? [] : ["lane"])]);
   if (names.some((name) => !kept.has(name))) draw();
   else {
-    if (names.includes("target")) showAbout(shown(), state);
+    if (names.includes("target")) showAbout(currentInstruction(), state);
     showPicked();
   }
 }
 
 /** Draw everything about the instruction. */
 function draw() {
-  const instruction = shown();
+  const instruction = currentInstruction();
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
   showLanes(scene());
@@ -193,7 +193,7 @@ function neighbourPlace(grid, cell, key) {
 }
 
 function copy(button) {
-  const instruction = shown();
+  const instruction = currentInstruction();
   const { operands } = instruction.family ? scene() : instruction; // of a warpgroup those of the warp that is shown
   const all = Object.values(operands).filter((operand) => !operand.unknown);
   const here = state.view === "matrix" ? all : all.filter((operand) => operand.role === state.operand);
@@ -250,15 +250,15 @@ function start() {
   document.addEventListener("click", ({ target }) => {
     const button = target.closest("[data-copy]");
     if (button) copy(button);
-    const way = target.closest("[data-jump]");
-    if (way) jump(way.dataset.jump);
+    const link = target.closest("[data-jump]");
+    if (link) jump(link.dataset.jump);
     const choice = target.closest("button[data-set]");
     if (target.closest("[data-swap]")) set(swapped(state));
     if (choice) set({ [choice.dataset.set]: numberIfOne(choice.dataset.value) });
   });
   document.addEventListener("change", ({ target }) => {
     if (target.matches("[data-descriptor-field]")) set({ word: changedWord(scene(), state, target) });
-    if (target.matches("select[data-width]")) set({ i: ofWidth(shown(), target.value).name });
+    if (target.matches("select[data-width]")) set({ i: ofWidth(currentInstruction(), target.value).name });
     if (target.matches("select[data-set], input[data-set]"))
       set({ [target.dataset.set]: NUMBER_LISTS.has(target.dataset.set) ? Number(target.value) : target.value });
   });

@@ -8,7 +8,7 @@ import { operandChoices } from "./warp.js";
 import { showFacts, showLane } from "./details.js";
 import { MORE } from "./fit.js";
 import { BANKS, BANK_BYTES, ROW_BYTES, SWIZZLES, UNIT, addressIn, bankLoads, pitchOf } from "./memory.js";
-import { requestsOf, waysOf } from "./ways.js";
+import { accessPlansOf, requestsOf } from "./access_plans.js";
 import { commandLine, tilesText } from "./relayout_view.js";
 import { scene } from "./state.js";
 import { TILES, isSingle } from "./scene.js";
@@ -20,10 +20,10 @@ const CELL_SIZES = {
 };
 export const SMALL_LETTER = 5.45; // width of a letter of the elements in a cell, in pixels
 export const LANE_LETTER = 6.65; // and of its lane
-const MOST_BUTTONS = 4; // more accesses than that are a list
+const MAX_BUTTONS = 4; // more accesses than that are a list
 const TILE_WORDS = { "": "1", "row=2": "2 rows", "col=2": "2 cols" };
 
-/** ldmatrix of one matrix, as ways are found by it. */
+/** ldmatrix of one matrix, which plans are made with. */
 function mover(trans) {
   const { operands, addresses } = BY_NAME.get(`ldmatrix.sync.aligned.m8n8.x1${trans}.shared.b16`);
   return { ...operands.d, addresses };
@@ -33,23 +33,23 @@ function memoryOf({ order, pitch, swizzle }) {
   return { order, pitch: pitch ? Number(pitch) : null, swizzle };
 }
 
-let lastFound = { asked: "", ways: [] };
+let lastPlans = { asked: "", plans: [] };
 
-/** The ways of what is shown, found once. */
-function shownWays({ asked, operands }, state) {
+/** The plans of what is shown, computed once. */
+function currentPlans({ asked, operands }, state) {
   const question = [asked, state.order, state.pitch, state.swizzle, state.verb].join(" ");
-  if (question !== lastFound.asked) {
+  if (question !== lastPlans.asked) {
     const movers = { plain: mover(""), trans: mover(".trans") };
-    lastFound = { asked: question, ways: waysOf(operands[state.operand], memoryOf(state), state.verb, movers) };
+    lastPlans = { asked: question, plans: accessPlansOf(operands[state.operand], memoryOf(state), state.verb, movers) };
   }
-  return lastFound.ways;
+  return lastPlans.plans;
 }
 
-/** The way and the access that are shown; a number that is too large means the last. */
-function chosen(ways, state) {
-  const way = Math.min(Math.max(state.way, 1), ways.length) - 1;
-  const access = Math.min(Math.max(state.access, 1), ways[way].accesses.length) - 1;
-  return { way, access };
+/** The plan and the access that are shown; a number that is too large means the last. */
+function chosen(plans, state) {
+  const plan = Math.min(Math.max(state.way, 1), plans.length) - 1;
+  const access = Math.min(Math.max(state.access, 1), plans[plan].accesses.length) - 1;
+  return { plan, access };
 }
 
 /** The operand of the state in shared memory. */
@@ -63,13 +63,13 @@ export function drawMemory(instruction, state) {
     return;
   }
   const whole = scene().operands[state.operand];
-  const ways = shownWays(scene(), state);
-  byId("view").innerHTML = ways.length
-    ? bar + wayTable(ways, state) + accessFigure(whole, ways, state) + commands(instruction, whole, ways, state)
-    : `${bar}<p class="empty">${escapeText(noWay(whole, state))}</p>`;
+  const plans = currentPlans(scene(), state);
+  byId("view").innerHTML = plans.length
+    ? bar + planTable(plans, state) + accessFigure(whole, plans, state) + commands(instruction, whole, plans, state)
+    : `${bar}<p class="empty">${escapeText(noPlanText(whole, state))}</p>`;
 }
 
-function noWay({ letter, format }, { order }) {
+function noPlanText({ letter, format }, { order }) {
   const other = order === "row" ? "col" : "row";
   return `No instruction moves ${letter} in ${order} order: ${format} is smaller than a byte. Try ${other} order.`;
 }
@@ -92,26 +92,26 @@ function short(name) {
   return name.replaceAll(".sync.aligned", "");
 }
 
-/** The first target that has every instruction of a way; plain loads and stores are everywhere. */
+/** The first target that has every instruction of a plan; plain loads and stores are everywhere. */
 function legalFrom({ name }) {
   const targets = name.split(" + ").map((part) => BY_NAME.get(part)?.targets ?? TARGETS);
   return TARGETS.find((target) => targets.every((some) => some.includes(target)));
 }
 
-/** Every way as a line that can be chosen. */
-function wayTable(ways, state) {
-  const { way: current } = chosen(ways, state);
-  const heads = ["way", "legal from", "instructions", "passes", "conflicts", "cost"];
-  const lines = ways.map((way, place) => {
-    const { instructions, passes, conflicts, cost } = way;
+/** Every plan as a line that can be chosen. */
+function planTable(plans, state) {
+  const { plan: current } = chosen(plans, state);
+  const heads = ["plan", "legal from", "instructions", "passes", "conflicts", "cost"];
+  const lines = plans.map((plan, place) => {
+    const { instructions, passes, conflicts, cost } = plan;
     const button =
       `<button type="button" data-set="way" data-value="${place + 1}" aria-pressed="${place === current}">` +
-      `${escapeText(short(way.name))}</button>`;
+      `${escapeText(short(plan.name))}</button>`;
     const clash = `<td class="${conflicts ? "warning" : "fine"}">${conflicts}</td>`;
-    return `<tr><th scope="row">${button}</th><td>${legalFrom(way)}</td><td>${instructions}</td><td>${passes}</td>${clash}<td>${cost}</td></tr>`;
+    return `<tr><th scope="row">${button}</th><td>${legalFrom(plan)}</td><td>${instructions}</td><td>${passes}</td>${clash}<td>${cost}</td></tr>`;
   });
   return (
-    `<div class="wide"><table class="ways"><thead><tr>${heads.map((head) => `<th scope="col">${head}</th>`).join("")}</tr></thead>` +
+    `<div class="wide"><table class="access-plans"><thead><tr>${heads.map((head) => `<th scope="col">${head}</th>`).join("")}</tr></thead>` +
     `<tbody>${lines.join("")}</tbody></table></div>`
   );
 }
@@ -130,9 +130,9 @@ function counted(number, word) {
 }
 
 /** One access: memory line by line, each cell as wide as an access and at least a bank; then the banks. */
-function accessFigure(operand, ways, state) {
-  const place = chosen(ways, state);
-  const { accesses } = ways[place.way];
+function accessFigure(operand, plans, state) {
+  const place = chosen(plans, state);
+  const { accesses } = plans[place.plan];
   const access = accesses[place.access];
   const options = accesses.map((one, number) => [number + 1, wordsText(one)]);
   const which = options.length > 1 ? accessChoice(options, place.access + 1) : "";
@@ -167,7 +167,7 @@ function accessFigure(operand, ways, state) {
 }
 
 function accessChoice(options, current) {
-  if (options.length <= MOST_BUTTONS) return choices("access", "access", options, current);
+  if (options.length <= MAX_BUTTONS) return choices("access", "access", options, current);
   const list = options.map(
     ([number, text]) => `<option value="${number}"${number === current ? " selected" : ""}>${text}</option>`,
   );
@@ -185,16 +185,16 @@ function banksText(column, width) {
 
 /** The elements of the matrix by the cell of memory that they start in. */
 function elementsByCell(operand, memory, width) {
-  const found = new Map();
+  const byCell = new Map();
   for (let row = 0; row < operand.rows; row++) {
     for (let col = 0; col < operand.cols; col++) {
       const address = addressIn(memory, row, col, operand.container, operand.layout.shape);
       const cell = Math.floor(address / width);
-      if (!found.has(cell)) found.set(cell, []);
-      found.get(cell).push([row, col]);
+      if (!byCell.has(cell)) byCell.set(cell, []);
+      byCell.get(cell).push([row, col]);
     }
   }
-  return found;
+  return byCell;
 }
 
 /** Some elements, as a range along the one coordinate or the other: 3,8–15. */
@@ -224,8 +224,8 @@ function cellsOfMemory(operand, access, state) {
     const cells = row.map((cell) => memoryCell(operand, cell, width, elements.get(cell) ?? [], givers.get(cell) ?? []));
     const words = row.map((cell) => (width > BANK_BYTES && elements.has(cell) ? elementsText(elements.get(cell)) : ""));
     const names = row.map((cell) => (givers.has(cell) ? laneText(givers.get(cell)) : ""));
-    const room = (texts, letter) => Math.max(...texts.map((text) => text.length)) * letter + 1;
-    return { line, row: cells.join(""), needs: Math.max(room(words, SMALL_LETTER), room(names, LANE_LETTER)) };
+    const widthOf = (texts, letter) => Math.max(...texts.map((text) => text.length)) * letter + 1;
+    return { line, row: cells.join(""), needs: Math.max(widthOf(words, SMALL_LETTER), widthOf(names, LANE_LETTER)) };
   });
 }
 
@@ -258,12 +258,12 @@ function bankLines(access) {
     const loads = bankLoads(request, access.width);
     const fair = Math.ceil(loads.reduce((all, load) => all + load, 0) / BANKS);
     const cells = Array.from({ length: BANKS / per }, (_, column) => {
-      const most = Math.max(...loads.slice(column * per, (column + 1) * per));
-      const kind = most > fair ? "clash" : most ? "calm" : "vacant";
+      const words = Math.max(...loads.slice(column * per, (column + 1) * per));
+      const kind = words > fair ? "clash" : words ? "calm" : "vacant";
       return (
         `<div class="cell ${kind}" role="gridcell" tabindex="-1" data-bytes="" data-request="${number}" ` +
         `data-bank="${column * per}" data-size="${width}" ` +
-        `aria-label="banks ${banksText(column, width)}: ${counted(most, "word")}">${most || ""}</div>`
+        `aria-label="banks ${banksText(column, width)}: ${counted(words, "word")}">${words || ""}</div>`
       );
     });
     const name = requests.length > 1 ? `mat ${number}` : "words";
@@ -286,9 +286,9 @@ function lanesAt(access, number, bank, banks) {
 /** Describe a cell of memory or of the banks; gives the lanes that it belongs to. */
 export function showBytes(cell, { operands, ...rest }, state) {
   const operand = operands[state.operand];
-  const ways = shownWays({ operands, ...rest }, state);
-  const place = chosen(ways, state);
-  const access = ways[place.way].accesses[place.access];
+  const plans = currentPlans({ operands, ...rest }, state);
+  const place = chosen(plans, state);
+  const access = plans[place.plan].accesses[place.access];
   const size = Number(cell.dataset.size);
   const isBank = cell.dataset.bank !== undefined;
   const bank = isBank ? Number(cell.dataset.bank) : (Number(cell.dataset.bytes) % ROW_BYTES) / BANK_BYTES;
@@ -336,14 +336,14 @@ function showBanks(cell, access, bank, banks) {
   return lanes;
 }
 
-function commands(instruction, operand, ways, state) {
-  const { way } = chosen(ways, state);
+function commands(instruction, operand, plans, state) {
+  const { plan } = chosen(plans, state);
   const tiles = tilesText(operand.layout.dims, TILES[state.tiles]);
   const options = [
     `--order ${state.order}`,
     ...(state.pitch ? [`--pitch ${state.pitch}`] : []),
     ...(state.swizzle ? [`--swizzle ${state.swizzle}`] : []),
-    ...(way ? [`--way ${way + 1}`] : []),
+    ...(plan ? [`--way ${plan + 1}`] : []),
   ].join(" ");
   const start = `warpfrag ${state.verb}s ${instruction.name} ${state.operand}${tiles} ${options}`;
   const tight = pitchOf({ ...memoryOf(state), pitch: null }, operand.layout.shape, operand.container);
@@ -358,11 +358,11 @@ function commands(instruction, operand, ways, state) {
   );
 }
 
-/** The address of every lane in every access of the way that is shown, as CSV. */
+/** The address of every lane in every access of the plan that is shown, as CSV. */
 export function addressesText(shownScene, state) {
-  const ways = shownWays(shownScene, state);
-  if (!ways.length) return "instruction,words,lane,address\n";
-  const lines = ways[chosen(ways, state).way].accesses.flatMap((access) =>
+  const plans = currentPlans(shownScene, state);
+  if (!plans.length) return "instruction,words,lane,address\n";
+  const lines = plans[chosen(plans, state).plan].accesses.flatMap((access) =>
     access.addresses.map((address, lane) => [access.instruction, access.words.join(" "), lane, address ?? ""].join(",")),
   );
   return `${["instruction,words,lane,address", ...lines].join("\n")}\n`;

@@ -5,7 +5,7 @@ import { figureBar } from "./figure.js";
 import { operandGrid } from "./grid.js";
 import { operandChoices } from "./warp.js";
 import { KINDS, changesLane, fragmentName, relayoutOf, targetsFrom } from "./relayouts.js";
-import { scene, shown } from "./state.js";
+import { currentInstruction, scene } from "./state.js";
 import { isMatrix } from "./scene.js";
 
 /** The relayout that is shown, from the instruction's operand to the chosen fragment. */
@@ -137,7 +137,7 @@ export function tilesText(dims, counts) {
 
 /** The state that shows the same the other way round. */
 export function swapped(state) {
-  const { ends } = relayoutOf(shown(), state.operand, state.to);
+  const { ends } = relayoutOf(currentInstruction(), state.operand, state.to);
   const [[source, role], [target, other]] = ends;
   return { i: target.name, operand: other, to: fragmentName(source, role) };
 }

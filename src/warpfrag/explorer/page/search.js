@@ -1,6 +1,6 @@
 // Finding instructions: by words of the name, and by choosing.
 
-import { namedElsewhere } from "./elsewhere.js";
+import { namedByAlias } from "./aliases.js";
 import { INSTRUCTIONS } from "./model.js";
 import { FACETS } from "./state.js";
 
@@ -57,7 +57,7 @@ function named(query) {
   const whole = namesWith(words);
   const pieces = piecesOf(words);
   const cut = whole.length ? whole : namesWith(pieces);
-  const found = cut.length ? cut : namedElsewhere(query);
+  const found = cut.length ? cut : namedByAlias(query);
   const meant = new Set(found.filter((instruction) => spells(instruction, pieces)));
   return [...meant, ...found.filter((instruction) => !meant.has(instruction))];
 }
@@ -73,11 +73,11 @@ export function search(chosen) {
       return [facet, new Set(values.filter(Boolean))];
     }),
   );
-  return { found: oneOfEachFamily(candidates.filter((instruction) => answers(instruction, chosen))), open };
+  return { matches: firstOfEachFamily(candidates.filter((instruction) => answers(instruction, chosen))), open };
 }
 
 /** Of the widths of a wgmma that are found the usual one, or the first: the page has a choice of the others. */
-function oneOfEachFamily(found) {
+function firstOfEachFamily(found) {
   const taken = new Map();
   for (const instruction of found) {
     const { family, extents } = instruction;

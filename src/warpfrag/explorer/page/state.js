@@ -7,7 +7,7 @@ import { TILES, isMatrix, sceneOf } from "./scene.js";
 
 const START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
 const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane", "swizzle", "warp", "trans"];
-const COUNTED = ["way", "access"]; // from 1 on, as the command counts ways
+const COUNTED = ["way", "access"]; // from 1 on, as the command counts plans
 export const FACETS = ["target", "op", "shape", "a", "b", "c", "d", "kind"];
 const DEFAULTS = {
   i: START,
@@ -76,7 +76,7 @@ export function readAddress() {
 
 /** Write the state into the address; a change of instruction can be undone with the browser's Back. */
 export function writeAddress({ remember = false } = {}) {
-  const usual = { ...DEFAULTS, i: "", operand: firstOperand(), to: usualTarget(shown(), state.operand) };
+  const usual = { ...DEFAULTS, i: "", operand: firstOperand(), to: usualTarget(currentInstruction(), state.operand) };
   const unusual = Object.entries(state).filter(([name, value]) => value !== usual[name]);
   const hash = `#${new URLSearchParams(unusual.map(([name, value]) => [name, String(value)]))}`;
   if (hash === location.hash) return;
@@ -94,13 +94,13 @@ export function change(changes) {
 }
 
 /** The instruction that is shown. */
-export function shown() {
+export function currentInstruction() {
   return BY_NAME.get(state.i);
 }
 
 /** What the view is about: the instruction, or what is made of its operands. */
 export function scene() {
-  return sceneOf(shown(), state);
+  return sceneOf(currentInstruction(), state);
 }
 
 /** The element that is picked, or null. */
@@ -121,13 +121,13 @@ export function pickText(operand, part, row, col) {
 
 /** The operand that the warp view and the table show first. */
 function firstOperand() {
-  const { operands } = shown();
+  const { operands } = currentInstruction();
   return "a" in operands ? "a" : Object.keys(operands)[0];
 }
 
 /** Drop choices that the instruction shown does not have. */
 function tidy() {
-  const instruction = shown();
+  const instruction = currentInstruction();
   const operands = instruction.operands;
   for (const [name, values] of Object.entries(ALLOWED)) {
     if (!values.includes(state[name])) state[name] = DEFAULTS[name];

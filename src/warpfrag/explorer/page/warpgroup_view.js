@@ -14,7 +14,7 @@ import { commandLine } from "./relayout_view.js";
 const WARPS = [0, 1, 2, 3];
 const HUES = 8;
 const SHADES = 4;
-const MOST_LINES = 64; // of memory that are shown
+const MAX_LINES = 64; // of memory that are shown
 const FIELD_LABELS = { start: "start", leading: "leading", stride: "stride", base_offset: "base offset" };
 
 /** One of the views, under a bar that chooses n and the warp. */
@@ -89,7 +89,7 @@ function descriptorView(instruction, state) {
   return descriptorBox(instruction, operand, descriptor, state) + unitGrid(operand, descriptor) + descriptorCommands(instruction, operand, descriptor);
 }
 
-/** The word, its fields, and what is odd about it. */
+/** The word, its fields, and its problems. */
 function descriptorBox(instruction, operand, descriptor, state) {
   const fields = Object.entries(FIELD_LABELS).map(([name, label]) => {
     const { bits, unit } = FIELDS[name];
@@ -103,14 +103,14 @@ function descriptorBox(instruction, operand, descriptor, state) {
   );
   const orders = [[0, "K-major"], [1, "MN-major"]];
   const order = operand.bits === 16 ? choices("order", "trans", orders, Number(operand.trans)) : "<span>K-major</span>";
-  const odd = problems(operand, descriptor);
+  const texts = problems(operand, descriptor);
   return (
     `<div class="view-bar memory-bar">${widthChoice(instruction)}${choices("operand", "staged", [["b", "B"], ["a", "A"]], state.staged)}${order}` +
     `<label>descriptor <input class="long" data-set="word" spellcheck="false" autocomplete="off" ` +
     `value="${wordText(encode(descriptor))}"></label>${fields.join("")}` +
     `<label>swizzle <select data-descriptor-field="swizzle">${swizzles.join("")}</select></label></div>` +
-    `<ul class="problems" aria-label="What is odd">${
-      odd.length ? odd.map((text) => `<li class="warning">${escapeText(text)}</li>`).join("") : "<li>Nothing is odd about it.</li>"
+    `<ul class="problems" aria-label="Problems">${
+      texts.length ? texts.map((text) => `<li class="warning">${escapeText(text)}</li>`).join("") : "<li>No problems.</li>"
     }</ul>`
   );
 }
@@ -124,7 +124,7 @@ function unitGrid(operand, descriptor) {
   }
   const every = [...new Set([...places.keys()].map((address) => Math.floor(address / ROW_BYTES)))].sort((one, other) => one - other);
   const across = ROW_BYTES / UNIT;
-  const lines = every.slice(0, MOST_LINES).map((line) => {
+  const lines = every.slice(0, MAX_LINES).map((line) => {
     const cells = Array.from({ length: across }, (_, place) => unitCell(operand, line * ROW_BYTES + place * UNIT, places));
     return `<div class="line" role="row"><div class="head row-head" role="rowheader">${line * ROW_BYTES}</div>${cells.join("")}</div>`;
   });
@@ -132,10 +132,10 @@ function unitGrid(operand, descriptor) {
     { length: across },
     (_, place) => `<div class="head col-head" role="columnheader" data-last="${(place + 1) * UNIT - 1}">${place * UNIT}</div>`,
   );
-  const sizes = unitSizes(operand, [...places.values()].flat(), every.slice(0, MOST_LINES).at(-1) * ROW_BYTES);
+  const sizes = unitSizes(operand, [...places.values()].flat(), every.slice(0, MAX_LINES).at(-1) * ROW_BYTES);
   const [line, along] = operand.letters;
   const name = `${operand.role.toUpperCase()} in shared memory`;
-  const more = every.length > MOST_LINES ? ` The first ${MOST_LINES} of ${every.length} lines are shown.` : "";
+  const more = every.length > MAX_LINES ? ` The first ${MAX_LINES} of ${every.length} lines are shown.` : "";
   return (
     `<section class="operand memory" tabindex="-1" aria-label="${name}"><div class="caption"><h3>${name}</h3> ` +
     `<span>lines of 128 bytes, units of 16</span>${MORE}</div><div class="scroll"><div class="grid" role="grid" ` +

@@ -1,4 +1,4 @@
-// Every way to load or store an operand, the cheapest first. See warpfrag/motion/loads.py, whose rules these are.
+// Every plan to load or store an operand, the cheapest first. See warpfrag/motion/loads.py, whose rules these are.
 
 import { elementAt, extentOf } from "./layout.js";
 import { addressIn, passesOf } from "./memory.js";
@@ -73,12 +73,12 @@ function* byWords(operand, { bytes, whole }, verb) {
   const starts = words.map((word) => bytes.map((lane) => wordStart(lane[word])));
   if (!whole || starts.some((word) => word.includes(null))) return;
   const seen = new Set();
-  for (const most of [4, 2, 1]) {
+  for (const widest of [4, 2, 1]) {
     let left = words;
     const accesses = [];
     while (left.length) {
       const taken = left;
-      const group = [4, 2, 1].filter((size) => size <= most).map((size) => neighbours(taken, starts, size)).find(Boolean);
+      const group = [4, 2, 1].filter((size) => size <= widest).map((size) => neighbours(taken, starts, size)).find(Boolean);
       left = left.filter((word) => !group.includes(word));
       const vector = group.length > 1 ? `.v${group.length}` : "";
       accesses.push({
@@ -135,15 +135,15 @@ function lineStarts(mover, operand, order, first) {
 
 /** The address of each line of each register; none where some line is not 16 aligned bytes side by side. */
 function linesOf(operand, memory, mover) {
-  const found = [];
+  const lineAddresses = [];
   for (const reg of upTo(operand.regs)) {
     const starts = lineStarts(mover, operand, memory.order, reg);
     if (!starts) return null;
     const lines = starts.map(([row, col]) => addressIn(memory, row, col, operand.container, operand.layout.shape));
     if (lines.length < LINES || lines.some((line) => line % LINE)) return null;
-    found.push(lines);
+    lineAddresses.push(lines);
   }
-  return found;
+  return lineAddresses;
 }
 
 /** As few instructions as the words need: four matrices at a time. */
@@ -151,11 +151,11 @@ function matrixAccesses(op, trans, lines) {
   const accesses = [];
   for (let first = 0; first < lines.length; first += accesses.at(-1).words.length) {
     const size = [4, 2, 1].find((some) => first + some <= lines.length);
-    const given = lines.slice(first, first + size).flat();
+    const used = lines.slice(first, first + size).flat();
     accesses.push({
       instruction: `${op}.sync.aligned.m8n8.x${size}${trans}.shared.b16`,
       words: upTo(size).map((word) => first + word),
-      addresses: upTo(WARP).map((lane) => given[lane] ?? null),
+      addresses: upTo(WARP).map((lane) => used[lane] ?? null),
       width: LINE,
     });
   }
@@ -173,8 +173,8 @@ function* byMatrix(operand, memory, op, movers) {
 /** What shared memory is asked for at once: by the whole warp, or for one matrix of ldmatrix and stmatrix. */
 export function requestsOf({ instruction, addresses }) {
   if (!instruction.includes("matrix")) return [addresses];
-  const given = addresses.filter((address) => address !== null);
-  return upTo(given.length / LINES).map((matrix) => given.slice(LINES * matrix, LINES * (matrix + 1)));
+  const used = addresses.filter((address) => address !== null);
+  return upTo(used.length / LINES).map((matrix) => used.slice(LINES * matrix, LINES * (matrix + 1)));
 }
 
 /** An access with what it costs. */
@@ -184,7 +184,7 @@ function costed(access) {
   return { ...access, passes: sum("passes"), conflicts: sum("conflicts") };
 }
 
-/** A way with its name and what it costs: instructions, passes, and putting narrow elements into words. */
+/** A plan with its name and what it costs: instructions, passes, and putting narrow elements into words. */
 function weighed(operand, verb, { accesses, transposes = false }) {
   const done = accesses.map(costed);
   const sum = (of) => done.reduce((all, access) => all + of(access), 0);
@@ -202,14 +202,14 @@ function weighed(operand, verb, { accesses, transposes = false }) {
   };
 }
 
-/** All ways; `movers` has the layouts of the plain and of the transposing ldmatrix of one matrix. */
-export function waysOf(operand, memory, verb, movers) {
+/** All plans; `movers` has the layouts of the plain and of the transposing ldmatrix of one matrix. */
+export function accessPlansOf(operand, memory, verb, movers) {
   const bytes = bytesOf(operand, memory);
   const plain = verb === "load" ? "ld.shared" : "st.shared";
-  const found = [
+  const plans = [
     ...byMatrix(operand, memory, verb === "load" ? "ldmatrix" : "stmatrix", movers),
     ...byWords(operand, bytes, plain),
     ...byElements(operand, bytes, plain),
   ];
-  return found.map((way) => weighed(operand, verb, way)).sort((one, other) => one.cost - other.cost);
+  return plans.map((plan) => weighed(operand, verb, plan)).sort((one, other) => one.cost - other.cost);
 }

@@ -13,7 +13,7 @@ from warpfrag.explorer.build import PAGE
 from warpfrag.explorer.bundle import join_modules
 from warpfrag.motion.pairs import fragments, tiled_alike
 
-MODULES = ["layout.js", "memory.js", "ways.js"]
+MODULES = ["layout.js", "memory.js", "access_plans.js"]
 PITCHES = [None, None, 16, 24, 32, 48, 64, 80, 128, 128, 130, 144, 256, 272, 4096]
 MOVER = "ldmatrix.sync.aligned.m8n8.x1{}.shared.b16"
 BYTE_MOVERS = re.compile(r"m16n16|m16n8|m8n16")  # of few targets: the page leaves them to the command
@@ -25,13 +25,13 @@ def modules(browser):
     """The modules that need no page, as functions in an empty tab."""
     script = join_modules({name: (PAGE / name).read_text(encoding="utf-8") for name in MODULES})
     tab = browser.new_page()
-    tab.evaluate(f"() => {{ {script}; Object.assign(globalThis, {{ waysOf, tiled, elementAt, extentOf }}); }}")
+    tab.evaluate(f"() => {{ {script}; Object.assign(globalThis, {{ accessPlansOf, tiled, elementAt, extentOf }}); }}")
     yield tab
     tab.close()
 
 
 def run(modules, function, given):
-    """What a function gives; by way of texts, because values by the thousand take their time there and back."""
+    """What a function gives; it goes as text, because values by the thousand take their time there and back."""
     script = f"(text) => JSON.stringify(({function})(JSON.parse(text)))"
     return json.loads(modules.evaluate(script, json.dumps(given)))
 
@@ -46,7 +46,7 @@ def as_page_has(data, operand):
     return {**written, **sizes, "layout": layout}
 
 
-def test_ways_addresses_and_conflicts(modules, data):
+def test_plans_addresses_and_conflicts(modules, data):
     movers = {
         word: {**as_page_has(data, wf.get(MOVER.format(trans)).d), "addresses": None}
         for word, trans in (("plain", ""), ("trans", ".trans"))
@@ -63,26 +63,26 @@ def test_ways_addresses_and_conflicts(modules, data):
         order, pitch = chance.choice(["row", "col"]), chance.choice(PITCHES)
         swizzle, verb = chance.choice([0, 32, 64, 128]), chance.choice(["load", "store"])
         memory = wf.Memory(order, pitch, swizzle)
-        ways = (wf.loads if verb == "load" else wf.stores)(operand.tiled(row=counts[0], col=counts[1]), memory)
+        plans = (wf.loads if verb == "load" else wf.stores)(operand.tiled(row=counts[0], col=counts[1]), memory)
         cases.append([as_page_has(data, operand), counts, {"order": order, "pitch": pitch, "swizzle": swizzle}, verb])
-        expected.append([[way.name, way.instructions, way.passes, way.conflicts, way.cost,
+        expected.append([[plan.name, plan.instructions, plan.passes, plan.conflicts, plan.cost,
                           [[one.instruction, list(one.words), list(one.addresses), one.width, one.slot,
-                            one.passes, one.conflicts] for one in way.accesses]]
-                         for way in ways if not BYTE_MOVERS.search(way.name)])  # fmt: skip
+                            one.passes, one.conflicts] for one in plan.accesses]]
+                         for plan in plans if not BYTE_MOVERS.search(plan.name)])  # fmt: skip
     found = run(
         modules,
         """([cases, movers]) => cases.map(([operand, counts, memory, verb]) => {
           const layout = tiled(operand.layout, counts);
           const whole = { ...operand, layout, regs: extentOf(layout, "reg") };
-          return waysOf(whole, memory, verb, movers).map((way) => [
-            way.name, way.instructions, way.passes, way.conflicts, way.cost, way.accesses.map((one) =>
+          return accessPlansOf(whole, memory, verb, movers).map((plan) => [
+            plan.name, plan.instructions, plan.passes, plan.conflicts, plan.cost, plan.accesses.map((one) =>
               [one.instruction, one.words, one.addresses, one.width, one.slot ?? null, one.passes, one.conflicts]),
           ]);
         })""",
         [cases, movers],
     )
 
-    names = {way[0] for ways in expected for way in ways}
+    names = {plan[0] for plans in expected for plan in plans}
     assert any("movmatrix" in name for name in names)
     assert any("v4" in name for name in names)
     assert any(".trans" in name for name in names)

@@ -1,4 +1,4 @@
-// Names from elsewhere: which instructions a CuTe atom, a line of machine code, an intrinsic or an operation means.
+// Aliases: which instructions a CuTe atom, a line of machine code, an intrinsic or an operation means.
 
 import { INSTRUCTIONS } from "./model.js";
 
@@ -46,23 +46,23 @@ function byOperation(query) {
   if (!asked) return [];
   const fits = ({ name, attributes, types }) =>
     name === asked.name && attributes === asked.attributes && (!asked.types || types === asked.types);
-  return [...nameIndex().operations].filter(([, one]) => fits(one)).map(([instruction]) => instruction);
+  return [...nameIndex().operations].filter(([, operation]) => fits(operation)).map(([instruction]) => instruction);
 }
 
 /** The instructions that a text from elsewhere names: as a whole first, then as a part of what they become. */
-export function namedElsewhere(query) {
+export function namedByAlias(query) {
   if (!query.trim()) return [];
   const operations = byOperation(query);
   if (operations.length) return operations;
   const { exact, among, long, texts } = nameIndex();
   const whole = squeezed(query);
   const tokens = query.toLowerCase().split(TOKENS).filter(Boolean).map((token) => token.replace(SPACE, ""));
-  const found = [
+  const matches = [
     ...long.filter(([name]) => whole.includes(name)).map(([, instruction]) => instruction),
     ...tokens.flatMap((token) => exact.get(token) ?? []),
     ...tokens.flatMap((token) => among.get(token) ?? []),
   ];
-  if (found.length) return [...new Set(found)];
+  if (matches.length) return [...new Set(matches)];
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   return INSTRUCTIONS.filter((instruction) => words.every((word) => texts.get(instruction).includes(word)));
 }
