@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(words: list[str]) -> int:
-    """Run the verb that the words name; the exit status. What is refused is said in one sentence."""
+    """Run the verb that the words name; the exit status. An error is printed in one sentence."""
     as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     if sys.stdout is None:
         msg = "stdout is closed"
@@ -179,7 +179,7 @@ def _answer(words: list[str]) -> int:
 
 
 def _fault(error: Exception) -> int:
-    """Say that warpfrag itself is wrong, in one line, or with the traceback if that is asked for."""
+    """Report a fault of warpfrag itself, in one line, or with the traceback if that is asked for."""
     if os.environ.get(TRACEBACK):
         import traceback
 

@@ -53,7 +53,7 @@ class Dump(NamedTuple):
 
 
 def _expect_options(function: Function) -> Function:
-    """For each operand the option that says what its registers should hold."""
+    """For each operand an option with the matrix that its registers should hold."""
     texts = {
         "a": "The dump is of A's registers; this is the matrix they should hold (sparse: as stored).",
         **{role: f"The same for {role.upper()}." for role in "bcd"},

@@ -34,7 +34,7 @@ RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 
 
 class DrawOptions(TypedDict, total=False):
-    """What may be said about a figure; `warpfrag.drawing.draw` explains each."""
+    """Options of a figure; `warpfrag.drawing.draw` explains each."""
 
     view: View
     rows: Range

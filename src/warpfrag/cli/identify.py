@@ -98,7 +98,7 @@ def command(
 def _readings(
     fragment: str | None, options: dict[str, str | None], slots: int | None, *, transposed: bool
 ) -> Iterable[LayoutReading]:
-    """Every reading of the text as a layout; the first is what it says."""
+    """Every reading of the text as a layout; the first is the literal one."""
     texts = {name: text for name in ("cute", "triton", "steps") if (text := options[name]) is not None}
     if len(texts) + (fragment is not None) != 1:
         count = len(texts) + (fragment is not None)
@@ -130,7 +130,7 @@ def _readings(
 
 @dataclass(frozen=True)
 class PastedLayout:
-    """A text in some notation, and what it does not say itself."""
+    """A text in some notation, with the shape and the names of coordinates that it leaves out."""
 
     notation: str
     text: str

@@ -42,9 +42,9 @@ def command(
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Predict D = A B as PyTorch computes it on an H200, to the last bit, and say how well that is known.
+    """Predict D = A B as PyTorch computes it on an H200, to the last bit, and state how well that is known.
 
-    The order of additions comes from a table of measured shapes; where it has none, it is a guess, and said to be one.
+    The order of additions comes from a table of measured shapes; where it has none, it is a guess, and labelled as one.
     """
     import numpy as np
 

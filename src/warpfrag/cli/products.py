@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ProductTerm(TypedDict):
-    """One product: its k, and who holds the two factors; of a sparse A, which k it can be, and the code that says."""
+    """One product: its k, and who holds the factors; of a sparse A, the possible k and the code that selects one."""
 
     k: int | None
     a: list[Record]
@@ -169,7 +169,7 @@ def _of_b(instruction: Instruction, k: int, col: int, choice: Record) -> list[Re
 def _sparse_terms(
     instruction: Instruction, row: int, col: int, selector: int, columns: list[list[int]] | None
 ) -> list[ProductTerm]:
-    """One product per stored column: the logical columns it may be, or is, and the metadata code that says so."""
+    """One product per stored column: the logical columns it may be, or is, and the metadata code that selects them."""
     rule = instruction.pattern
     if rule is None:
         return []

@@ -80,7 +80,7 @@ class _CaseProgress:
             self.progress.show(done, total, str(case))
 
     def kept(self, store: str) -> str:
-        """What a sentence says about a sweep that stopped."""
+        """How far a sweep that stopped has come, as the end of a sentence."""
         if not self.total:
             return ""
         return f"; {self.done} of {self.total} blocks are in {store}, and the same command goes on there"

@@ -115,7 +115,7 @@ def command(
 
 @dataclass(frozen=True)
 class TextGrid:
-    """A table of text: what a cell says, a caption, the labels of the columns, and per line a label and cells."""
+    """A table of text: what a cell means, a caption, the labels of the columns, and per line a label and cells."""
 
     legend: str
     caption: str
@@ -159,7 +159,7 @@ def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
 
 
 def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], str]]:
-    """What a cell of a matrix says, and how it says it."""
+    """What the cells of a matrix mean, and the function that writes one."""
     layout = view.layout
     thread = ".".join(view.threads)
 

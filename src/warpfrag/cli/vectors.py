@@ -30,7 +30,7 @@ def command(
     """Test vectors of one product: operand registers and the registers that must come out.
 
     Each group says which mistakes it catches. The program runs every group on a GPU and names those that fail, with
-    lane, register, expected and got. With --self-check, exit status 1 says that a mistake went unnoticed.
+    lane, register, expected and got. With --self-check, exit status 1 means that a mistake went unnoticed.
     """
     from warpfrag.emission.vectors import vectors
 

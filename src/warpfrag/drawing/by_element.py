@@ -208,7 +208,7 @@ def _logical_cell(
 
 
 class FieldChoice(NamedTuple):
-    """Which part of the words is read: leading coordinates of the layout, and how the programmer says it."""
+    """Which part of the words is read: leading coordinates of the layout, and the operands that choose it."""
 
     at: tuple[int, ...]
     words: str

@@ -1,4 +1,4 @@
-"""What a figure shows, before anybody thinks of pixels: grids of cells with headings.
+"""What a figure shows, independent of its output format: grids of cells with headings.
 
 A `Grid` is a picture of one matrix, or of the registers of the warp. A `Cell` is one element; a `Block` is a run of
 cells that sit in one register, which share a label where cells are too small for words. SVG and terminal text are
@@ -53,7 +53,7 @@ class FigureCell(NamedTuple):
 
     `coordinates` are those of the element, by name; lane, reg and slot are those of its first holder (in the logical
     view of a sparse A, slot lists every slot that may hold it). `lines` is what is written into it, all holders
-    included, and `tip` the whole truth. A cell that the instruction does not read is `unread`.
+    included, and `tip` the full text of its tooltip. A cell that the instruction does not read is `unread`.
     """
 
     y: int
@@ -68,7 +68,7 @@ class FigureCell(NamedTuple):
 
 
 class CellBlock(NamedTuple):
-    """A rectangle of cells of one register, ends included, and what it says for them; nothing if each must speak."""
+    """A rectangle of cells of one register, ends included, and their common text; empty if each has its own."""
 
     top: int
     left: int
@@ -80,7 +80,7 @@ class CellBlock(NamedTuple):
 class HeadingMark(NamedTuple):
     """Words beside the rows (or above the columns) first to last; on the colour of a lane if one is named.
 
-    A mark that is `loud` stands out: it says what should not be so.
+    A mark that is `loud` is highlighted: it marks a bank conflict.
     """
 
     first: int
@@ -132,7 +132,7 @@ def ticks(name: str, first: int, last: int) -> HeadingLevel:
 
 
 def block_around(cells: list[FigureCell]) -> CellBlock:
-    """The block of a run of cells: what the first and the last say, joined where they differ."""
+    """The block of a run of cells: the texts of the first and the last, joined where they differ."""
     first, last = cells[0], cells[-1]
     lines = (low if low == high else f"{low}..{high}" for low, high in zip(first.lines, last.lines, strict=True))
     return CellBlock(first.y, first.x, last.y, last.x, tuple(lines))

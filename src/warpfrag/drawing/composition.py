@@ -1,11 +1,11 @@
 """A whole figure as SVG: heading, notes, panels in their places, the legend of lanes, and the style sheet.
 
 A *scene* is one grid, or the grids of a product: A, B and D, put as one multiplies by hand (A left, B above, D in the
-corner), then metadata and scale factors, above A where there is room. Scenes flow like words: left to right, then down.
+corner), then metadata and scale factors, above A where they fit. Scenes flow like words: left to right, then down.
 The heading of a single product stands above A too, where nothing else is.
 
 Every style rule starts with `.wf`, so that a figure that is part of a page, as in a notebook, changes nothing else
-there. There are no CSS variables, because not every SVG renderer knows them.
+there. There are no CSS variables, because not every SVG renderer supports them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 MARGIN = 16
 BETWEEN = 28  # between scenes
 PAGE = 1240  # scenes flow into lines of about this width
-NARROWEST = 520  # so that words have room
-MIN_HEADING = 280  # room for a heading beside B
-CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones have room for T127
+NARROWEST = 520  # so that notes are not broken into too many lines
+MIN_HEADING = 280  # the space that a heading beside B needs
+CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones fit T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
 WARP = 32  # lanes
@@ -78,7 +78,7 @@ class PlacedScene:
         return max(placed.y + placed.panel.height for placed in self.panels)
 
 
-def _pieces(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
+def _placed_scenes(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
     """Products each in their arrangement; single grids of one operand with cells of one size."""
     if any(len(scene) > 1 for scene in scenes):
         return [_product(scene) for scene in scenes]
@@ -127,10 +127,10 @@ def _side_by_side(panels: list[GridPanel], *, top: int) -> Iterator[PlacedPanel]
         x += panel.width + BETWEEN
 
 
-def _flow(pieces: list[PlacedScene]) -> list[PlacedPanel]:
-    """Put pieces into lines."""
+def _flow(placed_scenes: list[PlacedScene]) -> list[PlacedPanel]:
+    """Put placed_scenes into lines."""
     placed, x, y, line_height = [], 0, 0, 0
-    for piece in pieces:
+    for piece in placed_scenes:
         if x and x + piece.width > PAGE:
             x, y, line_height = 0, y + line_height + BETWEEN, 0
         placed += [PlacedPanel(panel, x + dx, y + dy) for panel, dx, dy in piece.panels]
@@ -141,10 +141,10 @@ def _flow(pieces: list[PlacedScene]) -> list[PlacedPanel]:
 
 def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Scene, ...], theme: Theme) -> str:
     """The SVG text of a figure."""
-    pieces = _pieces(scenes)
-    panels = _flow(pieces)
+    placed_scenes = _placed_scenes(scenes)
+    panels = _flow(placed_scenes)
     inner = max(NARROWEST, *(placed.x + placed.panel.width for placed in panels))
-    corner = pieces[0].corner if len(pieces) == 1 else (0, 0)
+    corner = placed_scenes[0].corner if len(placed_scenes) == 1 else (0, 0)
     heading = list(_heading(title, subtitle, notes, width=corner[0] - BETWEEN)) if corner[0] > MIN_HEADING else []
     if heading and heading[-1].y < MARGIN + corner[1] - BETWEEN:
         y = MARGIN

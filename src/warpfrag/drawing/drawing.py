@@ -24,7 +24,7 @@ PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: what it is called, what it shows, and what a reader should know."""
+    """A figure: its title, the instruction, notes for the reader, and scenes of grids."""
 
     title: str
     instruction: str

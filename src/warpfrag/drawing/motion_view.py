@@ -33,7 +33,7 @@ def relayout_drawing(plan: Relayout) -> Drawing:
 
 
 def relayout_grids(plan: Relayout) -> tuple[FigureGrid, FigureGrid]:
-    """The source, whose cells say which element they hold; the target, whose cells say where that comes from."""
+    """The source, whose cells name the element they hold; the target, whose cells name where it comes from."""
     source, target = warp_grid(plan.source), warp_grid(plan.target)
     cells = tuple(_from_source(plan, cell) for cell in target.cells)
     slots = plan.target.slots
@@ -46,7 +46,7 @@ def relayout_grids(plan: Relayout) -> tuple[FigureGrid, FigureGrid]:
 
 
 def _register(cells: tuple[FigureCell, ...]) -> CellBlock:
-    """The outline of a register; where cells are too small for words it says what the first does."""
+    """The outline of a register; where cells are too small for text, it has the text of the first."""
     first, last = cells[0], cells[-1]
     return CellBlock(first.y, first.x, last.y, last.x, first.lines)
 

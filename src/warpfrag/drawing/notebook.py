@@ -92,7 +92,7 @@ def _maps(figures: Iterable[str]) -> str:
 
 
 def _operand_maps(operand: Registers) -> Iterator[str]:
-    """The maps of an operand; a sentence where nobody knows its layout."""
+    """The maps of an operand; a sentence where its layout is unknown."""
     if operand.home == "shared":
         return
     if operand.row.unknown:

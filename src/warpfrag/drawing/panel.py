@@ -1,4 +1,4 @@
-"""One grid as SVG: how much room its words and cells take, its title, headings, cells, outlines and labels.
+"""One grid as SVG: the size of its text and cells, its title, headings, cells, outlines and labels.
 
 The reader's fonts are not known when a figure is written, so the width of words is an upper estimate made with the
 widths of DejaVu Sans, which is among the widest of the common ones.
@@ -71,12 +71,12 @@ def cell_size(grid: FigureGrid, *, compact: bool = False) -> CellSize:
 
 
 def _widest(words: Sequence[str]) -> int:
-    """Room for the widest words, as an even number, so that the middle of a cell is a whole one."""
+    """The width of the widest text, as an even number, so that the middle of a cell is a whole pixel."""
     return (PADDING + 1 + max(map(width_of, set(words)))) // 2 * 2
 
 
 def _heads_width(grid: FigureGrid) -> int:
-    """Room for the heads of single columns that do not count them, as bits do: of those none may be left out."""
+    """The width of headings of single columns that are no counts, such as bits: none of those may be left out."""
     marks = [mark for level in grid.cols for mark in level.marks if mark.first == mark.last]
     words = {mark.words for mark in marks if not mark.words.isdigit()}
     return (APART + 1 + max((width_of(each, SMALL) for each in words), default=0)) // 2 * 2
@@ -87,7 +87,7 @@ def _stack_height(lines: int) -> int:
 
 
 def _block_size(grid: FigureGrid) -> CellSize:
-    """Small cells, but blocks large enough for their words, in one line if the block lies and has the room."""
+    """Small cells, but blocks large enough for their words, in one line if the block is wide enough."""
     across = min(block.right - block.left + 1 for block in grid.blocks)
     down = min(block.bottom - block.top + 1 for block in grid.blocks)
     single_line = _widest([" ".join(block.lines) for block in grid.blocks])
@@ -117,17 +117,17 @@ class GridPanel:
 
     @cached_property
     def left(self) -> int:
-        """Room left of the cells: row headings."""
+        """Width of the row headings, left of the cells."""
         return sum(self._level_width(level) for level in self.grid.rows) + GAP
 
     @cached_property
     def top(self) -> int:
-        """Room above the cells: the title, and column headings."""
+        """Height of the title and the column headings, above the cells."""
         return TITLE_HEIGHT + LEVEL * len(self.grid.cols) + GAP // 2
 
     @cached_property
     def right(self) -> int:
-        """Room right of the cells, where column headings say what they count."""
+        """Width right of the cells, where column headings name what they count."""
         return max(width_of(level.name, SMALL) for level in self.grid.cols) + GAP
 
     @property
@@ -162,13 +162,13 @@ class GridPanel:
         yield from self._blocks(left, top)
 
     def _cell_rows(self, left: int, top: int) -> Iterator[str]:
-        """The cells, a group for each row, so that a cell need not say how far down it is."""
+        """The cells, a group for each row, so that a cell needs no y coordinate."""
         for y, row in groupby(self.grid.cells, key=attrgetter("y")):
             place = f"translate({left} {top + y * self.size.height})"
             yield svg.group(map(self._cell, row), transform=place)
 
     def _cell(self, cell: FigureCell) -> str:
-        """One element: a rectangle, its words where they have room, and the facts as data attributes."""
+        """One element: a rectangle, its text where it fits, and the facts as data attributes."""
         _, width, height = self.size
         x = cell.x * width
         facts: dict[str, int | str] = {
@@ -212,7 +212,7 @@ class GridPanel:
         in_single_line = self.size.mode == "line" if single_line is None else single_line
         if in_single_line or len(lines) == 1:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)
-        words = [line.removesuffix(":") for line in lines]  # a new line says what the colon says
+        words = [line.removesuffix(":") for line in lines]  # a line break replaces the colon
         return svg.stacked_text(words, x=x, y=y + 4 - LINE * (len(lines) - 1) // 2, step=LINE, classes=classes)
 
     def _rules(self, left: int, top: int) -> Iterator[str]:
@@ -225,7 +225,7 @@ class GridPanel:
             yield svg.strokes(strokes, classes="block")
 
     def _level_width(self, level: HeadingLevel) -> int:
-        """Room for a column of row headings."""
+        """Width of a column of row headings."""
         return max(width_of(words, SMALL) for words in (level.name, *(mark.words for mark in level.marks))) + GAP
 
     def _row_headings(self, x: int, top: int) -> Iterator[str]:
@@ -259,7 +259,7 @@ class GridPanel:
 
 
 def thinned(marks: tuple[HeadingMark, ...], *, space: int, needs: Callable[[HeadingMark], int]) -> list[HeadingMark]:
-    """As many marks as there is room for: all, or every second, fourth, ... from the first on."""
+    """As many marks as fit: all, or every second, fourth, ... from the first on."""
     step = 1
     while step < len(marks) and any(needs(mark) > step * space * (mark.last - mark.first + 1) for mark in marks):
         step *= 2

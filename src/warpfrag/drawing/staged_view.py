@@ -58,7 +58,7 @@ class StagedFigure(NamedTuple):
         return UNIT * 8 // self.operand.format.bits
 
     def words(self, unit: MemoryUnit) -> tuple[str, str]:
-        """A unit, as a cell says it."""
+        """The text of a unit's cell: its line, and the range of its elements."""
         line, along = self.letters
         first = unit.number * self.elements
         return f"{line}{unit.line}:", f"{along}{first}-{first + self.elements - 1}"

@@ -79,7 +79,7 @@ def _table(
 
 
 def _at(level: HeadingLevel, first: int, last: int) -> str:
-    """What a heading says about some rows or columns: one mark, or the first and the last."""
+    """The heading of a range of rows or columns: one mark, or the first and the last."""
     words = [mark.words for mark in level.marks if mark.first <= last and first <= mark.last]
     return words[0] if len(words) == 1 else f"{words[0]}..{words[-1]}"
 

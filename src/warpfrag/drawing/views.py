@@ -1,4 +1,4 @@
-"""Which grids a figure of an instruction consists of, for each view, and what its reader should know beside them."""
+"""Which grids a figure of an instruction consists of, for each view, and the notes beside them."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _whole(instruction: Instruction, operand: AnyOperand | None, request: Reques
 
 
 def notes(instruction: Instruction, operand: AnyOperand | None, view: View, request: Request) -> tuple[str, ...]:
-    """What a reader of the picture should know: registers, names, padding, copies, whose fragments."""
+    """The notes of a figure: registers, names, padding, copies, whose fragments."""
     if view == "memory":
         return _memory_notes(staged(instruction, operand, request), request)
     every = in_registers(instruction)

@@ -64,7 +64,7 @@ def join_modules(files: Mapping[str, str]) -> str:
 
 
 def _check(name: str, module: ScriptModule, modules: Mapping[str, ScriptModule]) -> None:
-    """Refuse a module that imports what is not there or writes an import or export that joining does not know."""
+    """Refuse a module that imports what is not there or has an import or export that cannot be joined."""
     left = LEFT_OVER.search(module.body)
     if left:
         expected = 'import { name } from "./file.js"; or export before a declaration'

@@ -22,7 +22,7 @@ class PageHandler(BaseHTTPRequestHandler):
     """Answers with the page, and with nothing else."""
 
     server: PageServer
-    timeout = 20  # seconds that a connection may say nothing, or take nothing; a browser opens some it does not need
+    timeout = 20  # seconds that a connection may be idle; a browser opens some it does not need
     headers_sent: ClassVar[Mapping[str, str]] = {
         "Content-Type": "text/html; charset=utf-8",
         "Cache-Control": "no-store",
@@ -50,7 +50,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self.wfile.write(self.server.page)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name is the base class's)
-        """Say nothing: the terminal belongs to the user."""
+        """Log nothing: the terminal belongs to the user."""
 
 
 class PageServer(ThreadingHTTPServer):
@@ -72,7 +72,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> list[str]:
-        """What a browser that asked this machine says in its header Host: the port, unless it is that of http."""
+        """The accepted values of the header Host: names of this machine, with the port unless it is 80."""
         return [name if self.server_port == HTTP_PORT else f"{name}:{self.server_port}" for name in NAMES]
 
     @property
@@ -81,7 +81,7 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{self.hosts[0]}/"
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (socketserver's signature)
-        """Say nothing of a browser that hung up; anything else is a fault, and worth a line."""
+        """Ignore a browser that closed the connection; print anything else, which is a fault, in one line."""
         error = sys.exception()
         if sys.stderr is not None and not isinstance(error, OSError):
             sys.stderr.write(f"warpfrag: a request failed: {type(error).__name__}: {quote(str(error))}\n")

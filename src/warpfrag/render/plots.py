@@ -29,7 +29,7 @@ class PlottedPoint(Protocol):
 
     @property
     def k(self) -> int:
-        """How much of K."""
+        """The depth of K so far."""
 
     @property
     def normwise(self) -> float:
@@ -41,7 +41,7 @@ class PlottedSeries(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The label in the legend."""
 
     @property
     def edges(self) -> tuple[float, ...]:
@@ -57,15 +57,15 @@ class PlottedSeries(Protocol):
 
     @property
     def rms_ulps(self) -> float:
-        """Root mean square."""
+        """The root mean square of the errors, in ulps."""
 
     @property
     def mean_ulps(self) -> float:
-        """Mean."""
+        """The mean of the errors, in ulps."""
 
     @property
     def largest_ulps(self) -> float:
-        """Largest."""
+        """The largest error, in ulps."""
 
 
 class PlottedReport(Protocol):
@@ -73,11 +73,11 @@ class PlottedReport(Protocol):
 
     @property
     def instruction(self) -> str:
-        """Its name."""
+        """The name of the instruction."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """M, N and K."""
+        """The extents M, N and K of the product."""
 
     @property
     def result(self) -> str:

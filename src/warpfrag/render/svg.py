@@ -1,6 +1,6 @@
 """SVG text, written by hand: the few elements a figure needs, the same text every time.
 
-Nothing here knows about matrices. Numbers are written without needless zeros and attributes in the order given, so
+Numbers are written without needless zeros and attributes in the order given, so
 that a figure can be compared with a file.
 
     >>> print(rect(x=1, y=2.50, width=3, height=4, data_lane=5, title="lane 5"))

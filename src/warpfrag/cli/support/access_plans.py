@@ -1,6 +1,6 @@
 """`warpfrag loads` and `warpfrag stores`: every plan of accesses between shared memory and an operand.
 
-One command in two directions: what a verb says of itself is all that differs.
+One command in two directions, which differ in their help and in --packed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One operand as the command line shows it: its places, the coordinates people give, and what to know about it.
+"""One operand as the command line shows it: its places, the coordinates that users pass, and notes on reading it.
 
 A layout may have coordinates that choose (a product, a matrix, a selector, a byte): those are options. The others, row
 and column, are arguments. Everything is a record, a dict from column to number, which text and JSON print alike.
@@ -77,7 +77,7 @@ class OperandView:
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """What says which thread: the lane, of a warpgroup the warp before it."""
+        """The coordinates of a thread: the lane, of a warpgroup the warp before it."""
         return tuple(name for name in ("warp", "lane") if name in self.layout.ins)
 
     def warps(self, warp: int | None) -> list[dict[str, int]]:
@@ -127,7 +127,7 @@ class OperandView:
         return map(self.record, self.layout.places())
 
     def chosen(self, choice: Mapping[str, int | None]) -> Iterator[Record]:
-        """Every value of the coordinates that choose, narrowed down by what the user said."""
+        """Every value of the coordinates that choose, narrowed down by the options."""
         for dim, index in choice.items():
             if index is not None and dim not in self.choices:
                 has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no such option"
@@ -184,7 +184,7 @@ class OperandView:
         return [*place, *dims, *(["logical cols"] if about else [])]
 
     def cells(self, record: Record, columns: LogicalColumns | None = None) -> list[object]:
-        """One line of that table; `columns` says more exactly what the record is about than it does by itself."""
+        """One line of that table; `columns` replaces the logical columns where they are known exactly."""
         cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
             cells += [record["reg"], record["slot"], bits_text(record)]
@@ -204,7 +204,7 @@ class OperandView:
         return str(self.layout.to(notation, **turned))
 
     def numbering(self, notation: str) -> str:
-        """How a text in CuTe's notation numbers elements, which it does not say; nothing for the others."""
+        """How a text in CuTe's notation numbers elements, which it leaves out; nothing for the others."""
         if notation != "cute":
             return ""
         dims = self.layout.dims[::-1] if self._is_turned(notation) else self.layout.dims
@@ -222,7 +222,7 @@ class OperandView:
 
     @property
     def notes(self) -> list[str]:
-        """What one should know when reading places of this operand."""
+        """Notes for readers of the places of this operand."""
         notes = []
         if self.instruction.arch:
             notes.append(
@@ -249,7 +249,7 @@ def bits_text(record: Record) -> str:
 
 
 def operand_view(instruction: Instruction, operand: str) -> OperandView:
-    """The operand that a word names, in any case; NotModelled where nobody knows its layout."""
+    """The operand that a word names, in any case; NotModelled where its layout is unknown."""
     name = operand.lower()
     if name in instruction.operands:
         registers = instruction.operands[name]

@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound="Callable[..., object]")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 LARGEST = 10**18 - 1
 
-# The coordinates that choose among several matrices or parts of a word, and what each option says.
+# The coordinates that choose among several matrices or parts of a word, and the help of each option.
 CHOICES = {
     "mma": "Which of the four products of m8n8k4 with f16.",
     "matrix": "Which matrix of ldmatrix or stmatrix.",
@@ -153,7 +153,7 @@ def file_argument(function: Function) -> Function:
 
 
 def file_option(*names: str, help_text: str) -> Callable[[Function], Function]:
-    """An option that names a file. It stays text: whoever opens the file says what is wrong with it."""
+    """An option that names a file. It stays text: opening the file reports what is wrong with it."""
     return click.option(*names, metavar="FILE", shell_complete=complete_file, help=help_text)
 
 

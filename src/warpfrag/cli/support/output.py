@@ -1,4 +1,4 @@
-"""What the verbs print: tables of text, JSON, notes, progress, errors; and what the exit status says.
+"""What the verbs print: tables of text, JSON, notes, progress, errors; and the exit statuses.
 
 Text uses a few characters beyond ASCII and replaces them where the stream cannot write them. Headings are bold on a
 terminal, unless NO_COLOR is set.
@@ -31,7 +31,7 @@ STATUSES = {
 
 SCHEMA = 1
 WIDTH = 100
-TERMINAL = (WIDTH, 24)  # the size of one that does not say; only its width matters
+TERMINAL = (WIDTH, 24)  # the size of a terminal that reports none; only its width matters
 TIMES = "\N{MULTIPLICATION SIGN}"
 ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
@@ -104,7 +104,7 @@ def _output_errors() -> Iterator[None]:
 
 
 def echo_error(text: str) -> None:
-    """Print a line on stderr; where that cannot be written either, nothing is left to say."""
+    """Print a line on stderr; where that cannot be written either, it is dropped."""
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(encodable(printable(text), sys.stderr.encoding) + "\n")
@@ -135,7 +135,7 @@ class Progress:
         self.clear()
 
     def show(self, done: int, total: int, text: str) -> None:
-        """Say that so much of the work is done, and what comes or came."""
+        """Show that `done` of `total` steps are done, and a text about the current one."""
         if self.is_terminal:
             filled = BAR * done // max(total, 1)
             self._overwrite(f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total} {text}")
@@ -162,7 +162,7 @@ def print_heading(text: str) -> None:
 
 
 def print_notes(lines: Iterable[str]) -> None:
-    """Print what the reader should know about the answer above."""
+    """Print notes on the answer above."""
     for place, line in enumerate(lines):
         echo(("" if place else "\n") + wrapped(f"note: {line}", indent=6))
 
@@ -175,7 +175,7 @@ def print_json(query: str, answer: Mapping[str, object]) -> None:
 
 
 def print_error(error: Exception, message: str, *, as_json: bool) -> None:
-    """Say on stderr, in one sentence, why there is no answer; with --json, also as an object on stdout."""
+    """Print on stderr, in one sentence, why there is no answer; with --json, also as an object on stdout."""
     message = _bounded(message)
     echo_error(f"warpfrag: {message}")
     if as_json:
@@ -240,7 +240,7 @@ def wrapped(text: str, *, indent: int = 0) -> str:
 
 
 def print_illegal(refusal: IllegalInstruction) -> None:
-    """That there is no such instruction: why, and what is near."""
+    """Print that there is no such instruction, why, and the nearest ones."""
     print_heading("no")
     echo(wrapped(refusal.reason))
     for near in refusal.nearest:

@@ -4,7 +4,7 @@ A line may begin with whose it is: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread 
 beyond 31 are those of the next warps. Its words may have names, and names say which register: `a3=0x3c00`, `a[3]:`,
 `reg 3:`, `V3:`, `v.w=`. Registers of PTX and of the machine (`%r15 = ...`, `R15 0x...`) only have an order, so their
 numbers must follow each other. Words behind one name are the registers from there on. A line that only says whose
-registers come speaks for the lines below it.
+registers come applies to the lines below it.
 
 Where a line has numbers with 0x, those are the words; a decimal number or a float beside them must be the same number
 once more, or a remark in floats. Where it has none, every number is hex, unless one of the dump has a point or a sign,
@@ -52,11 +52,11 @@ SPACE = re.compile(r"[\s,;]*+")
 GAP = re.compile(r"[\s,;{}()|]*+")
 NAMED = re.compile(
     r"([%$]?[A-Za-z_][\w.]*+(?:\s*+\[\s*+\d++\s*+\]|\s++\d++(?=\s*+[=:]))?+)\s*+[=:]", re.ASCII
-)  # with what says that a value follows
+)  # with the sign before a value
 PIECE = re.compile(r"[^\s,;{}()|]++")
 BARE_NAME = re.compile(r"[%$]?[A-Za-z_][\w.]*+(?:\[\d++\])?", re.ASCII)  # R4 0x3c00
 FIELDS = ("x", "y", "z", "w")  # of CUDA's vectors: v.x, v.y, ...
-ORDERED = re.compile(r"%\w*|u?r", re.ASCII | re.IGNORECASE)  # names of registers that say nothing but an order
+ORDERED = re.compile(r"%\w*|u?r", re.ASCII | re.IGNORECASE)  # names of registers that only have an order
 PREFIXED = re.compile(r"0x([0-9a-f]++)u?l{0,2}", re.IGNORECASE)
 HEX = re.compile(r"[0-9a-f]++", re.IGNORECASE)
 DECIMAL = re.compile(r"[+-]?\d++", re.ASCII)
@@ -89,7 +89,7 @@ class DumpWord(NamedTuple):
 
 
 class DumpLine(NamedTuple):
-    """One line of a dump: where it is, whose it is (if it says so), and its words."""
+    """One line of a dump: its number, its warp and lane if it names them, and its words."""
 
     number: int
     warp: int | None
@@ -107,7 +107,7 @@ class FloatEncoding(NamedTuple):
 
 
 def read_lines(text: str) -> list[DumpLine]:
-    """The lines of a dump that hold words; a line that only says whose they are speaks for those below it."""
+    """The lines of a dump that hold words; a line of labels alone applies to those below it."""
     lines, blocks = [], set()
     standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
@@ -127,7 +127,7 @@ def read_lines(text: str) -> list[DumpLine]:
 
 
 def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
-    """Whose registers a line shows: warp, lane and block, as far as it says; and where its words begin."""
+    """The labels of a line (warp, lane and block, as far as it has them), and where its words begin."""
     labels: dict[str, int] = {}
     start = 0
     while True:
@@ -205,7 +205,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
 
 
 def _check_remark(piece: str, before: list[DumpWord], number: int) -> None:
-    """Beside words with 0x, a decimal number says the word before it once more; a float is a remark, too."""
+    """Beside words with 0x, a decimal number must repeat the word before it; a float is a remark."""
     if DECIMAL.fullmatch(piece) and before and len(piece) <= MAX_DIGITS:
         word = int(before[-1].text, 16)
         if int(piece) in {word, word - (1 << 32), word - (1 << 64)}:
