@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warpfrag.cli.support.output import Progress
+from warpfrag.cli.support.output import ProgressLine
 from warpfrag.ptx.interpreter.warp_batch import Wave
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
@@ -69,7 +69,7 @@ def test_run_leaves_arrays_in_a_file(run, files):
 
 
 def test_blocks_are_counted_on_a_terminal(run, files, monkeypatch):
-    monkeypatch.setattr(Progress, "_overwrite", lambda self, text: lines.append(text))
+    monkeypatch.setattr(ProgressLine, "_overwrite", lambda self, text: lines.append(text))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     lines: list[str] = []
     run("ptx", "run", ADD, "--grid", "4", "--block", "128", *ARGS)

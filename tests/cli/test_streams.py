@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from warpfrag.cli import main, table
-from warpfrag.cli.support.output import STATUSES, Progress, printable
+from warpfrag.cli.support.output import STATUSES, ProgressLine, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 WARPFRAG = f"{shlex.quote(sys.executable)} -m warpfrag"
@@ -181,7 +181,7 @@ def test_progress_is_one_line_that_is_taken_away(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "41")
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with Progress() as progress:
+    with ProgressLine() as progress:
         progress.show(1, 3, "mma\x1b")
         assert terminal.text.split("\r")[-1] == "[##########....................] 1/3 mma"
         progress.clear()
@@ -189,13 +189,13 @@ def test_progress_is_one_line_that_is_taken_away(monkeypatch, capsys):
     assert terminal.text.split("\r")[-3:] == ["", blank, ""]
     assert all(len(part) in {0, 40} for part in terminal.text.split("\r"))
     monkeypatch.setattr("sys.stderr", None)
-    with Progress(lines=True) as progress:
+    with ProgressLine(lines=True) as progress:
         progress.show(1, 3, "mma")
 
 
 def test_progress_elsewhere_is_a_line_per_step_if_it_is_worth_one(capsys):
     for lines in (False, True):
-        with Progress(lines=lines) as progress:
+        with ProgressLine(lines=lines) as progress:
             progress.show(1, 2, "first")
             progress.show(2, 2, "second")
 

@@ -9,7 +9,7 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.options import json_option
-from warpfrag.cli.support.output import NO, Progress, echo, print_json
+from warpfrag.cli.support.output import NO, ProgressLine, echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.legality import nearest
@@ -39,7 +39,7 @@ def command(only: str, *, as_json: bool) -> int:
             grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
             echo(f"{about['device']}, {about['arch']}, driver {about['driver']}")
-        with Progress() as progress:
+        with ProgressLine() as progress:
             for number, (label, cases) in enumerate(grouped.items()):
                 progress.show(number, len(grouped), label)
                 tiles = sum(len(case.d) for case in cases)

@@ -15,7 +15,7 @@ from warpfrag.cli.support.options import (
     json_option,
     target,
 )
-from warpfrag.cli.support.output import Progress, echo, print_json
+from warpfrag.cli.support.output import ProgressLine, echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import quote
 from warpfrag.products.order import Order
@@ -85,7 +85,7 @@ def command(
 
     name = get(instruction).name
     A, B, C = read_array(a, codes), read_array(b, codes), None if c is None else read_array(c, None)
-    with Progress() as progress:
+    with ProgressLine() as progress:
         report = error_report(
             A,
             B,

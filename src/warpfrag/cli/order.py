@@ -9,7 +9,7 @@ import click
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
 from warpfrag.cli.support.options import arch_option, backend_option, complete_instruction, json_option
-from warpfrag.cli.support.output import DONE, NO, Progress, echo, print_json, wrapped
+from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 
 
@@ -56,7 +56,7 @@ def command(
     A, B = read_array(a, codes), read_array(b, codes)
     D = read_array(d, result, "--result")
     tried = 0
-    with Progress() as progress:
+    with ProgressLine() as progress:
 
         def report(done: int, total: int, text: str) -> None:
             nonlocal tried

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 import click
 
 from warpfrag.cli.support.options import arch_option, complete_file, file_option, integer, json_option
-from warpfrag.cli.support.output import Progress, echo, echo_error, print_heading, print_json, print_notes, print_table
+from warpfrag.cli.support.output import (
+    ProgressLine,
+    echo,
+    echo_error,
+    print_heading,
+    print_json,
+    print_notes,
+    print_table,
+)
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand, UnusableFile, quote
 
@@ -80,7 +88,7 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
         return 0
     kernel = _kernel(module, options["entry"])
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    with Progress() as progress:
+    with ProgressLine() as progress:
         try:
             run = kernel.launch(
                 _extent("--grid", options["grid"]),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.cli.support.options import complete_file, file_option, integer, json_option
-from warpfrag.cli.support.output import Progress, echo, echo_error, print_json, print_notes, print_table
+from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import NoGpu, UnusableFile
 
@@ -46,7 +46,7 @@ def command(file: str, *, scheduler: str | None, workers: int | None, output: st
         raise click.UsageError(msg)
     study = Study.read(file)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
-    with Progress(lines=True) as progress:
+    with ProgressLine(lines=True) as progress:
         case_progress = _CaseProgress(progress)
         try:
             outcomes = sweep(study, store, scheduler=scheduler, workers=workers, progress=case_progress)
@@ -69,7 +69,7 @@ def command(file: str, *, scheduler: str | None, workers: int | None, output: st
 class _CaseProgress:
     """Progress as a person sees it: a bar on a terminal, elsewhere a line for each case that is done."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressLine) -> None:
         self.progress = progress
         self.done = self.total = self.computed = 0
 

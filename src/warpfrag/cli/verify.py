@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.cli.support.options import complete_instruction, file_option, integer, json_option
-from warpfrag.cli.support.output import NO, Progress, echo, print_json
+from warpfrag.cli.support.output import NO, ProgressLine, echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.render.files import check_writable, write_atomically
 
@@ -56,7 +56,7 @@ def command(
     for path in filter(None, (capture, report)):
         check_writable(path)  # before the GPU has worked for it
     try:
-        with Progress(lines=True) as progress:
+        with ProgressLine(lines=True) as progress:
             verification = verify(
                 [*names] or None,
                 only=only,

@@ -118,7 +118,7 @@ def terminal_width() -> int:
     return shutil.get_terminal_size(TERMINAL).columns
 
 
-class Progress:
+class ProgressLine:
     """How far long work is: one line on a terminal that is written over; elsewhere, if `lines`, a line per step."""
 
     def __init__(self, *, lines: bool = False) -> None:

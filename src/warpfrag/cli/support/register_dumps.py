@@ -97,7 +97,7 @@ class DumpLine(NamedTuple):
     words: list[DumpWord]
 
 
-class FloatEncoding(NamedTuple):
+class ValueEncoding(NamedTuple):
     """What the values of a dump become: codes of a format, `slots` of them to a register of `bits`, `low` bits up."""
 
     format: Format
@@ -248,7 +248,7 @@ class DumpFormat(NamedTuple):
     wide: bool = False
     by: str | None = None
     role: str = ""
-    floats: FloatEncoding | None = None
+    floats: ValueEncoding | None = None
 
 
 def parse_dump(text: str, words: int, *, wide: bool = False, by: str | None = None) -> list[list[int]]:
@@ -306,7 +306,7 @@ def parse_warps(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
     return warps
 
 
-def _values_of(lines: list[DumpLine], floats: FloatEncoding | None) -> FloatEncoding | None:
+def _values_of(lines: list[DumpLine], floats: ValueEncoding | None) -> ValueEncoding | None:
     """What the numbers of a dump become if they are values; None if they are words."""
     every = [word for line in lines for word in line.words]
     value = next((word for word in every if not word.has_prefix and IS_VALUE.search(word.text)), None)
@@ -322,7 +322,7 @@ def _values_of(lines: list[DumpLine], floats: FloatEncoding | None) -> FloatEnco
     return floats
 
 
-def _decoded(word: DumpWord, dumped: DumpFormat, floats: FloatEncoding | None) -> DumpWord:
+def _decoded(word: DumpWord, dumped: DumpFormat, floats: ValueEncoding | None) -> DumpWord:
     """A word with what it means."""
     if floats:  # to nearest: a decimal number is seldom exact
         text = word.text if word.text.lower().endswith("inf") else word.text.rstrip("fF")
@@ -389,7 +389,7 @@ def _by_position(lines: list[DumpLine], count: int, by: str | None) -> list[list
     return rows
 
 
-def _registers(row: list[DumpWord], lane: int, what: str, count: int, floats: FloatEncoding | None) -> list[int]:
+def _registers(row: list[DumpWord], lane: int, what: str, count: int, floats: ValueEncoding | None) -> list[int]:
     """The words of one lane, in the order of its registers."""
     codes = [code for word in _ordered(row, lane) for code in word.codes]
     if len(codes) != count:
@@ -440,7 +440,7 @@ def dump_of(registers: Registers, by: str | None = None) -> DumpFormat:
     """What a dump of an operand should hold."""
     row = registers.row
     is_float = registers.format.is_float and registers.role in "abcd"
-    floats = FloatEncoding(row.format, registers.slots, row.register_bits, row.low) if is_float else None
+    floats = ValueEncoding(row.format, registers.slots, row.register_bits, row.low) if is_float else None
     return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, by, registers.role, floats)
 
 
