@@ -11,8 +11,8 @@ import pytest
 import warpfrag as wf
 from docs.json_schema import complaints, has_type
 from warpfrag.cli import VERBS, main
-from warpfrag.cli.support.output import print_json, say_json
-from warpfrag.hardware.report import KernelResult, Line, Mismatch, Report
+from warpfrag.cli.support.output import print_json
+from warpfrag.hardware.report import KernelResult, Mismatch, Report
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "reference" / "schema.json").read_text(encoding="utf-8"))

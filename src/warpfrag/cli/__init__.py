@@ -34,7 +34,7 @@ from warpfrag.cli.support.output import (
     flush,
     print_error,
 )
-from warpfrag.cli.support.verbs import PipeSafeCommand, Spoken, print_and_exit, say_at_once
+from warpfrag.cli.support.verbs import PipeSafeCommand, print_and_exit
 from warpfrag.errors import WarpfragError, quote
 
 if TYPE_CHECKING:

@@ -117,7 +117,7 @@ def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
     if isinstance(case, WgmmaCase):
         from warpfrag.execution.wgmma import run_wgmma_cases
 
-        return int((run_staged(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
+        return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
     result = execute(
         case.instruction,
         case.a,

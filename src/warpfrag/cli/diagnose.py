@@ -25,7 +25,7 @@ from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_war
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import Operand
-from warpfrag.isa.immediates import CHOOSING, SELECTED_BY
+from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
         words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.described), np.uint32)
     else:
         words = np.array(single_warp(warps, dump.warp), np.uint32)
-    return words[..., 0] if registers.role in CHOOSING else words
+    return words[..., 0] if registers.role in SELECTED_BY else words
 
 
 def _facts(finding: Finding) -> dict[str, object]:

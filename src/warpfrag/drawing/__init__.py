@@ -38,7 +38,7 @@ from warpfrag.drawing.cells import Cut
 from warpfrag.drawing.drawing import Drawing
 from warpfrag.drawing.figures import figure_row
 from warpfrag.drawing.motion_view import relayout_drawing
-from warpfrag.drawing.views import VIEWS, Request, default_view, notes, scenes
+from warpfrag.drawing.views import VIEWS, FigureRequest, default_view, notes, scenes
 from warpfrag.drawing.warpgroup_lanes import WARPS, flatten_warps
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
@@ -113,7 +113,7 @@ def draw(
     usual = "memory" if descriptors else default_view(resolved, chosen)
     chosen_view = _checked_choice("view", view, VIEWS) if view is not None else usual
     _check_shared(resolved, chosen_view, warp, descriptors, rows, trans=trans)
-    request = Request(selector, byte_id, thread_id, Cut(rows, cols, parts), warp, descriptors, trans)
+    request = FigureRequest(selector, byte_id, thread_id, Cut(rows, cols, parts), warp, descriptors, trans)
     pictures = scenes(resolved, chosen, chosen_view, request)  # first, because it refuses what cannot be shown
     return Drawing(
         title=title or _title(resolved, chosen, chosen_view),

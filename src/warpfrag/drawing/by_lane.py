@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import LANES
-from warpfrag.drawing.by_element import Choice, FieldChoice, field_words
+from warpfrag.drawing.by_element import FieldChoice, field_words
 from warpfrag.drawing.cells import (
     FigureCell,
     FigureGrid,

@@ -128,14 +128,14 @@ def _side_by_side(panels: list[GridPanel], *, top: int) -> Iterator[PlacedPanel]
 
 
 def _flow(placed_scenes: list[PlacedScene]) -> list[PlacedPanel]:
-    """Put placed_scenes into lines."""
+    """Put scenes into lines."""
     placed, x, y, line_height = [], 0, 0, 0
-    for piece in placed_scenes:
-        if x and x + piece.width > PAGE:
+    for scene in placed_scenes:
+        if x and x + scene.width > PAGE:
             x, y, line_height = 0, y + line_height + BETWEEN, 0
-        placed += [PlacedPanel(panel, x + dx, y + dy) for panel, dx, dy in piece.panels]
-        x += piece.width + BETWEEN
-        line_height = max(line_height, piece.height)
+        placed += [PlacedPanel(panel, x + dx, y + dy) for panel, dx, dy in scene.panels]
+        x += scene.width + BETWEEN
+        line_height = max(line_height, scene.height)
     return placed
 
 

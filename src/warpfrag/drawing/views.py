@@ -34,11 +34,14 @@ VIEWS: tuple[View, ...] = get_args(View)
 AnyOperand = Operand | Metadata | Scale
 MAX_COLUMNS = 32  # of a matrix of a warpgroup, if no others are asked for
 PRODUCT_ROLES = {"a", "b", "d"}  # what a whole view shows of a product
-HIDDEN_ROLES = {"warp": "", "warpgroup": "c"}  # by scope: of a warpgroup C is large, and lies where D does
+HIDDEN_ROLES: dict[str, set[str]] = {
+    "warp": set(),
+    "warpgroup": {"c"},
+}  # by scope: of a warpgroup C is large, and lies where D does
 Scene = tuple["FigureGrid", ...]  # one grid, or the grids of a product: A, B and D, then metadata and scale factors
 
 
-class Request(NamedTuple):
+class FigureRequest(NamedTuple):
     """What the reader asks for, beside instruction and operand."""
 
     selector: int
@@ -53,14 +56,16 @@ class Request(NamedTuple):
 def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
     """Products in registers are shown whole, a sparse A as the matrix it stands for, everything else as a matrix."""
     if operand is None:
-        in_register_roles = {each.role for each in instruction.operands.values() if each.home != "shared"}
-        return "whole" if in_register_roles >= PRODUCT_ROLES else "matrix"
+        roles_in_registers = {each.role for each in instruction.operands.values() if each.home != "shared"}
+        return "whole" if roles_in_registers >= PRODUCT_ROLES else "matrix"
     if operand.home == "shared":
         return "memory"
     return "logical" if isinstance(operand, SparseOperand) else "matrix"
 
 
-def scenes(instruction: Instruction, operand: AnyOperand | None, view: View, request: Request) -> tuple[Scene, ...]:
+def scenes(
+    instruction: Instruction, operand: AnyOperand | None, view: View, request: FigureRequest
+) -> tuple[Scene, ...]:
     """The grids of a figure, in scenes."""
     if view == "whole":
         return _whole(instruction, operand, request)
@@ -78,7 +83,7 @@ def scenes(instruction: Instruction, operand: AnyOperand | None, view: View, req
     return tuple((with_warps(grid),) for grid in grids)
 
 
-def staged(instruction: Instruction, operand: AnyOperand | None, request: Request) -> StagedFigure:
+def staged(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> StagedFigure:
     """What the memory view shows: the operand under its descriptors, of a tile without gaps if none are given."""
     if not (isinstance(operand, Operand) and operand.staged):
         what = f"operand {operand.role}" if operand else "all operands"
@@ -88,7 +93,7 @@ def staged(instruction: Instruction, operand: AnyOperand | None, request: Reques
     return StagedFigure(operand, descriptors, request.trans)
 
 
-def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: Request) -> list[FigureGrid]:
+def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: FigureRequest) -> list[FigureGrid]:
     """One operand, in one view."""
     if view == "warp":
         request.cut.refuse("the warp view")
@@ -119,7 +124,7 @@ def _narrowed(operand: Operand, cut: Cut) -> Cut:
     return cut._replace(cols=(0, MAX_COLUMNS - 1)) if is_wide and cut.cols is None else cut
 
 
-def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View, request: Request) -> FigureGrid:
+def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View, request: FigureRequest) -> FigureGrid:
     """Metadata or scale factors."""
     if view == "logical":
         msg = f"{operand.described} has the views matrix and warp, not {view}"
@@ -132,13 +137,13 @@ def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View,
     return scale_grid(operand, choice, request.cut)
 
 
-def _choice(operand: Metadata | Scale, request: Request) -> FieldChoice:
+def _choice(operand: Metadata | Scale, request: FigureRequest) -> FieldChoice:
     if isinstance(operand, Metadata):
         return metadata_choice(operand, request.selector)
     return scale_choice(operand, request.byte_id, request.thread_id)
 
 
-def _whole(instruction: Instruction, operand: AnyOperand | None, request: Request) -> tuple[Scene, ...]:
+def _whole(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> tuple[Scene, ...]:
     """A, B, D, metadata and scale factors, a scene for each product."""
     if any(each.home == "shared" for each in instruction.operands.values()):
         msg = f"the whole view shows A, B and D in registers; B of {instruction.name} lies in shared memory: use matrix"
@@ -155,7 +160,7 @@ def _whole(instruction: Instruction, operand: AnyOperand | None, request: Reques
     return tuple((*product, *extras) for product in products)
 
 
-def notes(instruction: Instruction, operand: AnyOperand | None, view: View, request: Request) -> tuple[str, ...]:
+def notes(instruction: Instruction, operand: AnyOperand | None, view: View, request: FigureRequest) -> tuple[str, ...]:
     """The notes of a figure: registers, names, padding, copies, whose fragments."""
     if view == "memory":
         return _memory_notes(staged(instruction, operand, request), request)
@@ -190,7 +195,7 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
     return tuple(sentences)
 
 
-def _memory_notes(figure: StagedFigure, request: Request) -> tuple[str, ...]:
+def _memory_notes(figure: StagedFigure, request: FigureRequest) -> tuple[str, ...]:
     """The descriptors, in words, their problems, and what is not shown."""
     operand = figure.operand
     first = figure.descriptors[0]
@@ -211,7 +216,9 @@ def _memory_notes(figure: StagedFigure, request: Request) -> tuple[str, ...]:
     return (*sentences, rest) if rest else tuple(sentences)
 
 
-def _warpgroup_notes(instruction: Instruction, operands: list[Registers], view: View, request: Request) -> list[str]:
+def _warpgroup_notes(
+    instruction: Instruction, operands: list[Registers], view: View, request: FigureRequest
+) -> list[str]:
     """How its threads are named, what is left out, and what no register holds."""
     sentences = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
     wide = [operand for operand in operands if isinstance(operand, Operand) and operand.shape[1] > MAX_COLUMNS]
@@ -231,7 +238,7 @@ def _no_notes(*_: object) -> list[str]:
     return []
 
 
-SCOPE_NOTES: dict[str, Callable[[Instruction, list[Registers], View, Request], list[str]]] = {
+SCOPE_NOTES: dict[str, Callable[[Instruction, list[Registers], View, FigureRequest], list[str]]] = {
     "warp": _no_notes,
     "warpgroup": _warpgroup_notes,
 }

@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
-from warpfrag.core.layout import Layout
 from warpfrag.drawing.cells import HeadingLevel, HeadingMark
 
 if TYPE_CHECKING:
+    from warpfrag.core.layout import Layout
     from warpfrag.drawing.cells import FigureGrid
     from warpfrag.execution.operand import Registers
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.core.layout import Layout
     from warpfrag.execution.operand import Registers
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
 
 
 WIDEST = 256  # n of wgmma
@@ -52,7 +52,7 @@ class PageWriter:
         self.format_bits: dict[str, int] = {}
         self.patterns: dict[str, dict[str, Any]] = {}
 
-    def _operand(self, row: OperandRow) -> dict[str, Any]:
+    def _operand(self, row: OperandSpec) -> dict[str, Any]:
         number_format = row.format
         self.format_bits[number_format.name] = number_format.bits
         written = {

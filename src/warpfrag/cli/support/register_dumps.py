@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.cli.support.matrix_files import COMMENT, MAX_DIGITS, MOST_DIGITS, exact_value
+from warpfrag.cli.support.matrix_files import COMMENT, MAX_DIGITS, exact_value
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
 
