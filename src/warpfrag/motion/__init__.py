@@ -20,5 +20,5 @@ Between memory and fragment:
     way               one way: what it costs, and what it leaves in registers
     loads             every way: `wf.loads`, `wf.stores`
 
-As code: `relayout_code` and `loads_code`, both by `code_operations`, which CUDA and PTX spell each in its own way.
+As code: `relayout_code` and `access_code`, by the builders of `codegen`.
 """

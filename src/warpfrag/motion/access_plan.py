@@ -94,9 +94,9 @@ class Way:
         Its name is `load` or `store` unless another is given. The swizzle acts on the address itself, so the memory
         must be aligned to eight of its rows: 256, 512 or 1024 bytes.
         """
-        from warpfrag.motion.loads_code import emit_way
+        from warpfrag.motion.access_code import emit_access_plan
 
-        return emit_way(self, lang=lang, name=self.direction if isinstance(name, str) and not name else name)
+        return emit_access_plan(self, lang=lang, name=self.direction if isinstance(name, str) and not name else name)
 
     @property
     def targets(self) -> tuple[str, ...]:

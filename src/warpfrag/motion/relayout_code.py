@@ -1,29 +1,36 @@
-"""A relayout as code: lowered once to simple operations on registers, printed as CUDA and as PTX."""
+"""A relayout as code: its steps are lowered once to register operations, which either builder writes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.codegen import ptx
+from warpfrag.codegen.cuda import CudaBuilder, RegisterArray
+from warpfrag.codegen.languages import check_function_name, check_language
+from warpfrag.codegen.operations import RegisterOperations
+from warpfrag.codegen.ptx import PtxBuilder
 from warpfrag.errors import InvalidOperand
-from warpfrag.motion.code_operations import CUDA_LANE, PTX_LANE, Operations, check_names, written
+from warpfrag.motion.access_code import MOVMATRIX
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.moves import Select, Shuffle, Swap
 from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from warpfrag.execution.operand import Operand
     from warpfrag.motion.conversions import Conversion
     from warpfrag.motion.steps import Step
 
 
-class Lowering(Operations):
-    """Steps as operations; every result is a register of its own."""
+class RelayoutLowering:
+    """Turns the steps of a relayout into register operations."""
 
-    def __init__(self, source: Operand, target: Operand, register: Callable[[int], str], lane: str) -> None:
-        """`register` names the registers that are made, `lane` holds the number of the lane."""
-        super().__init__(register, lane)
+    def __init__(self, source: Operand, target: Operand, builder: PtxBuilder | CudaBuilder) -> None:
+        """`builder` writes the operations."""
+        self.operations = RegisterOperations(builder)
+        self.do = self.operations.do
+        self.lane = self.operations.thread
         self.source, self.target = source.row, target.row
 
     def run(self, steps: Iterable[Step], words: Sequence[str]) -> list[str]:
@@ -31,6 +38,7 @@ class Lowering(Operations):
         state = list(words)
         for step in steps:
             state = self._step(step, state)
+        self.operations.finish()
         return state
 
     def _step(self, step: Step, state: list[str]) -> list[str]:
@@ -39,7 +47,7 @@ class Lowering(Operations):
         if isinstance(step, Convert):
             return [self._converted(step, cells, state) for cells in step.words]
         if isinstance(step, Transpose):
-            return [self.do("movmatrix", state[word]) for word in step.words]
+            return [self.do("collective", MOVMATRIX, state[word]) for word in step.words]
         if isinstance(step, Shuffle):
             return [
                 word if flip is None else self._shuffled(step, flip, word)
@@ -186,42 +194,30 @@ class Lowering(Operations):
 
 
 def emit_steps(source: Operand, target: Operand, steps: Sequence[Step], *, lang: str, name: str, about: str) -> str:
-    """Steps as code: a device function in CUDA, a function in PTX."""
-    check_names(lang, name)
-    trip = f"// {source.role} of {source.instruction} -> {target.role} of {target.instruction}"
-    write = _cuda if lang == "cuda" else _ptx
-    return "\n".join([trip, f"// {about}", *write(source, target, steps, name), ""])
+    """The steps of a relayout as code: a device function in CUDA, a function in PTX."""
+    write = WRITERS[check_language(lang)]
+    check_function_name(name)
+    ends = f"// {source.role} of {source.instruction} -> {target.role} of {target.instruction}"
+    return "\n".join([ends, f"// {about}", *write(source, target, steps, name)])
 
 
 def _cuda(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> list[str]:
-    lowering = Lowering(source, target, "r{}".format, "lane")
-    results = lowering.run(steps, [f"in[{word}]" for word in range(source.words)])
-    body = []
-    for operation, line in zip(lowering.operations, written(lowering.operations, "cuda"), strict=True):
-        declared = f"uint32_t {operation.result}; {line}" if line.startswith("asm") else f"uint32_t {line}"
-        body.append(f"    {declared}")
-    return [
-        f"static __device__ __forceinline__ void {name}(",
-        f"        const uint32_t (&in)[{source.words}], uint32_t (&out)[{target.words}]) {{",
-        *([CUDA_LANE] if lowering.uses_lane else []),
-        *body,
-        *(f"    out[{word}] = {result};" for word, result in enumerate(results)),
-        "}",
-    ]
+    code = CudaBuilder()
+    words, results = RegisterArray("in", source.words), RegisterArray("out", target.words)
+    state = RelayoutLowering(source, target, code).run(steps, words.elements)
+    code.line(*(f"{result} = {word};" for result, word in zip(results.elements, state, strict=True)))
+    parameters = f"{words.parameter()}, {results.parameter(const=False)}"
+    return code.function(f"static __device__ __forceinline__ void {name}(\n        {parameters})")
 
 
 def _ptx(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> list[str]:
-    lowering = Lowering(source, target, "%t{}".format, "%lane")
-    results = lowering.run(steps, [f"%in{word}" for word in range(source.words)])
-    given = ", ".join(f".reg .b32 %in{word}" for word in range(source.words))
-    taken = ", ".join(f".reg .b32 %out{word}" for word in range(target.words))
-    return [
-        f".func ({taken}) {name} ({given})",
-        "{",
-        f"    .reg .b32 %t<{max(1, len(lowering.operations))}>;",
-        *(PTX_LANE if lowering.uses_lane else ()),
-        *(f"    {line}" for line in written(lowering.operations, "ptx")),
-        *(f"    mov.b32 %out{word}, {result};" for word, result in enumerate(results)),
-        "    ret;",
-        "}",
-    ]
+    code = PtxBuilder()
+    inputs = {f"in{word}": ".b32" for word in range(source.words)}
+    outputs = {f"out{word}": ".b32" for word in range(target.words)}
+    state = RelayoutLowering(source, target, code).run(steps, [f"%{register}" for register in inputs])
+    for register, word in zip(outputs, state, strict=True):
+        code.emit(f"mov.b32 %{register}, {word}")
+    return code.function(ptx.signature(name, inputs, outputs, separator=" "))
+
+
+WRITERS = {"cuda": _cuda, "ptx": _ptx}
