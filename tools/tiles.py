@@ -25,12 +25,12 @@ from tools.arguments import report_parser
 from warpfrag.catalog.execute import execute_registers
 from warpfrag.catalog.random_operands import random_words
 from warpfrag.catalog.registry import find
-from warpfrag.emission import emit, warpgroup
-from warpfrag.emission.shared import kernel_copies, memory_orders
+from warpfrag.emission import emit, wgmma_variants
+from warpfrag.emission.matrix_copies import kernel_copies, memory_orders
+from warpfrag.emission.memory_indexing import contiguous_strides, element_bits
 from warpfrag.emission.statement import choices, raw_name, registers, shared_kernel_name, tile_name
-from warpfrag.emission.strides import contiguous_strides, element_bits
-from warpfrag.emission.warpgroup import kernel_variants
-from warpfrag.execution.wgmma import run_wgmma_cases
+from warpfrag.emission.wgmma_variants import kernel_variants
+from warpfrag.execution.wgmma import run_staged, run_wgmma_cases
 from warpfrag.hardware.device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
 from warpfrag.numerics.random_codes import random_codes
@@ -66,7 +66,7 @@ def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
         for variant in kernel_variants(instruction):
             for order in ("row", "col"):
                 strides = {role: _gapped(instruction, role, order, GAP) for role in registers(instruction)}
-                yield Tile(warpgroup.tile_name(instruction, variant), strides, takes_strides=True)
+                yield Tile(wgmma_variants.tile_name(instruction, variant), strides, takes_strides=True)
         return
     if instruction.form.is_wmma:
         for order in ("row", "col"):

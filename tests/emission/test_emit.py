@@ -11,7 +11,7 @@ import pytest
 from instructions import every
 from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
 from warpfrag.emission import emit, ptx
-from warpfrag.emission.cuda_syntax import Variable
+from warpfrag.emission.cuda_functions import register_array
 from warpfrag.emission.ptx_kernels import raw_kernel
 from warpfrag.emission.statement import choices, identifier, immediates, raw_name, registers, statement
 from warpfrag.isa.immediates import Immediates
@@ -90,9 +90,9 @@ def test_the_wmma_of_two_architectures_is_one_text(lang):
     ],
 )
 def test_constraints_fit_the_registers(name, role, constraint, c_type):
-    variable = Variable(role, get(name).operands[role], role)
+    array = register_array(get(name).operands[role])
 
-    assert (variable.constraint, variable.c_type) == (constraint, c_type)
+    assert (array.constraint, array.c_type) == (constraint, c_type)
 
 
 def test_the_wrapper_names_as_many_operands_as_its_statement():
@@ -168,8 +168,8 @@ def test_movers_take_the_address_of_their_space(space, kind):
 
 
 def test_raw_kernels_share_one_list_of_parameters():
-    kernels = [(get(SPARSE), Immediates(selector)) for selector in (0, 3)] + [(get(MMA), Immediates())]
-    text = ptx.raw_unit(kernels, "sm_80")
+    kernels = [(get(SPARSE), Choice(selector)) for selector in (0, 3)] + [(get(MMA), Choice())]
+    text = ptx.raw_module(kernels, "sm_80")
     heads = re.findall(r"\.entry (\w+)\((.*?)\)", text, re.DOTALL)
 
     assert [name for name, _ in heads] == [raw_name(instruction, choice) for instruction, choice in kernels]

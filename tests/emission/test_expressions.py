@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from oracle.ptx_machine import Machine
 from warpfrag import get
+from warpfrag.codegen.ptx import PtxBuilder
 from warpfrag.core.expressions import (
     Constant,
     Operation,
@@ -21,7 +22,6 @@ from warpfrag.core.expressions import (
     place_expressions,
 )
 from warpfrag.core.layout import Layout
-from warpfrag.emission.ptx_syntax import Body
 
 IMAGES = st.dictionaries(st.sampled_from(["lane", "i", "warp"]), st.lists(st.integers(0, 127), max_size=6), min_size=1)
 
@@ -33,11 +33,11 @@ def expected(images, indices):
 
 def as_ptx(formula, indices):
     """The value that emitted PTX leaves in a register."""
-    body = Body()
-    found = body.formula("found", formula, {name: f"%given_{name}" for name in indices})
-    body.do(f"mov.b32 %value, {found}")
+    code = PtxBuilder()
+    value = code.evaluate("value_of", formula, {name: f"%given_{name}" for name in indices})
+    code.emit(f"mov.b32 %value, {value}")
     registers = {f"%given_{name}": index for name, index in indices.items()}
-    return Machine(body.lines(["ret"])[1:-2], bytearray(), 0, registers).run()
+    return Machine(code.body()[1:-2], bytearray(), 0, registers).run()
 
 
 @given(IMAGES, st.data())

@@ -14,11 +14,10 @@ import pytest
 from instructions import every
 from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
-from warpfrag.emission.cuda_functions import COMMON, load_function, store_function
-from warpfrag.emission.cuda_syntax import Variable
+from warpfrag.emission.cuda_functions import COMMON, load_function, register_array, store_function
+from warpfrag.emission.memory_indexing import dimensions, element_bits, extents, stride_names
 from warpfrag.emission.ptx_functions import function_name, move_function
 from warpfrag.emission.statement import registers
-from warpfrag.emission.strides import dimensions, element_bits, extents, stride_names
 
 
 def every_operand():
@@ -93,7 +92,7 @@ def host_library(tmp_path_factory):
         "using warpfrag::element;",
     ]
     for number, (_, operand) in enumerate(OPERANDS):
-        role, kind = operand.role, Variable(operand.role, operand, operand.role).c_type
+        role, kind = operand.role, register_array(operand).c_type
         names = stride_names(operand)
         helper = store_function(operand) if role == "d" else load_function(operand)
         call = f"{kind} (&fragment)[{operand.regs}] = *static_cast<{kind} (*)[{operand.regs}]>(words);"

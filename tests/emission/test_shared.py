@@ -12,7 +12,7 @@ from instructions import of_a_warp
 from warpfrag import get
 from warpfrag.core.expressions import evaluate
 from warpfrag.core.layout import Layout
-from warpfrag.emission.shared import kernel_copies, shared_copies
+from warpfrag.emission.matrix_copies import kernel_copies, shared_copies
 from warpfrag.motion.lines import moved
 
 

@@ -17,10 +17,10 @@ from oracle.toolkit import absent
 from warpfrag import Descriptor, InvalidOperand, get
 from warpfrag.emission import emit
 from warpfrag.emission.cuda_functions import COMMON
-from warpfrag.emission.cuda_warpgroup import common, stage_function
-from warpfrag.emission.ptx_warpgroup import raw_kernel, tile_kernel
-from warpfrag.emission.ptx_warpgroup import stage_function as ptx_stage_function
-from warpfrag.emission.warpgroup import check, kernel_variants, stages
+from warpfrag.emission.cuda_wgmma import common, stage_function
+from warpfrag.emission.ptx_wgmma import raw_kernel, tile_kernel
+from warpfrag.emission.ptx_wgmma import stage_function as ptx_stage_function
+from warpfrag.emission.wgmma_variants import check, kernel_variants, stages
 from warpfrag.execution.wgmma_call import Variant
 
 WGMMA = [one for one in every() if one.form.is_warpgroup]

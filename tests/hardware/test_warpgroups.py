@@ -9,9 +9,9 @@ import pytest
 
 import warpfrag as wf
 from instructions import every
-from warpfrag.emission.ptx import raw_entry, raw_unit
-from warpfrag.emission.warpgroup import variants
-from warpfrag.execution.wgmma import run_wgmma_cases
+from warpfrag.emission.ptx import raw_entry, raw_module, raw_unit
+from warpfrag.emission.wgmma_variants import variants
+from warpfrag.execution.wgmma import run_staged, run_wgmma_cases
 from warpfrag.execution.wgmma_call import Variant
 from warpfrag.hardware.device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_operands():
 def test_a_launch_gives_each_parameter_of_the_kernel_what_it_names(instruction, monkeypatch):
     """The arguments, read by the parameters that the PTX declares, are the operands."""
     for variant in variants(instruction):
-        text = raw_unit([(instruction, variant)], "sm_90a")
+        text = raw_module([(instruction, variant)], "sm_90a")
         entry = raw_entry(instruction, variant)
         listed = re.search(rf"\.entry {entry}\(\n(.*?)\n\)", text, re.DOTALL)[1]
         declared = re.findall(r"\.param (\.u\d\d) (\w+)", listed)

@@ -13,10 +13,10 @@ import pytest
 from instructions import every, of_a_warp
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas, virtual
 from warpfrag.catalog.registry import find, get
-from warpfrag.emission import cuda, emit, ptx, ptx_warpgroup
+from warpfrag.emission import cuda, emit, ptx, ptx_wgmma
+from warpfrag.emission.matrix_copies import operand_copies
 from warpfrag.emission.ptx import header
 from warpfrag.emission.ptx_kernels import raw_kernel
-from warpfrag.emission.shared import operand_copies
 from warpfrag.emission.statement import identifier
 from warpfrag.isa.legality import advice, first_version
 from warpfrag.isa.targets import targets
@@ -94,13 +94,13 @@ def numbered(kernels):
 def statement_of(instruction):
     """One kernel that holds the instruction."""
     if instruction.form.is_warpgroup:
-        return ptx_warpgroup.raw_kernel(instruction)
+        return ptx_wgmma.raw_kernel(instruction)
     return raw_kernel(instruction) if instruction.form.is_product else ptx.body(instruction, ())
 
 
 def smallest(instruction):
     """The same, with what it needs declared: an illegal instruction is in no module with a header of its own."""
-    return [*([ptx_warpgroup.DECLARATION] if instruction.form.is_warpgroup else []), *statement_of(instruction)]
+    return [*([ptx_wgmma.DECLARATION] if instruction.form.is_warpgroup else []), *statement_of(instruction)]
 
 
 @pytest.mark.parametrize("target", targets() if EVERYTHING else representatives())
@@ -154,12 +154,12 @@ def test_every_emitted_cuda_kernel_compiles(target, tmp_path, record_property):
     _, newest = find_ptxas(target)
     instructions = legal(target)
     if not EVERYTHING:
-        some = new_texts(target, CLASSES, lambda one: cuda.unit([one], target))
+        some = new_texts(target, CLASSES, lambda one: cuda.source_file([one], target))
         instructions = [*some, *(one for one in instructions[::50] if one not in some)]
     instructions = [one for one in instructions if first_version(one.form, target) <= newest]
     kernels = 0
     for start in range(0, len(instructions), CHUNK):
-        text = cuda.unit(instructions[start : start + CHUNK], target)
+        text = cuda.source_file(instructions[start : start + CHUNK], target)
         source = tmp_path / f"unit{start}.cu"
         source.write_text(text, encoding="utf-8")
 

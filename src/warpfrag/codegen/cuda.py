@@ -132,13 +132,13 @@ class CudaBuilder:
         self._lines += [line if not line or line.startswith("#") else f"{INDENT * self._depth}{line}" for line in lines]
 
     @contextmanager
-    def braces(self, head: str) -> Iterator[None]:
-        """What is appended inside stands in braces behind `head`."""
+    def braces(self, head: str, end: str = "}") -> Iterator[None]:
+        """What is appended inside stands in braces behind `head`; a type or a table ends in `};`."""
         self.line(f"{head} {{")
         self._depth += 1
         yield
         self._depth -= 1
-        self.line("}")
+        self.line(end)
 
     @contextmanager
     def unrolled(self, count: int, index: str = "i") -> Iterator[None]:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 
 from warpfrag.catalog.instruction import Instruction
 from warpfrag.catalog.registry import get
+from warpfrag.codegen.languages import LANGUAGES, check_language
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LANGUAGES = ("cuda", "ptx")
+__all__ = ["LANGUAGES", "emit"]
 
 
 def emit(
@@ -39,34 +40,34 @@ def emit(
     Without a target it compiles wherever the instructions are legal (PTX: for the oldest target that takes them all).
     With one, it also has what that target adds, such as stmatrix from sm_90 on.
     """
-    if not isinstance(lang, str) or lang not in LANGUAGES:
-        msg = f"lang is one of {', '.join(LANGUAGES)}, got {quote(lang)}"
-        raise InvalidOperand(msg)
+    language = check_language(lang)
     if not isinstance(kernels, bool):
         msg = f"kernels is True or False, got {quote(kernels)}"
         raise InvalidOperand(msg)
     if target is not None:
         target = read_target(target, "emit").name
-    found = _instructions(instructions, target)
-    if lang == "cuda":
+    selected = _instructions(instructions, target)
+    if language == "cuda":
         from warpfrag.emission import cuda
 
-        return cuda.unit(found, target) if kernels else cuda.header(found, target)
+        return cuda.source_file(selected, target) if kernels else cuda.header(selected, target)
     from warpfrag.emission import ptx
 
-    return ptx.unit(found, target)
+    return ptx.module(selected, target)
 
 
-def _instructions(given: object, target: str | None) -> list[Instruction]:
-    """Every instruction once, in the order given."""
+def _instructions(
+    instructions: str | Instruction | Iterable[str | Instruction], target: str | None
+) -> list[Instruction]:
+    """Every instruction once, in the order in which they come."""
     try:
-        several = [given] if isinstance(given, str | Instruction) else list(given)  # type: ignore[call-overload]
+        several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:  # what cannot be gone through
-        msg = f"expected an instruction, its name, or several of them, got {quote(given)}"
+        msg = f"expected an instruction, its name, or several of them, got {quote(instructions)}"
         raise InvalidOperand(msg) from None
     # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
-    found = list({one.name: one for one in (get(instruction, target) for instruction in several)}.values())
-    if not found:
+    by_name = {item.name: item for item in (get(instruction, target) for instruction in several)}
+    if not by_name:
         msg = "expected at least one instruction to emit, got none"
         raise InvalidOperand(msg)
-    return found
+    return list(by_name.values())

@@ -2,63 +2,88 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.catalog.registry import get
-from warpfrag.emission import ptx_kernels, ptx_warpgroup, warpgroup
-from warpfrag.emission.ptx_functions import move_function
-from warpfrag.emission.statement import raw_name, registers, remarks, state_space
+from warpfrag.codegen.ptx import module_header
+from warpfrag.emission import ptx_kernels, ptx_wgmma, wgmma_variants
+from warpfrag.emission.families import Family, family
+from warpfrag.emission.statement import raw_name, remarks
 from warpfrag.errors import WarpfragError
 from warpfrag.execution.wgmma_call import Variant
 from warpfrag.isa.legality import first_version
 from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.isa.immediates import Immediates
 
 
-def unit(instructions: Sequence[Instruction], target: str | None = None) -> str:
+def _nothing(_instruction: Instruction) -> list[str]:
+    return []
+
+
+class PtxWriter(NamedTuple):
+    """How the instructions of a family become PTX.
+
+    kernels        the lines of all kernels, with what some targets have
+    functions      the functions that they call
+    declarations   what a module declares once for all of its kernels
+    """
+
+    kernels: Callable[[Instruction, Sequence[str]], list[str]]
+    functions: Callable[[Instruction], list[str]] = _nothing
+    declarations: Callable[[Instruction], list[str]] = _nothing
+
+
+WRITERS: dict[Family, PtxWriter] = {
+    "mma": PtxWriter(ptx_kernels.mma_kernels, ptx_kernels.mma_functions),
+    "wmma": PtxWriter(ptx_kernels.wmma_kernels),
+    "wmma move": PtxWriter(ptx_kernels.wmma_move_kernels, declarations=ptx_kernels.wmma_move_declarations),
+    "matrix move": PtxWriter(ptx_kernels.matrix_move_kernels),
+    "wgmma": PtxWriter(ptx_wgmma.wgmma_kernels, ptx_wgmma.wgmma_functions, ptx_wgmma.wgmma_declarations),
+}
+
+
+def module(instructions: Sequence[Instruction], target: str | None = None) -> str:
     """The text of a module; without a target, for the oldest that takes all of the instructions."""
-    chosen = common_target(instructions, target)
-    lines = header(instructions, chosen)
+    module_target = common_target(instructions, target)
+    lines = header(instructions, module_target)
     for instruction in instructions:
-        lines += body(instruction, (chosen,) if target else instruction.targets)
+        lines += body(instruction, (module_target,) if target else instruction.targets)
     return "\n".join(lines)
 
 
-def raw_unit(kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
+def raw_module(kernels: Sequence[tuple[Instruction, Choice | Variant]], target: str) -> str:
     """A module of raw kernels of products, for a program that compares hardware with warpfrag."""
     instructions = [instruction for instruction, _ in kernels]
     lines = header(instructions, common_target(instructions, target))
-    for instruction, how in kernels:
-        if isinstance(how, Variant):
-            lines += ptx_warpgroup.raw_kernel(instruction, how)
+    for instruction, fixed in kernels:
+        if isinstance(fixed, Variant):
+            lines += ptx_wgmma.raw_kernel(instruction, fixed)
         else:
-            lines += ptx_kernels.raw_kernel(instruction, how)
+            lines += ptx_kernels.raw_kernel(instruction, fixed)
     return "\n".join(lines)
 
 
-def raw_entry(instruction: Instruction, how: Immediates | Variant) -> str:
-    """What a raw kernel is called."""
-    return warpgroup.raw_name(instruction, how) if isinstance(how, Variant) else raw_name(instruction, how)
+def raw_entry(instruction: Instruction, fixed: Choice | Variant) -> str:
+    """The name of a raw kernel with these immediates."""
+    if isinstance(fixed, Variant):
+        return wgmma_variants.raw_name(instruction, fixed)
+    return raw_name(instruction, fixed)
 
 
-def body(instruction: Instruction, chosen: Sequence[str]) -> list[str]:
-    """Functions and kernels of one instruction, with movers that are legal on all of these targets."""
-    if instruction.form.is_warpgroup:
-        return ptx_warpgroup.body(instruction)
-    lines = [f"// {line}" for line in remarks(instruction)]
-    if instruction.form.is_product and not instruction.form.is_wmma:  # wmma loads and stores by itself
-        for operand in registers(instruction).values():
-            lines += move_function(instruction, operand)
-    return lines + ptx_kernels.kernels(instruction, chosen)
+def body(instruction: Instruction, legal_targets: Sequence[str]) -> list[str]:
+    """Functions and kernels of one instruction, by ldmatrix and stmatrix that are legal on all of these targets."""
+    writer = WRITERS[family(instruction)]
+    comments = [f"// {line}" for line in remarks(instruction)]
+    return [*comments, *writer.functions(instruction), *writer.kernels(instruction, legal_targets)]
 
 
 def common_target(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """The target of a module: the given one, or the oldest that takes all instructions; refused where there is none."""
+    """The target of a module: the requested one, or the oldest that takes all instructions; refused if none does."""
     if target is not None:
         for instruction in instructions:
             get(instruction, target)
@@ -74,9 +99,11 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
 def header(instructions: Sequence[Instruction], target: str) -> list[str]:
     """The first lines of a module."""
     version = max((first_version(instruction.form, target) for instruction in instructions), default=(7, 0))
-    lines = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64", ""]
-    if any(one.form.is_wmma and state_space(one) == "shared" for one in instructions):
-        lines += [f".extern .shared .align 32 .b8 {ptx_kernels.DYNAMIC}[];", ""]
-    if any(one.form.is_warpgroup for one in instructions):
-        lines += [ptx_warpgroup.DECLARATION, ""]
-    return lines
+    declarations = [
+        line
+        for name, writer in WRITERS.items()
+        for instruction in instructions
+        if family(instruction) == name
+        for line in writer.declarations(instruction)
+    ]
+    return module_header(version, target, dict.fromkeys(declarations))

@@ -1,15 +1,24 @@
-"""Functions in PTX: one register of an operand between memory and a warp, by the layout."""
+"""Functions in PTX: one register of an operand between memory and a warp, by the layout; and the calls of them."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from warpfrag.emission.ptx_syntax import Body, register_type, width
+from warpfrag.codegen.ptx import PtxBuilder, declared_type, signature, width
+from warpfrag.emission.memory_indexing import (
+    described,
+    described_index,
+    element_bits,
+    formulas,
+    stride_names,
+    thread_name,
+)
 from warpfrag.emission.statement import identifier
-from warpfrag.emission.strides import described, described_index, element_bits, formulas, stride_names, thread_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.execution.operand import Registers
 
@@ -22,103 +31,130 @@ def function_name(instruction: Instruction, operand: Registers) -> str:
 def move_function(instruction: Instruction, operand: Registers) -> list[str]:
     """One register of an operand: loaded from memory, or stored there if it is D."""
     stores = operand.role == "d"
-    kind = register_type(operand)
-    inputs = ["%memory", *(f"%{name}" for name in stride_names(operand)), "%reg"]
-    parameters = [f".reg {'.b64' if name == '%memory' else '.b32'} {name}" for name in inputs]
-    body = Body()
-    lane = thread_of(body, operand)
+    kind = declared_type(operand.ptx_type)
+    inputs = {"memory": ".b64", **dict.fromkeys([*stride_names(operand), "reg"], ".b32")}
+    code = PtxBuilder()
+    thread = thread_index(code, operand)
     if operand.slots == 1:
-        address = _address(body, operand, lane, "%reg")
+        address = _address(code, operand, thread, "%reg")
         bits = f".b{8 * width(kind)}"
-        body.do(f"st{bits} [{address}], %value" if stores else f"ld{bits} %value, [{address}]")
+        code.emit(f"st{bits} [{address}], %value" if stores else f"ld{bits} %value, [{address}]")
     else:
-        _loop(body, operand, lane, stores=stores)
-    comment = [
+        _loop(code, operand, thread, stores=stores)
+    name, value = function_name(instruction, operand), {"value": kind}
+    return [
         f"// Register reg of {described(operand)}.",
         f"// {described_index(operand)}; strides (ld, 1) are row major.",
+        *code.function(signature(name, inputs | value) if stores else signature(name, inputs, value)),
     ]
-    name = function_name(instruction, operand)
-    if stores:
-        head = f".func {name}({', '.join(parameters)}, .reg {kind} %value)"
-    else:
-        head = f".func (.reg {kind} %value) {name}({', '.join(parameters)})"
-    return [*comment, head, *body.lines(["ret"])]
 
 
-def call_moves(body: Body, instruction: Instruction, operand: Registers, words: list[str], places: list[str]) -> None:
+def call_moves(
+    code: PtxBuilder, instruction: Instruction, operand: Registers, words: list[str], places: list[str]
+) -> None:
     """Move every register of an operand by its function."""
     name = function_name(instruction, operand)
     for reg, word in enumerate(words):
         arguments = ", ".join([*places, str(reg)])
         if operand.role == "d":
-            body.do(f"call.uni {name}, ({arguments}, {word})")
+            code.emit(f"call.uni {name}, ({arguments}, {word})")
         else:
-            body.do(f"call.uni ({word}), {name}, ({arguments})")
+            code.emit(f"call.uni ({word}), {name}, ({arguments})")
 
 
-def thread_of(body: Body, operand: Registers) -> str:
+def declare_operand(code: PtxBuilder, name: str, operand: Registers) -> list[str]:
+    """The registers of an operand."""
+    return code.declare_vector(name, operand.regs, operand.ptx_type)
+
+
+def move_registers(
+    code: PtxBuilder, name: str, operand: Registers, words: Sequence[str], thread: str, operation: Literal["ld", "st"]
+) -> None:
+    """Load or store the registers of an operand, those of one thread after those of another; `name` points to them."""
+    size = width(declared_type(operand.ptx_type))
+    pointer = code.load_parameter(name, ".u64")
+    pointer = code.compute(f"{name}_at", "mad.wide.u32", thread, size * len(words), pointer)
+    for reg, word in enumerate(words):
+        place = f"[{pointer} + {size * reg}]"
+        code.emit(f"{operation}.global.b{8 * size} {', '.join([word, place] if operation == 'ld' else [place, word])}")
+
+
+def matrix_parameters(
+    code: PtxBuilder, operands: Mapping[str, Registers]
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Parameters for a pointer to each matrix and its strides, and by role the registers that they are loaded to."""
+    parameters: dict[str, str] = {}
+    places = {}
+    for role, operand in operands.items():
+        own = {role: ".u64", **dict.fromkeys(stride_names(operand, f"{role}_"), ".u32")}
+        parameters |= own
+        places[role] = [code.load_parameter(name, kind) for name, kind in own.items()]
+    return parameters, places
+
+
+def thread_index(code: PtxBuilder, operand: Registers) -> str:
     """Which of the threads that hold an operand this one is."""
     if operand.home != "warpgroup":
-        return body.compute("lane", "mov.u32", "%laneid")
-    place = body.compute("place", "mov.u32", "%tid.x")
-    return body.compute("thread", "and.b32", place, math.prod(operand.threads) - 1)
+        return code.compute("lane", "mov.u32", "%laneid")
+    place = code.compute("place", "mov.u32", "%tid.x")
+    return code.compute("thread", "and.b32", place, math.prod(operand.threads) - 1)
 
 
-def _index(body: Body, operand: Registers, lane: str, element: str) -> str:
+def _index(code: PtxBuilder, operand: Registers, thread: str, element: str) -> str:
     index = ""
     for dim, formula in formulas(operand).items():
-        coordinate = body.formula(dim, formula, {thread_name(operand): lane, "i": element})
+        coordinate = code.evaluate(dim, formula, {thread_name(operand): thread, "i": element})
         if index:
-            index = body.compute("index", "mad.lo.s32", coordinate, f"%{dim}_stride", index)
+            index = code.compute("index", "mad.lo.s32", coordinate, f"%{dim}_stride", index)
         else:
-            index = body.compute("index", "mul.lo.s32", coordinate, f"%{dim}_stride")
+            index = code.compute("index", "mul.lo.s32", coordinate, f"%{dim}_stride")
     return index
 
 
-def _address(body: Body, operand: Registers, lane: str, element: str) -> str:
+def _address(code: PtxBuilder, operand: Registers, thread: str, element: str) -> str:
     """The address of an element of at least a byte."""
-    index = _index(body, operand, lane, element)
-    return body.compute("address", "mad.wide.s32", index, element_bits(operand) // 8, "%memory")
+    index = _index(code, operand, thread, element)
+    return code.compute("address", "mad.wide.s32", index, element_bits(operand) // 8, "%memory")
 
 
-def _loop(body: Body, operand: Registers, lane: str, *, stores: bool) -> None:
+def _loop(code: PtxBuilder, operand: Registers, thread: str, *, stores: bool) -> None:
     """Go through the slots of one register."""
     if not stores:
-        body.do("mov.b32 %value, 0")
-    slot = body.compute("slot", "mov.b32", 0)
-    again = body.new("again", ".pred")
-    body.label("SLOT")
-    element = body.compute("i", "mad.lo.s32", "%reg", operand.slots, slot)
-    shift = body.compute("shift", "mad.lo.s32", slot, operand.row.container, operand.row.low)
+        code.emit("mov.b32 %value, 0")
+    slot = code.compute("slot", "mov.b32", 0)
+    again = code.declare("again", ".pred")
+    code.label("SLOT")
+    element = code.compute("i", "mad.lo.s32", "%reg", operand.slots, slot)
+    shift = code.compute("shift", "mad.lo.s32", slot, operand.row.container, operand.row.low)
     if stores:
-        address = _address(body, operand, lane, element)
-        code = body.compute("code", "shr.u32", "%value", shift)
-        body.do(f"st.u{element_bits(operand)} [{address}], {code}")
+        address = _address(code, operand, thread, element)
+        value = code.compute("code", "shr.u32", "%value", shift)
+        code.emit(f"st.u{element_bits(operand)} [{address}], {value}")
     else:
-        code = _load_code(body, operand, lane, element)
-        placed = body.compute("placed", "shl.b32", code, shift)
-        body.do(f"or.b32 %value, %value, {placed}")
-    body.do(f"add.s32 {slot}, {slot}, 1")
-    body.do(f"setp.lt.u32 {again}, {slot}, {operand.slots}")
-    body.do(f"@{again} bra SLOT")
+        value = _load_element(code, operand, thread, element)
+        placed = code.compute("placed", "shl.b32", value, shift)
+        code.emit(f"or.b32 %value, %value, {placed}")
+    code.emit(f"add.s32 {slot}, {slot}, 1")
+    code.emit(f"setp.lt.u32 {again}, {slot}, {operand.slots}")
+    code.emit(f"@{again} bra SLOT")
 
 
-def _load_code(body: Body, operand: Registers, lane: str, element: str) -> str:
-    """The code of one element of packed memory, low bits first."""
+def _load_element(code: PtxBuilder, operand: Registers, thread: str, element: str) -> str:
+    """The register with one element of packed memory, low bits first."""
     bits = element_bits(operand)
     if bits >= 8:
-        return body.compute("code", f"ld.u{bits}", f"[{_address(body, operand, lane, element)}]")
-    bit = body.compute("bit", "mul.lo.s32", _index(body, operand, lane, element), bits)
-    byte = body.compute("byte", "shr.s32", bit, 3)
-    address = body.compute("address", "mad.wide.s32", byte, 1, "%memory")
-    low = body.compute("low", "and.b32", bit, 7)
-    code = body.compute("code", "ld.u8", f"[{address}]")
+        return code.compute("code", f"ld.u{bits}", f"[{_address(code, operand, thread, element)}]")
+    bit = code.compute("bit", "mul.lo.s32", _index(code, operand, thread, element), bits)
+    byte = code.compute("byte", "shr.s32", bit, 3)
+    address = code.compute("address", "mad.wide.s32", byte, 1, "%memory")
+    low = code.compute("low", "and.b32", bit, 7)
+    value = code.compute("code", "ld.u8", f"[{address}]")
     if 8 % bits:
-        body.say("an element that crosses bytes")
-        crosses = body.new("crosses", ".pred")
-        body.do(f"setp.gt.u32 {crosses}, {low}, {8 - bits}")
-        high = body.compute("high", "mov.b32", 0)
-        body.do(f"@{crosses} ld.u8 {high}, [{address} + 1]")
-        code = body.compute("code", "mad.lo.s32", high, 256, code)
-    code = body.compute("code", "shr.u32", code, low)
-    return body.compute("code", "and.b32", code, (1 << bits) - 1)
+        code.comment("an element that crosses bytes")
+        crosses = code.declare("crosses", ".pred")
+        code.emit(f"setp.gt.u32 {crosses}, {low}, {8 - bits}")
+        high = code.compute("high", "mov.b32", 0)
+        code.emit(f"@{crosses} ld.u8 {high}, [{address} + 1]")
+        value = code.compute("code", "mad.lo.s32", high, 256, value)
+    value = code.compute("code", "shr.u32", value, low)
+    return code.compute("code", "and.b32", value, (1 << bits) - 1)

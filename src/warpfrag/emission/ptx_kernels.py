@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emission.ptx_functions import call_moves
-from warpfrag.emission.ptx_syntax import Body, entry, load_parameter, register_type, width
-from warpfrag.emission.shared import described_orders, kernel_copies, memory_orders
+from warpfrag.codegen.ptx import WARP_BARRIER, PtxBuilder, dynamic_shared, vector
+from warpfrag.emission.matrix_copies import described_orders, kernel_copies, memory_orders
+from warpfrag.emission.memory_indexing import contiguous_strides, extents
+from warpfrag.emission.ptx_functions import (
+    call_moves,
+    declare_operand,
+    matrix_parameters,
+    move_function,
+    move_registers,
+)
 from warpfrag.emission.statement import (
     ROLES,
     choices,
@@ -26,9 +33,9 @@ from warpfrag.emission.statement import (
     threads,
     tile_name,
 )
-from warpfrag.emission.strides import contiguous_strides, extents, stride_names
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
-from warpfrag.isa.legality import check_immediates
+from warpfrag.emission.strides import stride_names
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, FIRST_CHOICE
+from warpfrag.isa.legality import check_choice, check_immediates
 from warpfrag.motion.lines import moved
 
 if TYPE_CHECKING:
@@ -39,111 +46,113 @@ if TYPE_CHECKING:
     from warpfrag.execution.operand import Registers
     from warpfrag.isa.immediates import Immediates
 
-DYNAMIC = "dynamic_shared"  # the name of dynamic shared memory, which a module declares once
+DYNAMIC = "dynamic_shared"  # the name of dynamic shared memory
 RAW_PARAMETERS = {**dict.fromkeys(ROLES, ".u64"), "cases": ".u32"}
 
 
-def kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
-    """Every kernel of one instruction, with what these targets have."""
-    if instruction.op == "wmma.mma":
-        return [*wmma_tile(instruction, "row"), *wmma_tile(instruction, "col"), *raw_kernel(instruction)]
-    if instruction.form.is_wmma:
-        return wmma_move(instruction)
-    if not instruction.form.is_product:
-        return mover_kernel(instruction)
+def mma_functions(instruction: Instruction) -> list[str]:
+    """A load or store of one register of every operand."""
+    lines = []
+    for operand in registers(instruction).values():
+        lines += move_function(instruction, operand)
+    return lines
+
+
+def mma_kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
+    """A tile kernel and a raw one for every selector, and one for each path through shared memory."""
     lines = []
     for choice in choices(instruction):
         lines += tile_kernel(instruction, choice)
         lines += raw_kernel(instruction, choice)
-    for chosen in kernel_copies(instruction, targets):
-        lines += shared_kernel(instruction, chosen)
+    for copies in kernel_copies(instruction, targets):
+        lines += shared_kernel(instruction, copies)
     return lines
 
 
-def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> list[str]:
+def wmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
+    """A tile kernel for each memory order of C and D, and the raw one."""
+    return [*wmma_tile(instruction, "row"), *wmma_tile(instruction, "col"), *raw_kernel(instruction)]
+
+
+def wmma_move_declarations(instruction: Instruction) -> list[str]:
+    """Dynamic shared memory, for a move that goes through it."""
+    return [dynamic_shared(DYNAMIC, 32)] if state_space(instruction) == "shared" else []
+
+
+def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> list[str]:
     """The raw kernel of a product."""
-    check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
-    body = Body()
-    body.say("a warp is a case, a thread a lane of it")
-    position = {name: body.compute("position", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid")}
-    thread = body.compute("thread", "mad.lo.u32", position["ctaid"], position["ntid"], position["tid"])
-    case = body.compute("case", "shr.u32", thread, threads(instruction).bit_length() - 1)
-    cases = load_parameter(body, "cases", ".u32")
-    outside = body.new("outside", ".pred")
-    body.do(f"setp.ge.u32 {outside}, {case}, {cases}")
-    body.do(f"@{outside} ret")
+    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
+    code = PtxBuilder()
+    code.comment("a warp is a case, a thread a lane of it")
+    position = {name: code.compute("position", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid")}
+    thread = code.compute("thread", "mad.lo.u32", position["ctaid"], position["ntid"], position["tid"])
+    case = code.compute("case", "shr.u32", thread, threads(instruction).bit_length() - 1)
+    cases = code.load_parameter("cases", ".u32")
+    outside = code.declare("outside", ".pred")
+    code.emit(f"setp.ge.u32 {outside}, {case}, {cases}")
+    code.emit(f"@{outside} ret")
     names = {}
     for role, operand in registers(instruction).items():
-        names[role] = body.vector(f"{role}_" if len(role) > 1 else role, operand)
+        names[role] = declare_operand(code, f"{role}_" if len(role) > 1 else role, operand)
         if role != "d":
-            _move_registers(body, role, operand, names[role], thread, "ld")
-    body.do(statement(instruction, names, immediates(instruction, choice)).rstrip(";"))
-    _move_registers(body, "d", instruction.operands["d"], names["d"], thread, "st")
-    return [f"// {instruction.name}", *entry(raw_name(instruction, choice), RAW_PARAMETERS, body)]
-
-
-def _move_registers(body: Body, name: str, operand: Registers, words: list[str], thread: str, operation: str) -> None:
-    """Load or store the registers of an operand, those of one thread after those of another."""
-    size = width(register_type(operand))
-    pointer = load_parameter(body, name, ".u64")
-    pointer = body.compute(f"{name}_at", "mad.wide.u32", thread, size * operand.regs, pointer)
-    for reg, word in enumerate(words):
-        place = f"[{pointer} + {size * reg}]"
-        body.do(f"{operation}.global.b{8 * size} {', '.join([word, place] if operation == 'ld' else [place, word])}")
+            move_registers(code, role, operand, names[role], thread, "ld")
+    code.emit(statement(instruction, names, immediates(instruction, choice)))
+    move_registers(code, "d", instruction.operands["d"], names["d"], thread, "st")
+    return [f"// {instruction.name}", *code.entry(raw_name(instruction, choice), RAW_PARAMETERS)]
 
 
 def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
     """One tile from memory to memory, with one warp."""
-    body, names, places = Body(), {}, {}
+    code, names, places = PtxBuilder(), {}, {}
     parameters: dict[str, str] = {}
     for role, operand in registers(instruction).items():
-        own = {role: ".u64", **dict.fromkeys(stride_names(operand, f"{role}_"), ".u32")}
+        own, loaded = matrix_parameters(code, {role: operand})
         parameters |= own
-        places[role] = [load_parameter(body, name, kind) for name, kind in own.items()]
-        names[role] = body.vector(f"{role}_", operand)
+        places |= loaded
+        names[role] = declare_operand(code, f"{role}_", operand)
         if role != "d":
-            call_moves(body, instruction, operand, names[role], places[role])
-    body.do(statement(instruction, names, immediates(instruction, choice)).rstrip(";"))
-    call_moves(body, instruction, instruction.operands["d"], names["d"], places["d"])
+            call_moves(code, instruction, operand, names[role], places[role])
+    code.emit(statement(instruction, names, immediates(instruction, choice)))
+    call_moves(code, instruction, instruction.operands["d"], names["d"], places["d"])
     comment = f"// {instruction.name}: one tile from memory to memory, with one warp"
-    return [comment, *entry(tile_name(instruction, choice), parameters, body)]
+    return [comment, *code.entry(tile_name(instruction, choice), parameters)]
 
 
-def shared_kernel(instruction: Instruction, chosen: dict[str, SharedCopy]) -> list[str]:
+def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> list[str]:
     """One tile through shared memory; in memory, without gaps, in the orders that the copies name."""
-    body, names = Body(), {}
-    orders = memory_orders(chosen)
-    lane = body.compute("lane", "mov.u32", "%laneid")
-    pointers = {role: load_parameter(body, role, ".u64") for role in registers(instruction)}
+    code, names = PtxBuilder(), {}
+    orders = memory_orders(copies)
+    lane = code.compute("lane", "mov.u32", "%laneid")
+    pointers = {role: code.load_parameter(role, ".u64") for role in registers(instruction)}
     for role, operand in registers(instruction).items():
-        names[role] = body.vector(f"{role}_", operand)
-        if role in chosen:
-            body.shared(f"shared_{role}", _bytes(operand, chosen[role]))
+        names[role] = declare_operand(code, f"{role}_", operand)
+        if role in copies:
+            code.declare_shared(f"shared_{role}", _bytes(operand, copies[role]))
     for role, operand in registers(instruction).items():
         if role == "d":
             continue
-        if role not in chosen:
+        if role not in copies:
             steps = map(str, contiguous_strides(operand, orders[role]))
-            call_moves(body, instruction, operand, names[role], [pointers[role], *steps])
+            call_moves(code, instruction, operand, names[role], [pointers[role], *steps])
             continue
-        copy = chosen[role]
-        _copy_words(body, lane, pointers[role], operand, copy)
-        address = _line_address(body, lane, copy, operand)
-        body.do(statement(copy.mover, {"d": names[role]}, address=address).rstrip(";"))
+        copy = copies[role]
+        _copy_words(code, lane, pointers[role], operand, copy)
+        address = _line_address(code, lane, copy, operand)
+        code.emit(statement(copy.mover, {"d": names[role]}, address=address))
         for word in names[role] if copy.shift else ():
-            body.do(f"shl.b32 {word}, {word}, {copy.shift}")
-    body.do(statement(instruction, names, immediates(instruction, DEFAULT_IMMEDIATES)).rstrip(";"))
+            code.emit(f"shl.b32 {word}, {word}, {copy.shift}")
+    code.emit(statement(instruction, names, immediates(instruction, FIRST_CHOICE)))
     operand = instruction.operands["d"]
-    if "d" in chosen:
-        address = _line_address(body, lane, chosen["d"], operand)
-        body.do(statement(chosen["d"].mover, {moved(chosen["d"].mover).role: names["d"]}, address=address).rstrip(";"))
-        _copy_words(body, lane, pointers["d"], operand, chosen["d"])
+    if "d" in copies:
+        address = _line_address(code, lane, copies["d"], operand)
+        code.emit(statement(copies["d"].mover, {moved(copies["d"].mover).role: names["d"]}, address=address))
+        _copy_words(code, lane, pointers["d"], operand, copies["d"])
     else:
         steps = map(str, contiguous_strides(operand))
-        call_moves(body, instruction, operand, names["d"], [pointers["d"], *steps])
+        call_moves(code, instruction, operand, names["d"], [pointers["d"], *steps])
     order = described_orders(orders)
     comment = f"// {instruction.name}: one tile through shared memory; in memory, without gaps: {order}"
-    return [comment, *entry(shared_kernel_name(instruction, orders), dict.fromkeys(pointers, ".u64"), body)]
+    return [comment, *code.entry(shared_kernel_name(instruction, orders), dict.fromkeys(pointers, ".u64"))]
 
 
 def _bytes(operand: Registers, copy: SharedCopy) -> int:
@@ -151,163 +160,162 @@ def _bytes(operand: Registers, copy: SharedCopy) -> int:
     return rows * cols * copy.memory_bits // 8
 
 
-def _copy_words(body: Body, lane: str, pointer: str, operand: Registers, copy: SharedCopy) -> None:
+def _copy_words(code: PtxBuilder, lane: str, pointer: str, operand: Registers, copy: SharedCopy) -> None:
     """The tile of an operand between global and shared memory, a word per lane at a time; D leaves shared memory."""
     to_shared = operand.role != "d"
     size, line = _bytes(operand, copy), 4 * operand.layout.lanes
     if not to_shared:
-        body.do("bar.warp.sync 0xffffffff")
-    shared = body.compute("shared", "mov.u32", f"shared_{operand.role}")
-    shared = body.compute("shared", "mad.lo.u32", lane, 4, shared)
-    place = body.compute("global", "mad.wide.u32", lane, 4, pointer)
-    word = body.new("word")
-    inside = body.new("inside", ".pred")
+        code.emit(WARP_BARRIER)
+    shared = code.compute("shared", "mov.u32", f"shared_{operand.role}")
+    shared = code.compute("shared", "mad.lo.u32", lane, 4, shared)
+    place = code.compute("global", "mad.wide.u32", lane, 4, pointer)
+    word = code.declare("word")
+    inside = code.declare("inside", ".pred")
     for start in range(0, size, line):
         if size - start < line:
-            body.do(f"setp.lt.u32 {inside}, {lane}, {(size - start) // 4}")
+            code.emit(f"setp.lt.u32 {inside}, {lane}, {(size - start) // 4}")
             guard = f"@{inside} "
         else:
             guard = ""
         if to_shared:
-            body.do(f"{guard}ld.global.b32 {word}, [{place} + {start}]")
-            body.do(f"{guard}st.shared.b32 [{shared} + {start}], {word}")
+            code.emit(f"{guard}ld.global.b32 {word}, [{place} + {start}]")
+            code.emit(f"{guard}st.shared.b32 [{shared} + {start}], {word}")
         else:
-            body.do(f"{guard}ld.shared.b32 {word}, [{shared} + {start}]")
-            body.do(f"{guard}st.global.b32 [{place} + {start}], {word}")
+            code.emit(f"{guard}ld.shared.b32 {word}, [{shared} + {start}]")
+            code.emit(f"{guard}st.global.b32 [{place} + {start}], {word}")
     if to_shared:
-        body.do("bar.warp.sync 0xffffffff")
+        code.emit(WARP_BARRIER)
 
 
-def _line_address(body: Body, lane: str, copy: SharedCopy, operand: Registers) -> str:
+def _line_address(code: PtxBuilder, lane: str, copy: SharedCopy, operand: Registers) -> str:
     """The address of the 16 bytes that this lane gives."""
-    row, col = (body.formula(dim, formula, {"lane": lane}) for dim, formula in copy.formulas.items())
+    row, col = (code.evaluate(dim, formula, {"lane": lane}) for dim, formula in copy.formulas.items())
     ld = max(contiguous_strides(operand, copy.order))
     line, inside = (row, col) if copy.order == "row" else (col, row)
-    index = body.compute("index", "mad.lo.s32", line, ld, inside)
+    index = code.compute("index", "mad.lo.s32", line, ld, inside)
     if copy.memory_bits >= 8:
-        offset = body.compute("offset", "mul.lo.s32", index, copy.memory_bits // 8)
+        offset = code.compute("offset", "mul.lo.s32", index, copy.memory_bits // 8)
     else:
-        offset = body.compute("offset", "shr.u32", index, (8 // copy.memory_bits).bit_length() - 1)
-    shared = body.compute("shared", "mov.u32", f"shared_{operand.role}")
-    return body.compute("line", "add.s32", shared, offset)
+        offset = code.compute("offset", "shr.u32", index, (8 // copy.memory_bits).bit_length() - 1)
+    shared = code.compute("shared", "mov.u32", f"shared_{operand.role}")
+    return code.compute("line", "add.s32", shared, offset)
 
 
 def wmma_tile(instruction: Instruction, layout: str) -> list[str]:
     """One tile of a wmma.mma from memory to memory; A and B have the memory layout that the instruction names."""
-    body = Body()
+    code = PtxBuilder()
     layouts = dict(zip("ab", instruction.layouts, strict=True)) | {"c": layout, "d": layout}
     kinds = {f"{role}{part}": kind for role in "dabc" for part, kind in (("", ".u64"), ("_stride", ".u32"))}
-    given = {name: load_parameter(body, name, kind) for name, kind in kinds.items()}
-    names = {role: body.vector(f"{role}_", instruction.operands[role]) for role in "dabc"}
+    values = {name: code.load_parameter(name, kind) for name, kind in kinds.items()}
+    names = {role: declare_operand(code, f"{role}_", instruction.operands[role]) for role in "dabc"}
 
     def move(role: str) -> None:
         mover = memory_instruction(instruction, role, layouts[role], "global")
         words = {role: names[role]}
-        body.do(statement(mover, words, address=given[role], stride=given[f"{role}_stride"]).rstrip(";"))
+        code.emit(statement(mover, words, address=values[role], stride=values[f"{role}_stride"]))
 
     for role in "abc":
         move(role)
-    body.do(statement(instruction, names).rstrip(";"))
+    code.emit(statement(instruction, names))
     move("d")
     comment = f"// {instruction.name}: one tile from memory to memory, C and D {layout} major"
-    return [comment, *entry(tile_name(instruction, order=layout), kinds, body)]
+    return [comment, *code.entry(tile_name(instruction, order=layout), kinds)]
 
 
-def wmma_move(instruction: Instruction) -> list[str]:
+def wmma_move_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
     """A wmma.load or wmma.store by itself: between memory and raw registers, uint32[lanes][words]."""
-    body = Body()
-    role = instruction.op[-1]
-    operand = instruction.operands[role]
+    code = PtxBuilder()
+    ((role, operand),) = instruction.operands.items()
     kinds = {"registers": ".u64", "memory": ".u64", "stride": ".u32"}
-    memory, stride = (load_parameter(body, name, kinds[name]) for name in ("memory", "stride"))
-    lane = body.compute("lane", "mov.u32", "%laneid")
-    words = body.vector(f"{role}_", operand)
+    memory, stride = (code.load_parameter(name, kinds[name]) for name in ("memory", "stride"))
+    lane = code.compute("lane", "mov.u32", "%laneid")
+    words = declare_operand(code, f"{role}_", operand)
     comment = f"// {instruction.name}"
     address, bytes_moved = memory, ""
     if state_space(instruction) == "shared":
         comment += "\n// The first `bytes` of memory pass through as much dynamic shared memory."
         kinds["bytes"] = ".u32"
-        bytes_moved = load_parameter(body, "bytes", ".u32")
-        address = body.compute("tile", "mov.u32", DYNAMIC)
-        _copy_bytes(body, lane, memory, address, bytes_moved, to_shared=True)
+        bytes_moved = code.load_parameter("bytes", ".u32")
+        address = code.compute("tile", "mov.u32", DYNAMIC)
+        _copy_bytes(code, lane, memory, address, bytes_moved, to_shared=True)
     text = statement(instruction, {role: words}, address=address, stride=stride).rstrip(";")
     if role == "d":
-        _move_registers(body, "registers", operand, words, lane, "ld")
-        body.do(text)
+        move_registers(code, "registers", operand, words, lane, "ld")
+        code.emit(text)
         if bytes_moved:
-            _copy_bytes(body, lane, memory, address, bytes_moved, to_shared=False)
+            _copy_bytes(code, lane, memory, address, bytes_moved, to_shared=False)
     else:
-        body.do(text)
-        _move_registers(body, "registers", operand, words, lane, "st")
-    return [comment, *entry(raw_name(instruction), kinds, body)]
+        code.emit(text)
+        move_registers(code, "registers", operand, words, lane, "st")
+    return [comment, *code.entry(raw_name(instruction), kinds)]
 
 
-def _copy_bytes(body: Body, lane: str, memory: str, tile: str, count: str, *, to_shared: bool) -> None:
+def _copy_bytes(code: PtxBuilder, lane: str, memory: str, tile: str, count: str, *, to_shared: bool) -> None:
     """Some bytes, of a number known at launch, between global and shared memory, a word per lane at a time."""
     again, done = f"COPY_{'IN' if to_shared else 'OUT'}", f"COPIED_{'IN' if to_shared else 'OUT'}"
     if not to_shared:
-        body.do("bar.warp.sync 0xffffffff")
-    at = body.compute("at", "mul.lo.u32", lane, 4)
-    word, outside = body.new("word"), body.new("outside", ".pred")
-    body.label(again)
-    body.do(f"setp.ge.u32 {outside}, {at}, {count}")
-    body.do(f"@{outside} bra {done}")
-    shared = body.compute("shared", "add.u32", tile, at)
-    place = body.compute("global", "mad.wide.u32", at, 1, memory)
+        code.emit(WARP_BARRIER)
+    at = code.compute("at", "mul.lo.u32", lane, 4)
+    word, outside = code.declare("word"), code.declare("outside", ".pred")
+    code.label(again)
+    code.emit(f"setp.ge.u32 {outside}, {at}, {count}")
+    code.emit(f"@{outside} bra {done}")
+    shared = code.compute("shared", "add.u32", tile, at)
+    place = code.compute("global", "mad.wide.u32", at, 1, memory)
     if to_shared:
-        body.do(f"ld.global.b32 {word}, [{place}]")
-        body.do(f"st.shared.b32 [{shared}], {word}")
+        code.emit(f"ld.global.b32 {word}, [{place}]")
+        code.emit(f"st.shared.b32 [{shared}], {word}")
     else:
-        body.do(f"ld.shared.b32 {word}, [{shared}]")
-        body.do(f"st.global.b32 [{place}], {word}")
-    body.do(f"add.u32 {at}, {at}, 128")
-    body.do(f"bra {again}")
-    body.label(done)
+        code.emit(f"ld.shared.b32 {word}, [{shared}]")
+        code.emit(f"st.global.b32 [{place}], {word}")
+    code.emit(f"add.u32 {at}, {at}, 128")
+    code.emit(f"bra {again}")
+    code.label(done)
     if to_shared:
-        body.do("bar.warp.sync 0xffffffff")
+        code.emit(WARP_BARRIER)
 
 
-def mover_kernel(instruction: Instruction) -> list[str]:
+def matrix_move_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
     """ldmatrix, stmatrix or movmatrix by itself: what one does.
 
     `a` and `d` are registers, uint32[lanes][words], or the 16 bytes to which each lane points, uint32[lanes][4].
     """
-    body = Body()
-    lane = body.compute("lane", "mov.u32", "%laneid")
+    code = PtxBuilder()
+    lane = code.compute("lane", "mov.u32", "%laneid")
     operands = registers(instruction)
-    names = {role: body.vector(f"{role}_", operand) for role, operand in operands.items()}
+    names = {role: declare_operand(code, f"{role}_", operand) for role, operand in operands.items()}
     line = ""
     if instruction.op != "movmatrix":
-        body.shared("lines", 16 * threads(instruction))
-        start = body.compute("line", "mov.u32", "lines")
-        line = body.compute("line", "mad.lo.u32", lane, 16, start)
+        code.declare_shared("lines", 16 * threads(instruction))
+        start = code.compute("line", "mov.u32", "lines")
+        line = code.compute("line", "mad.lo.u32", lane, 16, start)
     address = line
     if state_space(instruction) == "" and line:
-        wide = body.compute("wide", "mad.wide.u32", line, 1, 0)
-        address = body.compute("generic", "cvta.shared.u64", wide)
+        wide = code.compute("wide", "mad.wide.u32", line, 1, 0)
+        address = code.compute("generic", "cvta.shared.u64", wide)
     if "a" in operands:
-        _move_registers(body, "a", operands["a"], names["a"], lane, "ld")
+        move_registers(code, "a", operands["a"], names["a"], lane, "ld")
     if instruction.op != "movmatrix":
         # what stmatrix does not write stays as it was
-        _move_line(body, "a" if instruction.op == "ldmatrix" else "d", lane, line, to_shared=True)
-        body.do("bar.warp.sync 0xffffffff")
-    body.do(statement(instruction, names, address=address).rstrip(";"))
+        _move_line(code, "a" if instruction.op == "ldmatrix" else "d", lane, line, to_shared=True)
+        code.emit(WARP_BARRIER)
+    code.emit(statement(instruction, names, address=address))
     if "d" in operands:
-        _move_registers(body, "d", operands["d"], names["d"], lane, "st")
+        move_registers(code, "d", operands["d"], names["d"], lane, "st")
     else:
-        body.do("bar.warp.sync 0xffffffff")
-        _move_line(body, "d", lane, line, to_shared=False)
-    return [f"// {instruction.name}", *entry(raw_name(instruction), {"d": ".u64", "a": ".u64"}, body)]
+        code.emit(WARP_BARRIER)
+        _move_line(code, "d", lane, line, to_shared=False)
+    return [f"// {instruction.name}", *code.entry(raw_name(instruction), {"d": ".u64", "a": ".u64"})]
 
 
-def _move_line(body: Body, name: str, lane: str, line: str, *, to_shared: bool) -> None:
+def _move_line(code: PtxBuilder, name: str, lane: str, line: str, *, to_shared: bool) -> None:
     """The 16 bytes of this lane, between global and shared memory."""
-    pointer = body.compute("line_at", "mad.wide.u32", lane, 16, load_parameter(body, name, ".u64"))
-    words = [body.new("word") for _ in range(4)]
-    vector = f"{{{', '.join(words)}}}"
+    pointer = code.compute("line_at", "mad.wide.u32", lane, 16, code.load_parameter(name, ".u64"))
+    words = [code.declare("word") for _ in range(4)]
+    line_words = vector(words)
     if to_shared:
-        body.do(f"ld.global.v4.b32 {vector}, [{pointer}]")
-        body.do(f"st.shared.v4.b32 [{line}], {vector}")
+        code.emit(f"ld.global.v4.b32 {line_words}, [{pointer}]")
+        code.emit(f"st.shared.v4.b32 [{line}], {line_words}")
     else:
-        body.do(f"ld.shared.v4.b32 {vector}, [{line}]")
-        body.do(f"st.global.v4.b32 [{pointer}], {vector}")
+        code.emit(f"ld.shared.v4.b32 {line_words}, [{line}]")
+        code.emit(f"st.global.v4.b32 [{pointer}], {line_words}")

@@ -1,14 +1,17 @@
-"""What CUDA C++ and PTX say alike: the names of an instruction's kernels, its immediates, and its one statement."""
+"""What both languages share: the names of an instruction's kernels, its immediates, and the statement that runs it."""
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import get
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates
+from warpfrag.codegen.ptx import vector
+from warpfrag.isa.immediates import CHOOSING, DEFAULT_IMMEDIATES, FIRST_CHOICE, SELECTED_BY, Choice, Immediates
 from warpfrag.isa.immediates import all_immediates as all_choices
+from warpfrag.isa.immediates import choices as all_choices
 from warpfrag.isa.legality import advice
 
 if TYPE_CHECKING:
@@ -19,6 +22,17 @@ if TYPE_CHECKING:
 
 # The order of the operands in a statement; those an instruction does not have are left out.
 ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")
+
+# The operands of an instruction that only moves: a role is the vector of its registers, d0 the first register of d.
+MOVE_OPERANDS = {
+    "ldmatrix": "{d}, [{address}]",
+    "stmatrix": "[{address}], {a}",
+    "movmatrix": "{d0}, {a0}",
+    "wmma.load.a": "{a}, [{address}], {stride}",
+    "wmma.load.b": "{b}, [{address}], {stride}",
+    "wmma.load.c": "{c}, [{address}], {stride}",
+    "wmma.store.d": "[{address}], {d}, {stride}",
+}
 
 
 def identifier(instruction: Instruction) -> str:
@@ -59,8 +73,8 @@ def registers(instruction: Instruction) -> dict[str, Registers]:
 
 def threads(instruction: Instruction) -> int:
     """How many threads execute an instruction together."""
-    lanes: int = next(iter(instruction.operands.values())).row.layout.lanes
-    return lanes
+    operand = next(operand for operand in instruction.operands.values() if operand.home != "shared")
+    return math.prod(operand.row.threads)
 
 
 def remarks(instruction: Instruction) -> list[str]:
@@ -83,26 +97,23 @@ def statement(
     """The instruction with its operands. `names` are the registers of each role.
 
     `immediates` are the selector, where sparse, then byte id, thread id of A, byte id, thread id of B, where scaled.
+
+    >>> from warpfrag.catalog.registry import get
+    >>> statement(get("ldmatrix.sync.aligned.m8n8.x2.shared.b16"), {"d": ["%0", "%1"]}, address="%2")
+    'ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];'
     """
-    vectors = {role: f"{{{', '.join(words)}}}" for role, words in names.items()}
-    if instruction.op == "movmatrix":
-        operands = [names["d"][0], names["a"][0]]
-    elif instruction.op == "stmatrix":
-        operands = [f"[{address}]", vectors["a"]]
-    elif instruction.op == "ldmatrix":
-        operands = [vectors["d"], f"[{address}]"]
-    elif instruction.op == "wmma.store.d":
-        operands = [f"[{address}]", vectors["d"], stride]
-    elif instruction.op.startswith("wmma.load"):
-        operands = [vectors[instruction.op[-1]], f"[{address}]", stride]
-    else:
-        left = iter(immediates)
-        operands = [vectors[role] for role in "dabc"]
-        for role, chosen in SELECTED_BY.items():
-            if role in instruction.operands:
-                numbers = ", ".join(islice(left, len(chosen)))
-                operands += [names[role][0], f"{{{numbers}}}" if len(chosen) > 1 else numbers]
-    return f"{instruction.name} {', '.join(operands)};"
+    vectors = {role: vector(words) for role, words in names.items()}
+    if instruction.op in MOVE_OPERANDS:
+        first = {f"{role}0": words[0] for role, words in names.items()}
+        operands = MOVE_OPERANDS[instruction.op].format(**vectors, **first, address=address, stride=stride)
+        return f"{instruction.name} {operands};"
+    remaining = iter(immediates)
+    parts = [vectors[role] for role in "dabc"]
+    for role, coordinates in CHOOSING.items():
+        if role in instruction.operands:
+            numbers = list(islice(remaining, len(coordinates)))
+            parts += [names[role][0], vector(numbers) if len(numbers) > 1 else numbers[0]]
+    return f"{instruction.name} {', '.join(parts)};"
 
 
 def immediates(instruction: Instruction, choice: Immediates) -> list[str]:
@@ -111,7 +122,7 @@ def immediates(instruction: Instruction, choice: Immediates) -> list[str]:
 
 
 def state_space(instruction: Instruction) -> str:
-    """Where a load or store finds its memory: global or shared; nothing where it takes a generic address."""
+    """The state space that a load or store names: global or shared; empty where it takes a generic address."""
     return instruction.form.space.partition("::")[0]
 
 

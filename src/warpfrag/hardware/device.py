@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsInt
 
 import numpy as np
 
-from warpfrag.emission.ptx_warpgroup import RAW_PARAMETERS
+from warpfrag.emission.ptx_wgmma import RAW_PARAMETERS
 from warpfrag.emission.statement import ROLES
-from warpfrag.emission.warpgroup import PATTERN
+from warpfrag.emission.wgmma_variants import SWIZZLE_PERIOD
 from warpfrag.errors import NoGpu
 from warpfrag.isa.targets import targets
 
@@ -149,7 +149,7 @@ class Gpu:
             "bytes": np.uint32(size),
         }
         arguments = [numbers[name] if name in numbers else arrays.get(name) for name in RAW_PARAMETERS]
-        return self._launch(module, entry, cases.cases, WARPGROUP[0], arguments, size + PATTERN)
+        return self._launch(module, entry, cases.cases, WARPGROUP[0], arguments, size + SWIZZLE_PERIOD)
 
     def _launch(
         self, module: LoadedModule, entry: str, blocks: int, warps: int, arguments: list[Argument], shared: int = 0

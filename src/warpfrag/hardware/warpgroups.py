@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.catalog.random_operands import classes, random_words
-from warpfrag.emission.warpgroup import variants
+from warpfrag.emission.wgmma_variants import variants
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.wgmma_call import WgmmaCases
 from warpfrag.memory.descriptor import Descriptor

@@ -10,7 +10,7 @@ import multiprocessing
 from typing import TYPE_CHECKING, Self
 
 from warpfrag.catalog.registry import get
-from warpfrag.emission.ptx import raw_entry, raw_unit
+from warpfrag.emission.ptx import raw_entry, raw_module
 from warpfrag.errors import NoGpu
 from warpfrag.execution.wgmma_call import WgmmaCases
 from warpfrag.hardware.device import open_gpu
@@ -123,7 +123,7 @@ def _run(
     key = (name, how)
     if key not in modules:
         modules.clear()  # one at a time: kernels come in order
-        modules[key] = gpu.load(raw_unit([(instruction, how)], gpu.target))
+        modules[key] = gpu.load(raw_module([(instruction, how)], gpu.target))
     entry = raw_entry(instruction, how)
     if isinstance(operands, WgmmaCases):
         return gpu.run_warpgroups(modules[key], entry, operands, instruction.d.words)

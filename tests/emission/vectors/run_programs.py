@@ -84,11 +84,11 @@ def _build_one(folder: Path, sources: Path, nvcc: str, name: str, planted: str |
 def _wrong_function(instruction, mistake) -> str:
     """A function under test that swaps two registers and is right otherwise."""
     from warpfrag.emission import emit
-    from warpfrag.emission.cuda_functions import variables
+    from warpfrag.emission.cuda_functions import register_arrays
     from warpfrag.emission.statement import identifier
 
     first, second = (int(word) for word in mistake.text.split() if word.isdigit())
-    every = variables(instruction)
+    every = register_arrays(instruction)
     parameters = [variable.parameter(const=role != "d") for role, variable in every.items()]
     role = mistake.operand
     kind, count = every[role].c_type, every[role].count
@@ -111,7 +111,7 @@ def _expected(instruction, group, mistake) -> list[str]:
     """The lines that a program prints about a group."""
     import numpy as np
 
-    from warpfrag.emission.vectors.cases import run
+    from warpfrag.emission.vectors.vector_group import run
 
     got = group.d
     if mistake and mistake.operand == "d":

@@ -17,8 +17,8 @@ from warpfrag.catalog.execute import execute
 from warpfrag.cli.vectors import command
 from warpfrag.emission.vectors import vectors
 from warpfrag.emission.vectors.arithmetic_models import MODELS, Sums, _exact, _to_nearest
-from warpfrag.emission.vectors.cases import Group
 from warpfrag.emission.vectors.sets import VectorSet
+from warpfrag.emission.vectors.vector_group import VectorGroup
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 SPARSE = "mma.sp.m16n8k32.s32.s8.s8.s32"
@@ -89,7 +89,7 @@ def test_a_set_that_catches_nothing_says_so():
     found = vectors(MMA)
     group = found["positions"]
     words = {role: np.zeros_like(array) for role, array in group.words.items()}
-    blind = VectorSet(found.instruction, "sm_90", (Group("blind", "nothing", words, np.zeros_like(group.d)),))
+    blind = VectorSet(found.instruction, "sm_90", (VectorGroup("blind", "nothing", words, np.zeros_like(group.d)),))
 
     assert set(blind.self_check().values()) == {None}
 

@@ -14,10 +14,10 @@ from warpfrag import Descriptor, Shared, execute, get
 from warpfrag.emission import emit
 from warpfrag.emission.statement import identifier
 from warpfrag.emission.vectors import vectors
-from warpfrag.emission.vectors.cases import Group
 from warpfrag.emission.vectors.sets import VectorSet
 from warpfrag.emission.vectors.vector_files import as_json
-from warpfrag.emission.vectors.warpgroups import call_mistakes, word_mistakes
+from warpfrag.emission.vectors.vector_group import VectorGroup
+from warpfrag.emission.vectors.wgmma_vectors import call_mistakes, word_mistakes
 from warpfrag.errors import UnusableFile
 from warpfrag.execution.wgmma_call import WgmmaCall
 
@@ -91,7 +91,9 @@ def test_a_set_that_catches_nothing_says_so():
     group = found["K-major, swizzle 128"]
     words = {role: np.zeros_like(array) for role, array in group.words.items()}
     d = np.zeros_like(group.d)
-    blind = VectorSet(found.instruction, "sm_90", (Group("blind", "nothing", words, d, group.choice, group.call),))
+    blind = VectorSet(
+        found.instruction, "sm_90", (VectorGroup("blind", "nothing", words, d, group.choice, group.call),)
+    )
     caught = blind.self_check()
     # noise behind the memory shows descriptors that reach there; all others go unnoticed
     assert {name for name, group in caught.items() if group} <= {

@@ -1,10 +1,10 @@
 """Test vectors: registers in, registers out, chosen so that mistakes show.
 
     >>> from warpfrag.emission.vectors import vectors
-    >>> found = vectors("mma.m16n8k16.f32.f16.f16.f32", arch="sm_90")
-    >>> [group.name for group in found.groups]
+    >>> vector_set = vectors("mma.m16n8k16.f32.f16.f16.f32", arch="sm_90")
+    >>> [group.name for group in vector_set.groups]
     ['positions', 'random', 'one hot a', 'one hot b', 'rounding', 'special', 'overflow']
-    >>> all(found.self_check().values())
+    >>> all(vector_set.self_check().values())
     True
 
 Every group says which mistakes it catches. `self_check` makes every simple mistake in the layout and sees that the
@@ -31,27 +31,20 @@ def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 
     InvalidOperand for what computes nothing, IllegalInstruction for what does not run there, NotModelled where nobody
     knows what comes out.
     """
-    from warpfrag.emission.vectors.groups import groups
-    from warpfrag.emission.vectors.material import Material
-    from warpfrag.emission.vectors.sets import VectorSet
+    from warpfrag.emission.vectors.sets import SCOPES, VectorSet
 
     number = check_seed(seed)
-    found = get(instruction)
-    arch = read_target(arch, found.name, "arch").name
-    check_product(found, "vectors are made for")
-    if found.form.is_warpgroup:
-        from warpfrag.emission.vectors.warpgroups import WarpgroupMaterial, warpgroup_groups
-
-        material = WarpgroupMaterial(found, arch, number)
-        return VectorSet(found, arch, (*groups(material), *warpgroup_groups(material)))
-    if found.form.is_wmma:
-        found = get(found, target=arch)
-    return VectorSet(found, arch, tuple(groups(Material(found, arch, number))))
+    product = get(instruction)
+    arch = read_target(arch, product.name, "arch").name
+    check_product(product, "vectors are made for")
+    if product.form.operation.fragments == "measured":  # they differ by architecture
+        product = get(product, target=arch)
+    return VectorSet(product, arch, tuple(SCOPES[product.form.operation.scope].groups(product, arch, number)))
 
 
 def check_product(instruction: Instruction, purpose: str) -> None:
     """Refuse an instruction that only moves; `purpose` begins the sentence about those that do not."""
-    if not instruction.form.is_product:
+    if instruction.form.operation.does != "multiply":
         msg = f"{instruction.name} moves registers and computes nothing: {purpose} mma, mma.sp, wmma.mma and wgmma"
         raise InvalidOperand(msg)
 

@@ -1,4 +1,4 @@
-"""Cases in which the way of rounding shows: operands for which simpler models of the arithmetic give other codes.
+"""Cases in which the rounding shows: operands for which simpler models of the arithmetic give other codes.
 
 Each model is what somebody might take the tensor core for. Operands are tried, and those kept that tell the executor
 from a model; a model that no operands tell apart is, as far as they go, what this architecture computes.
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.emission.vectors.cases import Group
-    from warpfrag.emission.vectors.material import Material
+    from warpfrag.emission.vectors.vector_group import VectorGroup
+    from warpfrag.emission.vectors.vector_maker import VectorMaker
     from warpfrag.numerics.formats import Format
 
     Rounded = Callable[[NDArray[Any]], NDArray[Any]]
@@ -37,7 +37,7 @@ SPREAD = 26  # bits between large and small products: one more than any tensor c
 
 
 class Sums:
-    """The products of each element of D, K of them, and C; their exact sums are the same for all ways of rounding."""
+    """The products of each element of D, K of them, and C; their exact sums are the same for every rounding."""
 
     def __init__(self, terms: NDArray[Any], c: NDArray[Any]) -> None:
         """Products [..., M, N, K]."""
@@ -96,8 +96,7 @@ MODELS: dict[str, Model] = {
 def _exact(terms: list[NDArray[Any]]) -> NDArray[Any]:
     """Sums of arrays, rounded at most to f64, once, which is finer than what a narrower D keeps."""
     if terms[0].dtype == object:
-        total: NDArray[Any] = np.add.reduce(terms)
-        return total
+        return np.asarray(np.add.reduce(terms))
     # what rounding cuts off is summed by itself; where nothing is cut off there, two numbers are the whole sum
     high, low = np.zeros_like(terms[0]), np.zeros_like(terms[0])
     is_cut = np.zeros(high.shape, np.bool_)
@@ -106,10 +105,11 @@ def _exact(terms: list[NDArray[Any]]) -> NDArray[Any]:
             high, rest = _two_sum(high, term)
             low, lost = _two_sum(low, rest)
             is_cut |= lost != 0
-        found: NDArray[Any] = high + low
+        total = high + low
     if is_cut.any():
-        found[is_cut] = [math.fsum(one) for one in np.stack([term[is_cut] for term in terms], axis=-1).tolist()]
-    return found
+        columns = np.stack([term[is_cut] for term in terms], axis=-1)
+        total[is_cut] = [math.fsum(column) for column in columns.tolist()]
+    return total
 
 
 def _two_sum(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -119,42 +119,42 @@ def _two_sum(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[An
     return total, (a - (total - of_b)) + (b - of_b)
 
 
-def rounding_group(material: Material) -> Group:
+def rounding_group(maker: VectorMaker) -> VectorGroup:
     """The operands that tell the executor from each model, and which models they tell apart."""
-    instruction = material.instruction
-    codes = candidates(material)
-    made = material.group("rounding", "", codes, DEFAULT_IMMEDIATES)
-    found = instruction.d.unpack(made.d, raw=True)
+    instruction = maker.instruction
+    codes = candidates(maker)
+    made = maker.group("rounding", "", codes, FIRST_CHOICE)
+    executed = instruction.d.unpack(made.d, raw=True)
     kept: set[int] = set()
     told = []
-    sums = Sums(*_terms(material, codes))
+    sums = Sums(*_terms(maker, codes))
     for name, model in MODELS.items():
-        for way, rounded in _ways(instruction.d.format).items():
-            differs = _codes(instruction.d.format, model(sums, rounded)) != found
-            counts = differs.reshape(len(found), -1).sum(axis=1)
+        for rounding, rounded in _roundings(instruction.d.format).items():
+            differs = _codes(instruction.d.format, model(sums, rounded)) != executed
+            counts = differs.reshape(len(executed), -1).sum(axis=1)
             if counts.any():
-                told.append(f"{name}, {way}")
+                told.append(f"{name}, {rounding}")
                 kept |= {int(case) for case in np.argsort(-counts, kind="stable")[:KEPT] if counts[case]}
     chosen = sorted(kept) or [0]
     catches = "arithmetic of another kind: " + ("; ".join(told) if told else "no model that was tried differs")
     return replace(made, catches=catches, words={role: w[chosen] for role, w in made.words.items()}, d=made.d[chosen])
 
 
-def candidates(material: Material) -> dict[str, NDArray[Any]]:
+def candidates(maker: VectorMaker) -> dict[str, NDArray[Any]]:
     """Half of them any products with a C from far below to far above them, half of them products that cancel."""
-    count = CANDIDATES_F64 if material.instruction.d.format.name == "f64" or material.is_large else CANDIDATES
-    codes = {role: material.finite(role, count) for role in "ab"}
+    count = CANDIDATES_F64 if maker.instruction.d.format.name == "f64" or maker.is_large else CANDIDATES
+    codes = {role: maker.finite(role, count) for role in "ab"}
     ends = ((-9, -1), (0, 6), (7, 12))
-    codes["c"] = np.concatenate([material.accumulators(count // 3, *end) for end in ends])
-    codes = material.stored(codes)
-    for role, cancelling in _cancelling(material, (count + 1) // 2).items():
+    codes["c"] = np.concatenate([maker.accumulators(count // 3, *end) for end in ends])
+    codes = maker.stored(codes)
+    for role, cancelling in _cancelling(maker, (count + 1) // 2).items():
         codes[role][::2] = cancelling
     return codes
 
 
-def _cancelling(material: Material, cases: int) -> dict[str, NDArray[Any]]:
+def _cancelling(maker: VectorMaker, cases: int) -> dict[str, NDArray[Any]]:
     """Two large products that cancel, and small ones that a narrow sum cuts off. B is the same for every k."""
-    random, instruction = material.random, material.instruction
+    random, instruction = maker.random, maker.instruction
     number_format = instruction.a.format
     largest = min(12, math.frexp(number_format.max)[1] - 2)
     smallest = max(largest - SPREAD, number_format.emin - number_format.fraction)
@@ -167,13 +167,13 @@ def _cancelling(material: Material, cases: int) -> dict[str, NDArray[Any]]:
     return {
         "a": to_codes(number_format, small, rounding="rne"),
         "b": to_codes(instruction.b.format, b, rounding="rne"),
-        "c": material.accumulators(cases, max(-14, smallest), max(-13, smallest + 4)),
+        "c": maker.accumulators(cases, max(-14, smallest), max(-13, smallest + 4)),
     }
 
 
-def _terms(material: Material, codes: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _terms(maker: VectorMaker, codes: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The products [..., M, N, K] and C, exactly: as f64, or as fractions where they are of f64. Scales are all 1."""
-    instruction = material.instruction
+    instruction = maker.instruction
     a, b, c = (_value(instruction.operands[role].format, codes[role]) for role in "abc")
     if instruction.pattern is not None:
         columns = logical_columns(instruction.pattern, codes["metadata"])
@@ -194,14 +194,14 @@ def _value(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
-def _ways(number_format: Format) -> dict[str, Rounded]:
+def _roundings(number_format: Format) -> dict[str, Rounded]:
     """How partial sums can be kept: to nearest or toward zero, in f32, and in D's format where that is another."""
     if number_format.name == "f64":
         return {"to nearest": _nearest_fraction, "toward zero": _truncated_fraction}
-    ways = {"to nearest": _to_nearest(np.float32), "toward zero": _toward_zero}
+    roundings = {"to nearest": _to_nearest(np.float32), "toward zero": _toward_zero}
     if number_format.name == "f16":
-        ways["to nearest f16"] = _to_nearest(np.float16)
-    return ways
+        roundings["to nearest f16"] = _to_nearest(np.float16)
+    return roundings
 
 
 def _to_nearest(dtype: type[np.floating[Any]]) -> Rounded:

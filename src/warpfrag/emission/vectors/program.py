@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.emission import cuda, cuda_kernels, cuda_warpgroup, warpgroup
+from warpfrag.codegen.cuda import CudaBuilder
+from warpfrag.emission import cuda, cuda_kernels, cuda_wgmma, wgmma_variants
 from warpfrag.emission.statement import ROLES, identifier, raw_name, threads
-from warpfrag.emission.warpgroup import THREADS
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.emission.vectors.cases import Group
+    from warpfrag.emission.vectors.vector_group import VectorGroup
+    from warpfrag.execution.wgmma_call import Call
 
-WARPGROUP_ROLES = ("a", "c", "metadata", "shared", "d")
+UNDER_TEST = "UNDER_TEST"  # the macro that names the function under test
 
 # Runs every group. The text in front of it, in the same namespace, defines Group, groups, kernels and the constants.
 START = """\
@@ -41,8 +44,8 @@ uint32_t* on_gpu(const uint32_t* words, size_t count) {
 
 """
 
-# Of an instruction of one warp.
-RUN = """\
+# Runs one group of an instruction of one warp.
+RUN_WARP = """\
 // D's registers as the GPU gives them.
 std::vector<uint32_t> run(const Group& group, const void* kernel) {
     std::vector<uint32_t> d(size_t{lanes} * words[0] * group.cases, poison);
@@ -65,7 +68,7 @@ std::vector<uint32_t> run(const Group& group, const void* kernel) {
 
 """
 
-# Of a wgmma.
+# Runs one group of a wgmma.
 RUN_WARPGROUP = """\
 // D's registers as the GPU gives them.
 std::vector<uint32_t> run(const Group& group, const void* kernel) {
@@ -166,151 +169,200 @@ int main() {
 """
 
 
-def as_header(instruction: Instruction, arch: str, groups: Sequence[Group]) -> str:
+@dataclass(frozen=True)
+class ProgramScope:
+    """What differs in C++ between products of a warp and of a warpgroup.
+
+    operands   the arrays of a group, in the order in which a raw kernel takes them, D the first
+    numbers    the members of a group that are no arrays
+    values     the values of those members but for the number of cases, which is the first
+    note       a comment for what the arrays are, besides registers
+    index      what the report of a difference calls a thread
+    option     what `warpfrag at` takes to name a warp
+    run        the function that runs a group
+    raw_name   the name of the kernel that runs a group
+    kernels    these kernels, each once, for the function under test
+    """
+
+    operands: tuple[str, ...]
+    numbers: tuple[str, ...]
+    values: Callable[[VectorGroup], list[str]]
+    note: tuple[str, ...]
+    index: str
+    option: str
+    run: str
+    raw_name: Callable[[Instruction, VectorGroup], str]
+    kernels: Callable[[Instruction, Sequence[VectorGroup]], list[str]]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The arrays of a group as its members: D, the result, is the last."""
+        return (*self.operands[1:], self.operands[0])
+
+
+def _immediate_values(group: VectorGroup) -> list[str]:
+    return [str(number) for number in group.choice.numbers]
+
+
+def _call(group: VectorGroup) -> Call:
+    """How a group of wgmma is called, which every such group says."""
+    if group.call is None:
+        msg = f"group {quote(group.name)} of a wgmma has no call"
+        raise InvalidOperand(msg)
+    return group.call
+
+
+def _call_values(group: VectorGroup) -> list[str]:
+    call = _call(group)
+    variant = call.variant
+    signs = [-1 if negate else 1 for negate in variant.negate]
+    numbers = [variant.selector, *(int(flag) for flag in (variant.staged, *variant.trans)), *signs]
+    words = [f"0x{word:016x}ull" for word in call.descriptors]
+    return [*map(str, numbers), *words, str(int(call.scale_d)), str(4 * group.words["shared"].shape[1])]
+
+
+def _warp_raw_name(instruction: Instruction, group: VectorGroup) -> str:
+    return raw_name(instruction, group.choice)
+
+
+def _warpgroup_raw_name(instruction: Instruction, group: VectorGroup) -> str:
+    return wgmma_variants.raw_name(instruction, _call(group).variant)
+
+
+def _warp_kernels(instruction: Instruction, groups: Sequence[VectorGroup]) -> list[str]:
+    choices = dict.fromkeys(group.choice for group in groups)
+    return [line for choice in choices for line in cuda_kernels.raw_kernel(instruction, choice, UNDER_TEST)]
+
+
+def _warpgroup_kernels(instruction: Instruction, groups: Sequence[VectorGroup]) -> list[str]:
+    variants = dict.fromkeys(_call(group).variant for group in groups)
+    lines = [line for variant in variants for line in cuda_wgmma.raw_kernel(instruction, variant, UNDER_TEST)]
+    return ["using namespace warpfrag;", "", *lines]
+
+
+SCOPES = {
+    "warp": ProgramScope(
+        operands=ROLES,
+        numbers=("int cases, selector, byte_id_a, byte_id_b, thread_id_a, thread_id_b;",),
+        values=_immediate_values,
+        note=(),
+        index="lane",
+        option="",
+        run=RUN_WARP,
+        raw_name=_warp_raw_name,
+        kernels=_warp_kernels,
+    ),
+    "warpgroup": ProgramScope(
+        operands=("d", "a", "c", "metadata", "shared"),
+        numbers=(
+            "int cases, selector, a_in_shared, trans_a, trans_b, scale_a, scale_b;",
+            "uint64_t descriptor_a, descriptor_b;",
+            "uint32_t scale_d, bytes;",
+        ),
+        values=_call_values,
+        note=("// shared is uint8[cases][bytes], as words.",),
+        index="thread",
+        option="--warp WARP ",
+        run=RUN_WARPGROUP,
+        raw_name=_warpgroup_raw_name,
+        kernels=_warpgroup_kernels,
+    ),
+}
+
+
+def _scope(instruction: Instruction) -> ProgramScope:
+    return SCOPES[instruction.form.operation.scope]
+
+
+def as_header(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> str:
     """A C++17 header: arrays [case][lane][word], and a table of the groups."""
-    name = identifier(instruction)
-    count = THREADS if instruction.form.is_warpgroup else threads(instruction)
-    memory = ["// shared is uint8[cases][bytes], as words."] if instruction.form.is_warpgroup else []
-    lines = [
-        f"// Test vectors of {instruction.name}, arithmetic of {arch}.",
-        f"// Every operand is uint32[cases][{count}][words]; what an instruction does not have is null.",
-        *memory,
-        "#pragma once",
-        "",
-        "#include <cstdint>",
-        "",
-        f"namespace warpfrag_vectors::{name} {{",
-        "",
-        *_tables(groups),
-        "",
-        "}  // namespace",
-        "",
-    ]
-    return "\n".join(lines)
+    code = CudaBuilder()
+    code.line(f"// Test vectors of {instruction.name}, arithmetic of {arch}.")
+    count = threads(instruction)
+    code.line(f"// Every operand is uint32[cases][{count}][words]; what an instruction does not have is null.")
+    code.line(*_scope(instruction).note, "#pragma once", "", "#include <cstdint>", "")
+    code.line(f"namespace warpfrag_vectors::{identifier(instruction)} {{", "")
+    _write_tables(code, _scope(instruction), groups)
+    code.line("", "}  // namespace", "")
+    return "\n".join(code.body())
 
 
-def _tables(groups: Sequence[Group]) -> list[str]:
+def _write_tables(code: CudaBuilder, scope: ProgramScope, groups: Iterable[VectorGroup]) -> None:
     """The type Group, the arrays of every group, and the array `groups`."""
-    is_warpgroup = any(group.call is not None for group in groups)
-    roles = WARPGROUP_ROLES if is_warpgroup else (*ROLES[1:], ROLES[0])
-    numbers = "int cases, selector, byte_id_a, byte_id_b, thread_id_a, thread_id_b;"
-    members = [f"    {numbers}"]
-    if is_warpgroup:
-        members = [
-            "    int cases, selector, a_in_shared, trans_a, trans_b, scale_a, scale_b;",
-            "    uint64_t descriptor_a, descriptor_b;",
-            "    uint32_t scale_d, bytes;",
-        ]
-    lines = [
-        "struct Group {",
-        "    const char* name;",
-        "    const char* catches;",
-        *members,
-        f"    const uint32_t {', '.join(f'*{role}' for role in roles)};",
-        "};",
-        "",
-    ]
+    with code.braces("struct Group", "};"):
+        code.line("const char* name;", "const char* catches;", *scope.numbers)
+        code.line(f"const uint32_t {', '.join(f'*{role}' for role in scope.members)};")
+    code.line("")
     rows = []
     for number, group in enumerate(groups):
         for role, words in group.registers.items():
-            lines += [f"inline constexpr uint32_t group{number}_{role}[] = {{", *_numbers(words), "};"]
-        places = [f"group{number}_{role}" if role in group.registers else "nullptr" for role in roles]
-        said = _call_numbers(group) if is_warpgroup else [str(number) for number in group.choice.numbers]
-        facts = [json.dumps(group.name), json.dumps(group.catches), group.cases, *said, *places]
-        rows.append(f"    {{{', '.join(map(str, facts))}}},")
-    return [*lines, "", "inline constexpr Group groups[] = {", *rows, "};"]
+            with code.braces(f"inline constexpr uint32_t group{number}_{role}[] =", "};"):
+                code.line(*_hex_words(words))
+        arrays = [f"group{number}_{role}" if role in group.registers else "nullptr" for role in scope.members]
+        values = [json.dumps(group.name), json.dumps(group.catches), str(group.cases), *scope.values(group), *arrays]
+        rows.append(f"{{{', '.join(values)}}},")
+    code.line("")
+    with code.braces("inline constexpr Group groups[] =", "};"):
+        code.line(*rows)
 
 
-def _call_numbers(group: Group) -> list[str]:
-    """What a group of wgmma says between its cases and its arrays."""
-    assert group.call is not None  # noqa: S101 (for the type: who calls has looked)
-    variant = group.call.variant
-    signs = [-1 if negate else 1 for negate in variant.negate]
-    numbers = [variant.selector, *(int(flag) for flag in (variant.staged, *variant.trans)), *signs]
-    words = [f"0x{word:016x}ull" for word in group.call.descriptors]
-    return [*map(str, numbers), *words, str(int(group.call.scale_d)), str(4 * group.words["shared"].shape[1])]
-
-
-def _numbers(words: NDArray[np.uint32]) -> list[str]:
+def _hex_words(words: NDArray[np.uint32]) -> list[str]:
     flat = words.reshape(-1).tolist()
-    return ["    " + ", ".join(f"0x{word:08x}" for word in flat[at : at + 8]) + "," for at in range(0, len(flat), 8)]
+    return [", ".join(f"0x{word:08x}" for word in flat[at : at + 8]) + "," for at in range(0, len(flat), 8)]
 
 
-def as_program(instruction: Instruction, arch: str, groups: Sequence[Group]) -> str:
+def as_program(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> str:
     """A CUDA program that runs every group on a GPU: exit status 0 if all pass, 1 if one fails, 2 without a GPU."""
-    name = identifier(instruction)
+    scope = _scope(instruction)
     base = targets()[arch].arch
     target = next(target for target in (arch, *instruction.targets) if _is_of(target, base, instruction))
     options = cuda.nvcc_options(target)
-    kernels = [_kernel_name(instruction, group) for group in groups]
     d = instruction.operands["d"]
-    is_warpgroup = instruction.form.is_warpgroup
-    roles = ("d", *WARPGROUP_ROLES[:-1]) if is_warpgroup else ROLES
-    counts = [
-        instruction.operands[role].words if role in instruction.operands else 0 for role in roles if role != "shared"
-    ] + [0] * is_warpgroup
-    lines = [
+    held = {role: instruction.operands[role].words for role in scope.operands if role in instruction.operands}
+    counts = ", ".join(str(held.get(role, 0)) for role in scope.operands)
+    code = CudaBuilder()
+    code.line(
         f"// Runs the test vectors of {instruction.name} on a GPU, and names the groups that fail.",
         "//",
         f"//     nvcc -std=c++17 {options} -o test FILE.cu && ./test",
         "//",
         "// That tests the instruction itself. To test a function of yours, which takes what warpfrag's `mma` takes:",
         "//",
-        f"//     nvcc -std=c++17 {options} -include my_mma.cuh -DUNDER_TEST=my_mma -o test FILE.cu && ./test",
+        f"//     nvcc -std=c++17 {options} -include my_mma.cuh -D{UNDER_TEST}=my_mma -o test FILE.cu && ./test",
         "//",
         "// Exit status: 0 if every register is as expected, 1 if one is not, 2 if the GPU cannot be used.",
         "#include <cuda_runtime.h>",
         "",
-        "#include <cstdint>",
-        "#include <cstdio>",
-        "#include <cstdlib>",
-        "#include <cstring>",
-        "#include <string>",
-        "#include <vector>",
+        *(f"#include <{name}>" for name in ("cstdint", "cstdio", "cstdlib", "cstring", "string", "vector")),
         "",
         cuda.header([instruction]),
-        "#ifndef UNDER_TEST",
-        f"#define UNDER_TEST warpfrag::{name}::mma",
+        f"#ifndef {UNDER_TEST}",
+        f"#define {UNDER_TEST} warpfrag::{identifier(instruction)}::mma",
         "#endif",
         "",
-        *_raw_kernels(instruction, groups),
+        *scope.kernels(instruction, groups),
         "namespace warpfrag_vectors {",
         "",
-        *_tables(groups),
-        "",
-        "// The kernel of each group: its selector and ids are immediates.",
-        "const void* const kernels[] = {",
-        *(f"    reinterpret_cast<const void*>(&{kernel})," for kernel in kernels),
-        "};",
+    )
+    _write_tables(code, scope, groups)
+    code.line("", "// The kernel of each group: its selector and ids are immediates.")
+    with code.braces("const void* const kernels[] =", "};"):
+        names = [scope.raw_name(instruction, group) for group in groups]
+        code.line(*(f"reinterpret_cast<const void*>(&{name})," for name in names))
+    code.line(
         "",
         f"constexpr char instruction[] = {json.dumps(instruction.name)};",
         f"constexpr int arch = {base.removeprefix('sm_')};",
-        f"constexpr int lanes = {THREADS if is_warpgroup else threads(instruction)};",
-        f"constexpr int operands = {len(roles)};",
-        f"constexpr int words[operands] = {{{', '.join(map(str, counts))}}};  // of a lane: {', '.join(roles)}",
-        f"constexpr char place[] = {json.dumps('thread' if is_warpgroup else 'lane')};",
-        f"constexpr char warp_option[] = {json.dumps('--warp WARP ' if is_warpgroup else '')};",
+        f"constexpr int lanes = {threads(instruction)};",
+        f"constexpr int operands = {len(scope.operands)};",
+        f"constexpr int words[operands] = {{{counts}}};  // of a lane: {', '.join(scope.operands)}",
+        f"constexpr char place[] = {json.dumps(scope.index)};",
+        f"constexpr char warp_option[] = {json.dumps(scope.option)};",
         f"constexpr int register_words = {d.words // d.regs};",
         "",
-        START + (RUN_WARPGROUP if is_warpgroup else RUN) + MAIN,
-    ]
-    return "\n".join(lines)
-
-
-def _kernel_name(instruction: Instruction, group: Group) -> str:
-    if group.call is None:
-        return raw_name(instruction, group.choice)
-    return warpgroup.raw_name(instruction, group.call.variant)
-
-
-def _raw_kernels(instruction: Instruction, groups: Sequence[Group]) -> list[str]:
-    """The raw kernel of each choice or variant, with the function under test."""
-    if not instruction.form.is_warpgroup:
-        chosen = dict.fromkeys(group.choice for group in groups)
-        return [line for choice in chosen for line in cuda_kernels.raw_kernel(instruction, choice, "UNDER_TEST")]
-    variants = dict.fromkeys(group.call.variant for group in groups if group.call)
-    texts = [cuda_warpgroup.raw_kernel(instruction, variant, "UNDER_TEST") for variant in variants]
-    return ["using namespace warpfrag;", "", *(line for text in texts for line in text)]
+        START + scope.run + MAIN,
+    )
+    return "\n".join(code.body())
 
 
 def _is_of(target: str, base: str, instruction: Instruction) -> bool:

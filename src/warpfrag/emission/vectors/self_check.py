@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.debug.mistakes import mistakes
 from warpfrag.emission.statement import choices
-from warpfrag.emission.vectors.cases import run
+from warpfrag.emission.vectors.vector_group import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.debug.mistakes.mistake import Mistake
     from warpfrag.emission.vectors.cases import Group
-    from warpfrag.isa.immediates import Immediates
+    from warpfrag.emission.vectors.vector_group import VectorGroup
+    from warpfrag.isa.immediates import Choice, Immediates
 
 
-def self_check(instruction: Instruction, arch: str, groups: Sequence[Group]) -> dict[str, str | None]:
+def self_check(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> dict[str, str | None]:
     """For each mistake the first group that shows it; None where none does."""
     caught: dict[str, str | None] = {}
     by_operand: dict[str, list[Mistake]] = {}
@@ -38,7 +39,7 @@ def self_check(instruction: Instruction, arch: str, groups: Sequence[Group]) -> 
     return caught
 
 
-def shows(instruction: Instruction, arch: str, group: Group, left: Sequence[Mistake]) -> list[bool]:
+def shows(instruction: Instruction, arch: str, group: VectorGroup, left: Sequence[Mistake]) -> list[bool]:
     """Whether a group shows each of some mistakes of one operand: all of them in one execution."""
     if not left:
         return []
@@ -51,18 +52,18 @@ def shows(instruction: Instruction, arch: str, group: Group, left: Sequence[Mist
     return [bool(differs) for differs in (d != group.d).reshape(len(left), -1).any(axis=1)]
 
 
-def _wrong_choices(instruction: Instruction, arch: str, group: Group) -> dict[str, str | None]:
+def _wrong_choices(instruction: Instruction, arch: str, group: VectorGroup) -> dict[str, str | None]:
     """Whether another selector or id than the group's changes D."""
-    found: dict[str, str | None] = {}
+    caught: dict[str, str | None] = {}
     for choice in choices(instruction, ids=True):
-        if not _one_mistake(choice, group.choice):
+        if not _differ_in_a_single_number(choice, group.choice):
             continue
         d = run(instruction, group.words, choice, arch)
-        said = choice.suffix(instruction.operands).replace("_", " ").strip()
-        name = f"{group.name}: run as {said or 'the first choice'}"
-        found[name] = group.name if not np.array_equal(d, group.d) else None
-    return found
+        text = choice.suffix(instruction.operands).replace("_", " ").strip()
+        name = f"{group.name}: run as {text or 'the first choice'}"
+        caught[name] = group.name if not np.array_equal(d, group.d) else None
+    return caught
 
 
-def _one_mistake(choice: Immediates, right: Immediates) -> bool:
+def _differ_in_a_single_number(choice: Choice, right: Choice) -> bool:
     return sum(mine != its for mine, its in zip(choice.numbers, right.numbers, strict=True)) == 1

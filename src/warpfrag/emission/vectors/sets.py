@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from warpfrag.emission.vectors.groups import warp_groups
+from warpfrag.emission.vectors.self_check import self_check
+from warpfrag.emission.vectors.wgmma_vectors import self_check_wgmma, wgmma_groups
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from os import PathLike
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.emission.vectors.cases import Group
+    from warpfrag.emission.vectors.vector_group import VectorGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +24,7 @@ class VectorSet:
 
     instruction: Instruction
     arch: str
-    groups: tuple[Group, ...]
+    groups: tuple[VectorGroup, ...]
 
     def __repr__(self) -> str:
         """How much there is."""
@@ -31,13 +35,13 @@ class VectorSet:
         """How many cases in all."""
         return sum(group.cases for group in self.groups)
 
-    def __getitem__(self, name: str) -> Group:
+    def __getitem__(self, name: str) -> VectorGroup:
         """The group of a name."""
-        found = {group.name: group for group in self.groups}
-        if not isinstance(name, str) or name not in found:
-            msg = f"group is one of {', '.join(found)}; got {quote(name)}"
+        by_name = {group.name: group for group in self.groups}
+        if not isinstance(name, str) or name not in by_name:
+            msg = f"group is one of {', '.join(by_name)}; got {quote(name)}"
             raise InvalidOperand(msg)
-        return found[name]
+        return by_name[name]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write npz, json, a C++ header (.h) or a CUDA program that tests a GPU (.cu), by the ending of the path."""
@@ -53,11 +57,22 @@ class VectorSet:
         return cls(*vector_files.read(path))
 
     def self_check(self) -> dict[str, str | None]:
-        """For each way to get the layout wrong, the first group that shows it; None where none does."""
-        if self.instruction.form.is_warpgroup:
-            from warpfrag.emission.vectors.warpgroups import self_check_warpgroup
+        """For each mistake with the layout, the first group that catches it; None where none does."""
+        return SCOPES[self.instruction.form.operation.scope].self_check(self.instruction, self.arch, self.groups)
 
-            return self_check_warpgroup(self.instruction, self.arch, self.groups)
-        from warpfrag.emission.vectors.self_check import self_check
 
-        return self_check(self.instruction, self.arch, self.groups)
+class VectorScope(NamedTuple):
+    """What differs between products of a warp and of a warpgroup: which groups they have, how mistakes are made.
+
+    groups       every group of an instruction, from an architecture and a seed
+    self_check   for each mistake the first group that catches it
+    """
+
+    groups: Callable[[Instruction, str, int], Iterable[VectorGroup]]
+    self_check: Callable[[Instruction, str, Sequence[VectorGroup]], dict[str, str | None]]
+
+
+SCOPES = {
+    "warp": VectorScope(warp_groups, self_check),
+    "warpgroup": VectorScope(wgmma_groups, self_check_wgmma),
+}

@@ -12,17 +12,18 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warpfrag.catalog.registry import get
 from warpfrag.emission.vectors.cases import Group
-from warpfrag.emission.warpgroup import check
+from warpfrag.emission.vectors.vector_group import VectorGroup
+from warpfrag.emission.wgmma_variants import check
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, quote
-from warpfrag.execution.wgmma_call import WgmmaCall
-from warpfrag.isa.immediates import Immediates
-from warpfrag.isa.legality import check_immediates
+from warpfrag.execution.wgmma_call import Call, WgmmaCall
+from warpfrag.isa.immediates import Choice, Immediates
+from warpfrag.isa.legality import check_choice, check_immediates
 from warpfrag.isa.targets import targets
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.render.files import check_writable, write_atomically
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 WARPGROUP = (4, 32)  # warps and lanes
+ANY_NUMBER = -1  # of words, in a shape
 ENDINGS = (".npz", ".json", ".h", ".hpp", ".cuh", ".cu")
 
 
@@ -49,14 +51,14 @@ def check_output(path: str | PathLike[str]) -> None:
     check_writable(place)
 
 
-def save(instruction: Instruction, arch: str, groups: Sequence[Group], path: str | PathLike[str]) -> None:
+def save(instruction: Instruction, arch: str, groups: Sequence[VectorGroup], path: str | PathLike[str]) -> None:
     """Write test vectors, in the format that the path's ending names."""
     check_output(path)
     place = _path(path)
     write_atomically(place, _writer(place.suffix)(instruction, arch, groups))
 
 
-def _writer(ending: str) -> Callable[[Instruction, str, Sequence[Group]], str | bytes]:
+def _writer(ending: str) -> Callable[[Instruction, str, Sequence[VectorGroup]], str | bytes]:
     if ending == ".npz":
         return _as_npz
     if ending == ".json":
@@ -66,7 +68,7 @@ def _writer(ending: str) -> Callable[[Instruction, str, Sequence[Group]], str | 
     return program.as_program if ending == ".cu" else program.as_header
 
 
-def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[Group, ...]]:
+def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[VectorGroup, ...]]:
     """Instruction, architecture and groups from npz or json; UnusableFile where they do not fit together."""
     place = _path(path)
     if place.suffix not in {".npz", ".json"}:
@@ -87,15 +89,15 @@ def read(path: str | PathLike[str]) -> tuple[Instruction, str, tuple[Group, ...]
         raise UnusableFile(msg) from None
 
 
-def _path(path: object) -> Path:
+def _path(path: str | PathLike[str]) -> Path:
     try:
-        return Path(path)  # type: ignore[arg-type]  # anything may come here; what is no path is refused
+        return Path(path)
     except TypeError:
         msg = f"expected the path of a file, got {quote(path)}"
         raise InvalidOperand(msg) from None
 
 
-def _about(instruction: Instruction, arch: str, groups: Sequence[Group]) -> dict[str, Any]:
+def _about(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> dict[str, Any]:
     """Everything but the registers."""
     return {
         "schema": SCHEMA,
@@ -117,7 +119,7 @@ def _about(instruction: Instruction, arch: str, groups: Sequence[Group]) -> dict
     }
 
 
-def _as_npz(instruction: Instruction, arch: str, groups: Sequence[Group]) -> bytes:
+def _as_npz(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> bytes:
     arrays: dict[str, Any] = {"about": np.array(json.dumps(_about(instruction, arch, groups)))}
     for group in groups:
         arrays |= {f"{group.name}/{role}": words for role, words in group.registers.items()}
@@ -126,7 +128,7 @@ def _as_npz(instruction: Instruction, arch: str, groups: Sequence[Group]) -> byt
     return buffer.getvalue()
 
 
-def as_json(instruction: Instruction, arch: str, groups: Sequence[Group]) -> str:
+def as_json(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> str:
     """The JSON object, registers included."""
     about = _about(instruction, arch, groups)
     for row, group in zip(about["groups"], groups, strict=True):
@@ -158,10 +160,10 @@ def _from_npz(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def _from_json(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     about = _about_itself(content.decode("utf-8", errors="replace"))
     arrays = {
-        f"{row['name']}/{role}": _from_hex(found)
+        f"{row['name']}/{role}": _from_hex(texts)
         for row in _rows(about)
-        for role, found in row.items()
-        if isinstance(found, list) and role not in {"byte_id", "thread_id"}
+        for role, texts in row.items()
+        if isinstance(texts, list) and role not in {"byte_id", "thread_id"}
     }
     return about, arrays
 
@@ -172,8 +174,8 @@ def _from_hex(cases: list[Any]) -> NDArray[Any]:
         lanes = [[[int(word, 16) for word in lane.split()] for lane in case.split(",")] for case in cases]
         return np.array(lanes, np.uint32)
     except (AttributeError, ValueError, OverflowError):
-        found = next((case for case in cases if not isinstance(case, str)), cases[0] if cases else "no case")
-        msg = f"expected cases of hex words, lanes apart by a comma and all alike, got {quote(found)}"
+        wrong = next((case for case in cases if not isinstance(case, str)), cases[0] if cases else "no case")
+        msg = f"expected cases of hex words, lanes apart by a comma and all alike, got {quote(wrong)}"
         raise UnusableFile(msg) from None
 
 
@@ -206,10 +208,13 @@ def _rows(about: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _checked(about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> tuple[Instruction, str, tuple[Group, ...]]:
+def _checked(
+    about: dict[str, Any], arrays: dict[str, NDArray[Any]]
+) -> tuple[Instruction, str, tuple[VectorGroup, ...]]:
     """The groups, each with the registers that the instruction has."""
-    instruction = get(about.get("instruction"), about["fragments"])  # type: ignore[arg-type]  # which says what is wrong
-    if not instruction.form.is_product:
+    name: Any = about.get("instruction")  # whatever the file has; `get` refuses what is no name
+    instruction = get(name, about["fragments"])
+    if instruction.form.operation.does != "multiply":
         msg = f"expected a product, got {instruction.name}"
         raise UnusableFile(msg)
     arch = about.get("arch")
@@ -224,78 +229,110 @@ def _checked(about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> tuple[In
     return instruction, arch, tuple(_group(instruction, row, arrays) for row in rows)
 
 
-def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Group:
-    name, catches = row["name"], row.get("catches")
-    if not isinstance(catches, str):
-        msg = f"group {quote(name)}: expected a text for what it catches, got {quote(catches)}"
-        raise UnusableFile(msg)
-    choice = _choice(instruction, row)
-    if instruction.form.is_warpgroup:
-        return _staged_group(instruction, row, choice, arrays)
-    words: dict[str, NDArray[np.uint32]] = {}
-    for role, operand in instruction.operands.items():
-        found = arrays.get(f"{name}/{role}")
-        shape: tuple[object, ...] = (row.get("cases"), operand.row.layout.lanes, operand.words)
-        if role not in "abcd":
-            shape = shape[:2]
-            if found is not None and found.shape[2:] == (1,):  # json does not know that there is but one word
-                found = found[..., 0]
-        if found is None or found.dtype != np.uint32 or found.shape != shape:
-            got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-            msg = f"group {quote(name)}: expected uint32{list(shape)} as {role}, got {got}"
-            raise UnusableFile(msg)
-        words[role] = found
-    return Group(name, catches, words, words.pop("d"), choice)
+class CaseShape(NamedTuple):
+    """The registers of one case: the axes of threads, and that of the words of a thread, if there may be several."""
+
+    threads: tuple[int, ...]
+    words: tuple[int, ...]
+
+    @property
+    def in_npz(self) -> tuple[int, ...]:
+        """The axes of an array behind that of cases."""
+        return (*self.threads, *self.words)
+
+    @property
+    def in_json(self) -> tuple[int, ...]:
+        """The same in json, where threads are one axis, and words always another."""
+        return (math.prod(self.threads), *(self.words or (1,)))
 
 
-def _staged_group(
-    instruction: Instruction, row: dict[str, Any], choice: Immediates, arrays: dict[str, NDArray[Any]]
-) -> Group:
-    """A group of wgmma."""
-    name = row["name"]
+def _warp_shapes(instruction: Instruction, _call: Call | None) -> dict[str, CaseShape]:
+    """Every operand, in registers; metadata and scales are a word each."""
+    return {
+        role: CaseShape((operand.row.layout.lanes,), (operand.words,) if role in "abcd" else ())
+        for role, operand in instruction.operands.items()
+    }
+
+
+def _warpgroup_shapes(instruction: Instruction, call: Call | None) -> dict[str, CaseShape]:
+    """The operands in registers, and the bytes of shared memory, of any number."""
+    roles = ["c", "d", *(["metadata"] if "metadata" in instruction.operands else [])]
+    roles += ["a"] if call and not call.variant.staged else []
+    shapes = {
+        role: CaseShape(WARPGROUP, () if role == "metadata" else (instruction.operands[role].words,)) for role in roles
+    }
+    return {**shapes, "shared": CaseShape((), (ANY_NUMBER,))}
+
+
+def _no_call(_instruction: Instruction, _row: dict[str, Any], _choice: Choice) -> None:
+    return None
+
+
+def _read_call(instruction: Instruction, row: dict[str, Any], choice: Choice) -> Call:
+    """How a group of wgmma is called; refused where the instruction cannot be called like that."""
     try:
         call = WgmmaCall.read(row["call"], choice.selector)
         check(instruction, call.variant)
         for word in call.descriptors:
             Descriptor.decode(word)
     except (KeyError, TypeError, ValueError) as error:
-        msg = f"group {quote(name)}: expected a call as `save` writes it, got {quote(row.get('call'))} ({error})"
+        call_text = quote(row.get("call"))
+        msg = f"group {quote(row['name'])}: expected a call as `save` writes it, got {call_text} ({error})"
         raise UnusableFile(msg) from None
-    roles = ["c", "d", "shared", *(["metadata"] if instruction.form.is_sparse else [])]
-    roles += [] if call.variant.staged else ["a"]
-    words: dict[str, NDArray[np.uint32]] = {}
-    for role in roles:
-        found = arrays.get(f"{name}/{role}")
-        if role == "shared":
-            size = 0 if found is None else found.shape[-1]
-            shape: tuple[object, ...] = (row.get("cases"), size)
-        else:
-            last = () if role == "metadata" else (instruction.operands[role].words,)
-            shape = (row.get("cases"), *WARPGROUP, *last)
-        if found is not None and found.dtype == np.uint32 and found.ndim == 3 and _joined(shape) == found.shape:
-            found = found.reshape(shape)  # type: ignore[arg-type] # as in json, which joins the axes of threads
-        if found is None or found.dtype != np.uint32 or found.shape != shape or not found.size:
-            got = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-            msg = f"group {quote(name)}: expected uint32{list(shape)} as {role}, got {got}"
-            raise UnusableFile(msg)
-        words[role] = found
-    return Group(name, row["catches"], words, words.pop("d"), choice, call)
+    return call
 
 
-def _joined(shape: tuple[object, ...]) -> tuple[object, ...]:
-    """The shape of the same words in json: cases, threads, words of a thread."""
-    if len(shape) == 2:
-        return (shape[0], 1, shape[1])
-    return (shape[0], math.prod(WARPGROUP), *(shape[3:] or (1,)))
+class FileScope(NamedTuple):
+    """What differs in a file between products of a warp and of a warpgroup: the call, and the shapes of arrays."""
+
+    call: Callable[[Instruction, dict[str, Any], Choice], Call | None]
+    shapes: Callable[[Instruction, Call | None], dict[str, CaseShape]]
+
+
+SCOPES = {"warp": FileScope(_no_call, _warp_shapes), "warpgroup": FileScope(_read_call, _warpgroup_shapes)}
+
+
+def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> VectorGroup:
+    name, catches = row["name"], row.get("catches")
+    if not isinstance(catches, str):
+        msg = f"group {quote(name)}: expected a text for what it catches, got {quote(catches)}"
+        raise UnusableFile(msg)
+    choice = _choice(instruction, row)
+    scope = SCOPES[instruction.form.operation.scope]
+    call = scope.call(instruction, row, choice)
+    words = {
+        role: _words(row, role, arrays.get(f"{name}/{role}"), shape, may_be_empty=call is None)
+        for role, shape in scope.shapes(instruction, call).items()
+    }
+    return VectorGroup(name, catches, words, words.pop("d"), choice, call)
+
+
+def _words(
+    row: dict[str, Any], role: str, words: NDArray[Any] | None, shape: CaseShape, *, may_be_empty: bool
+) -> NDArray[np.uint32]:
+    """The registers of one role; refused where the file has an array of another shape or type."""
+    if shape.words == (ANY_NUMBER,):
+        shape = shape._replace(words=(0 if words is None else words.shape[-1],))
+    expected = (row.get("cases"), *shape.in_npz)
+    if words is not None and words.shape == (row.get("cases"), *shape.in_json):
+        words = words.reshape(len(words), *shape.in_npz)
+    is_whole = words is not None and words.shape == expected and (may_be_empty or words.size > 0)
+    if words is None or not is_whole or words.dtype != np.uint32:
+        got = "nothing" if words is None else f"{words.dtype}{list(words.shape)}"
+        msg = f"group {quote(row['name'])}: expected uint32{list(expected)} as {role}, got {got}"
+        raise UnusableFile(msg)
+    return words
 
 
 def _choice(instruction: Instruction, row: dict[str, Any]) -> Immediates:
     """The immediates of a group; refused where the instruction does not have them."""
     ids = [row.get(key) for key in ("byte_id", "thread_id")]
     numbers = [row.get("selector"), *(number for pair in ids for number in (pair if isinstance(pair, list) else ()))]
-    if [len(pair) for pair in ids if isinstance(pair, list)] != [2, 2] or any(type(one) is not int for one in numbers):
-        given = {key: row.get(key) for key in ("selector", "byte_id", "thread_id")}
-        msg = f"group {quote(row['name'])}: expected a selector, two byte ids and two thread ids, got {quote(given)}"
+    if [len(pair) for pair in ids if isinstance(pair, list)] != [2, 2] or any(
+        type(item) is not int for item in numbers
+    ):
+        got = {key: row.get(key) for key in ("selector", "byte_id", "thread_id")}
+        msg = f"group {quote(row['name'])}: expected a selector, two byte ids and two thread ids, got {quote(got)}"
         raise UnusableFile(msg)
     choice = Immediates(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
     check_immediates(instruction.form, choice, instruction.operands.selected_layouts)

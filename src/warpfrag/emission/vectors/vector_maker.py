@@ -1,7 +1,8 @@
 """Operands for test vectors: matrices of codes, and the registers that hold them.
 
 What an instruction does not read (metadata for other selectors, scales for other ids) is filled with other legal
-values, so that a wrong selector or id is seen.
+values, so that a wrong selector or id shows. A seed stands for the same vectors in every version, so the draws here
+keep their order and distribution; `catalog.random_operands`, which fills registers place by place, has others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.emission.vectors.cases import Group, run
+from warpfrag.emission.vectors.vector_group import VectorGroup, run
 from warpfrag.numerics.codes import code_dtype, to_codes
 
 if TYPE_CHECKING:
@@ -25,24 +26,20 @@ if TYPE_CHECKING:
 RANDOM_CASES = 8
 
 
-class Material:
-    """Makes operands of one instruction from one seed."""
+class VectorMaker:
+    """Makes operands of one instruction from one seed, and groups of test vectors of them.
+
+    `few` is the number of cases of a random group. `is_large`: one case has so many elements that few cases will do.
+    """
+
+    few = RANDOM_CASES
+    is_large = False
 
     def __init__(self, instruction: Instruction, arch: str, seed: int = 1) -> None:
         """The same seed gives the same operands."""
         self.instruction = instruction
         self.arch = arch
         self.random = np.random.default_rng(seed)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether one case has so many elements that few cases will do."""
-        return self.instruction.form.is_warpgroup
-
-    @property
-    def few(self) -> int:
-        """How many cases of random operands a group has."""
-        return 2 if self.is_large else RANDOM_CASES
 
     def zeros(self, role: str, cases: int) -> NDArray[Any]:
         """Codes of zero."""
@@ -87,17 +84,17 @@ class Material:
             codes["metadata"] = self.fields(len(codes["b"]))
         return codes
 
-    def scales(self, role: str, cases: int, *, one: bool = False) -> NDArray[Any]:
+    def scales(self, role: str, cases: int, *, unit: bool = False) -> NDArray[Any]:
         """Codes of scale factors: all 1, or within a few powers of two of it."""
         operand = self.instruction.operands[role]
-        if one:
+        if unit:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
         return self.random.choice(codes_near_one(operand.format), (cases, *operand.shape))
 
-    def group(self, name: str, catches: str, codes: dict[str, NDArray[Any]], choice: Immediates) -> Group:
+    def group(self, name: str, catches: str, codes: dict[str, NDArray[Any]], choice: Choice) -> VectorGroup:
         """Pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
         words = self.pack(codes, choice)
-        return Group(name, catches, words, run(self.instruction, words, choice, self.arch), choice)
+        return VectorGroup(name, catches, words, run(self.instruction, words, choice, self.arch), choice)
 
     def pack(self, codes: dict[str, NDArray[Any]], choice: Immediates) -> dict[str, NDArray[np.uint32]]:
         """Registers of matrices of codes; what is missing of metadata and scales is made up."""
@@ -112,15 +109,15 @@ class Material:
             if role == "metadata":
                 words[role] = self._metadata_words(codes[role], **choice.of(role))
             else:
-                scales = codes[role] if role in codes else self.scales(role, cases, one=True)
+                scales = codes[role] if role in codes else self.scales(role, cases, unit=True)
                 words[role] = self._scale_words(role, scales, **choice.of(role))
         return words
 
     def _metadata_words(self, fields: NDArray[Any], selector: int) -> NDArray[np.uint32]:
         metadata = self.instruction.metadata
         parts = [
-            metadata.pack(fields if one == selector else self.fields(len(fields)), selector=one)
-            for one in metadata.selectors
+            metadata.pack(fields if number == selector else self.fields(len(fields)), selector=number)
+            for number in metadata.selectors
         ]
         return reduce(or_, parts)
 

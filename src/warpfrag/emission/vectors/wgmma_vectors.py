@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.debug.mistakes.of_descriptors import swizzle_text, wrong_descriptors
-from warpfrag.emission.vectors.cases import Group, run
-from warpfrag.emission.vectors.material import Material
-from warpfrag.emission.warpgroup import can_turn
+from warpfrag.emission.vectors.groups import common_groups, warpgroup_positions
+from warpfrag.emission.vectors.vector_group import VectorGroup, run
+from warpfrag.emission.vectors.vector_maker import VectorMaker
+from warpfrag.emission.wgmma_variants import SWIZZLE_PERIOD, can_transpose, is_sparse
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.wgmma_call import Variant, WgmmaCall
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
@@ -23,7 +24,7 @@ from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import SWIZZLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,13 +34,12 @@ if TYPE_CHECKING:
 
     Words = NDArray[np.uint32]
 
-PATTERN = 1024  # bytes after which every swizzle repeats
 STEPS = 4  # instructions along k that a tile of a swizzle group serves, at most
 NOISE = 0xA5  # what lies beyond the memory of a group, for mistakes that reach there
 
 
 @dataclass(frozen=True)
-class Way:
+class OperandPlacement:
     """How the operands of a group lie: where A is, the order, and the swizzle; None is the widest of a tight tile."""
 
     staged: bool = True
@@ -47,47 +47,55 @@ class Way:
     swizzle: int | None = None
 
 
-class WarpgroupMaterial(Material):
-    """Makes operands of one wgmma."""
+CONTIGUOUS = OperandPlacement()
+
+
+class WgmmaVectorMaker(VectorMaker):
+    """Makes operands of one wgmma, in registers and in shared memory."""
+
+    few = 2
+    is_large = True
 
     def group(
         self,
         name: str,
         catches: str,
         codes: dict[str, NDArray[Any]],
-        choice: Immediates,
-        way: Way = Way(),  # noqa: B008 (frozen)
-    ) -> Group:
+        choice: Choice,
+        placement: OperandPlacement = CONTIGUOUS,
+    ) -> VectorGroup:
         """Store and pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
         instruction = self.instruction
         codes = dict(codes)
-        if instruction.form.is_sparse and "metadata" not in codes:
+        if is_sparse(instruction) and "metadata" not in codes:
             codes["a"], codes["metadata"] = instruction.compress(codes["a"], raw=True)
         cases = len(codes["b"])
         words = {"c": instruction.c.pack(codes["c"], raw=True)}
-        if instruction.form.is_sparse:
+        if is_sparse(instruction):
             words["metadata"] = self._metadata_words(codes["metadata"], choice.selector)
         shared = self.random.integers(0, 256, (cases, 0), np.uint8)
         descriptor_a = Descriptor()
-        if way.staged:
-            shared, descriptor_a = self._stored(shared, instruction.a, codes["a"], way)
+        if placement.staged:
+            shared, descriptor_a = self._stored(shared, instruction.a, codes["a"], placement)
         else:
             words["a"] = instruction.a.pack(codes["a"], raw=True)
-        shared, descriptor_b = self._stored(shared, instruction.b, codes["b"], way)
+        shared, descriptor_b = self._stored(shared, instruction.b, codes["b"], placement)
         words["shared"] = np.ascontiguousarray(shared).view(np.uint32)
-        variant = Variant(way.staged, (way.staged and way.trans, way.trans), selector=choice.selector)
-        call = WgmmaCall(variant, (descriptor_a.word, descriptor_b.word))
-        return Group(name, catches, words, run(instruction, words, choice, self.arch, call), choice, call)
+        variant = Variant(
+            placement.staged, (placement.staged and placement.trans, placement.trans), selector=choice.selector
+        )
+        call = Call(variant, (descriptor_a.word, descriptor_b.word))
+        return VectorGroup(name, catches, words, run(instruction, words, choice, self.arch, call), choice, call)
 
     def _stored(
-        self, shared: NDArray[np.uint8], operand: Operand, codes: NDArray[Any], way: Way
+        self, shared: NDArray[np.uint8], operand: Operand, codes: NDArray[Any], placement: OperandPlacement
     ) -> tuple[NDArray[np.uint8], Descriptor]:
         """The memory with an operand behind what lies there, among random bytes."""
-        start = -(-shared.shape[1] // PATTERN) * PATTERN
-        tile = tiles(operand, way)
+        start = -(-shared.shape[1] // SWIZZLE_PERIOD) * SWIZZLE_PERIOD
+        tile = tiles(operand, placement)
         chosen = tile[len(tile) // 2]
         descriptor = replace(chosen, start=chosen.start + start)
-        memory = operand.memory(descriptor, trans=way.trans)
+        memory = operand.memory(descriptor, trans=placement.trans)
         rows, cols = operand.shape
         size = -(-memory.size((rows, cols), operand.format.bits) // 16) * 16
         whole = self.random.integers(0, 256, (len(codes), size), np.uint8)
@@ -95,41 +103,49 @@ class WarpgroupMaterial(Material):
         return memory.write(whole, codes, operand.format.bits), descriptor
 
 
-def tiles(operand: Operand, way: Way) -> list[Descriptor]:
-    """The descriptors along k of a tile that lies in this way; InvalidOperand where its lines are too short."""
+def tiles(operand: Operand, placement: OperandPlacement) -> list[Descriptor]:
+    """The descriptors along k of a tile that lies like this; InvalidOperand where its lines are too short."""
     mine = operand.shape[1 if operand.role == "a" else 0]
-    if way.swizzle is None:
-        return operand.descriptors(trans=way.trans)
-    steps = 1 if way.trans else max(1, way.swizzle * 8 // (mine * operand.format.bits))
-    return operand.descriptors(k=mine * min(steps, STEPS), swizzle=way.swizzle, trans=way.trans)
+    if placement.swizzle is None:
+        return operand.descriptors(trans=placement.trans)
+    steps = 1 if placement.trans else max(1, placement.swizzle * 8 // (mine * operand.format.bits))
+    return operand.descriptors(k=mine * min(steps, STEPS), swizzle=placement.swizzle, trans=placement.trans)
 
 
-def warpgroup_groups(material: WarpgroupMaterial) -> Iterator[Group]:
+def wgmma_groups(instruction: Instruction, arch: str, seed: int) -> Iterator[VectorGroup]:
+    """Every group of a wgmma: those of all products, and those of its own."""
+    maker = WgmmaVectorMaker(instruction, arch, seed)
+    yield warpgroup_positions(maker)
+    yield from common_groups(maker)
+    yield from placement_groups(maker)
+
+
+def placement_groups(maker: WgmmaVectorMaker) -> Iterator[VectorGroup]:
     """The groups that only wgmma has: A in registers, and every order and swizzle."""
-    ways = [Way(staged=False)]
-    for trans in (False, True) if can_turn(material.instruction) else (False,):
-        ways += [Way(trans=trans, swizzle=swizzle) for swizzle in SWIZZLES]
-    for way in ways:
+    placements = [OperandPlacement(staged=False)]
+    for trans in (False, True) if can_transpose(maker.instruction) else (False,):
+        placements += [OperandPlacement(trans=trans, swizzle=swizzle) for swizzle in SWIZZLES]
+    for placement in placements:
         try:
-            for operand in (material.instruction.a, material.instruction.b):
-                tiles(operand, way)
+            for operand in (maker.instruction.a, maker.instruction.b):
+                tiles(operand, placement)
         except InvalidOperand:
             continue  # lines too short for this swizzle
-        codes = {role: material.finite(role, material.few) for role in "abc"}
-        if material.instruction.form.is_sparse:
-            codes["metadata"] = material.fields(material.few)
-        if not way.staged:
-            yield material.group(
-                "registers", "A in the wrong warp, lane, register or slot", codes, DEFAULT_IMMEDIATES, way
+        codes = {role: maker.finite(role, maker.few) for role in "abc"}
+        if is_sparse(maker.instruction):
+            codes["metadata"] = maker.fields(maker.few)
+        if not placement.staged:
+            yield maker.group(
+                "registers", "A in the wrong warp, lane, register or slot", codes, FIRST_CHOICE, placement
             )
             continue
-        order = "MN-major" if way.trans else "K-major"
-        name = f"{order}, {swizzle_text(way.swizzle or 0)}"
+        order = "MN-major" if placement.trans else "K-major"
+        name = f"{order}, {swizzle_text(placement.swizzle or 0)}"
         catches = "leading and stride byte offsets swapped, other swizzle bits"
-        catches += ", a base offset" if way.swizzle else ""
-        catches += ", a missing transposition" if can_turn(material.instruction) else ""
-        yield material.group(
-            name, f"wrong descriptors: {catches}, a start off by 16 bytes", codes, DEFAULT_IMMEDIATES, way
+        catches += ", a base offset" if placement.swizzle else ""
+        catches += ", a missing transposition" if can_transpose(maker.instruction) else ""
+        yield maker.group(
+            name, f"wrong descriptors: {catches}, a start off by 16 bytes", codes, FIRST_CHOICE, placement
         )
 
 
@@ -150,12 +166,12 @@ def call_mistakes(instruction: Instruction, call: WgmmaCall) -> Iterator[CallMis
             words = [*call.descriptors]
             words[side] = descriptor.word
             yield CallMistake(f"{role}: {text}", replace(call, descriptors=(words[0], words[1])))
-        if can_turn(instruction):
+        if can_transpose(instruction):
             trans = [*call.variant.trans]
             trans[side] = not trans[side]
             what = "missing" if call.variant.trans[side] else "set"
-            turned = replace(call.variant, trans=(trans[0], trans[1]))
-            yield CallMistake(f"{role}: {order}: transposition {what}", replace(call, variant=turned))
+            variant = replace(call.variant, trans=(trans[0], trans[1]))
+            yield CallMistake(f"{role}: {order}: transposition {what}", replace(call, variant=variant))
     for selector in instruction.selectors:
         if selector != call.variant.selector:
             other = replace(call, variant=replace(call.variant, selector=selector))
@@ -184,7 +200,7 @@ def word_mistakes(instruction: Instruction) -> Iterator[WordMistake]:
         if operand.slots > 1:
             text = "halves of a register swapped" if operand.slots == 2 else "bytes of a register reversed"
             yield WordMistake(f"{role}: {text}", role, partial(_reversed, slots=operand.slots))
-    if instruction.form.is_sparse:
+    if is_sparse(instruction):
         yield WordMistake("metadata: lanes moved by one", "metadata", partial(np.roll, shift=1, axis=-1))
         yield WordMistake("metadata: warps moved by one", "metadata", partial(np.roll, shift=1, axis=-2))
 
@@ -196,7 +212,7 @@ def _reversed(words: Words, *, slots: int) -> Words:
     return np.ascontiguousarray(parts[..., ::-1]).view(np.uint32).reshape(words.shape)
 
 
-def self_check_warpgroup(instruction: Instruction, arch: str, groups: tuple[Group, ...]) -> dict[str, str | None]:
+def self_check_wgmma(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> dict[str, str | None]:
     """For each mistake the first group that shows it; None where none does."""
     caught: dict[str, str | None] = {}
     for group in groups:
@@ -208,15 +224,15 @@ def self_check_warpgroup(instruction: Instruction, arch: str, groups: tuple[Grou
             if caught.setdefault(mistake.name, None) is None:
                 d = group.d
                 if mistake.role == "d":
-                    found = mistake.change(d)
+                    changed_d = mistake.change(d)
                 else:
-                    changed = {**group.words, mistake.role: mistake.change(group.words[mistake.role])}
-                    found = run(instruction, changed, group.choice, arch, group.call)
-                caught[mistake.name] = None if np.array_equal(found, d) else group.name
+                    words = {**group.words, mistake.role: mistake.change(group.words[mistake.role])}
+                    changed_d = run(instruction, words, group.choice, arch, group.call)
+                caught[mistake.name] = None if np.array_equal(changed_d, d) else group.name
         for name, call in call_mistakes(instruction, group.call):
             if caught.setdefault(name, None) is None:
-                found = run(instruction, _padded(instruction, group.words, call), group.choice, arch, call)
-                caught[name] = None if np.array_equal(found, group.d) else group.name
+                changed_d = run(instruction, _padded(instruction, group.words, call), group.choice, arch, call)
+                caught[name] = None if np.array_equal(changed_d, group.d) else group.name
     return caught
 
 

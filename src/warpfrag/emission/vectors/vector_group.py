@@ -1,4 +1,4 @@
-"""A group of cases: operand registers, and the registers that must come out."""
+"""A group of test vectors: operand registers, and the registers that must come out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """Cases of one kind. `words` holds the registers of each role, `d` what must come out.
+class VectorGroup:
+    """Test vectors of one kind. `words` holds the registers of each role, `d` what must come out.
 
     They are uint32[cases, 32, words], metadata and scales uint32[cases, 32]. `catches` says which mistakes change d.
     Of a wgmma, `call` says how it is called; its registers are uint32[cases, 4, 32, words], and `words` has the bytes

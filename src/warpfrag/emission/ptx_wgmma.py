@@ -8,26 +8,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.emission.ptx_functions import call_moves, move_function
-from warpfrag.emission.ptx_syntax import Body, entry, load_parameter, register_type, width
+from warpfrag.codegen.ptx import BLOCK_BARRIER, PtxBuilder, dynamic_shared, signature
+from warpfrag.emission.memory_indexing import described, described_index, stride_names
+from warpfrag.emission.ptx_functions import (
+    call_moves,
+    declare_operand,
+    matrix_parameters,
+    move_function,
+    move_registers,
+)
 from warpfrag.emission.staging import Stage
 from warpfrag.emission.statement import identifier
-from warpfrag.emission.strides import described, described_index, stride_names
-from warpfrag.emission.warpgroup import (
-    BEFORE,
+from warpfrag.emission.wgmma_variants import (
     COMMIT,
-    PATTERN,
-    PROXY,
+    FENCE,
+    PROXY_FENCE,
+    SWIZZLE_PERIOD,
     THREADS,
-    TILE_ROLES,
     WAIT,
     check,
     immediates,
+    is_sparse,
     kernel_variants,
     raw_name,
     stages,
     statement,
     tile_name,
+    tile_operands,
 )
 from warpfrag.execution.wgmma_call import USUAL, Variant
 from warpfrag.memory.descriptor import Descriptor
@@ -37,10 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.execution.operand import Registers
 
-BYTES = "shared_bytes"  # the name of dynamic shared memory, which a module declares once
-DECLARATION = f".extern .shared .align {PATTERN} .b8 {BYTES}[];"
+BYTES = "shared_bytes"  # the name of dynamic shared memory
+DECLARATION = dynamic_shared(BYTES, SWIZZLE_PERIOD)
 # Registers are uint32[cases][128][words], shared is uint8[cases][bytes], bytes a multiple of 4. Give the launch
 # bytes + 1024 of dynamic shared memory.
 RAW_PARAMETERS = {
@@ -53,39 +59,50 @@ RAW_PARAMETERS = {
 def raw_kernel(instruction: Instruction, variant: Variant = USUAL) -> list[str]:
     """Registers and bytes of shared memory in, registers out."""
     check(instruction, variant)
-    body = Body()
-    case = body.compute("case", "mov.u32", "%ctaid.x")
-    tid = body.compute("place", "mov.u32", "%tid.x")
-    thread = body.compute("thread", "mad.lo.u32", case, THREADS, tid)
-    base = _copy_image(body, case, tid)
-    d = body.vector("d", instruction.d)
-    _move(body, "c", instruction.c, d, thread, "ld")
+    code = PtxBuilder()
+    case = code.compute("case", "mov.u32", "%ctaid.x")
+    tid = code.compute("place", "mov.u32", "%tid.x")
+    thread = code.compute("thread", "mad.lo.u32", case, THREADS, tid)
+    base = _copy_image(code, case, tid)
+    d = declare_operand(code, "d", instruction.d)
+    move_registers(code, "c", instruction.c, d, thread, "ld")
     a: Sequence[str] | str
     if variant.staged:
-        a = _descriptor(body, "descriptor_a", base)
+        a = _descriptor(code, "descriptor_a", base)
     else:
-        a = body.vector("a", instruction.a)
-        _move(body, "a", instruction.a, a, thread, "ld")
-    b = _descriptor(body, "descriptor_b", base)
+        a = declare_operand(code, "a", instruction.a)
+        move_registers(code, "a", instruction.a, a, thread, "ld")
+    b = _descriptor(code, "descriptor_b", base)
     metadata: list[str] = []
-    if instruction.form.is_sparse:
-        word = body.new("metadata_word")
-        _move(body, "metadata", instruction.metadata, [word], thread, "ld")
+    if is_sparse(instruction):
+        word = code.declare("metadata_word")
+        move_registers(code, "metadata", instruction.metadata, [word], thread, "ld")
         metadata = [word, str(variant.selector)]
-    scale = body.new("is_added", ".pred")
-    body.do(f"setp.ne.u32 {scale}, {load_parameter(body, 'scale_d', '.u32')}, 0")
-    multiply(body, statement(instruction, d, a, b, scale, immediates(instruction, variant), metadata))
-    _move(body, "d", instruction.d, d, thread, "st")
-    return [f"// {instruction.name}", *entry(raw_name(instruction, variant), RAW_PARAMETERS, body)]
+    scale = code.declare("is_added", ".pred")
+    code.emit(f"setp.ne.u32 {scale}, {code.load_parameter('scale_d', '.u32')}, 0")
+    multiply(code, statement(instruction, d, a, b, scale, immediates(instruction, variant), metadata))
+    move_registers(code, "d", instruction.d, d, thread, "st")
+    return [f"// {instruction.name}", *code.entry(raw_name(instruction, variant), RAW_PARAMETERS)]
 
 
-def body(instruction: Instruction) -> list[str]:
-    """Functions and kernels of one wgmma."""
+def wgmma_declarations(_instruction: Instruction) -> list[str]:
+    """The dynamic shared memory of raw kernels."""
+    return [DECLARATION]
+
+
+def wgmma_functions(instruction: Instruction) -> list[str]:
+    """A load or store of one register of each operand there, and how A and B get into shared memory."""
     lines = []
     for operand in (instruction.c, instruction.d, instruction.a, *filter(None, (instruction.metadata,))):
         lines += move_function(instruction, operand)
     for stage in stages(instruction):
         lines += stage_function(instruction, stage)
+    return lines
+
+
+def wgmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
+    """Every kernel of one wgmma."""
+    lines = []
     for variant in kernel_variants(instruction):
         lines += tile_kernel(instruction, variant)
         lines += [] if any(variant.trans) else raw_kernel(instruction, variant)
@@ -99,16 +116,16 @@ def stage_name(instruction: Instruction, stage: Stage) -> str:
 
 def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
     """A or B from memory into shared memory, by all threads of a warpgroup."""
-    operand, code = stage.operand, Body()
+    operand, code = stage.operand, PtxBuilder()
     place = code.compute("place", "mov.u32", "%tid.x")
     unit = code.compute("unit", "and.b32", place, THREADS - 1)
-    outside = code.new("outside", ".pred")
+    outside = code.declare("outside", ".pred")
     code.label("UNIT")
-    code.do(f"setp.ge.u32 {outside}, {unit}, {stage.units}")
-    code.do(f"@{outside} bra DONE")
+    code.emit(f"setp.ge.u32 {outside}, {unit}, {stage.units}")
+    code.emit(f"@{outside} bra DONE")
     values = {"unit": unit}
     for name, formula in stage.formulas.items():
-        values[name] = code.formula(name, formula, values)
+        values[name] = code.evaluate(name, formula, values)
     coordinates = {"k": values["k"], stage.other: values[stage.other]}
     if stage.elements > 1:
         coordinates["k"] = code.compute("k_element", "mul.lo.s32", values["k"], stage.elements)
@@ -122,20 +139,19 @@ def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
         at = code.compute("at", "mad.wide.s32", index, stage.unit_bytes, "%memory")
         value = code.compute("code", f"ld.u{bits}", f"[{at}]")
     to = code.compute("to", "add.s32", "%shared", values["address"])
-    code.do(f"st.shared.u{bits} [{to}], {value}")
-    code.do(f"add.s32 {unit}, {unit}, {THREADS}")
-    code.do("bra UNIT")
+    code.emit(f"st.shared.u{bits} [{to}], {value}")
+    code.emit(f"add.s32 {unit}, {unit}, {THREADS}")
+    code.emit("bra UNIT")
     code.label("DONE")
-    parameters = [".reg .b32 %shared", ".reg .b64 %memory", *(f".reg .b32 %{name}" for name in stride_names(operand))]
+    parameters = {"shared": ".b32", "memory": ".b64", **dict.fromkeys(stride_names(operand), ".b32")}
     return [
-        f"// {described(operand)}, into shared memory, at a multiple of {PATTERN}: {stage.size} bytes.",
+        f"// {described(operand)}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
         f"// {stage.described}. {described_index(operand)}.",
-        f".func {stage_name(instruction, stage)}({', '.join(parameters)})",
-        *code.lines(["ret"]),
+        *code.function(signature(stage_name(instruction, stage), parameters)),
     ]
 
 
-def _bits_of_unit(code: Body, stage: Stage, index: str) -> str:
+def _bits_of_unit(code: PtxBuilder, stage: Stage, index: str) -> str:
     """The elements of one byte, low bits first."""
     step = "%col_stride" if stage.operand.role == "a" else "%row_stride"
     bits = stage.operand.format.bits
@@ -155,100 +171,84 @@ def _bits_of_unit(code: Body, stage: Stage, index: str) -> str:
 def tile_kernel(instruction: Instruction, variant: Variant) -> list[str]:
     """One tile from memory to memory, with one warpgroup."""
     check(instruction, variant)
-    code = Body()
-    operands = {role: instruction.operands[role] for role in TILE_ROLES if role in instruction.operands}
-    parameters: dict[str, str] = {}
-    places = {}
-    for role, operand in operands.items():
-        own = {role: ".u64", **dict.fromkeys(stride_names(operand, f"{role}_"), ".u32")}
-        parameters |= own
-        places[role] = [load_parameter(code, name, kind) for name, kind in own.items()]
-    d = code.vector("d_", instruction.d)
+    code = PtxBuilder()
+    parameters, places = matrix_parameters(code, tile_operands(instruction))
+    d = declare_operand(code, "d_", instruction.d)
     call_moves(code, instruction, instruction.c, d, places["c"])
     left: list[str] | str = ""
     right = ""
     for role, operand in (("a", instruction.a), ("b", instruction.b)):
         if role == "a" and not variant.staged:
-            left = code.vector("a_", operand)
+            left = declare_operand(code, "a_", operand)
             call_moves(code, instruction, operand, left, places["a"])
             continue
         stage = Stage(operand, variant.trans["ab".index(role)])
-        code.shared(f"shared_{role}", stage.size, PATTERN)
+        code.declare_shared(f"shared_{role}", stage.size, SWIZZLE_PERIOD)
         shared = code.compute("shared", "mov.u32", f"shared_{role}")
-        code.do(f"call.uni {stage_name(instruction, stage)}, ({', '.join([shared, *places[role]])})")
-        found = _descriptor_of(code, stage, shared)
-        left, right = (found, right) if role == "a" else (left, found)
+        code.emit(f"call.uni {stage_name(instruction, stage)}, ({', '.join([shared, *places[role]])})")
+        descriptor = _descriptor_of(code, stage, shared)
+        left, right = (descriptor, right) if role == "a" else (left, descriptor)
     metadata: list[str] = []
-    if instruction.form.is_sparse:
-        words = code.vector("metadata_", instruction.metadata)
+    if is_sparse(instruction):
+        words = declare_operand(code, "metadata_", instruction.metadata)
         call_moves(code, instruction, instruction.metadata, words, places["metadata"])
         metadata = [words[0], str(variant.selector)]
     synchronize(code)
-    always = code.new("is_added", ".pred")
-    code.do(f"setp.eq.u32 {always}, 0, 0")
+    always = code.declare("is_added", ".pred")
+    code.emit(f"setp.eq.u32 {always}, 0, 0")
     multiply(code, statement(instruction, d, left, right, always, immediates(instruction, variant), metadata))
     call_moves(code, instruction, instruction.d, d, places["d"])
     comment = f"// {instruction.name}: one tile from memory to memory, with one warpgroup; {variant.described}"
-    return [comment, *entry(tile_name(instruction, variant), parameters, code)]
+    return [comment, *code.entry(tile_name(instruction, variant), parameters)]
 
 
-def _descriptor_of(code: Body, stage: Stage, shared: str) -> str:
+def _descriptor_of(code: PtxBuilder, stage: Stage, shared: str) -> str:
     """The descriptor of a tile that starts at an address: all of it is known but the start."""
     field = Descriptor.FIELDS["start"]
     start = code.compute("start", "shr.u32", shared, (field.unit - 1).bit_length())
     start = code.compute("start", "and.b32", start, field.mask >> field.low)
     rest = stage.descriptor
-    code.say(f"leading {rest.leading}, stride {rest.stride}, swizzle {rest.swizzle} bytes")
+    code.comment(f"leading {rest.leading}, stride {rest.stride}, swizzle {rest.swizzle} bytes")
     return code.compute("descriptor", "mad.wide.u32", start, 1 << field.low, f"0x{rest.word:x}")
 
 
-def multiply(body: Body, product: str) -> None:
+def multiply(code: PtxBuilder, product: str) -> None:
     """One product, and what must stand around it."""
-    for text in (BEFORE, product, COMMIT, WAIT.format(0)):
-        body.do(text.rstrip(";"))
+    for text in (FENCE, product, COMMIT, WAIT.format(0)):
+        code.emit(text)
 
 
-def _copy_image(body: Body, case: str, tid: str) -> str:
+def _copy_image(code: PtxBuilder, case: str, tid: str) -> str:
     """Copy the bytes of this case into shared memory; where they start there."""
-    first = body.compute("first", "mov.u32", BYTES)
-    first = body.compute("first", "add.u32", first, PATTERN - 1)
-    base = body.compute("base", "and.b32", first, -PATTERN)
-    count = load_parameter(body, "bytes", ".u32")
-    image = body.compute("image", "mad.wide.u32", case, count, load_parameter(body, "shared", ".u64"))
-    at = body.compute("at", "mul.lo.u32", tid, 4)
-    word, outside = body.new("word"), body.new("outside", ".pred")
-    body.label("COPY")
-    body.do(f"setp.ge.u32 {outside}, {at}, {count}")
-    body.do(f"@{outside} bra COPIED")
-    source = body.compute("from", "mad.wide.u32", at, 1, image)
-    target = body.compute("to", "add.u32", base, at)
-    body.do(f"ld.global.b32 {word}, [{source}]")
-    body.do(f"st.shared.b32 [{target}], {word}")
-    body.do(f"add.u32 {at}, {at}, {4 * THREADS}")
-    body.do("bra COPY")
-    body.label("COPIED")
-    synchronize(body)
+    first = code.compute("first", "mov.u32", BYTES)
+    first = code.compute("first", "add.u32", first, SWIZZLE_PERIOD - 1)
+    base = code.compute("base", "and.b32", first, -SWIZZLE_PERIOD)
+    count = code.load_parameter("bytes", ".u32")
+    image = code.compute("image", "mad.wide.u32", case, count, code.load_parameter("shared", ".u64"))
+    at = code.compute("at", "mul.lo.u32", tid, 4)
+    word, outside = code.declare("word"), code.declare("outside", ".pred")
+    code.label("COPY")
+    code.emit(f"setp.ge.u32 {outside}, {at}, {count}")
+    code.emit(f"@{outside} bra COPIED")
+    source = code.compute("from", "mad.wide.u32", at, 1, image)
+    target = code.compute("to", "add.u32", base, at)
+    code.emit(f"ld.global.b32 {word}, [{source}]")
+    code.emit(f"st.shared.b32 [{target}], {word}")
+    code.emit(f"add.u32 {at}, {at}, {4 * THREADS}")
+    code.emit("bra COPY")
+    code.label("COPIED")
+    synchronize(code)
     return base
 
 
-def synchronize(body: Body) -> None:
+def synchronize(code: PtxBuilder) -> None:
     """Let wgmma see what all threads wrote into shared memory."""
-    body.do(PROXY.rstrip(";"))
-    body.do("bar.sync 0")
+    code.emit(PROXY_FENCE)
+    code.emit(BLOCK_BARRIER)
 
 
-def _descriptor(body: Body, name: str, base: str) -> str:
+def _descriptor(code: PtxBuilder, name: str, base: str) -> str:
     """A descriptor that counts from the first byte of shared memory, as one that counts from where that is."""
-    given = load_parameter(body, name, ".u64")
-    units = body.compute("units", "shr.u32", base, (UNIT - 1).bit_length())
-    return body.compute("moved", "mad.wide.u32", units, 1, given)
-
-
-def _move(body: Body, name: str, operand: Registers, words: Sequence[str], thread: str, operation: str) -> None:
-    """Load or store the registers of an operand, those of one thread after those of another."""
-    size = width(register_type(operand))
-    pointer = load_parameter(body, name, ".u64")
-    pointer = body.compute(f"{name}_at", "mad.wide.u32", thread, size * len(words), pointer)
-    for reg, word in enumerate(words):
-        place = f"[{pointer} + {size * reg}]"
-        body.do(f"{operation}.global.b{8 * size} {', '.join([word, place] if operation == 'ld' else [place, word])}")
+    relative = code.load_parameter(name, ".u64")
+    units = code.compute("units", "shr.u32", base, (UNIT - 1).bit_length())
+    return code.compute("moved", "mad.wide.u32", units, 1, relative)
