@@ -1,8 +1,8 @@
 """Code under construction: one builder of PTX, one of CUDA C++, and the register operations that both write.
 
 A builder holds the body of one function or kernel. It declares names, takes statements in order, and hands out the
-finished lines. What the statements mean is the caller's affair: no builder knows a matrix instruction, an operand or
-a layout. `emission` writes wrappers, kernels and test programs with them, `motion` its plans.
+finished lines. What the statements mean is the caller's affair: no builder depends on matrix instructions, operands or
+layouts. `emission` writes wrappers, kernels and test programs with them, `motion` its plans.
 
     >>> from warpfrag.codegen.ptx import PtxBuilder
     >>> code = PtxBuilder()

@@ -16,7 +16,7 @@ Family = Literal["mma", "wmma", "wmma move", "matrix move", "wgmma"]
 OPERATIONS: dict[Family, tuple[str, ...]] = {
     # a product of one warp, with fragments that the ISA fixes: helpers load and store each register by the layout
     "mma": ("mma", "mma.sp", "mma.sp::ordered_metadata"),
-    # a product whose fragments only its own loads and stores know
+    # a product whose fragments the ISA leaves open: it comes with loads and stores of its own
     "wmma": ("wmma.mma",),
     "wmma move": ("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d"),
     # 8 x 8 matrices between shared memory and registers, or within registers

@@ -61,12 +61,12 @@ class SharedCopy:
 
 
 @cache
-def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
-    """Every way to move an operand by ldmatrix (or stmatrix), row major first."""
+def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
+    """Every copy of an operand by ldmatrix (or stmatrix), row major first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()
-    found = (_match(mover, operand, order) for order in ORDERS for mover in find(op=op))
-    return tuple(copy for copy in found if copy is not None)
+    matches = (_match(mover, operand, order) for order in ORDERS for mover in find(op=op))
+    return tuple(copy for copy in matches if copy is not None)
 
 
 def _match(mover: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
@@ -82,21 +82,21 @@ def _match(mover: Instruction, operand: OperandSpec, order: str) -> SharedCopy |
 
 
 def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
-    """The ways to move each matrix of a product through shared memory, legal on these targets; without .trans first."""
-    found = {}
+    """The copies of each matrix of a product that are legal on these targets; those without .trans first."""
+    copies = {}
     for role in "dabc":
         every = shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix")
         legal = [copy for copy in every if set(targets) <= set(copy.mover.targets)]
-        found[role] = sorted(legal, key=lambda copy: copy.mover.form.trans)
-    return found
+        copies[role] = sorted(legal, key=lambda copy: copy.mover.form.trans)
+    return copies
 
 
 def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
-    """One way for every operand that has one, as often as it takes to use all ways of A and B: a kernel for each."""
-    ways = operand_copies(instruction, targets)
+    """A copy for every operand that has any, as often as it takes to use all copies of A and B: a kernel for each."""
+    copies = operand_copies(instruction, targets)
     return [
-        {role: found[min(number, len(found) - 1)] for role, found in ways.items() if found}
-        for number in range(max(len(ways["a"]), len(ways["b"])))
+        {role: some[min(number, len(some) - 1)] for role, some in copies.items() if some}
+        for number in range(max(len(copies["a"]), len(copies["b"])))
     ]
 
 

@@ -1,4 +1,4 @@
-"""A and B of wgmma on their way into shared memory: which byte each element goes to, as formulas, and the descriptor.
+"""A and B of wgmma in shared memory: the byte to which each element is copied, as formulas, and the descriptor.
 
 The tile lies without gaps, as `operand.descriptors` says, with the widest swizzle that its lines fill. It is copied in
 units: an element, or the eight bits of a byte.

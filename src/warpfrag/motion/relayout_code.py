@@ -135,7 +135,7 @@ class RelayoutLowering:
         return self._gathered(places, (1 << bits) - 1, state)
 
     def _gathered(self, places: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
-        """A word of pieces, each given by its word, its first bit there and its first bit here."""
+        """A word of pieces, each described by its word, its first bit there and its first bit here."""
         moved: dict[tuple[int, int], int] = {}  # word and distance: the bits of the word that go there
         for word, there, here in places:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 1) -> VectorSet:
     """The test vectors of a product, with the arithmetic of an architecture; the same seed gives the same ones.
 
-    InvalidOperand for what computes nothing, IllegalInstruction for what does not run there, NotModelled where nobody
-    knows what comes out.
+    InvalidOperand for what computes nothing, IllegalInstruction for what does not run there, NotModelled where
+    the result is not modelled.
     """
     from warpfrag.emission.vectors.sets import SCOPES, VectorSet
 

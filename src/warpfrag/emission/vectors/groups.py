@@ -38,7 +38,7 @@ def warp_groups(instruction: Instruction, arch: str, seed: int) -> Iterator[Vect
 def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
     """The groups that every product has, but for the positions of its outputs."""
     yield from random(maker)
-    yield from one_hot(maker)
+    yield from single_elements(maker)
     if maker.instruction.d.format.is_float:
         yield rounding_group(maker)
         yield special(maker)
@@ -151,7 +151,7 @@ def sample_choices(maker: VectorMaker) -> list[Choice]:
     return [Immediates(0, (byte_a, byte_b), (thread_a, thread_b)) for byte_a, byte_b, thread_a, thread_b in rows]
 
 
-def one_hot(maker: VectorMaker) -> Iterator[VectorGroup]:
+def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
     """A single 1 in each row of A, or column of B, that moves through all of k; so each output is one element."""
     instruction = maker.instruction
     k = instruction.shape.k

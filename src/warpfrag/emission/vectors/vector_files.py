@@ -196,7 +196,7 @@ def _about_itself(text: str) -> dict[str, Any]:
 
 
 def _rows(about: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is said about each group."""
+    """The description of each group."""
     rows = about.get("groups")
     if not isinstance(rows, list) or not rows:
         msg = f"expected a list of groups, got {quote(rows)}"
@@ -256,12 +256,13 @@ def _warp_shapes(instruction: Instruction, _call: Call | None) -> dict[str, Case
 
 def _warpgroup_shapes(instruction: Instruction, call: Call | None) -> dict[str, CaseShape]:
     """The operands in registers, and the bytes of shared memory, of any number."""
-    roles = ["c", "d", *(["metadata"] if "metadata" in instruction.operands else [])]
-    roles += ["a"] if call and not call.variant.staged else []
-    shapes = {
-        role: CaseShape(WARPGROUP, () if role == "metadata" else (instruction.operands[role].words,)) for role in roles
-    }
-    return {**shapes, "shared": CaseShape((), (ANY_NUMBER,))}
+    shapes = {role: CaseShape(WARPGROUP, (instruction.operands[role].words,)) for role in "cd"}
+    shapes["shared"] = CaseShape((), (ANY_NUMBER,))
+    if "metadata" in instruction.operands:
+        shapes["metadata"] = CaseShape(WARPGROUP, ())
+    if call and not call.variant.staged:
+        shapes["a"] = CaseShape(WARPGROUP, (instruction.operands["a"].words,))
+    return shapes
 
 
 def _no_call(_instruction: Instruction, _row: dict[str, Any], _choice: Choice) -> None:

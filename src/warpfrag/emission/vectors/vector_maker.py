@@ -89,7 +89,7 @@ class VectorMaker:
         operand = self.instruction.operands[role]
         if unit:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
-        return self.random.choice(codes_near_one(operand.format), (cases, *operand.shape))
+        return self.random.choice(codes_near_unity(operand.format), (cases, *operand.shape))
 
     def group(self, name: str, catches: str, codes: dict[str, NDArray[Any]], choice: Choice) -> VectorGroup:
         """Pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
@@ -143,7 +143,7 @@ def finite_codes(number_format: Format) -> NDArray[Any]:
 
 
 @cache
-def codes_near_one(number_format: Format) -> NDArray[Any]:
+def codes_near_unity(number_format: Format) -> NDArray[Any]:
     """Codes of numbers within three powers of two of 1."""
     near = [code for code in finite_codes(number_format).tolist() if 2.0**-3 <= number_format.decode(code) <= 2.0**3]
     return np.array(near, np.uint8)
