@@ -30,7 +30,7 @@ from warpfrag.emission.matrix_copies import kernel_copies, memory_orders
 from warpfrag.emission.memory_indexing import contiguous_strides, element_bits
 from warpfrag.emission.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.emission.wgmma_variants import kernel_variants
-from warpfrag.execution.wgmma import run_staged, run_wgmma_cases
+from warpfrag.execution.wgmma import run_wgmma_cases
 from warpfrag.hardware.device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
 from warpfrag.numerics.random_codes import random_codes
@@ -159,7 +159,7 @@ def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Im
 def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, variant: Variant) -> bool:
     """Whether the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
     for _, cases in launches(instruction, variant, 6, 1):
-        found = gpu.run_warpgroups(module, warpgroup.raw_name(instruction, variant), cases, instruction.d.words)
+        found = gpu.run_warpgroups(module, wgmma_variants.raw_name(instruction, variant), cases, instruction.d.words)
         if not np.array_equal(found, run_wgmma_cases(instruction, cases, gpu.target)):
             return False
     return True

@@ -168,7 +168,7 @@ def test_movers_take_the_address_of_their_space(space, kind):
 
 
 def test_raw_kernels_share_one_list_of_parameters():
-    kernels = [(get(SPARSE), Choice(selector)) for selector in (0, 3)] + [(get(MMA), Choice())]
+    kernels = [(get(SPARSE), Immediates(selector)) for selector in (0, 3)] + [(get(MMA), Immediates())]
     text = ptx.raw_module(kernels, "sm_80")
     heads = re.findall(r"\.entry (\w+)\((.*?)\)", text, re.DOTALL)
 

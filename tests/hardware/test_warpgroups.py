@@ -9,9 +9,9 @@ import pytest
 
 import warpfrag as wf
 from instructions import every
-from warpfrag.emission.ptx import raw_entry, raw_module, raw_unit
+from warpfrag.emission.ptx import raw_entry, raw_module
 from warpfrag.emission.wgmma_variants import variants
-from warpfrag.execution.wgmma import run_staged, run_wgmma_cases
+from warpfrag.execution.wgmma import run_wgmma_cases
 from warpfrag.execution.wgmma_call import Variant
 from warpfrag.hardware.device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches

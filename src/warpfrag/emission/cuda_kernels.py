@@ -23,7 +23,7 @@ from warpfrag.emission.statement import (
     threads,
     tile_name,
 )
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, FIRST_CHOICE
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
 from warpfrag.isa.operands import REGISTER_BITS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.emission.matrix_copies import SharedCopy
     from warpfrag.execution.operand import Registers
-    from warpfrag.isa.immediates import Choice, Immediates
+    from warpfrag.isa.immediates import Immediates
 
 # Used by the kernels of every instruction.
 COMMON = """\
@@ -157,7 +157,7 @@ def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> li
         else:
             code.line(f"copy_words(shared_{role}, {role}, {words});")
             code.line(f"{helper}(fragment_{role}, shared_{role}, {max(strides)});")
-    code.line(call(instruction, FIRST_CHOICE), *after.body())
+    code.line(call(instruction, DEFAULT_IMMEDIATES), *after.body())
     parameters = [f"{'' if role == 'd' else 'const '}void* {role}" for role in operands]
     return [
         f"// One tile through shared memory. In memory, without gaps: {described_orders(orders)}.",
@@ -172,7 +172,7 @@ def wmma_tile(instruction: Instruction, layout: str) -> list[str]:
     code.line("load_a(fragment_a, a, a_stride);")
     code.line("load_b(fragment_b, b, b_stride);")
     code.line(f"load_c_{layout}(fragment_c, c, c_stride);")
-    code.line(call(instruction, FIRST_CHOICE))
+    code.line(call(instruction, DEFAULT_IMMEDIATES))
     code.line(f"store_d_{layout}(d, d_stride, fragment_d);")
     return [
         f"// One tile from memory to memory, with one warp; C and D {layout} major.",

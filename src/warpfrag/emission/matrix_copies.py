@@ -61,7 +61,7 @@ class SharedCopy:
 
 
 @cache
-def shared_copies(operand: OperandRow, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
+def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
     """Every copy of an operand by ldmatrix (or stmatrix), row major first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()

@@ -56,7 +56,7 @@ def module(instructions: Sequence[Instruction], target: str | None = None) -> st
     return "\n".join(lines)
 
 
-def raw_module(kernels: Sequence[tuple[Instruction, Choice | Variant]], target: str) -> str:
+def raw_module(kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
     """A module of raw kernels of products, for a program that compares hardware with warpfrag."""
     instructions = [instruction for instruction, _ in kernels]
     lines = header(instructions, common_target(instructions, target))
@@ -68,7 +68,7 @@ def raw_module(kernels: Sequence[tuple[Instruction, Choice | Variant]], target: 
     return "\n".join(lines)
 
 
-def raw_entry(instruction: Instruction, fixed: Choice | Variant) -> str:
+def raw_entry(instruction: Instruction, fixed: Immediates | Variant) -> str:
     """The name of a raw kernel with these immediates."""
     if isinstance(fixed, Variant):
         return wgmma_variants.raw_name(instruction, fixed)

@@ -33,16 +33,15 @@ from warpfrag.emission.statement import (
     threads,
     tile_name,
 )
-from warpfrag.emission.strides import stride_names
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, FIRST_CHOICE
-from warpfrag.isa.legality import check_choice, check_immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
+from warpfrag.isa.legality import check_immediates
 from warpfrag.motion.lines import moved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.emission.shared import SharedCopy
+    from warpfrag.emission.matrix_copies import SharedCopy
     from warpfrag.execution.operand import Registers
     from warpfrag.isa.immediates import Immediates
 
@@ -79,9 +78,9 @@ def wmma_move_declarations(instruction: Instruction) -> list[str]:
     return [dynamic_shared(DYNAMIC, 32)] if state_space(instruction) == "shared" else []
 
 
-def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> list[str]:
+def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> list[str]:
     """The raw kernel of a product."""
-    check_choice(instruction.form, choice, instruction.operands.chosen_layouts)
+    check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
     code = PtxBuilder()
     code.comment("a warp is a case, a thread a lane of it")
     position = {name: code.compute("position", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid")}
@@ -103,7 +102,9 @@ def raw_kernel(instruction: Instruction, choice: Choice = FIRST_CHOICE) -> list[
 
 def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
     """One tile from memory to memory, with one warp."""
-    code, names, places = PtxBuilder(), {}, {}
+    code = PtxBuilder()
+    names: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     parameters: dict[str, str] = {}
     for role, operand in registers(instruction).items():
         own, loaded = matrix_parameters(code, {role: operand})
@@ -141,7 +142,7 @@ def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> li
         code.emit(statement(copy.mover, {"d": names[role]}, address=address))
         for word in names[role] if copy.shift else ():
             code.emit(f"shl.b32 {word}, {word}, {copy.shift}")
-    code.emit(statement(instruction, names, immediates(instruction, FIRST_CHOICE)))
+    code.emit(statement(instruction, names, immediates(instruction, DEFAULT_IMMEDIATES)))
     operand = instruction.operands["d"]
     if "d" in copies:
         address = _line_address(code, lane, copies["d"], operand)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import get
 from warpfrag.codegen.ptx import vector
-from warpfrag.isa.immediates import CHOOSING, DEFAULT_IMMEDIATES, FIRST_CHOICE, SELECTED_BY, Choice, Immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates
 from warpfrag.isa.immediates import all_immediates as all_choices
-from warpfrag.isa.immediates import choices as all_choices
 from warpfrag.isa.legality import advice
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def statement(
         return f"{instruction.name} {operands};"
     remaining = iter(immediates)
     parts = [vectors[role] for role in "dabc"]
-    for role, coordinates in CHOOSING.items():
+    for role, coordinates in SELECTED_BY.items():
         if role in instruction.operands:
             numbers = list(islice(remaining, len(coordinates)))
             parts += [names[role][0], vector(numbers) if len(numbers) > 1 else numbers[0]]

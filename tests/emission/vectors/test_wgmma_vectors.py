@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from oracle.toolkit import find_nvcc
-from warpfrag import Descriptor, Shared, execute, get
+from warpfrag import Descriptor, Shared, get
+from warpfrag.catalog.execute import execute
 from warpfrag.emission import emit
 from warpfrag.emission.statement import identifier
 from warpfrag.emission.vectors import vectors

@@ -105,7 +105,7 @@ def _exact(terms: list[NDArray[Any]]) -> NDArray[Any]:
             high, rest = _two_sum(high, term)
             low, lost = _two_sum(low, rest)
             is_cut |= lost != 0
-        total = high + low
+        total: NDArray[Any] = high + low
     if is_cut.any():
         columns = np.stack([term[is_cut] for term in terms], axis=-1)
         total[is_cut] = [math.fsum(column) for column in columns.tolist()]
@@ -123,7 +123,7 @@ def rounding_group(maker: VectorMaker) -> VectorGroup:
     """The operands that tell the executor from each model, and which models they tell apart."""
     instruction = maker.instruction
     codes = candidates(maker)
-    made = maker.group("rounding", "", codes, FIRST_CHOICE)
+    made = maker.group("rounding", "", codes, DEFAULT_IMMEDIATES)
     executed = instruction.d.unpack(made.d, raw=True)
     kept: set[int] = set()
     told = []

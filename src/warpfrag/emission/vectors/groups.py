@@ -9,7 +9,7 @@ import numpy as np
 
 from warpfrag.emission.vectors.arithmetic_models import rounding_group
 from warpfrag.emission.vectors.vector_maker import VectorMaker
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, FIRST_CHOICE, SIDES, Choice, Immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def positions(maker: VectorMaker) -> VectorGroup:
         "c": maker.exact("c", c),
     }
     catches = "outputs in the wrong lane, register or slot: every output differs from every other; the same for C"
-    return maker.group("positions", catches, codes, FIRST_CHOICE)
+    return maker.group("positions", catches, codes, DEFAULT_IMMEDIATES)
 
 
 def warpgroup_positions(maker: VectorMaker) -> VectorGroup:
@@ -89,7 +89,7 @@ def warpgroup_positions(maker: VectorMaker) -> VectorGroup:
     numbers = first + np.arange(codes["c"][2].size).reshape(codes["c"][2].shape)
     codes["c"][2] = numbers if instruction.c.format.name == "f16" else maker.exact("c", numbers)
     catches = "outputs in the wrong warp, lane, register or slot: every output of C alone differs from every other"
-    return maker.group("positions", catches, codes, FIRST_CHOICE)
+    return maker.group("positions", catches, codes, DEFAULT_IMMEDIATES)
 
 
 def full_shape(maker: VectorMaker, role: str) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def random(maker: VectorMaker) -> Iterator[VectorGroup]:
         yield maker.group(f"random{suffix}", catches, codes, choice)
 
 
-def sample_choices(maker: VectorMaker) -> list[Choice]:
+def sample_choices(maker: VectorMaker) -> list[Immediates]:
     """Every selector; of the ids so many combinations that each id comes once."""
     instruction = maker.instruction
     if instruction.scale_a is None:
@@ -173,7 +173,7 @@ def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
         catches = (
             f"a single element of {other.upper()} in the wrong place: each output is one element of {other.upper()}"
         )
-        yield maker.group(f"one hot {role}", catches, codes, FIRST_CHOICE)
+        yield maker.group(f"one hot {role}", catches, codes, DEFAULT_IMMEDIATES)
 
 
 def special(maker: VectorMaker) -> VectorGroup:
@@ -191,7 +191,7 @@ def special(maker: VectorMaker) -> VectorGroup:
         )
         codes[role] = np.where(often, chosen, ordinary).astype(ordinary.dtype)
     catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
-    return maker.group("special", catches, maker.stored(codes), FIRST_CHOICE)
+    return maker.group("special", catches, maker.stored(codes), DEFAULT_IMMEDIATES)
 
 
 def special_codes(number_format: Format) -> list[int]:
@@ -224,7 +224,7 @@ def overflow(maker: VectorMaker) -> VectorGroup:
     signs = np.array([largest, largest | instruction.c.format.sign_bit], np.uint64)
     edge["c"] = maker.random.choice(signs, (4, *instruction.c.shape)).astype(maker.zeros("c", 1).dtype)
     catches = "wrong overflow: infinity, the largest number, or a lost carry"
-    return maker.group("overflow", catches, maker.stored(edge), FIRST_CHOICE)
+    return maker.group("overflow", catches, maker.stored(edge), DEFAULT_IMMEDIATES)
 
 
 def extremes(maker: VectorMaker) -> VectorGroup:
@@ -237,7 +237,7 @@ def extremes(maker: VectorMaker) -> VectorGroup:
         )
         codes[role] = maker.random.choice(ends, (maker.few, *operand.shape)).astype(maker.zeros(role, 1).dtype)
     catches = "signed read as unsigned or the reverse, and too narrow sums"
-    return maker.group("extremes", catches, maker.stored(codes), FIRST_CHOICE)
+    return maker.group("extremes", catches, maker.stored(codes), DEFAULT_IMMEDIATES)
 
 
 def saturation(maker: VectorMaker) -> VectorGroup:
@@ -249,4 +249,4 @@ def saturation(maker: VectorMaker) -> VectorGroup:
     codes["c"] = maker.exact("c", np.where(maker.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
     rule = "clamp" if maker.instruction.form.satfinite else "wrap around"
     catches = f"sums beyond s32 that do not {rule}, or do so before the last product"
-    return maker.group("saturation", catches, maker.stored(codes), FIRST_CHOICE)
+    return maker.group("saturation", catches, maker.stored(codes), DEFAULT_IMMEDIATES)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.emission.vectors.vector_group import VectorGroup
-    from warpfrag.execution.wgmma_call import Call
+    from warpfrag.execution.wgmma_call import WgmmaCall
 
 UNDER_TEST = "UNDER_TEST"  # the macro that names the function under test
 
@@ -204,7 +204,7 @@ def _immediate_values(group: VectorGroup) -> list[str]:
     return [str(number) for number in group.choice.numbers]
 
 
-def _call(group: VectorGroup) -> Call:
+def _call(group: VectorGroup) -> WgmmaCall:
     """How a group of wgmma is called, which every such group says."""
     if group.call is None:
         msg = f"group {quote(group.name)} of a wgmma has no call"

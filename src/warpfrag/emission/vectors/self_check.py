@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.debug.mistakes.mistake import Mistake
-    from warpfrag.emission.vectors.cases import Group
     from warpfrag.emission.vectors.vector_group import VectorGroup
-    from warpfrag.isa.immediates import Choice, Immediates
+    from warpfrag.isa.immediates import Immediates
 
 
 def self_check(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) -> dict[str, str | None]:
@@ -65,5 +64,5 @@ def _wrong_choices(instruction: Instruction, arch: str, group: VectorGroup) -> d
     return caught
 
 
-def _differ_in_a_single_number(choice: Choice, right: Choice) -> bool:
+def _differ_in_a_single_number(choice: Immediates, right: Immediates) -> bool:
     return sum(mine != its for mine, its in zip(choice.numbers, right.numbers, strict=True)) == 1

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.catalog.registry import get
-from warpfrag.emission.vectors.cases import Group
 from warpfrag.emission.vectors.vector_group import VectorGroup
 from warpfrag.emission.wgmma_variants import check
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, quote
-from warpfrag.execution.wgmma_call import Call, WgmmaCall
-from warpfrag.isa.immediates import Choice, Immediates
-from warpfrag.isa.legality import check_choice, check_immediates
+from warpfrag.execution.wgmma_call import WgmmaCall
+from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.legality import check_immediates
 from warpfrag.isa.targets import targets
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.render.files import check_writable, write_atomically
@@ -246,7 +245,7 @@ class CaseShape(NamedTuple):
         return (math.prod(self.threads), *(self.words or (1,)))
 
 
-def _warp_shapes(instruction: Instruction, _call: Call | None) -> dict[str, CaseShape]:
+def _warp_shapes(instruction: Instruction, _call: WgmmaCall | None) -> dict[str, CaseShape]:
     """Every operand, in registers; metadata and scales are a word each."""
     return {
         role: CaseShape((operand.row.layout.lanes,), (operand.words,) if role in "abcd" else ())
@@ -254,7 +253,7 @@ def _warp_shapes(instruction: Instruction, _call: Call | None) -> dict[str, Case
     }
 
 
-def _warpgroup_shapes(instruction: Instruction, call: Call | None) -> dict[str, CaseShape]:
+def _warpgroup_shapes(instruction: Instruction, call: WgmmaCall | None) -> dict[str, CaseShape]:
     """The operands in registers, and the bytes of shared memory, of any number."""
     shapes = {role: CaseShape(WARPGROUP, (instruction.operands[role].words,)) for role in "cd"}
     shapes["shared"] = CaseShape((), (ANY_NUMBER,))
@@ -265,11 +264,11 @@ def _warpgroup_shapes(instruction: Instruction, call: Call | None) -> dict[str, 
     return shapes
 
 
-def _no_call(_instruction: Instruction, _row: dict[str, Any], _choice: Choice) -> None:
+def _no_call(_instruction: Instruction, _row: dict[str, Any], _choice: Immediates) -> None:
     return None
 
 
-def _read_call(instruction: Instruction, row: dict[str, Any], choice: Choice) -> Call:
+def _read_call(instruction: Instruction, row: dict[str, Any], choice: Immediates) -> WgmmaCall:
     """How a group of wgmma is called; refused where the instruction cannot be called like that."""
     try:
         call = WgmmaCall.read(row["call"], choice.selector)
@@ -286,8 +285,8 @@ def _read_call(instruction: Instruction, row: dict[str, Any], choice: Choice) ->
 class FileScope(NamedTuple):
     """What differs in a file between products of a warp and of a warpgroup: the call, and the shapes of arrays."""
 
-    call: Callable[[Instruction, dict[str, Any], Choice], Call | None]
-    shapes: Callable[[Instruction, Call | None], dict[str, CaseShape]]
+    call: Callable[[Instruction, dict[str, Any], Immediates], WgmmaCall | None]
+    shapes: Callable[[Instruction, WgmmaCall | None], dict[str, CaseShape]]
 
 
 SCOPES = {"warp": FileScope(_no_call, _warp_shapes), "warpgroup": FileScope(_read_call, _warpgroup_shapes)}

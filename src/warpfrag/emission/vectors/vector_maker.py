@@ -91,7 +91,7 @@ class VectorMaker:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
         return self.random.choice(codes_near_unity(operand.format), (cases, *operand.shape))
 
-    def group(self, name: str, catches: str, codes: dict[str, NDArray[Any]], choice: Choice) -> VectorGroup:
+    def group(self, name: str, catches: str, codes: dict[str, NDArray[Any]], choice: Immediates) -> VectorGroup:
         """Pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
         words = self.pack(codes, choice)
         return VectorGroup(name, catches, words, run(self.instruction, words, choice, self.arch), choice)

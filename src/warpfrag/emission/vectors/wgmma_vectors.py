@@ -61,7 +61,7 @@ class WgmmaVectorMaker(VectorMaker):
         name: str,
         catches: str,
         codes: dict[str, NDArray[Any]],
-        choice: Choice,
+        choice: Immediates,
         placement: OperandPlacement = CONTIGUOUS,
     ) -> VectorGroup:
         """Store and pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
@@ -84,7 +84,7 @@ class WgmmaVectorMaker(VectorMaker):
         variant = Variant(
             placement.staged, (placement.staged and placement.trans, placement.trans), selector=choice.selector
         )
-        call = Call(variant, (descriptor_a.word, descriptor_b.word))
+        call = WgmmaCall(variant, (descriptor_a.word, descriptor_b.word))
         return VectorGroup(name, catches, words, run(instruction, words, choice, self.arch, call), choice, call)
 
     def _stored(
@@ -136,7 +136,7 @@ def placement_groups(maker: WgmmaVectorMaker) -> Iterator[VectorGroup]:
             codes["metadata"] = maker.fields(maker.few)
         if not placement.staged:
             yield maker.group(
-                "registers", "A in the wrong warp, lane, register or slot", codes, FIRST_CHOICE, placement
+                "registers", "A in the wrong warp, lane, register or slot", codes, DEFAULT_IMMEDIATES, placement
             )
             continue
         order = "MN-major" if placement.trans else "K-major"
@@ -145,7 +145,7 @@ def placement_groups(maker: WgmmaVectorMaker) -> Iterator[VectorGroup]:
         catches += ", a base offset" if placement.swizzle else ""
         catches += ", a missing transposition" if can_transpose(maker.instruction) else ""
         yield maker.group(
-            name, f"wrong descriptors: {catches}, a start off by 16 bytes", codes, FIRST_CHOICE, placement
+            name, f"wrong descriptors: {catches}, a start off by 16 bytes", codes, DEFAULT_IMMEDIATES, placement
         )
 
 
