@@ -22,7 +22,7 @@ from warpfrag.core.layout import Layout
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
-from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
+from warpfrag.motion.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import relayout
 from warpfrag.notations import NOTATIONS
 from warpfrag.numerics.formats import FORMATS, Format

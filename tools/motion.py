@@ -24,15 +24,15 @@ from warpfrag.catalog.registry import get
 from warpfrag.errors import WarpfragError
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.memory.shared_memory import Memory
+from warpfrag.motion.fragment_pairs import MAX_TILES, fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.loads import loads, stores
-from warpfrag.motion.pairs import MOST_TILES, fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import Relayout, relayout
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.motion.access_plan import Way
+    from warpfrag.motion.access_plan import AccessPlan
 
 CASES = 8
 REPEATS = 64
@@ -44,7 +44,7 @@ ORDERS: tuple[Literal["row", "col"], ...] = ("row", "col")
 def sample_plans(most_tiles: int = 2) -> list[Relayout]:
     """A plan of every kind: formats, containers and steps, the first of each."""
     kinds: dict[object, Relayout] = {}
-    for some, most in ((fragments(), most_tiles), (warpgroup_fragments(), MOST_TILES)):
+    for some, most in ((fragments(), most_tiles), (warpgroup_fragments(), MAX_TILES)):
         for source, target in product(some, repeat=2):
             pair = tiled_alike(source, target, most)
             if pair is not None:
@@ -96,13 +96,13 @@ def check_relayouts(gpu: Gpu, folder: Path) -> Iterator[str]:
     )
 
 
-def sample_ways() -> list[Way]:
+def sample_ways() -> list[AccessPlan]:
     """A way of every kind: by its instructions, its swizzle and where the memory starts."""
     mma, integers = get("mma.m16n8k16.f32.f16.f16.f32"), get("mma.m16n8k32.s32.s8.s8.s32")
     operands = [mma.a, mma.b, mma.b.tiled(col=2), mma.d, integers.a, integers.b, get("mma.m16n8k16.f64.f64.f64.f64").a]
     half, narrow = get("wgmma.mma_async.m64n32k16.f16.f16.f16"), get("wgmma.mma_async.m64n16k32.s32.s8.s8")
     operands += [half.a, half.d, narrow.a, narrow.d]
-    kinds: dict[object, Way] = {}
+    kinds: dict[object, AccessPlan] = {}
     for operand, order in product(operands, ORDERS):
         tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.row.container // 8)
         memories = [Memory(order, tight), Memory(order, tight + 16)]
@@ -114,7 +114,7 @@ def sample_ways() -> list[Way]:
     return list(kinds.values())
 
 
-def ways_unit(ways: list[Way]) -> str:
+def ways_unit(ways: list[AccessPlan]) -> str:
     """A translation unit with a kernel for each way: a memory to registers, or registers to a memory."""
     parts = ["#include <cstdint>"]
     for number, way in enumerate(ways):
@@ -161,7 +161,7 @@ def check_ways(gpu: Gpu, folder: Path) -> Iterator[str]:
     yield f"* {len(ways)} ways to load and store, as emitted: {len(ways) - wrong} equal in every bit"
 
 
-def timed_ways() -> list[Way]:
+def timed_ways() -> list[AccessPlan]:
     """Loads and stores of f16 operands from memories that differ in pitch and swizzle only."""
     mma = get("mma.m16n8k16.f32.f16.f16.f32")
     half = get("mma.m16n8k16.f16.f16.f16.f16")
@@ -172,7 +172,7 @@ def timed_ways() -> list[Way]:
     return found + [way for memory in memories for way in stores(half.d, memory)[:1]]
 
 
-def timing_unit(ways: list[Way]) -> str:
+def timing_unit(ways: list[AccessPlan]) -> str:
     """A kernel for the first access of each way: how many cycles so many of it take a warp."""
     parts = ["#include <cstdint>"]
     for number, way in enumerate(ways):

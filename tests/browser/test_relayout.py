@@ -12,8 +12,8 @@ import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
 from drawing.contrast import READABLE, contrast
 from warpfrag.cli.relayout import command
-from warpfrag.motion.pairs import fragments, tiled_alike
-from warpfrag.motion.steps import cost, described
+from warpfrag.motion.fragment_pairs import fragments, tiled_alike
+from warpfrag.motion.relayout_steps import cost, described
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 F8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"

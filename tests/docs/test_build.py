@@ -23,7 +23,7 @@ from warpfrag.execution.operand import Metadata, Operands, Scale
 from warpfrag.isa.immediates import Immediates
 from warpfrag.memory.shared_memory import Digit
 from warpfrag.motion.access import Access
-from warpfrag.motion.access_plan import Way
+from warpfrag.motion.access_plan import AccessPlan
 from warpfrag.motion.relayout import Relayout
 from warpfrag.ptx.launch.kernel import Counts, Module, Observation
 from warpfrag.ptx.program.program import Parameter
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 NEEDED = ("sphinx", "myst_parser", "furo")
 HANDED_OUT = (
     Relayout,
-    Way,
+    AccessPlan,
     Access,
     Immediates,
     Operands,

@@ -13,9 +13,9 @@ from oracle.ptx_machine import Machine
 from warpfrag import get
 from warpfrag.codegen.ptx import PtxBuilder
 from warpfrag.core.expressions import (
-    Constant,
-    Operation,
-    Variable,
+    IndexConstant,
+    IndexOperation,
+    IndexVariable,
     element_expressions,
     evaluate,
     linear,
@@ -69,10 +69,10 @@ def test_formulas_are_as_a_person_writes_them(images, text):
 
 
 def test_a_shift_of_a_shift_keeps_its_parentheses():
-    one, two = Variable("x"), Operation(">>", Constant(8), Constant(2))
+    one, two = IndexVariable("x"), IndexOperation(">>", IndexConstant(8), IndexConstant(2))
 
-    assert str(Operation(">>", one, two)) == "x >> (8 >> 2)"
-    assert str(Operation(">>", two, one)) == "8 >> 2 >> x"
+    assert str(IndexOperation(">>", one, two)) == "x >> (8 >> 2)"
+    assert str(IndexOperation(">>", two, one)) == "8 >> 2 >> x"
 
 
 @pytest.mark.parametrize("name", ["mma.m16n8k16.f32.f16.f16.f32", "mma.m8n8k4.col.row.f32.f16.f16.f16"])

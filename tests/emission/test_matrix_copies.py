@@ -13,7 +13,7 @@ from warpfrag import get
 from warpfrag.core.expressions import evaluate
 from warpfrag.core.layout import Layout
 from warpfrag.emission.matrix_copies import kernel_copies, shared_copies
-from warpfrag.motion.lines import moved
+from warpfrag.motion.matrix_lines import moved
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Ways between shared memory and fragments: each moves just the right bytes, at the addresses and the price it says."""
+"""Plans between shared memory and fragments: each moves the right bytes, at the addresses and the price it says."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc,
 from tools.motion import sample_ways, ways_unit
 from warpfrag.execution.operand import Operand
 from warpfrag.memory.shared_memory import Memory, bank_conflicts
-from warpfrag.motion.access_plan import Way
+from warpfrag.motion.access_plan import AccessPlan
 from warpfrag.motion.loads import loads, search, stores
-from warpfrag.motion.packed import packed
+from warpfrag.motion.packed_operands import packed
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
 S8 = wf.get("mma.m16n8k32.s32.s8.s8.s32")
@@ -50,17 +50,17 @@ def memories(operand: Operand) -> list[Memory]:
 
 
 @cache
-def every_load(operand: Operand, memory: Memory) -> list[Way]:
+def every_load(operand: Operand, memory: Memory) -> list[AccessPlan]:
     return loads(operand, memory)
 
 
 @cache
-def every_store(operand: Operand, memory: Memory) -> list[Way]:
+def every_store(operand: Operand, memory: Memory) -> list[AccessPlan]:
     return stores(operand, memory)
 
 
 @cache
-def sample() -> list[Way]:
+def sample() -> list[AccessPlan]:
     return sample_ways()
 
 
@@ -88,17 +88,17 @@ def warpgroups() -> list[Operand]:
     "operand", [*matrices(), *warpgroups()], ids=lambda one: f"{one.role}.{one.format}.{one.shape}.{one.slots}"
 )
 def test_every_way_moves_just_its_bytes(operand: Operand):
-    ways = 0
+    plans = 0
     for memory in memories(operand):
         stored, words, shared = in_memory(operand, memory)
-        for way in every_load(operand, memory):
-            assert np.array_equal(way.load(shared), words)
-            ways += 1
-        for way in every_store(operand, memory):
+        for plan in every_load(operand, memory):
+            assert np.array_equal(plan.load(shared), words)
+            plans += 1
+        for plan in every_store(operand, memory):
             before = np.random.default_rng(4).integers(0, 256, len(shared), np.uint8)
-            assert np.array_equal(way.store(words, before), memory.write(before, stored, operand.row.container))
-            ways += 1
-    assert ways >= len(memories(operand)) or operand.row.container < 8
+            assert np.array_equal(plan.store(words, before), memory.write(before, stored, operand.row.container))
+            plans += 1
+    assert plans >= len(memories(operand)) or operand.row.container < 8
 
 
 def test_the_usual_loads_are_found_first():
@@ -108,7 +108,7 @@ def test_the_usual_loads_are_found_first():
     two = loads(F16.b.tiled(col=2), Memory("col", 128, 128))[0]
     assert [access.instruction for access in two.accesses] == ["ldmatrix.sync.aligned.m8n8.x4.shared.b16"]
     assert loads(F16.d, Memory("row", 64))[0].name == "ld.shared.v2.b32"
-    turned = [way for way in loads(F16.b, Memory("row", 128, 128)) if way.transposes]
+    turned = [plan for plan in loads(F16.b, Memory("row", 128, 128)) if plan.transposes]
     assert turned[0].name == "ldmatrix.sync.aligned.m8n8.x2.shared.b16 + movmatrix.sync.aligned.m8n8.trans.b16"
     half = wf.get("mma.m16n8k16.f16.f16.f16.f16")
     assert stores(half.d, Memory("row", 32, 32))[0].name == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
@@ -117,8 +117,8 @@ def test_the_usual_loads_are_found_first():
 @pytest.mark.parametrize("memory", [Memory("row", 33), Memory("row", 48, start=1), Memory("col", 35)])
 def test_no_way_gives_an_address_that_is_not_aligned(memory: Memory):
     assert loads(F16.a, memory) == stores(F16.a, memory) == []
-    for way in [*loads(S8.a, memory), *stores(S8.a, memory)]:
-        assert {access.width for access in way.accesses} == {1}
+    for plan in [*loads(S8.a, memory), *stores(S8.a, memory)]:
+        assert {access.width for access in plan.accesses} == {1}
 
 
 # ---- movers of bytes, and of elements of 4 and 6 bits: sm_100a and later
@@ -129,8 +129,8 @@ NARROW = {6: wf.get(f"{F8F6F4}.e3m2.e2m3.f32"), 4: wf.get(f"{F8F6F4}.e2m1.e2m1.f
 UNPACKS = {6: "b8x16.b6x16_p32", 4: "b8x16.b4x16_p64"}
 
 
-def names(ways: list[Way]) -> list[str]:
-    return [access.instruction.replace(".sync.aligned", "") for way in ways for access in way.accesses]
+def names(plans: list[AccessPlan]) -> list[str]:
+    return [access.instruction.replace(".sync.aligned", "") for plan in plans for access in plan.accesses]
 
 
 @pytest.mark.parametrize("mma", [S8, FP8, *NARROW.values()], ids=lambda mma: mma.name)
@@ -142,13 +142,13 @@ def test_bytes_across_the_memory_are_turned_by_m16n16(mma: Any):
     ):
         memory = Memory(order, 48)
         _, held, shared = in_memory(operand, memory)
-        (way,) = [way for way in loads(operand, memory) if "m16n16" in way.name]
-        assert names([way]) == [turned]
-        assert way.accesses[0].words == words
-        assert np.array_equal(way.load(shared), held)
-        assert way == loads(operand, memory)[0]
-        assert way.targets[0] == "sm_100a"
-        assert way.conflicts == 0
+        (plan,) = [plan for plan in loads(operand, memory) if "m16n16" in plan.name]
+        assert names([plan]) == [turned]
+        assert plan.accesses[0].words == words
+        assert np.array_equal(plan.load(shared), held)
+        assert plan == loads(operand, memory)[0]
+        assert plan.targets[0] == "sm_100a"
+        assert plan.conflicts == 0
     assert not [name for name in names(loads(mma.b, Memory("row", 16))) if "m16n16" in name]  # one tile has 8 columns
     assert not [name for name in names(loads(mma.a, Memory("row", 48))) if "m16n16" in name]
 
@@ -173,37 +173,37 @@ def test_packed_elements_are_unpacked_on_the_way(bits: int):
                 row, col = (at, first) if order == "row" else (first, at)
                 start = memory.address(row=row, col=col, bits=8, shape=operand.shape)
                 shared[start : start + 2 * bits] = list(whole.to_bytes(2 * bits, "little"))
-        (way,) = loads(operand, memory, packed=True)
-        assert names([way]) == [f"ldmatrix.{kind}.shared.{UNPACKS[bits]}"]
-        assert np.array_equal(way.load(shared), operand.pack(codes, raw=True))
-        assert way.shift == (2 if bits == 4 else 0)  # e2m1 lies in bits 2 to 5
-        assert way.targets[0] == "sm_100a"
+        (plan,) = loads(operand, memory, packed=True)
+        assert names([plan]) == [f"ldmatrix.{kind}.shared.{UNPACKS[bits]}"]
+        assert np.array_equal(plan.load(shared), operand.pack(codes, raw=True))
+        assert plan.shift == (2 if bits == 4 else 0)  # e2m1 lies in bits 2 to 5
+        assert plan.targets[0] == "sm_100a"
 
 
 def test_accumulators_packed_to_bytes_are_stored_by_m16n8():
     columns = [
-        (way, operand)
+        (plan, operand)
         for operand in packed(F16.d, FP8.a)
-        for way in stores(operand, Memory("col", 16))
-        if "m16n8." in way.name
+        for plan in stores(operand, Memory("col", 16))
+        if "m16n8." in plan.name
     ]
-    ((way, operand),) = columns
-    stored, words, _ = in_memory(operand, way.memory)
+    ((plan, operand),) = columns
+    stored, words, _ = in_memory(operand, plan.memory)
     before = np.zeros(128, np.uint8)
-    assert names([way]) == ["stmatrix.m16n8.x1.trans.shared.b8"]
-    assert np.array_equal(way.store(words, before), way.memory.write(before, stored, 8))
+    assert names([plan]) == ["stmatrix.m16n8.x1.trans.shared.b8"]
+    assert np.array_equal(plan.store(words, before), plan.memory.write(before, stored, 8))
     two = [
-        way
+        plan
         for one in packed(F16.d.tiled(col=4), FP8.a)
-        for way in stores(one, Memory("col", 16))
-        if "m16n8." in way.name
+        for plan in stores(one, Memory("col", 16))
+        if "m16n8." in plan.name
     ]
     assert "stmatrix.m16n8.x4.trans.shared.b8" in names(two)
 
 
-def byte_ways() -> list[Way]:
-    """A way by each mover that sm_90 has not."""
-    found = [way for one in packed(F16.d, FP8.a) for way in stores(one, Memory("col", 16)) if "m16n8." in way.name]
+def byte_plans() -> list[AccessPlan]:
+    """A plan by each mover that sm_90 has not."""
+    found = [plan for one in packed(F16.d, FP8.a) for plan in stores(one, Memory("col", 16)) if "m16n8." in plan.name]
     found += loads(FP8.a, Memory("col", 48, 0, 64))[:1] + loads(S8.b.tiled(col=2), Memory("row", 32, 32))[:1]
     for mma in NARROW.values():
         for operand, order in ((mma.a, "row"), (mma.b, "col"), (mma.a, "col")):
@@ -213,23 +213,23 @@ def byte_ways() -> list[Way]:
 
 @pytest.mark.parametrize("target", ["sm_100a", "sm_120a"])
 def test_movers_of_bytes_compile_and_assemble(target: str, tmp_path: Path):
-    ways = byte_ways()
-    assert all(target in way.targets for way in ways)
-    assert len({way.name for way in ways}) == 8
+    plans = byte_plans()
+    assert all(target in plan.targets for plan in plans)
+    assert len({plan.name for plan in plans}) == 8
     ptxas, version = find_newest_ptxas(target)
     ptx = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64"]
-    ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
+    ptx += [plan.emit("ptx", name=f"way{number}") for number, plan in enumerate(plans)]
     (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
     assert assemble(ptxas, virtual(target), tmp_path / "ways.ptx") == []
-    (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
+    (tmp_path / "ways.cu").write_text(ways_unit(plans), encoding="utf-8")
     assert compile_cuda(find_nvcc(), target, tmp_path / "ways.cu") == ""
 
 
-def evaluated(way: Way, access: Any) -> Callable[[int, int], int]:
+def evaluated(plan: AccessPlan, access: Any) -> Callable[[int, int], int]:
     """A C expression, run as Python, for any lane."""
-    text = re.sub(r"/\*.*\*/", "", way.expression(access))
-    kept = {0: 0, 32: 1, 64: 3, 128: 7}[way.memory.swizzle]
-    names = {"base": 0, "swizzle": lambda a: a ^ ((a // 128 - way.memory.base_offset & kept) * 16)}
+    text = re.sub(r"/\*.*\*/", "", plan.expression(access))
+    kept = {0: 0, 32: 1, 64: 3, 128: 7}[plan.memory.swizzle]
+    names = {"base": 0, "swizzle": lambda a: a ^ ((a // 128 - plan.memory.base_offset & kept) * 16)}
     return eval(f"lambda lane, thread: {text}", names)  # noqa: S307 (our own text)
 
 
@@ -237,9 +237,9 @@ def evaluated(way: Way, access: Any) -> Callable[[int, int], int]:
 def test_expressions_give_the_addresses(operand: Operand):
     seen = 0
     for memory in memories(operand):
-        for way in [*loads(operand, memory), *stores(operand, memory)]:
-            for access in way.accesses:
-                expression = evaluated(way, access)
+        for plan in [*loads(operand, memory), *stores(operand, memory)]:
+            for access in plan.accesses:
+                expression = evaluated(plan, access)
                 for lane, address in enumerate(access.addresses):
                     assert address is None or expression(lane, lane) == address
                     seen += 1
@@ -258,9 +258,9 @@ def test_conflicts_are_counted_by_matrix_and_by_part_of_the_warp():
 
 def test_four_warps_store_d_by_stmatrix_and_load_a_by_ldmatrix():
     wgmma = wf.get("wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16")
-    way = stores(wgmma.d, Memory("row", 128, 128))[0]
-    assert str(way) == "4 x stmatrix.sync.aligned.m8n8.x4.shared.b16, 64 passes, no bank conflicts"
-    first = way.accesses[0]
+    plan = stores(wgmma.d, Memory("row", 128, 128))[0]
+    assert str(plan) == "4 x stmatrix.sync.aligned.m8n8.x4.shared.b16, 64 passes, no bank conflicts"
+    first = plan.accesses[0]
     # by hand: matrices 0 and 1 are rows 0 to 15 of the warp, 2 and 3 the next 16 bytes; 16-byte unit xor row
     by_hand = [(16 * warp + lane % 16) * 128 + (lane // 16 ^ lane % 8) * 16 for warp in range(4) for lane in range(32)]
     assert list(first.addresses) == by_hand
@@ -275,15 +275,15 @@ def test_four_warps_store_d_by_stmatrix_and_load_a_by_ldmatrix():
     assert stores(packed_d, Memory("row", 128, 128))[0].name == first.instruction
     assert loads(wgmma.a, Memory("col", 128, 128))[0].name == "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
     found = search(wgmma.d, "row", "store")
-    assert [(way.memory.pitch, way.memory.swizzle) for way in found] == [(144, 0), (128, 128)]
+    assert [(plan.memory.pitch, plan.memory.swizzle) for plan in found] == [(144, 0), (128, 128)]
 
 
 def test_a_search_finds_pitches_and_swizzles_without_conflicts():
     found = search(F16.a, "row")
-    assert [(way.memory.pitch, way.memory.swizzle) for way in found] == [(48, 0), (32, 32), (64, 64), (128, 128)]
-    assert all(not way.conflicts for way in found)
-    assert search(wf.get("mma.m16n8k128.s32.b1.b1.s32.and.popc").b, "row") == []  # no way at all
-    assert all("stmatrix" in way.name for way in search(wf.get("mma.m16n8k16.f16.f16.f16.f16").d, "row", "store"))
+    assert [(plan.memory.pitch, plan.memory.swizzle) for plan in found] == [(48, 0), (32, 32), (64, 64), (128, 128)]
+    assert all(not plan.conflicts for plan in found)
+    assert search(wf.get("mma.m16n8k128.s32.b1.b1.s32.and.popc").b, "row") == []  # no plan at all
+    assert all("stmatrix" in plan.name for plan in search(wf.get("mma.m16n8k16.f16.f16.f16.f16").d, "row", "store"))
 
 
 @pytest.mark.parametrize(
@@ -310,36 +310,36 @@ def test_what_cannot_be_loaded_is_refused(ask: Any, message: str):
 
 
 @cache
-def every_way() -> list[Way]:
-    """All ways of all operands, without what is the same code."""
+def every_way() -> list[AccessPlan]:
+    """All plans of all operands, without what is the same code."""
     found = {}
     for operand in (*matrices(), *warpgroups()):
         for memory in memories(operand):
-            for way in (*every_load(operand, memory), *every_store(operand, memory)):
-                found.setdefault(way.emit("ptx").split("\n", 2)[2], way)
+            for plan in (*every_load(operand, memory), *every_store(operand, memory)):
+                found.setdefault(plan.emit("ptx").split("\n", 2)[2], plan)
     return list(found.values())
 
 
 def test_every_way_compiles_and_assembles(tmp_path: Path):
-    """One test of two targets, because all ways together take their time."""
+    """One test of two targets, because all plans together take their time."""
     for target, version, least in (("sm_90a", "8.0", 800), ("sm_100a", "8.6", 10)):
         nvcc, (ptxas, _) = find_nvcc(), find_ptxas(target)
-        ways = [way for way in every_way() if target in way.targets and (target == "sm_90a" or "b8" in way.name)]
-        assert len(ways) >= least
-        cuda = [way.emit("cuda", name=f"way{at}").replace(STATIC, "__device__ void") for at, way in enumerate(ways)]
+        plans = [plan for plan in every_way() if target in plan.targets and (target == "sm_90a" or "b8" in plan.name)]
+        assert len(plans) >= least
+        cuda = [plan.emit("cuda", name=f"way{at}").replace(STATIC, "__device__ void") for at, plan in enumerate(plans)]
         (tmp_path / "ways.cu").write_text("\n".join(["#include <cstdint>", *cuda]), encoding="utf-8")
         assert compile_cuda(nvcc, target, tmp_path / "ways.cu") == ""
         ptx = [f".version {version}", f".target {target}", ".address_size 64"]
-        ptx += [way.emit("ptx", name=f"way{number}") for number, way in enumerate(ways)]
+        ptx += [plan.emit("ptx", name=f"way{number}") for number, plan in enumerate(plans)]
         (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
         assert assemble(ptxas, virtual(target), tmp_path / "ways.ptx") == []
 
 
 def test_kernels_that_run_ways_compile(tmp_path: Path):
-    ways = sample()
-    assert {way.transposes for way in ways} == {True, False}
-    assert {access.slot is None for way in ways for access in way.accesses} == {True, False}
-    (tmp_path / "ways.cu").write_text(ways_unit(ways), encoding="utf-8")
+    plans = sample()
+    assert {plan.transposes for plan in plans} == {True, False}
+    assert {access.slot is None for plan in plans for access in plan.accesses} == {True, False}
+    (tmp_path / "ways.cu").write_text(ways_unit(plans), encoding="utf-8")
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "ways.cu") == ""
 
 
@@ -369,10 +369,10 @@ def run_ptx(text: str, thread: int) -> list[int]:
 
 def test_emitted_ptx_gives_the_addresses():
     seen = 0
-    for way in sample():
-        text = way.emit("ptx")
-        for thread in range(len(way.accesses[0].addresses)):
-            for access, address in zip(way.accesses, run_ptx(text, thread), strict=True):
+    for plan in sample():
+        text = plan.emit("ptx")
+        for thread in range(len(plan.accesses[0].addresses)):
+            for access, address in zip(plan.accesses, run_ptx(text, thread), strict=True):
                 assert access.addresses[thread] in {None, address}
                 assert address in access.addresses  # a lane whose address is not read repeats another's
                 seen += 1

@@ -21,10 +21,10 @@ from warpfrag.core.gf2 import Echelon
 from warpfrag.core.layout import Layout
 from warpfrag.execution.operand import Operand
 from warpfrag.motion.conversions import conversions, convert_codes
-from warpfrag.motion.moves import LANE, Moves, Select, find_moves
-from warpfrag.motion.pairs import fragments, tiled_alike, warpgroup_fragments
+from warpfrag.motion.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import Relayout, relayout
-from warpfrag.motion.through_memory import find_trip
+from warpfrag.motion.shared_memory_round_trip import plan_through_memory
+from warpfrag.motion.shuffle_search import LANE, Select, ShufflePlan, find_shuffles
 from warpfrag.numerics.codes import code_dtype
 
 F16 = wf.get("mma.m16n8k16.f32.f16.f16.f32")
@@ -60,7 +60,7 @@ def wanted(lanes: list[int], cells: list[int], lane: int, cell: int) -> tuple[in
     return total >> LANE, total & ((1 << LANE) - 1)
 
 
-def run(moves: Moves, lanes: int) -> list[list[tuple[Any, ...]]]:
+def run(moves: ShufflePlan, lanes: int) -> list[list[tuple[Any, ...]]]:
     """What each lane holds in the end, if every source cell holds its own lane and number."""
 
     def odd(lane: int, mask: int) -> int:
@@ -93,7 +93,7 @@ def run(moves: Moves, lanes: int) -> list[list[tuple[Any, ...]]]:
 @given(bijections())
 def test_the_fewest_shuffles_bring_every_cell_where_it_is_wanted(case: tuple[list[int], list[int], int]):
     lanes, cells, slots = case
-    moves = find_moves(lanes, cells, slots, [1 << bit for bit in range(slots)])
+    moves = find_shuffles(lanes, cells, slots, [1 << bit for bit in range(slots)])
     assert moves is not None
     state = run(moves, len(lanes))
     least = 0
@@ -133,7 +133,7 @@ def test_brute_force_finds_no_plan_with_fewer_shuffles():
         if rows.rank < 2 or max(columns) > 3:
             continue
         images = [(one >> 1) << LANE | one & 1 for one in columns]
-        moves = find_moves([images[1]], [images[0]], 0, [])
+        moves = find_shuffles([images[1]], [images[0]], 0, [])
         assert moves is not None
         goal = [{wanted([images[1]], [images[0]], lane, cell) for cell in range(2)} for lane in range(2)]
         enough = next(
@@ -300,8 +300,8 @@ def test_a_trip_through_memory_is_named_where_it_costs_less():
 
 def test_every_element_arrives_through_memory_too():
     seen, cheaper = set(), 0
-    for plan in sample()[::2]:  # test_loads has every way to memory and back
-        trip = find_trip(plan.source, plan.target)
+    for plan in sample()[::2]:  # test_access_plans has every plan to memory and back
+        trip = plan_through_memory(plan.source, plan.target)
         if trip is not None and plan.permutation is None:
             codes = random_codes(plan.source, 7)
             words = plan.source.pack(codes, raw=True)

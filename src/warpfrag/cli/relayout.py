@@ -13,11 +13,11 @@ from warpfrag.cli.support.output import echo, print_heading, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.isa.targets import targets
 from warpfrag.motion.relayout import relayout
-from warpfrag.motion.steps import cost, described
+from warpfrag.motion.relayout_steps import cost, described
 
 if TYPE_CHECKING:
     from warpfrag.motion.relayout import Relayout
-    from warpfrag.motion.through_memory import Trip
+    from warpfrag.motion.shared_memory_round_trip import SharedMemoryRoundTrip
 
 ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f32"
 

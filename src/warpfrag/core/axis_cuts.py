@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Piece(NamedTuple):
+class UnmixedRun(NamedTuple):
     """Digits that pass through a map side by side: the first of each side, how many, and how they are cut now."""
 
     source: int
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     radices: tuple[int, ...]
 
 
-class Digit(NamedTuple):
+class AxisDigit(NamedTuple):
     """A digit of some axes: the number and the name of its axis, and its weight there."""
 
     axis: int
@@ -35,9 +35,9 @@ class Digit(NamedTuple):
     weight: int
 
 
-def numbered(axes: Axes) -> list[Digit]:
+def numbered(axes: Axes) -> list[AxisDigit]:
     """Every digit, in order."""
-    return [Digit(at, axis.name, weight) for at, axis in enumerate(axes) for weight in axis.weights]
+    return [AxisDigit(at, axis.name, weight) for at, axis in enumerate(axes) for weight in axis.weights]
 
 
 def ones(mask: int) -> list[int]:
@@ -75,7 +75,7 @@ def split(size: int, points: set[int]) -> tuple[int, ...] | None:
     return radices
 
 
-def with_pieces(axes: Axes, pieces: Mapping[int, Piece]) -> tuple[Axes, dict[int, list[int]]]:
+def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dict[int, list[int]]]:
     """The axes with runs cut anew, and for each old digit or first digit of a run the numbers of the new ones."""
     made, numbers, count = [], {}, 0
     for axis, digits in digits_of(axes):
@@ -124,7 +124,8 @@ def stacked(low: Axes, high: Axes) -> tuple[Axes, list[int], list[int]]:
 
 def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, list[int]]:
     """What is above or below the cut in each axis, and the numbers of its digits."""
-    parts, numbers = [], []
+    parts: list[Axis] = []
+    numbers: list[int] = []
     for axis, digits in digits_of(axes):
         below = sum(weight < cuts[axis.name] for weight in axis.weights)
         kept = slice(below, None) if is_high else slice(below)
@@ -146,7 +147,7 @@ def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) ->
         msg = f"reshape: expected names with their extents, such as {{'thread': 128, 'value': 4}}; got {quote(extents)}"
         raise InvalidOperand(msg)
     weights, weight = {}, 1
-    for name, size in reversed(extents.items()):
+    for name, size in reversed([*extents.items()]):
         weights[name] = weight
         weight *= Axis.of_size(name, size).size
     if weight != prod(present.values()):

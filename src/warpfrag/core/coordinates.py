@@ -88,13 +88,13 @@ def check_index(name: str, index: int, extent: int) -> int:
     if type(index) is int and 0 <= index < extent:  # nearly always: millions of times in a search
         return index
     try:
-        found = operator.index(index)
+        number = operator.index(index)
     except TypeError:
-        found = None
-    if found is None or isinstance(index, bool):
+        number = None
+    if number is None or isinstance(index, bool):
         msg = f"{name} is an integer 0..{extent - 1}, got {quote(index)}"
         raise InvalidOperand(msg)
-    if not 0 <= found < extent:
-        msg = f"{name} is 0..{extent - 1}, got {quote(found)}"
+    if not 0 <= number < extent:
+        msg = f"{name} is 0..{extent - 1}, got {quote(number)}"
         raise InvalidOperand(msg)
-    return found
+    return number

@@ -35,7 +35,7 @@ OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": o
 
 
 @dataclass(frozen=True)
-class Variable:
+class IndexVariable:
     """An index, such as `lane`."""
 
     name: str
@@ -46,7 +46,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Constant:
+class IndexConstant:
     """A number."""
 
     value: int
@@ -57,7 +57,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Operation:
+class IndexOperation:
     """Two formulas joined by one of OPERATORS."""
 
     operator: str
@@ -66,12 +66,12 @@ class Operation:
 
     def __str__(self) -> str:
         """As C, Python and JavaScript read it, with the parentheses that it needs."""
-        repeats = isinstance(self.right, Operation) and self.right.operator == self.operator == ">>"
+        repeats = isinstance(self.right, IndexOperation) and self.right.operator == self.operator == ">>"
         right = f"({self.right})" if repeats else self._inside(self.right)
         return f"{self._inside(self.left)} {self.operator} {right}"
 
     def _inside(self, part: Expression) -> str:
-        if not isinstance(part, Operation) or part.operator == self.operator:
+        if not isinstance(part, IndexOperation) or part.operator == self.operator:
             return str(part)
         rank = list(OPERATORS).index
         # nobody remembers how xor binds, and compilers warn about it
@@ -79,14 +79,14 @@ class Operation:
         return f"({part})" if looser else str(part)
 
 
-Expression = Variable | Constant | Operation
+Expression = IndexVariable | IndexConstant | IndexOperation
 
 
 def evaluate(expression: Expression, indices: Mapping[str, int]) -> int:
     """The value of a formula for these indices."""
-    if isinstance(expression, Variable):
+    if isinstance(expression, IndexVariable):
         return indices[expression.name]
-    if isinstance(expression, Constant):
+    if isinstance(expression, IndexConstant):
         return expression.value
     value: int = OPERATORS[expression.operator](evaluate(expression.left, indices), evaluate(expression.right, indices))
     return value
@@ -113,10 +113,10 @@ def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
     """
     runs = [run for source, steps in images.items() for run in _runs(source, steps)]
     runs.sort(key=lambda run: (-run.place, run.low))
-    terms = [_term(run, len(images[run.source])) for run in runs] + ([Constant(start)] if start else [])
+    terms = [_term(run, len(images[run.source])) for run in runs] + ([IndexConstant(start)] if start else [])
     bits = [run.bits for run in runs] + [start]
     word = "+" if sum(bits) == reduce(operator.or_, bits) else "^"
-    return reduce(lambda left, right: Operation(word, left, right), terms) if terms else Constant(0)
+    return reduce(lambda left, right: IndexOperation(word, left, right), terms) if terms else IndexConstant(0)
 
 
 def _runs(source: str, steps: Sequence[int]) -> Iterable[BitRun]:
@@ -128,14 +128,14 @@ def _runs(source: str, steps: Sequence[int]) -> Iterable[BitRun]:
 def _term(run: BitRun, width: int) -> Expression:
     """One run of bits: taken out of its index, and put where it belongs."""
     mask = (1 << run.length) - 1
-    term: Expression = Variable(run.source)
+    term: Expression = IndexVariable(run.source)
     if run.length < width and run.low == run.place:
-        return Operation("&", term, Constant(mask << run.low))  # the bits are where they belong already
+        return IndexOperation("&", term, IndexConstant(mask << run.low))  # the bits are where they belong already
     if run.low:
-        term = Operation(">>", term, Constant(run.low))
+        term = IndexOperation(">>", term, IndexConstant(run.low))
     if run.low + run.length < width:
-        term = Operation("&", term, Constant(mask))
-    return Operation("*", term, Constant(1 << run.place)) if run.place else term
+        term = IndexOperation("&", term, IndexConstant(mask))
+    return IndexOperation("*", term, IndexConstant(1 << run.place)) if run.place else term
 
 
 def element_expressions(layout: Layout) -> dict[str, Expression]:

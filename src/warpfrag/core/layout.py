@@ -71,7 +71,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 from warpfrag.core.axes import Axis, digits_of
 from warpfrag.core.basis_text import read_bases, write_basis
@@ -123,7 +123,7 @@ class Layout(LinearMap):
         """Read bases written as text, low bit first, for each input axis.
 
         `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Refused where an
-        element would have no place, or two bits would move the same way.
+        element would have no place, or two bits would move the same.
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
             msg = (
@@ -190,7 +190,7 @@ class Layout(LinearMap):
         """The layout that a text says in another notation: cute, triton or json; or index arrays: numpy.
 
         CuTe's text has neither extents nor registers: `shape` says how far the coordinates run, and `slots` how many
-        values share a register, 1 unless said. `transposed`: the text counts columns first, as CuTe does for B, which
+        values share a register, 1 by default. `transposed`: the text counts columns first, as CuTe does for B, which
         it takes as N x K. `dims` names the coordinates where they are not row and col.
         """
         options = {
@@ -199,10 +199,8 @@ class Layout(LinearMap):
             "dims": dims,
             "transposed": check_flag("transposed", transposed) or None,
         }
-        layout: Layout = converter(notation, "read")(
-            given, **{name: value for name, value in options.items() if value is not None}
-        )
-        return layout
+        read = converter(notation, "read")
+        return cast("Layout", read(given, **{name: value for name, value in options.items() if value is not None}))
 
     @overload
     def to(self, notation: Literal["numpy"]) -> dict[str, NDArray[np.intp]]: ...
@@ -219,8 +217,7 @@ class Layout(LinearMap):
         InvalidOperand where the notation cannot express it. `transposed` is for cute: columns first, as CuTe has B.
         """
         options = {"transposed": True} if check_flag("transposed", transposed) else {}
-        written: str | dict[str, NDArray[np.intp]] = converter(notation, "write")(self, **options)
-        return written
+        return cast("str | dict[str, NDArray[np.intp]]", converter(notation, "write")(self, **options))
 
     def __str__(self) -> str:
         """The bases, as a table row spells them."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Self
 
 from warpfrag.core.axes import Axes, Axis, digits_of, mask_of
 from warpfrag.core.axis_cuts import (
-    Piece,
+    UnmixedRun,
     boundaries,
     cut_text,
     flattened,
@@ -349,14 +349,15 @@ class LinearMap:
         Coordinate(row=1, k=1)
         """
         self._check_names("rename", names, {**self.ins, **self.outs})
-        sides = []
-        for axes in (self.in_axes, self.out_axes):
-            renamed = tuple(axis._replace(name=names.get(axis.name, axis.name)) for axis in axes)
+        ins, outs = (
+            tuple(axis._replace(name=names.get(axis.name, axis.name)) for axis in axes)
+            for axes in (self.in_axes, self.out_axes)
+        )
+        for renamed in (ins, outs):
             if len({axis.name for axis in renamed}) < len(renamed):
                 msg = f"rename: two axes would have one name: {', '.join(axis.name for axis in renamed)}"
                 raise InvalidOperand(msg)
-            sides.append(renamed)
-        return type(self)(*sides, self.columns, self.origin)
+        return type(self)(ins, outs, self.columns, self.origin)
 
     def reshape(self, ins: Mapping[str, int] | None = None, outs: Mapping[str, int] | None = None) -> Self:
         """The same map with its inputs, its outputs or both regrouped to other names and extents.
@@ -489,7 +490,7 @@ class LinearMap:
         ordered = tuple(columns[digit] for digit in range(len(columns)))
         return type(self)(new_ins, new_outs, ordered, renumbered(self.origin, whole))
 
-    def _unmixed(self, ins: Boundaries, outs: Boundaries) -> list[Piece] | None:
+    def _unmixed(self, ins: Boundaries, outs: Boundaries) -> list[UnmixedRun] | None:
         """The runs that pass through the map alone, cut at these weights; None where factors do not allow it."""
         touched = Counter(digit for mask in (*self.columns, self.origin) for digit in ones(mask))
         sources, targets = numbered(self.in_axes), numbered(self.out_axes)
@@ -514,7 +515,7 @@ class LinearMap:
             radices = own if wanted <= {prod(own[:place]) for place in range(len(own))} else split(prod(own), wanted)
             if radices is None:
                 return None
-            pieces.append(Piece(digit, target, run.length, radices))
+            pieces.append(UnmixedRun(digit, target, run.length, radices))
         return pieces
 
     @cached_property

@@ -23,8 +23,8 @@ class CardRenderer(Protocol):
 class ConverterLookup(Protocol):
     """Finds the function that writes a layout in a notation or reads one: `direction` is write or read."""
 
-    def __call__(self, notation: str, direction: str) -> Callable[..., Any]:
-        """The function."""
+    def __call__(self, notation: str, direction: str) -> Callable[..., object]:
+        """Find the function."""
 
 
 _LOADERS: dict[str, Callable[[], object]] = {}

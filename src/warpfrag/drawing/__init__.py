@@ -43,7 +43,7 @@ from warpfrag.drawing.warpgroup_lanes import WARPS, flatten_warps
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.execution.shared_operand import as_descriptor
-from warpfrag.motion.access_plan import Way
+from warpfrag.motion.access_plan import AccessPlan
 from warpfrag.motion.relayout import Relayout
 from warpfrag.render.palette import Theme
 
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 def draw(
-    instruction: str | Instruction | Relayout | Way,
+    instruction: str | Instruction | Relayout | AccessPlan,
     operand: str | None = None,
     view: View | None = None,
     *,

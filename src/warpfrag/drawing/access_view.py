@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.motion.access import Access
-    from warpfrag.motion.access_plan import Way
+    from warpfrag.motion.access_plan import AccessPlan
 
 ROW_BYTES = BANKS * BANK_BYTES  # of a line of the figure: each bank once
 MAX_ACCESSES = 4  # of one plan that a figure shows

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.cuda import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, device_function
+from warpfrag.emission.cuda_syntax import DEVICE, Extra, Variable, assembly, function, loop, thread_index
 from warpfrag.emission.matrix_copies import operand_copies
 from warpfrag.emission.memory_indexing import (
     described,
@@ -21,8 +22,8 @@ from warpfrag.emission.memory_indexing import (
     stride_names,
     thread_name,
 )
-from warpfrag.emission.statement import memory_instruction, registers, state_space, statement
-from warpfrag.motion.lines import moved
+from warpfrag.emission.statement import identifier, memory_instruction, registers, state_space, statement
+from warpfrag.motion.matrix_lines import moved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

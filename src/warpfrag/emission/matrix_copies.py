@@ -18,7 +18,7 @@ from warpfrag.catalog.registry import find
 from warpfrag.core.expressions import linear
 from warpfrag.emission.statement import ROLES
 from warpfrag.isa.operands import REGISTER_BITS
-from warpfrag.motion.lines import Start, line_starts, moved
+from warpfrag.motion.matrix_lines import LineStart, line_starts, moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class SharedCopy:
     mover: Instruction
     operand: OperandSpec
     order: str
-    starts: tuple[Start, ...]
+    starts: tuple[LineStart, ...]
 
     @property
     def memory_bits(self) -> int:
@@ -56,8 +56,8 @@ class SharedCopy:
     def formulas(self) -> dict[str, Expression]:
         """Row and column of the start of a line from `lane`; lanes that need not give an address repeat another's."""
         bits = range((self.operand.layout.lanes - 1).bit_length())
-        steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else Start(0, 0) for bit in bits]
-        return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in Start._fields}
+        steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else LineStart(0, 0) for bit in bits]
+        return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in LineStart._fields}
 
 
 @cache

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
-from warpfrag.core.expressions import Constant, Operation, Variable
+from warpfrag.core.expressions import IndexConstant, IndexOperation, IndexVariable
 from warpfrag.memory.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 
 if TYPE_CHECKING:
@@ -86,21 +86,21 @@ class Stage:
     def formulas(self) -> dict[str, Expression]:
         """k and the other coordinate from `unit`, the unswizzled `offset` from them, and the `address` from that."""
         per_line = self.operand.shape[1 if self.operand.role == "a" else 0] // self.elements
-        unit = Variable("unit")
+        unit = IndexVariable("unit")
         memory = self.descriptor.memory(self.operand.role, trans=self.trans)
         inner, outer = (self.other, "k") if self.trans else ("k", self.other)
         counts = {"k": per_line, self.other: self.units // per_line}
         along = _digits(inner, counts[inner], memory.along, self.unit_bytes)
         terms = [*along, *_digits(outer, counts[outer], memory.across, 1)]
-        offset: Expression = Variable("offset")
+        offset: Expression = IndexVariable("offset")
         bits = SWIZZLES[self.descriptor.swizzle]
         if bits:  # the low bits of the row of 128 bytes, moved onto the number of the 16-byte unit
-            moved = Operation(">>", offset, Constant(_log2(ROW_OF_UNITS // UNIT)))
-            offset = Operation("^", offset, Operation("&", moved, Constant(((1 << bits) - 1) * UNIT)))
+            moved = IndexOperation(">>", offset, IndexConstant(_log2(ROW_OF_UNITS // UNIT)))
+            offset = IndexOperation("^", offset, IndexOperation("&", moved, IndexConstant(((1 << bits) - 1) * UNIT)))
         return {
-            "k": Operation("&", unit, Constant(per_line - 1)),
-            self.other: Operation(">>", unit, Constant(_log2(per_line))),
-            "offset": reduce(lambda left, right: Operation("+", left, right), terms),
+            "k": IndexOperation("&", unit, IndexConstant(per_line - 1)),
+            self.other: IndexOperation(">>", unit, IndexConstant(_log2(per_line))),
+            "offset": reduce(lambda left, right: IndexOperation("+", left, right), terms),
             "address": offset,
         }
 
@@ -111,16 +111,16 @@ def _digits(name: str, count: int, digits: Sequence[Digit], step: int) -> list[E
     There is one where the index does not reach the second, or where that goes on as the first does.
     """
     (extent, stride), (_, last) = digits
-    index = Variable(name)
+    index = IndexVariable(name)
     if extent is None or count * step <= extent or last == extent * stride:
         return [_times(index, stride * step)]
-    low = Operation("&", index, Constant(extent // step - 1))
-    high = Operation(">>", index, Constant(_log2(extent // step)))
+    low = IndexOperation("&", index, IndexConstant(extent // step - 1))
+    high = IndexOperation(">>", index, IndexConstant(_log2(extent // step)))
     return [_times(low, stride * step), _times(high, last)]
 
 
 def _times(index: Expression, factor: int) -> Expression:
-    return index if factor == 1 else Operation("*", index, Constant(factor))
+    return index if factor == 1 else IndexOperation("*", index, IndexConstant(factor))
 
 
 def _log2(number: int) -> int:

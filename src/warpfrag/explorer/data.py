@@ -21,7 +21,7 @@ from warpfrag.explorer.relayouts import RelayoutWriter
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, targets
-from warpfrag.motion.pairs import WIDTH
+from warpfrag.motion.fragment_pairs import WIDTH
 from warpfrag.render.palette import COLOURS
 
 if TYPE_CHECKING:

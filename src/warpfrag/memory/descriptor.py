@@ -21,8 +21,8 @@ shared memory, so a tile that does not start where the pattern does is read just
     >>> Descriptor.decode(0x4000004000000000) == descriptor
     True
 
-**Nothing is refused.** The hardware takes any word: tiles that overlap, odd strides, fields that it does not use. So
-does `decode`; `problems` says what is odd about a word.
+**Nothing is refused.** The hardware takes any word: tiles that overlap, misaligned strides, fields that it does not
+use. So does `decode`; `problems` says what is suspicious about a word.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 WORD_BITS = 64
 LINES = 8  # of an atom
 ROW_OF_PATTERN = 128  # bytes: the swizzle looks at the bits of an address from here on
-MOST_SHARED = 232_448  # bytes of shared memory that a block of sm_90 may have
+MAX_SHARED_BYTES = 232_448  # bytes of shared memory that a block of sm_90 may have
 TMA_ALIGNED = 128  # bytes: where a bulk tensor copy may store
 TURNABLE = 16  # bits of the types that may be MN-major
-MOST_K = 1 << 16  # of a tile; more than shared memory holds
-MOST_BOX = 256  # elements along one side of a box
+MAX_K = 1 << 16  # of a tile; more than shared memory holds
+MAX_BOX = 256  # elements along one side of a box
 TMA_TYPES = {
     "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
     "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
@@ -85,7 +85,7 @@ class Explained(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Something odd about a descriptor: which field, and what about it."""
+    """Something suspicious about a descriptor: which field, and what about it."""
 
     field: str
     text: str
@@ -105,7 +105,7 @@ class TensorMap(NamedTuple):
     copies: tuple[tuple[int, int], ...]
 
 
-class Staged(Protocol):
+class StagedOperand(Protocol):
     """What an operand in shared memory is, to a descriptor."""
 
     @property
@@ -236,13 +236,13 @@ class Descriptor:
         """The same descriptor so many bytes further on."""
         return replace(self, start=self.start + by if is_whole(by) else by)
 
-    def used(self, operand: Staged, *, trans: bool = False) -> dict[str, bool]:
+    def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
         """Whether `leading` and `stride` matter: not where all of a line, or all lines, lie in one atom."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
 
-    def tensor_map(self, operand: Staged, *, trans: bool = False, k: int | None = None) -> TensorMap:
+    def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMap:
         """The box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. Refused, with the reason, where
@@ -250,8 +250,8 @@ class Descriptor:
         """
         return _tensor_map(self, operand, trans=trans, k=k)
 
-    def problems(self, operand: Staged, *, trans: bool = False) -> list[Problem]:
-        """What is odd about this descriptor for an operand. None of it stops the hardware."""
+    def problems(self, operand: StagedOperand, *, trans: bool = False) -> list[Problem]:
+        """What is suspicious about this descriptor for an operand. None of it stops the hardware."""
         return list(_problems(self, operand, trans=trans))
 
 
@@ -259,7 +259,7 @@ def _in_fields() -> int:
     return sum(field.mask for field in Descriptor.FIELDS.values())
 
 
-def lines(operand: Staged, *, trans: bool) -> tuple[int, int]:
+def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
     """The bytes along the contiguous axis of an operand, and how many lines there are across."""
     if not getattr(operand, "staged", False):
         msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}"
@@ -273,18 +273,18 @@ def lines(operand: Staged, *, trans: bool) -> tuple[int, int]:
     return inner * operand.format.bits // 8, outer
 
 
-def _steps(operand: Staged, k: int | None) -> tuple[int, int]:
+def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
     """How much k one instruction reads, and how many of them a tile has."""
     mine = operand.shape[1 if operand.role == "a" else 0]
     total = mine if k is None else k
-    if not (is_whole(total) and mine <= total <= MOST_K and total % mine == 0):
-        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MOST_K}; got {quote(k)}"
+    if not (is_whole(total) and mine <= total <= MAX_K and total % mine == 0):
+        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MAX_K}; got {quote(k)}"
         raise InvalidOperand(msg)
     return mine, total // mine
 
 
 def compact(
-    operand: Staged, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
+    operand: StagedOperand, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
 ) -> list[Descriptor]:
     """The descriptors of a tile that lies without gaps, atom after atom, one for each instruction along its k.
 
@@ -311,7 +311,7 @@ def compact(
     return [replace(first.moved(offset), **unused) for offset in offsets]
 
 
-def _problems(descriptor: Descriptor, operand: Staged, *, trans: bool) -> Iterator[Problem]:
+def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
     inner, outer = lines(operand, trans=trans)
     width, what = descriptor.width, f"{'MN' if trans else 'K'}-major"
     bits = operand.format.bits
@@ -361,14 +361,14 @@ def _problems(descriptor: Descriptor, operand: Staged, *, trans: bool) -> Iterat
         )
     addresses = memory.addresses((rows, cols), bits)
     end = int(addresses.max()) + max(1, bits // 8)
-    if end > MOST_SHARED:
+    if end > MAX_SHARED_BYTES:
         yield Problem(
             "start",
-            f"the operand reaches byte {end - 1}, beyond the {MOST_SHARED} bytes that a block of sm_90 can have",
+            f"the operand reaches byte {end - 1}, beyond the {MAX_SHARED_BYTES} bytes that a block of sm_90 can have",
         )
 
 
-def _tensor_map(descriptor: Descriptor, operand: Staged, *, trans: bool, k: int | None) -> TensorMap:
+def _tensor_map(descriptor: Descriptor, operand: StagedOperand, *, trans: bool, k: int | None) -> TensorMap:
     inner, outer = lines(operand, trans=trans)
     _, steps = _steps(operand, k)
     line, count = (inner, outer * steps) if trans else (inner * steps, outer)
@@ -384,8 +384,8 @@ def _tensor_map(descriptor: Descriptor, operand: Staged, *, trans: bool, k: int 
         reasons.append(
             f"TMA stores line after line, so {across} must be {LINES * width}, and it is {getattr(descriptor, across)}"
         )
-    if count > MOST_BOX:
-        reasons.append(f"a box has at most {MOST_BOX} lines, and the tile has {count}")
+    if count > MAX_BOX:
+        reasons.append(f"a box has at most {MAX_BOX} lines, and the tile has {count}")
     if line % width:
         reasons.append(f"a line of {line} bytes is no multiple of the {width} bytes of a box")
     if reasons:

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
-"""Which way of a matrix is contiguous: `row` where the elements of a row are neighbours."""
+"""Which coordinate of a matrix is contiguous: `row` where the elements of a row are neighbours."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Bytes of a swizzle, and how many bits of the row it xors into the unit."""
 UNIT = 16  # bytes that a swizzle leaves together
 ROW_OF_UNITS = 128  # bytes: the bits of an address from here on are the row of a swizzle
-MOST_BYTES = 1 << 40  # more than any memory, and small enough to count in
-MOST_ROWS = 1 << 16
+MAX_BYTES = 1 << 40  # more than any memory, and small enough to count in
+MAX_ROWS = 1 << 16
 BANKS = 32
 BANK_BYTES = 4
 ELEMENT_BITS = (1, 4, 8, 16, 32, 64)
@@ -90,15 +90,15 @@ class Memory:
         if not (is_whole(self.swizzle) and self.swizzle in SWIZZLES):
             msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
             raise InvalidOperand(msg)
-        for name, number, least in (
+        for name, number, minimum in (
             ("pitch", self.pitch, 1),
             ("start", self.start, 0),
             ("base_offset", self.base_offset, 0),
         ):
             if (number is None and name != "pitch") or (
-                number is not None and not (is_whole(number) and least <= number < MOST_BYTES)
+                number is not None and not (is_whole(number) and minimum <= number < MAX_BYTES)
             ):
-                msg = f"{name} is an integer from {least} on, in bytes; got {quote(number)}"
+                msg = f"{name} is an integer from {minimum} on, in bytes; got {quote(number)}"
                 raise InvalidOperand(msg)
         if self.pitch is not None and self.across:
             msg = f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
@@ -111,7 +111,7 @@ class Memory:
 
     @property
     def described(self) -> str:
-        """In words: the order, and what else is said of it."""
+        """In words: the order, and what else differs from the default."""
         parts = [f"{self.order} order"]
         if self.across or self.along != (Digit(None, 1),):
             parts.append("in tiles")
@@ -123,7 +123,7 @@ class Memory:
 
     def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
         """The byte in which an element of so many bits starts. A matrix without gaps needs its `shape`."""
-        row, col = check_index("row", row, MOST_BYTES), check_index("col", col, MOST_BYTES)
+        row, col = check_index("row", row, MAX_BYTES), check_index("col", col, MAX_BYTES)
         return self._address(row, col, bits, None if shape is None else _checked(shape))
 
     def addresses(self, shape: tuple[int, int], bits: int) -> NDArray[np.int64]:
@@ -137,7 +137,7 @@ class Memory:
         """The elements of a matrix that have bits in a byte; none where nothing lies there."""
         import numpy as np
 
-        distance = check_index("address", address, MOST_BYTES) - self.addresses(shape, bits)
+        distance = check_index("address", address, MAX_BYTES) - self.addresses(shape, bits)
         here = np.argwhere((distance >= 0) & (distance < max(1, bits // 8)))
         return [coordinate_type(("row", "col"))._make(map(int, pair)) for pair in here]
 
@@ -154,15 +154,15 @@ class Memory:
 
         from warpfrag.numerics.arrays import as_array
 
-        after, given = as_bytes(shared, batch=True).copy(), as_array(codes, "codes")
-        if given.dtype.kind not in "biu" or given.ndim < 2:
-            msg = f"codes are a matrix of unsigned integers, got {given.dtype} of shape {given.shape}"
+        after, matrix = as_bytes(shared, batch=True).copy(), as_array(codes, "codes")
+        if matrix.dtype.kind not in "biu" or matrix.ndim < 2:
+            msg = f"codes are a matrix of unsigned integers, got {matrix.dtype} of shape {matrix.shape}"
             raise InvalidOperand(msg)
-        rows, cols = given.shape[-2:]
+        rows, cols = matrix.shape[-2:]
         try:
-            np.broadcast_to(given[..., 0, 0] if given.size else np.empty(given.shape[:-2]), after.shape[:-1])
+            np.broadcast_to(matrix[..., 0, 0] if matrix.size else np.empty(matrix.shape[:-2]), after.shape[:-1])
         except ValueError:
-            msg = f"codes {given.shape} and memory {after.shape} have leading axes that do not broadcast"
+            msg = f"codes {matrix.shape} and memory {after.shape} have leading axes that do not broadcast"
             raise InvalidOperand(msg) from None
         twice = self.overlap((rows, cols), bits)
         if twice is not None:
@@ -173,7 +173,7 @@ class Memory:
             )
             raise InvalidOperand(msg)
         places, shifts = self._bytes((rows, cols), bits, after.shape[-1])
-        whole = given.astype(np.uint64)[..., None]
+        whole = matrix.astype(np.uint64)[..., None]
         parts = ((whole >> (8 * np.arange(places.shape[-1], dtype=np.uint64))) & np.uint64(0xFF)).astype(np.uint8)
         if bits >= 8:
             after[..., places] = parts
@@ -191,7 +191,7 @@ class Memory:
         """Two elements of a matrix that lie at one address, and the address; None where there are none such."""
         import numpy as np
 
-        places, shifts = self._bytes(_checked(shape), bits, MOST_BYTES)
+        places, shifts = self._bytes(_checked(shape), bits, MAX_BYTES)
         taken = (places * 8 + shifts[..., None]).reshape(-1)
         order = np.argsort(taken, kind="stable")
         same = np.flatnonzero(taken[order][1:] == taken[order][:-1])
@@ -199,8 +199,8 @@ class Memory:
             return None
         at = int(same[np.argmin(order[same + 1])])
         pair = (
-            coordinate_type(("row", "col"))._make(map(int, np.unravel_index(order[one], places.shape)[:2]))
-            for one in (at, at + 1)
+            coordinate_type(("row", "col"))._make(map(int, np.unravel_index(order[index], places.shape)[:2]))
+            for index in (at, at + 1)
         )
         first, second = pair
         return first, second, int(taken[order[at]]) // 8
@@ -213,10 +213,10 @@ class Memory:
         places, shifts = self._bytes(_checked(shape), bits, memory.shape[-1])
         parts = memory[..., places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
         weights = 8 * np.arange(places.shape[-1], dtype=np.uint64)
-        found: NDArray[np.uint64] = ((parts & np.uint64((1 << min(bits, 8)) - 1)) << weights).sum(
+        codes: NDArray[np.uint64] = ((parts & np.uint64((1 << min(bits, 8)) - 1)) << weights).sum(
             axis=-1, dtype=np.uint64
         )
-        return found
+        return codes
 
     def _bytes(self, shape: tuple[int, ...], bits: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The bytes of every element [row, col, byte], and at which bit of its byte a small one starts."""
@@ -256,12 +256,12 @@ def is_whole(number: object) -> bool:
 
 def _checked(shape: object) -> tuple[int, int]:
     """A shape of two extents."""
-    if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(one) for one in shape)):
+    if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(extent) for extent in shape)):
         msg = f"a shape is two integers, rows and columns, such as (16, 16); got {quote(shape)}"
         raise InvalidOperand(msg)
     rows, cols = shape
-    if not (0 <= rows < MOST_ROWS and 0 <= cols < MOST_ROWS):
-        msg = f"a shape has 0 to {MOST_ROWS - 1} rows and columns, got {quote(shape)}"
+    if not (0 <= rows < MAX_ROWS and 0 <= cols < MAX_ROWS):
+        msg = f"a shape has 0 to {MAX_ROWS - 1} rows and columns, got {quote(shape)}"
         raise InvalidOperand(msg)
     return rows, cols
 
@@ -315,20 +315,20 @@ def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
 
 def _words(addresses: list[int | None], width: int) -> set[int]:
     """The words of memory that lanes reach."""
-    given = [address for address in addresses if address is not None]
-    return {word for address in given for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))}
+    present = [address for address in addresses if address is not None]
+    return {word for address in present for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))}
 
 
 def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
     """One address for each lane of a warp."""
     try:
-        given = list(addresses)
+        checked = list(addresses)
     except TypeError:
-        given = []
-    if not 1 <= len(given) <= LANES:
+        checked = []
+    if not 1 <= len(checked) <= LANES:
         msg = f"expected the addresses of up to {LANES} lanes, got {quote(addresses)}"
         raise InvalidOperand(msg)
-    for lane, one in enumerate(given):
-        if one is not None and not (type(one) is int and 0 <= one < MOST_BYTES):
-            given[lane] = check_index(f"the address of lane {lane}", one, MOST_BYTES)
-    return given
+    for lane, address in enumerate(checked):
+        if address is not None and not (type(address) is int and 0 <= address < MAX_BYTES):
+            checked[lane] = check_index(f"the address of lane {lane}", address, MAX_BYTES)
+    return checked

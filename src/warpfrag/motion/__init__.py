@@ -2,23 +2,23 @@
 
 From fragment to fragment, in the order in which a plan is made:
 
-    moves             the fewest shuffles that a linear map needs: the algebra
-    conversions       what becomes of an element where formats differ
-    steps             what happens to registers, and what it costs
-    relayout          the plan: `wf.relayout`
-    packed            a wide source packed before movmatrix
-    through_memory    a store and a load where they cost less
-    running           steps on arrays of registers
-    pairs             which fragments have the same extents
+    shuffle_search            the fewest shuffles that a linear map needs: the algebra
+    conversions               what becomes of an element where formats differ
+    relayout_steps            what happens to registers, and what it costs
+    relayout                  the plan: `wf.relayout`
+    packed_operands           a wide source packed before movmatrix or a store
+    shared_memory_round_trip  a store and a load where they cost less than the steps
+    step_execution            steps on arrays of registers
+    fragment_pairs            which fragments of the ISA have the same extents
 
 Between memory and fragment:
 
-    access            where each lane points, and the passes that takes
-    addresses         addresses as a sum over parts of the lane
-    lines             where the lines of 16 bytes start that registers make up
-    matrix_accesses   ldmatrix and stmatrix for an operand
-    way               one way: what it costs, and what it leaves in registers
-    loads             every way: `wf.loads`, `wf.stores`
+    access                    an instruction: where each lane points, and the passes that takes
+    addresses                 addresses as a sum over parts of the lane
+    matrix_lines              where the lines of 16 bytes start that registers make up
+    matrix_accesses           ldmatrix and stmatrix for an operand
+    access_plan               accesses that move an operand: what they cost, and what they leave in registers
+    loads                     every access plan of an operand: `wf.loads`, `wf.stores`
 
-As code: `relayout_code` and `access_code`, by the builders of `codegen`.
+As code: `relayout_code` and `loads_code`, both by `code_operations`, which spells each operation in CUDA and in PTX.
 """

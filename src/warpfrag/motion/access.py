@@ -12,7 +12,7 @@ Direction = Literal["load", "store"]
 
 
 class Access(NamedTuple):
-    """One instruction of a way: which words of the operand it moves, and where in memory each lane points.
+    """One instruction of an access plan: which words of the operand it moves, and where in memory each lane points.
 
     `addresses` has one for each lane, of a warpgroup those of warp 0 first, and None for lanes that give none. `width`
     is how many bytes belong to an address. `slot` is the element of the word that a narrow access moves, None where it
@@ -41,5 +41,5 @@ class Access(NamedTuple):
         warps = [self.addresses[first : first + LANES] for first in range(0, len(self.addresses), LANES)]
         if "matrix" not in self.instruction:
             return warps
-        given = [tuple(address for address in warp if address is not None) for warp in warps]
-        return [warp[first : first + LINES] for warp in given for first in range(0, len(warp), LINES)]
+        present = [tuple(address for address in warp if address is not None) for warp in warps]
+        return [warp[first : first + LINES] for warp in present for first in range(0, len(warp), LINES)]

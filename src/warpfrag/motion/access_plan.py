@@ -1,4 +1,4 @@
-"""One way between shared memory and a fragment: its accesses, what they cost, and what they leave in registers."""
+"""A plan to move a fragment from or to shared memory: its accesses, their cost, and what they leave in registers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.motion.access import Access
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
-from warpfrag.motion.steps import price
+from warpfrag.motion.relayout_steps import price
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to load or store an operand: its instructions, in order, and what follows them.
+class AccessPlan:
+    """A plan to load or store an operand: its instructions, in order, and what follows them.
 
     `transposes`: movmatrix turns every register. `shift`: every register is then shifted left by so many bits.
     """
@@ -81,7 +81,7 @@ class Way:
         Lanes whose address is not read repeat that of another.
         """
         if not isinstance(access, Access):
-            msg = f"access is one of the accesses of this way, got {quote(access)}"
+            msg = f"access is one of the accesses of this plan, got {quote(access)}"
             raise InvalidOperand(msg)
         total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:
@@ -91,7 +91,7 @@ class Way:
     def emit(self, lang: str = "cuda", name: str = "") -> str:
         """As code: a device function in CUDA, a function in PTX, of the registers and of the address in shared memory.
 
-        Its name is `load` or `store` unless another is given. The swizzle acts on the address itself, so the memory
+        Its name is `load` or `store` unless another is asked for. The swizzle acts on the address itself, so the memory
         must be aligned to eight of its rows: 256, 512 or 1024 bytes.
         """
         from warpfrag.motion.access_code import emit_access_plan
@@ -131,8 +131,8 @@ class Way:
             for warp in self._warps:
                 moved = matrix_moves.load(form, _filled(access.addresses[warp]), memory)
                 words[warp, list(access.words)] = moved
-        found = words.reshape(shape)
-        turned = matrix_moves.move_words(found) if self.transposes else found
+        loaded = words.reshape(shape)
+        turned = matrix_moves.move_words(loaded) if self.transposes else loaded
         return turned << np.uint32(self.shift)
 
     @property
@@ -148,13 +148,13 @@ class Way:
         from warpfrag.isa.legality import resolve
         from warpfrag.memory.shared_memory import as_bytes
 
-        given, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
+        registers, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
         held = (*self.operand.threads, self.operand.words)
-        if given.shape != held:
+        if registers.shape != held:
             extents = ", ".join(map(str, held))
-            msg = f"expected the registers of one operand, uint32[{extents}], got shape {given.shape}"
+            msg = f"expected the registers of one operand, uint32[{extents}], got shape {registers.shape}"
             raise InvalidOperand(msg)
-        turned = (matrix_moves.move_words(given) if self.transposes else given).reshape(-1, held[-1])
+        turned = (matrix_moves.move_words(registers) if self.transposes else registers).reshape(-1, held[-1])
         for access in self.accesses:
             if "matrix" in access.instruction:
                 form = resolve(access.instruction)
@@ -190,8 +190,8 @@ def _plain_places(access: Access) -> tuple[list[int], NDArray[np.intp]]:
     """The threads that give an address, and where the bytes of each lie."""
     import numpy as np
 
-    given = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
-    return list(given), np.array([*given.values()], np.intp)[:, None] + np.arange(access.width)
+    by_thread = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
+    return list(by_thread), np.array([*by_thread.values()], np.intp)[:, None] + np.arange(access.width)
 
 
 def _own_bytes(access: Access) -> slice:
@@ -201,5 +201,5 @@ def _own_bytes(access: Access) -> slice:
 
 
 def _filled(addresses: tuple[int | None, ...]) -> list[int]:
-    """Addresses of all lanes, 0 where none is given."""
+    """Addresses of all lanes, 0 where a lane has none."""
     return [address or 0 for address in addresses]

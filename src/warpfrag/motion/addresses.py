@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warpfrag.memory.shared_memory import Memory
 
 
-class Term(NamedTuple):
+class AddressTerm(NamedTuple):
     """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`; there are `threads` of it."""
 
     low: int
@@ -30,19 +30,19 @@ class Term(NamedTuple):
         return 1 << (self.low + self.bits) < self.threads
 
 
-class Sum(NamedTuple):
+class AddressSum(NamedTuple):
     """The address of a lane before its swizzle: a constant and terms of the lane."""
 
     origin: int
-    terms: tuple[Term, ...]
+    terms: tuple[AddressTerm, ...]
 
 
-def address_sum(addresses: Sequence[int | None], memory: Memory) -> Sum:
+def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
     """The sum that gives the address of each lane, from the start of the memory."""
     # a swizzle undoes itself
-    flat = [None if one is None else swizzled(one, memory.swizzle, memory.base_offset) for one in addresses]
+    flat = [None if address is None else swizzled(address, memory.swizzle, memory.base_offset) for address in addresses]
     origin = flat[0] or 0
-    terms: list[Term] = []
+    terms: list[AddressTerm] = []
     for bit in range((len(flat) - 1).bit_length()):
         there = flat[1 << bit]
         stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
@@ -52,17 +52,17 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> Sum:
         if last and last.low + last.bits == bit and last.stride << last.bits == stride:
             terms[-1] = last._replace(bits=last.bits + 1)
         else:
-            terms.append(Term(bit, 1, stride, len(flat)))
-    return Sum(origin, tuple(terms))
+            terms.append(AddressTerm(bit, 1, stride, len(flat)))
+    return AddressSum(origin, tuple(terms))
 
 
-def sum_expression(address: Sum) -> str:
+def sum_expression(address: AddressSum) -> str:
     """A sum as C."""
     parts = map(_part, address.terms)
     return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
 
 
-def _part(term: Term) -> str:
+def _part(term: AddressTerm) -> str:
     name = thread_name(term.threads)
     shifted = f"{name} >> {term.low}" if term.low else name
     if term.is_masked:

@@ -31,23 +31,23 @@ class Conversion:
 @cache
 def conversions() -> dict[tuple[str, str], Conversion]:
     """Every conversion, by the formats from and to."""
-    found = {}
+    by_formats = {}
     for row in read_table("conversions")["conversion"]:
         rest = {name: entry for name, entry in row.items() if name not in {"from", "to"}}
-        found[row["from"], row["to"]] = Conversion(row["from"], row["to"], **rest)
-    return found
+        by_formats[row["from"], row["to"]] = Conversion(row["from"], row["to"], **rest)
+    return by_formats
 
 
 def conversion(source: str, target: str) -> Conversion | None:
     """How elements get from one format to another; None where they stay as they are; refused where nothing does it."""
     if source == target:
         return None
-    found = conversions().get((source, target))
-    if found is None:
+    row = conversions().get((source, target))
+    if row is None:
         known = ", ".join(f"{a} to {b}" for a, b in conversions())
         msg = f"no conversion from {source} to {target} is known; known: {known}"
         raise NotModelled(msg)
-    return found
+    return row
 
 
 @exact_floats
@@ -66,5 +66,5 @@ def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]
     nan = np.isnan(values)
     if row.too_large != "infinity":
         values = np.clip(np.where(nan, 0.0, values), into.min, into.max)
-    found = to_codes(into, np.where(nan, 0.0, values), rounding="rne")
-    return np.where(nan, code_dtype(into).type(row.nan), found)
+    converted = to_codes(into, np.where(nan, 0.0, values), rounding="rne")
+    return np.where(nan, code_dtype(into).type(row.nan), converted)

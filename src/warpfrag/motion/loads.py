@@ -1,4 +1,4 @@
-"""Between shared memory and a fragment: every way to load or store an operand, with addresses and bank conflicts.
+"""Between shared memory and a fragment: every plan to load or store an operand, with addresses and bank conflicts.
 
 An operand is a layout, a memory says at which byte each element lies: so the bytes of every register of every lane are
 known. What remains is to see which instruction moves just those bytes.
@@ -9,7 +9,7 @@ known. What remains is to see which instruction moves just those bytes.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane, if they lie side by side, or single elements if not.
 - Where only a transposed register can be loaded, `movmatrix` turns it afterwards.
 
-Ways come cheapest first, by the instructions and the passes that shared memory takes.
+Plans come cheapest first, by the instructions and the passes that shared memory takes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.memory.shared_memory import Memory
 from warpfrag.motion.access import Access, Direction
-from warpfrag.motion.access_plan import Way
+from warpfrag.motion.access_plan import AccessPlan
 from warpfrag.motion.matrix_accesses import LINE, element_addresses, matrix_accesses
 
 if TYPE_CHECKING:
@@ -37,36 +37,36 @@ BYTE = 8
 PACKED_BITS = (4, 6)
 
 
-def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[Way]:
-    """Every way to fill an operand, or tiles of it side by side, from shared memory; the cheapest first.
+def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[AccessPlan]:
+    """Every plan to fill an operand, or tiles of it side by side, from shared memory; the cheapest first.
 
     With `packed`, sixteen elements of 4 or 6 bits lie side by side at the start of each 16 bytes of memory, as
     `ldmatrix` with `.b4x16_p64` or `.b6x16_p32` unpacks them; else every element has the container of a register.
     """
     if packed:
         return _packed(operand, memory)
-    return _ways(operand, memory, "load")
+    return _plans(operand, memory, "load")
 
 
-def stores(operand: Operand, memory: Memory) -> list[Way]:
-    """Every way to empty an operand, or tiles of it side by side, into shared memory; the cheapest first."""
-    return _ways(operand, memory, "store")
+def stores(operand: Operand, memory: Memory) -> list[AccessPlan]:
+    """Every plan to empty an operand, or tiles of it side by side, into shared memory; the cheapest first."""
+    return _plans(operand, memory, "store")
 
 
-def search(operand: Operand, order: Literal["row", "col"], direction: Direction = "load") -> list[Way]:
-    """For each swizzle, and without one for the least padded pitch, the cheapest way that has no bank conflicts."""
+def search(operand: Operand, order: Literal["row", "col"], direction: Direction = "load") -> list[AccessPlan]:
+    """For each swizzle, and without one for the least padded pitch, the cheapest plan without bank conflicts."""
     rows, cols = _extents(operand)
     tight = (cols if order == "row" else rows) * operand.row.container // 8
     pitches = {0: [max(LINE, tight) + LINE * extra for extra in range(9)]}
     pitches |= {swizzle: [max(swizzle, -(-tight // swizzle) * swizzle)] for swizzle in (32, 64, 128)}
-    found = []
+    conflict_free = []
     for swizzle, some in pitches.items():
         for pitch in some:
-            ways = _ways(operand, Memory(order, pitch, swizzle), direction)
-            if ways and not ways[0].conflicts:
-                found.append(ways[0])
+            plans = _plans(operand, Memory(order, pitch, swizzle), direction)
+            if plans and not plans[0].conflicts:
+                conflict_free.append(plans[0])
                 break
-    return found
+    return conflict_free
 
 
 def _extents(operand: Operand) -> tuple[int, int]:
@@ -87,7 +87,7 @@ def _check(operand: Operand, memory: Memory) -> None:
         raise InvalidOperand(msg)
 
 
-def _packed(operand: Operand, memory: Memory) -> list[Way]:
+def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
     """By ldmatrix, which leaves a code in the low bits of its byte; an operand that wants it higher has it shifted."""
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.row.container != BYTE:
@@ -96,26 +96,26 @@ def _packed(operand: Operand, memory: Memory) -> list[Way]:
         )
         raise InvalidOperand(msg)
     every = matrix_accesses(operand.row, memory, "ldmatrix", packed=True)
-    ways = [Way(operand, memory, "load", accesses, shift=operand.row.low) for _, accesses in every]
-    return sorted(ways, key=lambda way: way.cost)
+    plans = [AccessPlan(operand, memory, "load", accesses, shift=operand.row.low) for _, accesses in every]
+    return sorted(plans, key=lambda plan: plan.cost)
 
 
-def _ways(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
+def _plans(operand: Operand, memory: Memory, direction: Direction) -> list[AccessPlan]:
     _check(operand, memory)
-    found = [*_by_matrix(operand, memory, direction), *_by_words(operand, memory, direction)]
-    found += _by_elements(operand, memory, direction)
-    return sorted(found, key=lambda way: way.cost)
+    plans = [*_by_matrix(operand, memory, direction), *_by_words(operand, memory, direction)]
+    plans += _by_elements(operand, memory, direction)
+    return sorted(plans, key=lambda plan: plan.cost)
 
 
 @lru_cache(maxsize=32)  # one question asks several times
 def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...]]]:
     """Thread, register and slot of every place, and row and column of its element."""
-    found = []
+    elements = []
     for place in layout.places():
         held = place._asdict()
         thread = held.get("warp", 0) * LANES + held["lane"]
-        found.append(((thread, held["reg"], held["slot"]), tuple(layout.at(**held))))
-    return found
+        elements.append(((thread, held["reg"], held["slot"]), tuple(layout.at(**held))))
+    return elements
 
 
 class _Bytes:
@@ -142,9 +142,9 @@ class _Bytes:
 
     def start(self, thread: int, word: int) -> int | None:
         """The address of a word, if its bytes lie side by side."""
-        given = self.of[thread][word]
-        first = given[0]
-        in_order = first is not None and given == [first + byte for byte in range(WORD)]
+        addresses = self.of[thread][word]
+        first = addresses[0]
+        in_order = first is not None and addresses == [first + byte for byte in range(WORD)]
         return first if in_order and first is not None and first % WORD == 0 else None
 
 
@@ -153,16 +153,16 @@ def _bytes(operand: Operand, memory: Memory) -> _Bytes:
     return _Bytes(operand, memory)
 
 
-def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
+def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[AccessPlan]:
     """ldmatrix or stmatrix, and with movmatrix behind (or before) it."""
     for mover, accesses in matrix_accesses(operand.row, memory, "ldmatrix" if direction == "load" else "stmatrix"):
-        yield Way(operand, memory, direction, accesses)
+        yield AccessPlan(operand, memory, direction, accesses)
         if mover.form.trans and operand.row.container == MATRIX_BITS:
-            plain = tuple(one._replace(instruction=one.instruction.replace(".trans", "")) for one in accesses)
-            yield Way(operand, memory, direction, plain, transposes=True)
+            plain = tuple(access._replace(instruction=access.instruction.replace(".trans", "")) for access in accesses)
+            yield AccessPlan(operand, memory, direction, plain, transposes=True)
 
 
-def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterator[Way]:
+def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterator[AccessPlan]:
     """Plain loads of 16, 8 and 4 bytes a lane, the widest that fit."""
     where = _bytes(operand, memory)
     starts = [[where.start(thread, word) for thread in range(where.threads)] for word in range(where.words)]
@@ -170,18 +170,17 @@ def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterato
         return
     verb = "ld.shared" if direction == "load" else "st.shared"
     seen = set()
-    for most in (4, 2, 1):
+    for max_words in (4, 2, 1):
         left, accesses = list(range(where.words)), []
         while left:
-            group = next(
-                group for count in (4, 2, 1) if count <= most for group in [_neighbours(left, starts, count)] if group
-            )
+            groups = (_neighbours(left, starts, count) for count in (4, 2, 1) if count <= max_words)
+            group = next(filter(None, groups))
             left = [word for word in left if word not in group]
             vector = f".v{len(group)}" if len(group) > 1 else ""
             accesses.append(Access(f"{verb}{vector}.b32", group, tuple(starts[group[0]]), WORD * len(group)))
         if (widths := tuple(access.width for access in accesses)) not in seen:
             seen.add(widths)
-            yield Way(operand, memory, direction, tuple(accesses))
+            yield AccessPlan(operand, memory, direction, tuple(accesses))
 
 
 def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> tuple[int, ...]:
@@ -200,7 +199,7 @@ def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> 
     return ()
 
 
-def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list[Way]:
+def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list[AccessPlan]:
     """One element at a time: always possible where an element fills bytes and is aligned."""
     size = operand.row.container // 8
     if not 1 <= size <= WORD:
@@ -219,4 +218,4 @@ def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list
         for slot in range(WORD // size)
     ]
     aligned = all(not address % size for access in accesses for address in access.addresses if address is not None)
-    return [Way(operand, memory, direction, tuple(accesses))] if size < WORD and aligned else []
+    return [AccessPlan(operand, memory, direction, tuple(accesses))] if size < WORD and aligned else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.catalog.registry import find
 from warpfrag.core.coordinates import LANES
 from warpfrag.motion.access import Access
-from warpfrag.motion.lines import line_starts, moved
+from warpfrag.motion.matrix_lines import line_starts, moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.isa.operands import OperandSpec
     from warpfrag.memory.shared_memory import Memory, Order
-    from warpfrag.motion.lines import Start
+    from warpfrag.motion.matrix_lines import LineStart
 
 LINE = 16  # bytes
 
 
-class Matrix(NamedTuple):
+class MatrixLines(NamedTuple):
     """What one matrix of a mover moves: registers of the operand, and by warp the first element of each line."""
 
     regs: tuple[int, ...]
-    starts: tuple[tuple[Start, ...], ...]
+    starts: tuple[tuple[LineStart, ...], ...]
 
 
 @lru_cache(maxsize=32)
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
     """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
     rows, cols = map(range, shape)
-    given = shape if memory.pitch is None else None  # which nobody else asks for, and every element would check
-    return [[memory.address(row=row, col=col, bits=bits, shape=given) for col in cols] for row in rows]
+    matrix_shape = shape if memory.pitch is None else None  # which nobody else asks for, and every element would check
+    return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
 
 
 def matrix_accesses(
@@ -57,50 +57,50 @@ def matrix_accesses(
 @cache
 def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
     """Movers that differ only in how many matrices they move, the most first."""
-    found: dict[object, list[Instruction]] = {}
+    by_kind: dict[object, list[Instruction]] = {}
     for mover in find(op=op):
         if not moved(mover).row.unknown:
             form = mover.form
-            found.setdefault((form.shape, form.trans, form.memory), []).append(mover)
-    return tuple(tuple(sorted(some, key=lambda mover: -mover.form.num)) for some in found.values())
+            by_kind.setdefault((form.shape, form.trans, form.memory), []).append(mover)
+    return tuple(tuple(sorted(some, key=lambda mover: -mover.form.num)) for some in by_kind.values())
 
 
 @cache
-def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[Matrix, ...]:
+def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[MatrixLines, ...]:
     """The matrices that the registers of an operand make up, for a mover of one; none where some do not."""
-    left, found = list(range(operand.layout.regs)), []
+    left, matrices = list(range(operand.layout.regs)), []
     while left:
         some = permutations(left, moved(mover).layout.regs)
         tried = (_matrix(mover, operand, order, regs) for regs in some if left[0] in regs)
-        matrix = next((one for one in tried if one), None)
+        matrix = next(filter(None, tried), None)
         if matrix is None:
             return ()
-        found.append(matrix)
+        matrices.append(matrix)
         left = [reg for reg in left if reg not in matrix.regs]
-    return tuple(found)
+    return tuple(matrices)
 
 
-def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> Matrix | None:
+def _matrix(mover: Instruction, operand: OperandRow, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
     """The matrix that some registers make up in every warp; None where they do not."""
     starts = []
     for warp in range(operand.layout.ins.get("warp", 1)):
-        found = line_starts(mover, operand, order, regs, warp)
-        if not found:
+        of_warp = line_starts(mover, operand, order, regs, warp)
+        if not of_warp:
             return None
-        starts.append(found)
-    return Matrix(regs, tuple(starts))
+        starts.append(of_warp)
+    return MatrixLines(regs, tuple(starts))
 
 
-def _line_addresses(matrix: Matrix, operand: OperandSpec, memory: Memory) -> list[list[int]]:
+def _line_addresses(matrix: MatrixLines, operand: OperandRow, memory: Memory) -> list[list[int]]:
     """The address of each line, by warp; none where some line is not 16 aligned bytes side by side."""
-    found = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
-    return found if all(found) else []
+    addresses = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
+    return addresses if all(addresses) else []
 
 
-def _warp_addresses(starts: tuple[Start, ...], operand: OperandSpec, memory: Memory) -> list[int]:
+def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandRow, memory: Memory) -> list[int]:
     bits, (rows, cols) = operand.container, operand.layout.shape
     addresses = element_addresses(memory, (rows, cols), bits)
-    found = []
+    line_addresses = []
     for row, col in starts:
         inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
         places = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
@@ -109,22 +109,22 @@ def _warp_addresses(starts: tuple[Start, ...], operand: OperandSpec, memory: Mem
         there = [addresses[row][col] for row, col in places]
         if there[0] % LINE or there != [there[0] + at * bits // 8 for at in inside]:
             return []
-        found.append(there[0])
-    return found
+        line_addresses.append(there[0])
+    return line_addresses
 
 
 def _joined(
-    movers: tuple[Instruction, ...], matrices: tuple[Matrix, ...], lines: list[list[list[int]]]
+    movers: tuple[Instruction, ...], matrices: tuple[MatrixLines, ...], lines: list[list[list[int]]]
 ) -> Iterator[Access]:
     """As few instructions as the matrices need."""
     first = 0
     while first < len(matrices):
-        mover = next(one for one in movers if first + one.form.num <= len(matrices))
+        mover = next(mover for mover in movers if first + mover.form.num <= len(matrices))
         some = slice(first, first + mover.form.num)
         addresses: list[int | None] = []
         for warp in range(len(lines[0])):
-            given = [address for matrix in lines[some] for address in matrix[warp]]
-            addresses += [*given, *[None] * (LANES - len(given))]
+            of_warp = [address for matrix in lines[some] for address in matrix[warp]]
+            addresses += [*of_warp, *[None] * (LANES - len(of_warp))]
         words = tuple(reg for matrix in matrices[some] for reg in matrix.regs)
         yield Access(mover.name, words, tuple(addresses), LINE)
         first += mover.form.num

@@ -1,13 +1,14 @@
 """From one fragment to another: what brings a matrix from the registers it is in to those it should be in.
 
 Both fragments are linear maps to the same matrix, so "from where does each place get its element" is one too: the
-inverse of the source after the target. `moves` finds the fewest shuffles for it; here they become steps on registers.
+inverse of the source after the target. `shuffle_search` finds the fewest shuffles for it; here they become steps on
+registers.
 
 1. Within the source lane, elements are put together to packets, and converted if that makes them smaller.
 2. Packets change lanes. Where the source lane is the lane itself, nothing happens.
 3. Within the target lane, packets are taken apart into registers, and converted if that makes elements larger.
 
-A step that does nothing is left out, so that a trip which only renames registers has none but that.
+A step that does nothing is left out, so that a plan which only renames registers has no other step.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.isa.targets import read_target
 from warpfrag.motion.conversions import conversion
-from warpfrag.motion.moves import LANE, Select, Shuffle, Swap, combined, find_moves
-from warpfrag.motion.packed import conversion_between, packed
-from warpfrag.motion.running import run_step
-from warpfrag.motion.steps import (
+from warpfrag.motion.packed_operands import conversion_between, packed
+from warpfrag.motion.relayout_steps import (
     WORD_BITS,
     Assembly,
-    Cell,
     Convert,
     Permute,
+    RegisterSlot,
     Step,
     Transpose,
     cost,
     total_cost,
     whole_word,
 )
+from warpfrag.motion.shuffle_search import LANE, Select, Shuffle, Swap, combined, find_shuffles
+from warpfrag.motion.step_execution import run_step
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from warpfrag.core.coordinates import Coordinate
-    from warpfrag.motion.through_memory import Trip
+    from warpfrag.motion.shared_memory_round_trip import SharedMemoryRoundTrip
     from warpfrag.numerics.arrays import Words
 
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
@@ -70,29 +71,29 @@ class Relayout:
     @cached_property
     def counts(self) -> dict[str, int]:
         """How many instructions of each kind every lane runs; renames cost none."""
-        found = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
+        counts = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
         for step in self.steps:
             kind, count = cost(step)
-            found[kind] += count
-        return found
+            counts[kind] += count
+        return counts
 
     @property
     def cost(self) -> int:
-        """Instructions in all, and a pass more for each shuffle and movmatrix; see `steps.price`."""
+        """Instructions in all, and a pass more for each shuffle and movmatrix; see `relayout_steps.price`."""
         return total_cost(self.steps)
 
     @cached_property
-    def through_memory(self) -> Trip | None:
+    def through_memory(self) -> SharedMemoryRoundTrip | None:
         """A store to shared memory and a load from it that cost less than these steps; None where none does."""
         return self.cheaper_trip()
 
-    def cheaper_trip(self, legal_on: str | None = None) -> Trip | None:
+    def cheaper_trip(self, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
         """The same with what one target has."""
-        from warpfrag.motion.through_memory import find_trip
+        from warpfrag.motion.shared_memory_round_trip import plan_through_memory
 
         target = None if legal_on is None else read_target(legal_on, "relayout", "target").name
-        trip = None if self.is_free or self.permutation else find_trip(self.source, self.target, target)
-        return trip if trip and trip.cost < self.cost else None
+        plan = None if self.is_free or self.permutation else plan_through_memory(self.source, self.target, target)
+        return plan if plan and plan.cost < self.cost else None
 
     @property
     def verdict(self) -> str:
@@ -119,8 +120,8 @@ class Relayout:
 
     def __str__(self) -> str:
         """What it costs, in one line."""
-        said = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
-        return f"free{f': {said}' if said else ''}" if self.is_free else said
+        parts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
+        return f"free{f': {parts}' if parts else ''}" if self.is_free else parts
 
     def __call__(self, words: ArrayLike) -> Words:
         """The registers of the target, uint32[..., 32, words], from those of the source."""
@@ -140,7 +141,7 @@ class Relayout:
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
-    """The cheapest way from the registers of one operand to those of another that holds the same matrix.
+    """The cheapest plan from the registers of one operand to those of another that holds the same matrix.
 
     Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
     columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
@@ -168,7 +169,9 @@ def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[Step, ..
     if not steps or not isinstance(steps[0], Permute | Convert):
         return Transpose(tuple(range(source.words))), *steps
     needed = tuple(sorted({cell.word for cells in steps[0].words for cell in cells if cell}))
-    words = tuple(tuple(cell and Cell(needed.index(cell.word), cell.slot) for cell in one) for one in steps[0].words)
+    words = tuple(
+        tuple(cell and RegisterSlot(needed.index(cell.word), cell.slot) for cell in cells) for cells in steps[0].words
+    )
     return Transpose(needed), *_without_idle([replace(steps[0], words=words), *steps[1:]], len(needed))
 
 
@@ -179,8 +182,8 @@ def _check(source: Operand, target: Operand) -> None:
             raise InvalidOperand(msg)
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
-            f"{' x '.join(f'{size} {name}s' for name, size in one.layout.outs.items())} in {_threads(one)}"
-            for one in (source, target)
+            f"{' x '.join(f'{size} {name}s' for name, size in operand.layout.outs.items())} in {_threads(operand)}"
+            for operand in (source, target)
         )
         msg = f"a relayout keeps the matrix: the source has {mine}, the target {its}{_advice(source, target)}"
         raise InvalidOperand(msg)
@@ -196,15 +199,15 @@ def _advice(source: Operand, target: Operand) -> str:
     """What to tile, where that is all that is needed."""
     if source.threads != target.threads:
         return ""
-    said = []
-    for name, one, other in (("source", source, target), ("target", target, source)):
-        mine, its = one.layout.outs, other.layout.outs
+    calls = []
+    for name, operand, other in (("source", source, target), ("target", target, source)):
+        mine, its = operand.layout.outs, other.layout.outs
         if list(mine) != list(its) or any(max(mine[dim], its[dim]) % min(mine[dim], its[dim]) for dim in mine):
             return "; tiled() puts tiles side by side"
         counts = {dim: its[dim] // mine[dim] for dim in mine if its[dim] > mine[dim]}
         if counts:
-            said.append(f"{name}.tiled({', '.join(f'{dim}={count}' for dim, count in counts.items())})")
-    return f"; tiled() puts tiles side by side: {' and '.join(said)}"
+            calls.append(f"{name}.tiled({', '.join(f'{dim}={count}' for dim, count in counts.items())})")
+    return f"; tiled() puts tiles side by side: {' and '.join(calls)}"
 
 
 def _check_warps(start: Layout, end: Layout) -> None:
@@ -226,19 +229,19 @@ class _Lane:
         self.larger = [(axis, weight, radix) for axis, weight, radix in digits if radix != 2]
 
     def direction(self, place: Coordinate) -> int:
-        """A place as `moves` takes it, whatever its repeat."""
+        """A place as `shuffle_search` takes it, whatever its repeat."""
         at = place._asdict()
         return at["lane"] << LANE | sum((at[axis] // weight & 1) << bit for bit, (axis, weight) in enumerate(self.bits))
 
     def repeats(self) -> list[dict[str, int]]:
         """The first register and slot of each repeat."""
-        found = []
+        starts = []
         for digits in product(*(range(radix) for *_, radix in self.larger)):
             at = {"reg": 0, "slot": 0}
             for (axis, weight, _), digit in zip(self.larger, digits, strict=True):
                 at[axis] += weight * digit
-            found.append(at)
-        return found
+            starts.append(at)
+        return starts
 
     def repeat_of(self, place: Coordinate) -> dict[str, int]:
         """The first register and slot of the repeat that a place is in."""
@@ -247,12 +250,12 @@ class _Lane:
             at[axis] += weight * (place._asdict()[axis] // weight % radix)
         return at
 
-    def cell(self, number: int, start: dict[str, int]) -> Cell:
+    def cell(self, number: int, start: dict[str, int]) -> RegisterSlot:
         """A cell of the repeat that starts there."""
         at = dict(start)
         for bit, (axis, weight) in enumerate(self.bits):
             at[axis] += weight * (number >> bit & 1)
-        return Cell(at["reg"], at["slot"])
+        return RegisterSlot(at["reg"], at["slot"])
 
     def slot_directions(self) -> list[int]:
         """The directions from slot to slot of one register, low first."""
@@ -270,16 +273,18 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     def image(lane: int = 0, **unit: int) -> int:
         """Where the element comes from that is one step away from the first place."""
         direction = own.direction(pull.at(**zero | {"lane": lane} | unit))
-        return min((direction ^ copy for copy in copies), key=lambda one: ((one >> LANE) ^ lane).bit_count())
+        return min(
+            (direction ^ copy for copy in copies), key=lambda source_place: ((source_place >> LANE) ^ lane).bit_count()
+        )
 
     lanes = [image(lane=1 << bit) for bit in range(end.lanes.bit_length() - 1)]
     cells = [image(**{axis: weight}) for axis, weight in its.bits]
-    stored = [(one.format.name, one.row.container, one.row.low) for one in (source, target)]
+    stored = [(operand.format.name, operand.row.container, operand.row.low) for operand in (source, target)]
     bits = min(source.row.container, target.row.container)
     slots = max(1, WORD_BITS // bits).bit_length() - 1
     early = stored[0] != stored[1] and target.row.container <= source.row.container
     late = stored[0] != stored[1] and not early
-    moves = find_moves(lanes, cells, slots, _liked(cells, own, its, late=late))
+    moves = find_shuffles(lanes, cells, slots, _liked(cells, own, its, late=late))
     if moves is None:
         msg = f"no plan of shuffles is known from {source!r} to {target!r}"
         raise InvalidOperand(msg)
@@ -290,16 +295,16 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     def permuted(words: Assembly) -> Step:
         return Permute(bits, words)
 
-    packets: list[tuple[Cell | None, ...]] = []
-    homes: dict[Cell, Cell] = {}  # where each cell of the target is found among the words that arrived
+    packets: list[tuple[RegisterSlot | None, ...]] = []
+    homes: dict[RegisterSlot, RegisterSlot] = {}  # where each cell of the target is found among the words that arrived
     rounds = len(moves.shuffle.flips)
     for number, to in enumerate(its.repeats()):
         since = own.repeat_of(pull.at(**zero | to))
         made = [tuple(own.cell(cell, since) for cell in packet) for packet in moves.packets]
         packets += [(*cells_of, *[None] * ((1 << slots) - len(cells_of))) for cells_of in made]
         for cell, (word, slot) in enumerate(moves.cells):
-            homes[its.cell(cell, to)] = Cell(number * rounds + word, slot)
-    wanted = tuple(tuple(homes[Cell(reg, slot)] for slot in range(target.slots)) for reg in range(target.regs))
+            homes[its.cell(cell, to)] = RegisterSlot(number * rounds + word, slot)
+    wanted = tuple(tuple(homes[RegisterSlot(reg, slot)] for slot in range(target.slots)) for reg in range(target.regs))
     repeats = len(its.repeats())
     if moves.crosses:
         steps = [
@@ -345,7 +350,11 @@ def _widened(step: Step, words: int) -> Step:
         return step
     each = range(words)
     if isinstance(step, Permute):
-        cells = [[cell and Cell(cell.word * words + part, 0) for cell in one] for one in step.words for part in each]
+        cells = [
+            [cell and RegisterSlot(cell.word * words + part, 0) for cell in cells_of]
+            for cells_of in step.words
+            for part in each
+        ]
         return Permute(WORD_BITS, tuple(map(tuple, cells)))
     if isinstance(step, Select):
         return Select(step.mask, tuple(word * words + part for word in step.words for part in each))
@@ -356,7 +365,7 @@ def _widened(step: Step, words: int) -> Step:
 
 def _without_idle(steps: list[Step], words: int) -> list[Step]:
     """The steps that do something, where there are so many words at first."""
-    found = []
+    active = []
     for step in steps:
         idle = False
         if isinstance(step, Permute | Convert):
@@ -368,8 +377,8 @@ def _without_idle(steps: list[Step], words: int) -> list[Step]:
         elif isinstance(step, Shuffle):
             idle = all(flip is None for flip in step.flips)
         if not idle:
-            found.append(step)
-    return found
+            active.append(step)
+    return active
 
 
 # ---- permuted columns, and movmatrix
@@ -390,20 +399,22 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
 
     taken, chosen = Echelon(), []
     for weight in weights:
-        options = sorted(range(1, target.outs[axis]), key=lambda one: (one.bit_count(), one))
+        options = sorted(range(1, target.outs[axis]), key=lambda option: (option.bit_count(), option))
         wanted = lane(target, **{axis: weight})
-        found = next((one for one in options if taken.rest(one) and lane(source, **{axis: one}) == wanted), None)
-        if found is None:
+        choice = next(
+            (option for option in options if taken.rest(option) and lane(source, **{axis: option}) == wanted), None
+        )
+        if choice is None:
             msg = f"no order of the {axis}s keeps every element in its lane"
             raise InvalidOperand(msg)
-        taken.add(found)
-        chosen.append(found)
+        taken.add(choice)
+        chosen.append(choice)
     for name in target.outs:
         moved = [weight for weight, _ in target.inverse().digits(name) if name != axis]
         if any(lane(target, **{name: weight}) != lane(source, **{name: weight}) for weight in moved):
             msg = f"no order of the {axis}s keeps every element in its lane: the {name}s lie in other lanes"
             raise InvalidOperand(msg)
-    steps = {name: chosen if name == axis else one.weights for name, one in identity.items()}
+    steps = {name: chosen if name == axis else full.weights for name, full in identity.items()}
     bases = {name: " ".join(f"{name[0]}{step}" for step in some) for name, some in steps.items()}
     return Layout.parse(target.outs, **bases)
 

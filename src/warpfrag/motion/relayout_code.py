@@ -12,15 +12,15 @@ from warpfrag.codegen.ptx import PtxBuilder
 from warpfrag.errors import InvalidOperand
 from warpfrag.motion.access_code import MOVMATRIX
 from warpfrag.motion.conversions import conversion
-from warpfrag.motion.moves import Select, Shuffle, Swap
-from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose, whole_word
+from warpfrag.motion.relayout_steps import WORD_BITS, Convert, Permute, RegisterSlot, Transpose, whole_word
+from warpfrag.motion.shuffle_search import Select, Shuffle, Swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from warpfrag.execution.operand import Operand
     from warpfrag.motion.conversions import Conversion
-    from warpfrag.motion.steps import Step
+    from warpfrag.motion.relayout_steps import Step
 
 
 class RelayoutLowering:
@@ -95,7 +95,7 @@ class RelayoutLowering:
             read = self.do("xor", read, more)
         return read
 
-    def _joined(self, cells: tuple[Cell | None, ...], state: list[str], bits: int) -> str:
+    def _joined(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
         """A word made of cells: whole bytes by prmt, smaller pieces by shifts."""
         whole = whole_word(cells)
         if whole is not None:
@@ -129,7 +129,7 @@ class RelayoutLowering:
             result = self.do("prmt", result, state[word], selector)
         return result
 
-    def _by_shifts(self, cells: tuple[Cell | None, ...], state: list[str], bits: int) -> str:
+    def _by_shifts(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
         """A word of small pieces: those that move alike go together."""
         places = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
         return self._gathered(places, (1 << bits) - 1, state)
@@ -151,12 +151,12 @@ class RelayoutLowering:
     def _swapped(self, word: str, flip: int, bits: int) -> str:
         """A word whose cells have changed places."""
         if bits < 8:
-            cells = tuple(Cell(0, slot ^ flip) for slot in range(WORD_BITS // bits))
+            cells = tuple(RegisterSlot(0, slot ^ flip) for slot in range(WORD_BITS // bits))
             return self._by_shifts(cells, [word], bits)
         size = bits // 8
         return self._by_prmt([(0, (byte // size ^ flip) * size + byte % size) for byte in range(4)], [word])
 
-    def _converted(self, step: Convert, cells: tuple[Cell | None, ...], state: list[str]) -> str:
+    def _converted(self, step: Convert, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
         """A word of converted elements."""
         row = conversion(step.source, step.target)
         source, target = self.source, self.target
@@ -179,7 +179,7 @@ class RelayoutLowering:
         made = [(at, byte) if part else None for at, part in enumerate(parts) for byte in range(width)]
         return self._by_prmt(made, [part or "" for part in parts])
 
-    def _converted_together(self, row: Conversion, cells: tuple[Cell | None, ...], state: list[str]) -> str:
+    def _converted_together(self, row: Conversion, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
         """What one cvt gives: a pair of elements, or one, in the low bits of a register."""
         container = self.source.container
         if container == 16 and row.pair:

@@ -47,13 +47,17 @@ def converter(notation: str, does: str) -> Callable[..., Any]:
         raise InvalidOperand(msg)
     function: Callable[..., Any] = getattr(import_module(f"warpfrag.notations.{NOTATIONS[notation].module}"), does)
 
-    def convert(given: object, **options: object) -> object:
-        takes = [name for name, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    def convert(source: object, **options: object) -> object:
+        takes = [
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
         unknown = [name for name in options if name not in takes]
         if unknown:
             has = f"it takes {', '.join(takes)}" if takes else "it takes no options"
             msg = f"{does} {notation}: {', '.join(unknown)} means nothing here; {has}"
             raise InvalidOperand(msg)
-        return function(given, **options)
+        return function(source, **options)
 
     return convert

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from warpfrag.core.axes import MAX_SIZE, Axis
 from warpfrag.core.coordinates import LANES, check_flag
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.notations.scanner import MOST_DEPTH, Scanner
+from warpfrag.notations.scanner import MAX_DEPTH, MOST_DEPTH, Scanner
 from warpfrag.notations.threads import MATRIX, assemble, check_onto, check_slots, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:
@@ -93,10 +93,10 @@ def read(
     check_slots("cute", slots)
     names = dims_of("cute", len(sizes), dims)
     extents = dict(zip(_order(names, transposed=transposed), sizes, strict=True))
-    most = sum((mode.size - 1) * mode.stride for mode in chain(threads, values))
-    if most >= prod(sizes):
-        said = "x".join(map(str, sizes))
-        msg = f"cute: the layout reaches element {most}, but {said} has {prod(sizes)}: is this the shape it is for?"
+    last = sum((mode.size - 1) * mode.stride for mode in chain(threads, values))
+    if last >= prod(sizes):
+        extent = "x".join(map(str, sizes))
+        msg = f"cute: the layout reaches element {last}, but {extent} has {prod(sizes)}: is this the shape it is for?"
         raise InvalidOperand(msg)
 
     def digits(parts: list[Mode]) -> Iterator[Digit]:
@@ -129,26 +129,26 @@ def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
 
 def _coalesced(modes: list[Mode]) -> list[Mode]:
     """The fewest modes: one that goes on where the one below ends is part of it."""
-    found: list[Mode] = []
+    coalesced: list[Mode] = []
     for mode in modes:
-        if found and mode.stride == found[-1].size * found[-1].stride:
-            found[-1] = Mode(found[-1].size * mode.size, found[-1].stride)
+        if coalesced and mode.stride == coalesced[-1].size * coalesced[-1].stride:
+            coalesced[-1] = Mode(coalesced[-1].size * mode.size, coalesced[-1].stride)
         else:
-            found.append(mode)
-    return found
+            coalesced.append(mode)
+    return coalesced
 
 
 def _cut(modes: list[Mode], size: int) -> list[Mode]:
     """The modes, one of them in two if those below then count to a size: 6 is 3 times 2 where 3 share a register."""
-    found, counted = [], 1
+    cut, counted = [], 1
     for mode in modes:
         below = size // counted
         if 1 < below < mode.size and not mode.size % below and below * counted == size:
-            found += [Mode(below, mode.stride), Mode(mode.size // below, mode.stride * below)]
+            cut += [Mode(below, mode.stride), Mode(mode.size // below, mode.stride * below)]
         else:
-            found.append(mode)
+            cut.append(mode)
         counted *= mode.size
-    return found
+    return cut
 
 
 def _text(numbers: list[int], none: int) -> str:
@@ -190,8 +190,8 @@ def _modes(text: object) -> tuple[list[Mode], list[Mode]]:
 
 def _tree(scanner: Scanner, depth: int = 0) -> Tree:
     """A number, or a tuple of such."""
-    if depth > MOST_DEPTH:
-        scanner.refuse(f"expected tuples at most {MOST_DEPTH} deep")
+    if depth > MAX_DEPTH:
+        scanner.refuse(f"expected tuples at most {MAX_DEPTH} deep")
     name = scanner.word.rpartition("::")[2]
     if name in NUMBER_NAMES:
         scanner.take()
@@ -206,7 +206,7 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
         number = scanner.number("_")
         scanner.skip("{", "}")
         return number
-    closing = TUPLES[scanner.one_of(TUPLES)]
+    closing = TUPLES[scanner.choice(TUPLES)]
     parts = [_tree(scanner, depth + 1)]
     while not scanner.skip(closing):
         if not scanner.skip(","):

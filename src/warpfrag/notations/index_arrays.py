@@ -1,6 +1,6 @@
 """numpy: an index array for each coordinate, with an axis for each input.
 
-`matrix[rows, cols]` then is the fragment: what each lane, register and slot holds. The other way, index arrays that
+`matrix[rows, cols]` then is the fragment: what each lane, register and slot holds. The other direction: index arrays that
 came from anywhere (a kernel that wrote its coordinates, a table of a paper) are read as a layout if they are one.
 
     >>> from warpfrag.core.layout import Layout
@@ -40,33 +40,35 @@ def write(layout: Layout) -> dict[str, Indices]:
         elements = np.array([layout.at(**place._asdict()) for place in layout.places()], np.intp)
         return {dim: elements[:, at].reshape(*layout.ins.values()) for at, dim in enumerate(layout.dims)}
     # xor joins what each input does alone, so a few look-ups give all places
-    found = {dim: np.full((1,) * len(layout.ins), index, np.intp) for dim, index in layout.start._asdict().items()}
+    indices = {dim: np.full((1,) * len(layout.ins), index, np.intp) for dim, index in layout.start._asdict().items()}
     nowhere = dict.fromkeys(layout.ins, 0)
     for axis, (name, size) in enumerate(layout.ins.items()):
         alone = [layout.at(**{**nowhere, name: index}) for index in range(size)]
         shape = [size if other == axis else 1 for other in range(len(layout.ins))]
         for dim, start in layout.start._asdict().items():
             moved = np.array([getattr(element, dim) ^ start for element in alone], np.intp)
-            found[dim] = found[dim] ^ moved.reshape(shape)
-    return found
+            indices[dim] = indices[dim] ^ moved.reshape(shape)
+    return indices
 
 
-def read(given: object, *, shape: Sequence[int] | None = None) -> Layout:
+def read(source: object, *, shape: Sequence[int] | None = None) -> Layout:
     """The layout whose coordinates these are, axes (lane, reg, slot), or (warp, lane, reg, slot)."""
     import numpy as np
 
-    arrays = _arrays(given)
+    arrays = _arrays(source)
     dims = tuple(arrays)
     elements = np.stack([*arrays.values()], axis=-1)
     sizes = elements.shape[:-1]
-    reach = [int(most) + 1 for most in elements.reshape(-1, len(dims)).max(axis=0)]
+    reach = [int(last) + 1 for last in elements.reshape(-1, len(dims)).max(axis=0)]
     extents = dict(zip(dims, reach if shape is None else shape_of("numpy", shape, len(dims)), strict=True))
     inputs = REGISTERS if len(sizes) == len(REGISTERS) else REGISTERS[1:][: len(sizes)]
     first = elements[(0,) * len(sizes)]
     steps = {}
     for at, (name, size) in enumerate(zip(inputs, sizes, strict=True)):
         axis = Axis.of_size(name, size)
-        images = [elements[tuple(weight if one == at else 0 for one in range(len(sizes)))] for weight in axis.weights]
+        images = [
+            elements[tuple(weight if other == at else 0 for other in range(len(sizes)))] for weight in axis.weights
+        ]
         steps[name] = [
             (radix, [int(index) for index in (image ^ first if radix == 2 else image - first)])
             for radix, image in zip(axis.radices, images, strict=True)
@@ -80,17 +82,17 @@ def read(given: object, *, shape: Sequence[int] | None = None) -> Layout:
     return layout
 
 
-def _arrays(given: object) -> dict[str, Indices]:
+def _arrays(source: object) -> dict[str, Indices]:
     """Index arrays of one shape by coordinate, refused where they are none."""
     import numpy as np
 
     from warpfrag.numerics.arrays import as_array
 
-    if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
-        msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {quote(given)}"
+    if not isinstance(source, Mapping) or not source or not all(isinstance(name, str) for name in source):
+        msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {quote(source)}"
         raise InvalidOperand(msg)
     arrays = {}
-    for name, indices in given.items():
+    for name, indices in source.items():
         array = as_array(indices, f"numpy: {name}")
         if (
             array.dtype.kind not in "iu"

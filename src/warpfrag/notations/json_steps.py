@@ -35,29 +35,29 @@ def read(text: object) -> Layout:
     """The layout that such a line says."""
     scanner = Scanner("json", text)
     try:
-        given = json.loads(scanner.text)
+        value = json.loads(scanner.text)
     except (ValueError, RecursionError) as error:
         msg = f"json: {error}" if isinstance(error, json.JSONDecodeError) else "json: this is no JSON"
         raise InvalidOperand(msg) from None
-    if not _is_layout(given):
-        msg = f"json: expected {SHAPE}, got {quote(given)}"
+    if not _is_layout(value):
+        msg = f"json: expected {SHAPE}, got {quote(value)}"
         raise InvalidOperand(msg)
-    places = prod(radix for digits in given["ins"].values() for radix, _ in digits)
+    places = prod(radix for digits in value["ins"].values() for radix, _ in digits)
     if places > MAX_SIZE:
         msg = f"json: expected at most {MAX_SIZE} places, got {quote(places)}"
         raise InvalidOperand(msg)
     try:
-        return Layout.of_steps(given["outs"], given["ins"], given["start"])
+        return Layout.of_steps(value["outs"], value["ins"], value["start"])
     except InvalidOperand as error:
         msg = f"json: {error}"
         raise InvalidOperand(msg) from None
 
 
-def _is_layout(given: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 (whatever JSON can hold)
+def _is_layout(value: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 (whatever JSON can hold)
     """Whether it has the form of a layout, numbers and names where they belong."""
-    if not isinstance(given, dict) or {*given} != {"ins", "outs", "start"}:
+    if not isinstance(value, dict) or {*value} != {"ins", "outs", "start"}:
         return False
-    ins, outs, start = given["ins"], given["outs"], given["start"]
+    ins, outs, start = value["ins"], value["outs"], value["start"]
     if not isinstance(ins, dict) or not isinstance(outs, dict) or not all(map(str.isidentifier, (*ins, *outs))):
         return False
     digits = [digit for of_input in ins.values() if isinstance(of_input, list) for digit in of_input]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warpfrag.core.layout import Layout
 
 
-class Part(NamedTuple):
+class IndexPart(NamedTuple):
     """The digit of an index with this weight and radix, or some such digits that are neighbours."""
 
     source: str
@@ -50,24 +50,24 @@ def _expression(layout: Layout, dim: str) -> str:
     return " + ".join(terms + ([str(rest)] if rest or not terms else []))
 
 
-def _parts(layout: Layout, dim: str) -> dict[int, list[Part]]:
+def _parts(layout: Layout, dim: str) -> dict[int, list[IndexPart]]:
     """What makes up a coordinate: by its weight there, the parts of inputs that are joined, whole runs if alone."""
     runs = layout.runs(dim)
-    whole = {run.multiply: [Part(run.source, run.divide, run.modulo)] for run in runs}
+    whole = {run.multiply: [IndexPart(run.source, run.divide, run.modulo)] for run in runs}
     spans = sorted((run.multiply, run.multiply * run.modulo) for run in runs)
     apart = all(end <= start for (_, end), (start, _) in pairwise(spans))
     if apart and not getattr(layout.start, dim):
         return whole
-    found: dict[int, list[Part]] = {}
+    by_weight: dict[int, list[IndexPart]] = {}
     for run in runs:
         for weight, radix in layout.digits(run.source):
             if run.divide <= weight < run.divide * run.modulo:
-                part = Part(run.source, weight, radix)
-                found.setdefault(run.multiply * (weight // run.divide), []).append(part)
-    return found
+                part = IndexPart(run.source, weight, radix)
+                by_weight.setdefault(run.multiply * (weight // run.divide), []).append(part)
+    return by_weight
 
 
-def _part(part: Part, size: int) -> str:
+def _part(part: IndexPart, size: int) -> str:
     """A part of an index: shifted down, and cut off above where there is more."""
     text = part.source if part.weight == 1 else f"{part.source} floordiv {part.weight}"
     if part.weight * part.radix == size:

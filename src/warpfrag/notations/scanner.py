@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 WORD = re.compile(r"(?P<space>\s+)|\d+|[A-Za-z_#]\w*(?:(?:::|\.)\w+)*|->|.", re.ASCII | re.DOTALL)
-MOST_TEXT = 20_000  # characters: the largest thread-value layout has a few hundred
-MOST_DIGITS = 9
-MOST_DEPTH = 20
-SHOWN = 24  # characters before a fault that an error repeats
+MAX_TEXT = 20_000  # characters: the largest thread-value layout has a few hundred
+MAX_DIGITS = 9
+MAX_DEPTH = 20
+QUOTED_BEFORE = 24  # characters before a fault that an error repeats
 
 
-class Word(NamedTuple):
+class ScannedWord(NamedTuple):
     """A word of a text and where it starts; the empty one stands at the end."""
 
     text: str
@@ -34,11 +34,11 @@ class Scanner:
             raise InvalidOperand(msg)
         self.notation = notation
         self.text = text
-        if len(text) > MOST_TEXT:
-            msg = f"{notation}: a layout is a text of at most {MOST_TEXT} characters, got {len(text)}"
+        if len(text) > MAX_TEXT:
+            msg = f"{notation}: a layout is a text of at most {MAX_TEXT} characters, got {len(text)}"
             raise InvalidOperand(msg)
-        self._words = [Word(found[0], found.start()) for found in WORD.finditer(text) if not found["space"]]
-        self._words.append(Word("", len(text)))
+        self._words = [ScannedWord(match[0], match.start()) for match in WORD.finditer(text) if not match["space"]]
+        self._words.append(ScannedWord("", len(text)))
         self._next = 0
 
     @property
@@ -71,12 +71,12 @@ class Scanner:
         digits = self.word.removeprefix(prefix)
         if not (digits.isascii() and digits.isdigit()):
             self.refuse("expected a number")
-        if len(digits) > MOST_DIGITS:
-            self.refuse(f"expected a number of at most {MOST_DIGITS} digits")
+        if len(digits) > MAX_DIGITS:
+            self.refuse(f"expected a number of at most {MAX_DIGITS} digits")
         self.take()
         return int(digits)
 
-    def one_of(self, words: Collection[str]) -> str:
+    def choice(self, words: Collection[str]) -> str:
         """The word that comes, refused where it is none of these."""
         if self.word not in words:
             self.refuse(f"expected one of {', '.join(words)}")
@@ -90,7 +90,7 @@ class Scanner:
     def refuse(self, fault: str) -> NoReturn:
         """Say what is wrong with the word that comes, and where it stands."""
         at = self._words[self._next].at
-        before = self.text[max(0, at - SHOWN) : at]
+        before = self.text[max(0, at - QUOTED_BEFORE) : at]
         behind = f" behind {quote(before)}" if before else ""
         came = quote(self.word) if self.word else "the end"
         msg = f"{self.notation}: {fault} at character {at + 1}{behind}; got {came}"

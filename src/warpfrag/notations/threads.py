@@ -60,7 +60,7 @@ def check_slots(notation: str, slots: object) -> int:
 
 
 def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
-    """The names of so many coordinates: row and col of a matrix, else dim0, dim1, ... unless they are given."""
+    """The names of so many coordinates: row and col of a matrix, else dim0, dim1, ... unless `dims` names them."""
     if dims is None:
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()

@@ -49,7 +49,7 @@ KEYS = {
 ATTRIBUTES = ("#ttg.linear", "#triton_gpu.linear", "ttg.linear", "DistributedLinearLayout")
 NAMELESS = re.compile(r"#?(?:ttg|triton_gpu)\.(?!linear\b)\w+")
 COMMENT = re.compile(r"//(.*)")
-SAID = re.compile(r"\b(slots|dims) = (\w+(?:, \w+)*)", re.ASCII)
+OPTION = re.compile(r"\b(slots|dims) = (\w+(?:, \w+)*)", re.ASCII)
 PRINTED = re.compile(r"\w+ ?= ?\d+ ?->|is a size \d+ dim", re.ASCII)
 
 
@@ -69,12 +69,12 @@ def write(layout: Layout) -> str:
     lanes = len(layout.steps("lane")) if "lane" in layout.ins else 0
     parts = {"register": values, "lane": threads[:lanes], "warp": threads[lanes:], "block": []}
     bases = {name: [[*step.moves] for step in steps] for name, steps in parts.items()}
-    said = [f"slots = {layout.slots}"] if layout.slots > 1 else []
-    said += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
+    options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
+    options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
     # Triton's verifier wants bits that go to bits of an attribute; a LinearLayout may be any
     singles = all(sum(index.bit_count() for index in image) <= 1 for images in bases.values() for image in images)
     text = _as_attribute(bases) if singles and layout.is_additive else _as_printed(bases, layout.shape)
-    return text + (f" // {'; '.join(said)}" if said else "")
+    return text + (f" // {'; '.join(options)}" if options else "")
 
 
 def _as_attribute(bases: dict[str, Bases]) -> str:
@@ -97,9 +97,9 @@ def read(
 ) -> Layout:
     """The layout that a text of Triton says."""
     whole = Scanner("triton", text).text
-    said = dict(found for comment in COMMENT.findall(whole) for found in SAID.findall(comment))
+    options = dict(option for comment in COMMENT.findall(whole) for option in OPTION.findall(comment))
     # blanked, not cut out: an error counts the characters of what the user gave
-    bare = COMMENT.sub(lambda found: " " * len(found[0]), whole)
+    bare = COMMENT.sub(lambda match: " " * len(match[0]), whole)
     nameless = NAMELESS.search(bare)
     if nameless:
         msg = (
@@ -110,13 +110,13 @@ def read(
     bases, sizes = _printed(bare) if PRINTED.search(bare) else _attribute(bare)
     ranks = {len(image) for images in bases.values() for image in images} | ({len(sizes)} if sizes else set())
     if len(ranks) != 1 or 0 in ranks:
-        found = ", ".join(map(str, sorted(ranks))) or "none at all"
-        msg = f"triton: every basis has a number for each coordinate, the same count in all; got {found}"
+        counts = ", ".join(map(str, sorted(ranks))) or "none at all"
+        msg = f"triton: every basis has a number for each coordinate, the same count in all; got {counts}"
         raise InvalidOperand(msg)
     if slots is None:
-        slots = int(said["slots"]) if said.get("slots", "").isdigit() and len(said["slots"]) < 4 else 1
+        slots = int(options["slots"]) if options.get("slots", "").isdigit() and len(options["slots"]) < 4 else 1
     check_slots("triton", slots)
-    names = dims_of("triton", ranks.pop(), dims or (said["dims"].split(", ") if "dims" in said else None))
+    names = dims_of("triton", ranks.pop(), dims or (options["dims"].split(", ") if "dims" in options else None))
     if shape is not None:
         sizes = [*shape_of("triton", shape, len(names))]
     extents = _extents(names, bases, sizes)
@@ -136,11 +136,11 @@ def read(
 
 
 def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:
-    """How far each coordinate runs: as far as is said, or else as the bases reach."""
+    """How far each coordinate runs: the sizes of the text, or else as far as the bases reach."""
     images = [image for part in bases.values() for image in part]
     reach = [1 << max((image[at].bit_length() for image in images), default=0) for at in range(len(names))]
     sizes = sizes or reach
-    if len(sizes) != len(names) or any(most > size for most, size in zip(reach, sizes, strict=True)):
+    if len(sizes) != len(names) or any(last > size for last, size in zip(reach, sizes, strict=True)):
         msg = f"triton: the bases reach {'x'.join(map(str, reach))}, but the shape is {'x'.join(map(str, sizes))}"
         raise InvalidOperand(msg)
     places = 1 << min(sum(map(len, bases.values())), MAX_SIZE.bit_length())
@@ -151,7 +151,7 @@ def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]
 
 
 def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
-    """Bases, and the sizes if they are said, of `#ttg.linear<{...}>` and `DistributedLinearLayout(...)`."""
+    """Bases, and the sizes if the text has them, of `#ttg.linear<{...}>` and `DistributedLinearLayout(...)`."""
     scanner = Scanner("triton", text)
     if scanner.word.startswith("#") and scanner.word not in ATTRIBUTES:
         scanner.take()  # the alias of the attribute
@@ -170,7 +170,7 @@ def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
             scanner.expect(",")
         if KEYS.get(scanner.word) in seen:
             scanner.refuse("expected each input once")
-        key = KEYS[scanner.one_of(KEYS)]
+        key = KEYS[scanner.choice(KEYS)]
         seen.add(key)
         scanner.expect("=")
         if key == "shape":
@@ -184,22 +184,22 @@ def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
 def _images(scanner: Scanner) -> Bases:
     """A list of lists of numbers."""
     scanner.expect("[")
-    found: Bases = []
+    images: Bases = []
     while not scanner.skip("]"):
-        if found:
+        if images:
             scanner.expect(",")
-        found.append(_numbers(scanner, "[", "]"))
-    return found
+        images.append(_numbers(scanner, "[", "]"))
+    return images
 
 
 def _numbers(scanner: Scanner, opening: str, closing: str) -> list[int]:
     scanner.expect(opening)
-    found: list[int] = []
+    numbers: list[int] = []
     while not scanner.skip(closing):
-        if found:
+        if numbers:
             scanner.expect(",")
-        found.append(scanner.number())
-    return found
+        numbers.append(scanner.number())
+    return numbers
 
 
 def _printed(text: str) -> tuple[dict[str, Bases], list[int]]:
@@ -209,7 +209,7 @@ def _printed(text: str) -> tuple[dict[str, Bases], list[int]]:
     sizes: list[int] = []
     while scanner.word and not scanner.skip("where", "out", "dims", "are", ":"):
         scanner.skip("-")
-        name = scanner.one_of(INPUTS)
+        name = scanner.choice(INPUTS)
         if scanner.skip("is", "a", "size", "1", "dimension"):
             continue
         scanner.expect("=")

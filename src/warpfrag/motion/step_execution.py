@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.motion.conversions import convert_codes
-from warpfrag.motion.moves import Select, Shuffle
-from warpfrag.motion.steps import WORD_BITS, Cell, Convert, Permute, Transpose
+from warpfrag.motion.relayout_steps import WORD_BITS, Convert, Permute, RegisterSlot, Transpose
+from warpfrag.motion.shuffle_search import Select, Shuffle
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.motion.steps import Assembly, Step
+    from warpfrag.isa.operands import OperandRow
+    from warpfrag.motion.relayout_steps import Assembly, Step
 
 
-def run_step(step: Step, state: NDArray[np.uint32], source: OperandSpec, target: OperandSpec) -> NDArray[np.uint32]:
-    """Registers [..., lanes, words] after one step on the way from one operand to another."""
+def run_step(step: Step, state: NDArray[np.uint32], source: OperandRow, target: OperandRow) -> NDArray[np.uint32]:
+    """Registers [..., lanes, words] after one step from one operand to another."""
     import numpy as np
 
     from warpfrag.execution import matrix_moves
@@ -28,7 +28,7 @@ def run_step(step: Step, state: NDArray[np.uint32], source: OperandSpec, target:
         return np.stack([state[..., which, word] for word, which in enumerate(read)], axis=-1)
     if isinstance(step, Select):
         moved = state[..., list(step.words)]
-        return moved if not step.mask else np.where(_odd(lanes, step.mask)[:, None], moved, state)
+        return moved if not step.mask else np.where(_parity(lanes, step.mask)[:, None], moved, state)
     if isinstance(step, Transpose):
         return matrix_moves.move_words(state[..., list(step.words)])
     if isinstance(step, Convert):
@@ -37,11 +37,13 @@ def run_step(step: Step, state: NDArray[np.uint32], source: OperandSpec, target:
         return _joined(state, step.words, step.bits)
     bits = min(source.container, target.container)
     per_word = WORD_BITS // bits
-    swapped = tuple(tuple(Cell(word, slot ^ step.flip) for slot in range(per_word)) for word in range(step.words))
-    return np.where(_odd(lanes, step.mask)[:, None], _joined(state, swapped, bits), state)
+    swapped = tuple(
+        tuple(RegisterSlot(word, slot ^ step.flip) for slot in range(per_word)) for word in range(step.words)
+    )
+    return np.where(_parity(lanes, step.mask)[:, None], _joined(state, swapped, bits), state)
 
 
-def _odd(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
+def _parity(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
     """Which lanes have an odd number of bits in a mask."""
     import numpy as np
 
@@ -78,7 +80,7 @@ def _assembled(
             if cell is not None:
                 shifted = state[..., cell.word] >> np.uint32(cell.slot * source.container + source.low)
                 codes = (shifted & np.uint32(source.format.codes - 1)).astype(code_dtype(source.format))
-                found = convert_codes(*formats, codes).astype(np.uint32)
-                word |= found << np.uint32(slot * target.container + target.low)
+                converted = convert_codes(*formats, codes).astype(np.uint32)
+                word |= converted << np.uint32(slot * target.container + target.low)
         made.append(word)
     return np.stack(made, axis=-1)

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from warpfrag.core.layout import Layout
-from warpfrag.motion.steps import Cell, Convert
+from warpfrag.motion.relayout_steps import Convert, RegisterSlot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +29,14 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
         yield replace(wide, row=row)
 
 
-def conversion_between(given: Operand, made: Operand) -> Convert:
+def conversion_between(source: Operand, target: Operand) -> Convert:
     """The step from one operand to another with the same lanes and another format."""
     words = []
-    for reg in range(made.regs):
-        first = dict.fromkeys(made.layout.ins, 0)
-        elements = [made.layout.at(**first | {"reg": reg, "slot": slot})._asdict() for slot in range(made.slots)]
-        places = [next(place for place in given.layout.where(**one) if not any(place[:-2])) for one in elements]
-        words.append(tuple(Cell(place.reg, place.slot) for place in places))
-    return Convert(given.format.name, made.format.name, tuple(words))
+    for reg in range(target.regs):
+        first = dict.fromkeys(target.layout.ins, 0)
+        elements = [target.layout.at(**first | {"reg": reg, "slot": slot})._asdict() for slot in range(target.slots)]
+        places = [
+            next(place for place in source.layout.where(**element) if not any(place[:-2])) for element in elements
+        ]
+        words.append(tuple(RegisterSlot(place.reg, place.slot) for place in places))
+    return Convert(source.format.name, target.format.name, tuple(words))

@@ -51,13 +51,13 @@ class Shuffle:
 
     def lanes(self, flip: int) -> list[int]:
         """The lane that each lane reads."""
-        found = []
+        sources = []
         for lane in range(1 << len(self.columns)):
             read = flip
             for bit, column in enumerate(self.columns):
                 read ^= column * (lane >> bit & 1)
-            found.append(read)
-        return found
+            sources.append(read)
+        return sources
 
 
 LANE = 32  # in an integer that stands for a place: where the bits of the lane start, above those of the cell
@@ -65,7 +65,7 @@ CELL = (1 << LANE) - 1
 
 
 @dataclass(frozen=True)
-class Moves:
+class ShufflePlan:
     """What moves: packets made in the source lane, exchanged between lanes, and taken apart in the target lane.
 
     packets   for each packet of a source lane the cells that it is made of
@@ -97,7 +97,7 @@ class Moves:
         return self.publish[-1].words
 
 
-def find_moves(lanes: list[int], cells: list[int], slots: int, liked: list[int]) -> Moves | None:
+def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[int]) -> ShufflePlan | None:
     """The fewest shuffles for a linear map from target places to source places.
 
     `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A word carries 2**slots
@@ -156,7 +156,7 @@ def find_moves(lanes: list[int], cells: list[int], slots: int, liked: list[int])
     receive = _exchanges(starts, len(outer))
     swaps = tuple(
         Swap(step.mask, step.words[0], 1 << len(outer))
-        for step in _exchanges([turned(one) for one in columns], len(inner))
+        for step in _exchanges([turned(image) for image in columns], len(inner))
     )
     place = Echelon()
     for at, bits in enumerate([*inner, *outer]):
@@ -166,12 +166,12 @@ def find_moves(lanes: list[int], cells: list[int], slots: int, liked: list[int])
         at = place.inputs(combined(cell, reduced))
         homes.append((at >> len(inner), at & ((1 << len(inner)) - 1)))
     packets = tuple(
-        tuple(combined(number, source_basis) ^ combined(slot, [one & CELL for one in inner_images])
+        tuple(combined(number, source_basis) ^ combined(slot, [image & CELL for image in inner_images])
               for slot in range(1 << len(inner)))
         for number in range(1 << len(source_basis))
     )  # fmt: skip
     in_order = Select(0, tuple(wanted))  # no lane exchanges anything: the words are put into the order of the rounds
-    return Moves(packets, (*publish, in_order), shuffle, (*receive, *swaps), tuple(homes))
+    return ShufflePlan(packets, (*publish, in_order), shuffle, (*receive, *swaps), tuple(homes))
 
 
 def combined(bits: int, directions: Sequence[int]) -> int:
@@ -198,38 +198,38 @@ def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
 
 
 def _span(basis: Sequence[int]) -> list[int]:
-    found = [0]
-    for one in basis:
-        found += [one ^ other for other in found]
-    return found
+    span = [0]
+    for vector in basis:
+        span += [vector ^ other for other in span]
+    return span
 
 
 def _rank_of(bits: int, liked: list[int]) -> int:
     return liked.index(bits) if bits in liked else len(liked)
 
 
-def _choose(candidates: Sequence[int], most: int) -> list[int]:
+def _choose(candidates: Sequence[int], count: int) -> list[int]:
     """The first so many of these that are independent."""
     rows = Echelon()
-    found: list[int] = []
-    for one in candidates:
-        if len(found) < most and rows.rest(one):
-            rows.add(one)
-            found.append(one)
-    return found
+    chosen: list[int] = []
+    for vector in candidates:
+        if len(chosen) < count and rows.rest(vector):
+            rows.add(vector)
+            chosen.append(vector)
+    return chosen
 
 
 def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
     """Basis vectors that, with these, make up everything."""
     rows = Echelon()
-    found: list[int] = []
-    for one in inner:
-        rows.add(one)
-    for one in basis:
-        if rows.rest(one):
-            rows.add(one)
-            found.append(one)
-    return found
+    added: list[int] = []
+    for vector in inner:
+        rows.add(vector)
+    for vector in basis:
+        if rows.rest(vector):
+            rows.add(vector)
+            added.append(vector)
+    return added
 
 
 def _start_packets(
@@ -247,31 +247,31 @@ def _start_packets(
     starts: list[int] = []
     columns: list[int] = []
     for bit, image in enumerate(lanes):
-        found = None
+        choice = None
         options = sorted(range(1 << len(outer)), key=lambda start: (start.bit_count(), start))
         reads = [(start, image ^ combined(combined(start, outer), cells)) for start in options]
         reads.sort(key=lambda pair: pair[1] >> LANE != 1 << bit)
         for start, column in reads:
             if read.rest(column >> LANE):
-                found = start, column
+                choice = start, column
                 break
-        if found is None:
+        if choice is None:
             for start, column in reads:
                 others = read.inputs(column >> LANE)
                 if not same.rest(column ^ combined(others, columns)):
-                    found = start, column
+                    choice = start, column
                     break
-        if found is None:
+        if choice is None:
             return None
-        starts.append(found[0])
-        columns.append(found[1])
-        if read.rest(found[1] >> LANE):
-            read.add(found[1] >> LANE, 1 << bit)
+        starts.append(choice[0])
+        columns.append(choice[1])
+        if read.rest(choice[1] >> LANE):
+            read.add(choice[1] >> LANE, 1 << bit)
     return starts, columns
 
 
 def _exchanges(of_lane_bit: list[int], width: int) -> tuple[Select, ...]:
-    """Steps that leave word w ^ x(lane) at w, where x is linear and given for each bit of the lane."""
+    """Steps that leave word w ^ x(lane) at w, where x is linear, by its values for each bit of the lane."""
     rows = Echelon()
     directions: list[int] = []
     for change in of_lane_bit:

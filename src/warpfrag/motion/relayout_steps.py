@@ -1,4 +1,4 @@
-"""What happens to registers on their way: the steps of a relayout, and what each costs."""
+"""The steps of a relayout: what each does to the registers of a lane, and what it costs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from warpfrag.core.expressions import linear
 from warpfrag.motion.conversions import conversion
-from warpfrag.motion.moves import Select, Shuffle, Swap
+from warpfrag.motion.shuffle_search import Select, Shuffle, Swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 WORD_BITS = 32
 
 
-class Cell(NamedTuple):
+class RegisterSlot(NamedTuple):
     """An element of a lane: its word, and which of the elements of the word it is, low bits first."""
 
     word: int
     slot: int
 
 
-Assembly: TypeAlias = tuple[tuple[Cell | None, ...], ...]
+Assembly: TypeAlias = tuple[tuple[RegisterSlot | None, ...], ...]
 """For each word that is made, the cells that it is made of; None where nothing is needed."""
 
 
@@ -58,7 +58,7 @@ class Transpose:
 Step: TypeAlias = Permute | Convert | Transpose | Select | Shuffle | Swap
 
 
-def whole_word(cells: tuple[Cell | None, ...]) -> int | None:
+def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
     """The word that these cells are, in order; None where they are taken from several places."""
     first = next((cell.word for cell in cells if cell), None)
     in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
@@ -72,8 +72,8 @@ THROUGH_MEMORY = ("shfl", "movmatrix")
 def price(kind: str, count: int) -> int:
     """What so many instructions of a kind cost: one each, and one for each pass through shared memory's unit.
 
-    Loads and stores are counted alike, so that ways and plans can be compared. What only depends on the lane, such as
-    addresses, is worked out once for many trips and is not counted.
+    Loads and stores are counted alike, so that a relayout and a round trip through memory can be compared. What only
+    depends on the lane, such as addresses, is worked out once for many runs and is not counted.
     """
     return count * (2 if kind in THROUGH_MEMORY else 1)
 
@@ -131,8 +131,8 @@ def described(step: Step) -> str:
 
 
 def _listed(words: Iterable[int]) -> str:
-    found = [str(word) for word in words]
-    return f"word{'s' if len(found) > 1 else ''} {', '.join(found)}"
+    numbers = [str(word) for word in words]
+    return f"word{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
 
 
 def _where(mask: int) -> str:

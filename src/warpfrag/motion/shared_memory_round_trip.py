@@ -1,4 +1,4 @@
-"""The other way between two fragments: the source stores the matrix in shared memory, the target loads it from there.
+"""From fragment to fragment through shared memory: the source stores the matrix there, the target loads it.
 
 What is stored has the smaller of the two formats. So where a conversion makes elements smaller it comes first, and the
 elements of a lane that shall share a word are chosen; where it makes them larger it comes last. All choices are tried,
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 from warpfrag.memory.shared_memory import Memory
 from warpfrag.motion.loads import loads, stores
 from warpfrag.motion.matrix_accesses import LINE
-from warpfrag.motion.packed import conversion_between, packed
-from warpfrag.motion.running import run_step
-from warpfrag.motion.steps import total_cost
+from warpfrag.motion.packed_operands import conversion_between, packed
+from warpfrag.motion.relayout_steps import total_cost
+from warpfrag.motion.step_execution import run_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from warpfrag.execution.operand import Operand
-    from warpfrag.motion.access_plan import Way
-    from warpfrag.motion.steps import Step
+    from warpfrag.motion.access_plan import AccessPlan
+    from warpfrag.motion.relayout_steps import Step
     from warpfrag.numerics.arrays import Words
 
 BARRIER = 1  # __syncwarp() between the store and the load
 
 
 @dataclass(frozen=True)
-class Trip:
+class SharedMemoryRoundTrip:
     """A store and a load, and what is converted before the one or after the other."""
 
     source: Operand
     target: Operand
     before: tuple[Step, ...]
-    store: Way
-    load: Way
+    store: AccessPlan
+    load: AccessPlan
     after: tuple[Step, ...]
 
     @property
@@ -53,7 +53,7 @@ class Trip:
 
     @property
     def memory(self) -> Memory:
-        """How the matrix lies in shared memory on its way."""
+        """How the matrix lies in shared memory in between."""
         return self.store.memory
 
     def __call__(self, words: ArrayLike) -> Words:
@@ -76,8 +76,8 @@ class Trip:
         return f"{self.store.name}, then {self.load.name}, in {self.memory.described}"
 
 
-def find_trip(source: Operand, target: Operand, legal_on: str | None = None) -> Trip | None:
-    """The cheapest trip through shared memory; None where there is none, as for several matrices at once.
+def plan_through_memory(source: Operand, target: Operand, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
+    """The cheapest round trip through shared memory; None where there is none, as for several matrices at once.
 
     With `legal_on`, only what that target has: `stmatrix` comes with sm_90.
     """
@@ -86,17 +86,17 @@ def find_trip(source: Operand, target: Operand, legal_on: str | None = None) -> 
         for operand in (source, target)
     ):
         return None
-    trips = []
+    candidates = []
     for stored, loaded in _stored(source, target):
         before: tuple[Step, ...] = () if stored is source else (conversion_between(source, stored),)
         after: tuple[Step, ...] = () if loaded is target else (conversion_between(loaded, target),)
         for memory in _memories(stored):
             every = (stores(stored, memory), loads(loaded, memory))
-            legal = [[way for way in some if legal_on is None or legal_on in way.targets] for some in every]
-            ways = [some[0] for some in legal if some]
-            if len(ways) == 2:
-                trips.append(Trip(source, target, before, ways[0], ways[1], after))
-    return min(trips, key=lambda trip: (trip.cost, trip.memory.swizzle), default=None)
+            legal = [[plan for plan in some if legal_on is None or legal_on in plan.targets] for some in every]
+            plans = [some[0] for some in legal if some]
+            if len(plans) == 2:
+                candidates.append(SharedMemoryRoundTrip(source, target, before, plans[0], plans[1], after))
+    return min(candidates, key=lambda candidate: (candidate.cost, candidate.memory.swizzle), default=None)
 
 
 def _stored(source: Operand, target: Operand) -> Iterator[tuple[Operand, Operand]]:
