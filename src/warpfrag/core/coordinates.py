@@ -6,7 +6,7 @@ import operator
 from collections import namedtuple
 from functools import cache
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from warpfrag.errors import InvalidOperand, quote
 
@@ -60,8 +60,7 @@ def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
 
 def place(**indices: int) -> Place:
     """The place with these indices, such as lane, reg and slot."""
-    made: Any = coordinate_type(tuple(indices))._make(indices.values())
-    return made  # type: ignore[no-any-return] # a Place, because of its names
+    return cast("Place", coordinate_type(tuple(indices))._make(indices.values()))
 
 
 def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:

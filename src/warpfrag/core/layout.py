@@ -219,6 +219,11 @@ class Layout(LinearMap):
         options = {"transposed": True} if check_flag("transposed", transposed) else {}
         return cast("str | dict[str, NDArray[np.intp]]", converter(notation, "write")(self, **options))
 
+    def __repr__(self) -> str:
+        """The extents of the coordinates, and the bases."""
+        extents = ", ".join(f"{name} {size}" for name, size in self.outs.items())
+        return f"<Layout of {extents}; {self}>"
+
     def __str__(self) -> str:
         """The bases, as a table row spells them."""
         spelled = [f"{name}: {text or '-'}" for name, text in self.bases.items()]
@@ -453,8 +458,9 @@ def _check_steps(extents: object, steps: object, origin: object) -> None:
         return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_INDEX
 
     def are_moves(moves: object) -> bool:
-        fitting = isinstance(moves, tuple | list) and isinstance(extents, Mapping) and len(moves) == len(extents)
-        return fitting and all(map(is_index, moves))  # type: ignore[call-overload] # of a sequence
+        if not isinstance(moves, tuple | list) or not isinstance(extents, Mapping):
+            return False
+        return len(moves) == len(extents) and all(map(is_index, moves))
 
     def is_digit(digit: object) -> bool:
         return isinstance(digit, tuple | list) and len(digit) == 2 and is_index(digit[0]) and are_moves(digit[1])

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.cells import (
+    Block,
+    Cell,
     CellBlock,
     FigureCell,
     FigureGrid,
+    Grid,
     HeadingLevel,
     HeadingMark,
+    Level,
+    Mark,
     lane_name,
 )
 from warpfrag.drawing.drawing import Drawing

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.memory.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole
+from warpfrag.memory.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,6 +162,20 @@ class Descriptor:
         if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields():
             msg = f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
             raise InvalidOperand(msg)
+
+    def __repr__(self) -> str:
+        """As it is made, without what is the default."""
+        return repr_of_fields(self)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the word, and each of its fields."""
+        from warpfrag.render.html import card, table
+
+        rows = [
+            (field.name.replace("_", " "), f"{field.high}-{field.low}", f"{field.raw:#x}", field.meaning)
+            for field in self.explain()
+        ]
+        return card(f"<code>Descriptor {self.word:#018x}</code>", table(("field", "bits", "raw", "meaning"), rows))
 
     @property
     def word(self) -> int:

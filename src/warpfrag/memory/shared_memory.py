@@ -33,7 +33,7 @@ and two for each pass: docs/evidence.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from warpfrag.core.coordinates import LANES, Coordinate, check_index, coordinate_type
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+    from _typeshed import DataclassInstance
     from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
@@ -103,6 +104,30 @@ class Memory:
         if self.pitch is not None and self.across:
             msg = f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
             raise InvalidOperand(msg)
+
+    def __repr__(self) -> str:
+        """As it is made, without what is the default."""
+        return repr_of_fields(self)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: what says where an element lies."""
+        from warpfrag.render.html import card, escape, table
+
+        facts = [
+            ("order", f"{self.order}: the elements of a {'row' if self.order == 'row' else 'column'} are neighbours"),
+            ("pitch", "no gaps" if self.pitch is None and not self.across else self._pitch_text()),
+            ("swizzle", f"{self.swizzle} bytes" if self.swizzle else "none"),
+            ("start", f"byte {self.start}"),
+        ]
+        if self.base_offset:
+            facts.append(("base offset", f"{self.base_offset} rows of {ROW_OF_UNITS} bytes"))
+        return card(f"<code>{escape(f'Memory: {self.described}')}</code>", table(("field", "value"), facts))
+
+    def _pitch_text(self) -> str:
+        if not self.across:
+            return f"{self.pitch} bytes"
+        counted = (f"{extent or 'the rest'} x {stride} bytes" for extent, stride in self.across)
+        return f"in tiles: {', '.join(counted)}"
 
     @property
     def contiguous(self) -> str:
@@ -247,6 +272,13 @@ class Memory:
             msg = "a memory without a pitch has no gaps between rows: give the shape of the matrix"
             raise InvalidOperand(msg)
         return -(-shape[1 if self.order == "row" else 0] * bits // 8)
+
+
+def repr_of_fields(instance: DataclassInstance) -> str:
+    """The call that makes a dataclass, with the fields that differ from their defaults."""
+    values = ((field.name, getattr(instance, field.name), field.default) for field in fields(instance))
+    arguments = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
+    return f"{type(instance).__name__}({arguments})"
 
 
 def is_whole(number: object) -> bool:

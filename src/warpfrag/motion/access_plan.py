@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from warpfrag.motion.access import Direction
     from warpfrag.numerics.arrays import Words
 
+MAX_ROWS = 8  # accesses in a card
+
 
 @dataclass(frozen=True)
 class AccessPlan:
@@ -69,6 +71,42 @@ class AccessPlan:
         joined = sum(access.slot not in {None, 0} for access in self.accesses)
         shifted = self.operand.words if self.shift else 0
         return len(self._warps) * (len(self.accesses) + turned + joined + shifted) + self.passes
+
+    def __repr__(self) -> str:
+        """Which operand, by which instructions, and how the matrix lies in memory."""
+        return f"<AccessPlan to {self._purpose}\n {self}\n {self.memory.described}>"
+
+    @property
+    def _purpose(self) -> str:
+        return f"{self.direction} {self.operand.role} of {self.operand.instruction}"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: what it costs, and for each access its registers, passes and addresses."""
+        from warpfrag.render.html import card, escape, table
+
+        rows = [
+            (
+                access.instruction,
+                ", ".join(map(str, access.words)),
+                str(access.width),
+                str(access.passes),
+                str(access.conflicts),
+                sum_expression(address_sum(access.addresses, self.memory)),
+            )
+            for access in self.accesses[:MAX_ROWS]
+        ]
+        more = len(self.accesses) - len(rows)
+        swizzle = swizzle_expression(self.memory, "a") if self.memory.swizzle else ""
+        notes = [
+            f"{self}, cost {self.cost}. Memory: {self.memory.described}.",
+            f"Each address a is then swizzled: {swizzle}." if swizzle else "",
+            f"The first {MAX_ROWS} of {len(self.accesses)} accesses." if more else "",
+        ]
+        return card(
+            f"<code>{escape(self._purpose)}</code>",
+            *(f"<p>{escape(text)}</p>" for text in notes if text),
+            table(("instruction", "registers", "bytes a lane", "passes", "conflicts", "address of a lane"), rows),
+        )
 
     def __str__(self) -> str:
         """What it is and what it costs."""

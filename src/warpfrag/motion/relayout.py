@@ -36,6 +36,7 @@ from warpfrag.motion.relayout_steps import (
     Step,
     Transpose,
     cost,
+    described,
     total_cost,
     whole_word,
 )
@@ -118,6 +119,24 @@ class Relayout:
             f"Target {whole} j holds source {whole} p[j]. Give the {other} of the other factor in the order p: {order}"
         )
 
+    def __repr__(self) -> str:
+        """What it costs, and between which operands."""
+        return f"<Relayout {self}\n from {_summary(self.source)}\n to {_summary(self.target)}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the verdict, the operands and every step."""
+        from warpfrag.render.html import card, escape, table
+
+        ends = [(word, _summary(end)) for word, end in (("from", self.source), ("to", self.target))]
+        steps = [(*map(str, cost(step)), described(step)) for step in self.steps]
+        notes = [text for text in (self.verdict, self.permutation_text) if text]
+        return card(
+            "<code>Relayout</code>",
+            *(f"<p>{escape(text)}</p>" for text in notes),
+            table(("", "operand"), ends),
+            table(("instruction", "count", "what each lane does"), steps) if steps else "",
+        )
+
     def __str__(self) -> str:
         """What it costs, in one line."""
         parts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
@@ -138,6 +157,11 @@ class Relayout:
 
         about = f"{self}. {self.permutation_text}".rstrip(". ")
         return emit_steps(self.source, self.target, self.steps, lang=lang, name=name, about=about)
+
+
+def _summary(operand: Operand) -> str:
+    shape = " x ".join(map(str, operand.layout.shape))
+    return f"{operand.role} of {operand.instruction}: {shape} of {operand.format} in {operand.regs} registers"
 
 
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:

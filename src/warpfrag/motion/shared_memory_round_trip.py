@@ -71,6 +71,10 @@ class SharedMemoryRoundTrip:
             state = run_step(step, state, self.source.row, self.target.row)
         return np.ascontiguousarray(state, np.uint32)
 
+    def __repr__(self) -> str:
+        """What it is, and what it costs."""
+        return f"<SharedMemoryRoundTrip {self}; cost {self.cost}>"
+
     def __str__(self) -> str:
         """What it is, in one line."""
         return f"{self.store.name}, then {self.load.name}, in {self.memory.described}"

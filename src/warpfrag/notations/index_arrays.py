@@ -1,6 +1,6 @@
 """numpy: an index array for each coordinate, with an axis for each input.
 
-`matrix[rows, cols]` then is the fragment: what each lane, register and slot holds. The other direction: index arrays that
+`matrix[rows, cols]` then is the fragment: what each lane, register and slot holds. Index arrays that
 came from anywhere (a kernel that wrote its coordinates, a table of a paper) are read as a layout if they are one.
 
     >>> from warpfrag.core.layout import Layout
