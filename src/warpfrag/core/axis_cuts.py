@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.core.axes import MAX_SIZE, Axes, Axis, digits_of, factors
 from warpfrag.core.coordinates import REGISTERS
 from warpfrag.errors import InvalidOperand, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class UnmixedRun(NamedTuple):
@@ -42,14 +39,21 @@ def numbered(axes: Axes) -> list[AxisDigit]:
 
 def ones(mask: int) -> list[int]:
     """The bits that are set, low first."""
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+    bits = []
+    while mask:
+        low = mask & -mask
+        bits.append(low.bit_length() - 1)
+        mask ^= low
+    return bits
 
 
-def renumbered(mask: int, places: Mapping[int, int] | Sequence[int]) -> int:
+def renumbered(mask: int, places: Mapping[int, int]) -> int:
     """A mask whose bit d has become bit places[d]; bits without a place are dropped."""
-    if isinstance(places, Mapping):
-        return sum(1 << places[bit] for bit in ones(mask) if bit in places)
-    return sum(1 << places[bit] for bit in ones(mask))
+    moved = 0
+    for bit in ones(mask):
+        if bit in places:
+            moved |= 1 << places[bit]
+    return moved
 
 
 def starts(axis: Axis) -> set[int]:
@@ -95,31 +99,35 @@ def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dic
     return tuple(made), numbers
 
 
-def stacked(low: Axes, high: Axes) -> tuple[Axes, list[int], list[int]]:
-    """The axes of both, the digits of `high` above those of `low`, and the new numbers of the digits of each."""
+def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]]:
+    """The axes of both, the digits of `high` above those of `low`, and for the digits of each their new numbers."""
     names = [axis.name for axis in low]
     for axis in high:
         if axis.name not in names:
             later = REGISTERS[REGISTERS.index(axis.name) :] if axis.name in REGISTERS else ()
             names.insert(next((at for at, name in enumerate(names) if name in later), len(names)), axis.name)
-    lows, highs = ({axis.name: axis for axis in axes} for axes in (low, high))
-    axes, low_digits, high_digits, count = [], {}, {}, 0
+    low_places: dict[int, int] = {}
+    high_places: dict[int, int] = {}
+    parts = [
+        ({axis.name: (axis.radices, digits) for axis, digits in digits_of(side)}, places)
+        for side, places in ((low, low_places), (high, high_places))
+    ]
+    axes: list[Axis] = []
+    count = 0
     for name in names:
-        parts = [side[name].radices if name in side else () for side in (lows, highs)]
-        axis = Axis(name, parts[0] + parts[1])
+        radices: tuple[int, ...] = ()
+        for by_name, places in parts:
+            own, digits = by_name.get(name, ((), range(0)))
+            for digit in digits:
+                places[digit] = count
+                count += 1
+            radices += own
+        axis = Axis(name, radices)
         if axis.size > MAX_SIZE:
             msg = f"the product's {name} would be {axis.size}, more than {MAX_SIZE}"
             raise InvalidOperand(msg)
-        middle = count + len(parts[0])
-        low_digits[name] = range(count, middle)
-        high_digits[name] = range(middle, middle + len(parts[1]))
-        count = middle + len(parts[1])
         axes.append(axis)
-    return (
-        tuple(axes),
-        [digit for axis in low for digit in low_digits[axis.name]],
-        [digit for axis in high for digit in high_digits[axis.name]],
-    )
+    return tuple(axes), low_places, high_places
 
 
 def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, list[int]]:

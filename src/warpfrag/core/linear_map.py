@@ -23,6 +23,7 @@ only runs that pass through the map unmixed can be cut anew.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -53,7 +54,7 @@ from warpfrag.core.gf2 import Echelon
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
 
@@ -177,9 +178,10 @@ class LinearMap:
     def __matmul__(self, inner: Self) -> Self:
         """Compose: first `inner`, then this, so that `(outer @ inner).at(x)` is `outer.at(inner.at(x))`."""
         self._check_map(inner, "the inner layout")
+        if {*self.in_axes} == {*inner.out_axes}:
+            return self._after(inner)
         outer, within = self, inner
-        is_cut_alike = {*self.in_axes} == {*inner.out_axes}
-        for name in () if is_cut_alike or self.ins != inner.outs else self.ins:  # let one side follow the other
+        for name in self.ins if self.ins == inner.outs else ():  # let one side follow the cut of the other
             outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
             within = within._recut({}, {name: boundaries(outer.in_axes)[name]}) or within
             outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
@@ -223,12 +225,15 @@ class LinearMap:
         New axes come after the old ones, but warp, lane, reg and slot keep this order.
         """
         self._check_map(other, "the second factor")
-        in_axes, low_ins, high_ins = stacked(self.in_axes, other.in_axes)
-        out_axes, low_outs, high_outs = stacked(self.out_axes, other.out_axes)
-        columns = dict(zip(low_ins, (renumbered(mask, low_outs) for mask in self.columns), strict=True))
-        columns |= zip(high_ins, (renumbered(mask, high_outs) for mask in other.columns), strict=True)
-        origin = renumbered(self.origin, low_outs) | renumbered(other.origin, high_outs)
-        return type(self)(in_axes, out_axes, tuple(columns[digit] for digit in range(len(columns))), origin)
+        return self._times(other.in_axes, other.out_axes, other.columns, other.origin)
+
+    def _times(self, ins: Axes, outs: Axes, columns: tuple[int, ...], origin: int = 0) -> Self:
+        in_axes, low_ins, high_ins = stacked(self.in_axes, ins)
+        out_axes, low_outs, high_outs = stacked(self.out_axes, outs)
+        moved = {low_ins[digit]: renumbered(mask, low_outs) for digit, mask in enumerate(self.columns)}
+        moved |= {high_ins[digit]: renumbered(mask, high_outs) for digit, mask in enumerate(columns)}
+        start = renumbered(self.origin, low_outs) | renumbered(origin, high_outs)
+        return type(self)(in_axes, out_axes, tuple(moved[digit] for digit in range(len(moved))), start)
 
     def divide_left(self, low: Self) -> Self | None:
         """The map `high` with `low * high == self`; None where there is none.
@@ -284,15 +289,15 @@ class LinearMap:
         if "reg" not in self.ins:
             msg = f"only a layout with registers can be tiled; this one starts from {', '.join(self.ins)}"
             raise InvalidOperand(msg)
-        tiled = self
+        tiles = []
         for name, count in counts.items():
             if name not in self.outs:
                 msg = f"tiled: expected some of {', '.join(self.outs)}; got {name}"
                 raise InvalidOperand(msg)
-            radices = Axis.of_size(f"tiles along {name}", count).radices
-            columns = tuple(1 << digit for digit in range(len(radices)))
-            tiled *= type(self)((Axis("reg", radices),), (Axis(name, radices),), columns)
-        return tiled
+            tiles.append(Axis(name, Axis.of_size(f"tiles along {name}", count).radices))
+        radices = tuple(radix for axis in tiles for radix in axis.radices)
+        columns = tuple(1 << digit for digit in range(len(radices)))
+        return self._times((Axis("reg", radices),), tuple(tiles), columns)
 
     def fix(self, **inputs: int) -> Self:
         """The map of the other inputs while these stay as they are."""
@@ -349,6 +354,8 @@ class LinearMap:
         Coordinate(row=1, k=1)
         """
         self._check_names("rename", names, {**self.ins, **self.outs})
+        for name in names.values():
+            check_name(name)
         ins, outs = (
             tuple(axis._replace(name=names.get(axis.name, axis.name)) for axis in axes)
             for axes in (self.in_axes, self.out_axes)
@@ -568,8 +575,8 @@ class LinearMap:
 
     @staticmethod
     def _names(side: str, names: Iterable[str], axes: Mapping[str, int]) -> tuple[str, ...]:
-        listed = () if isinstance(names, str) else tuple(names)
-        if isinstance(names, str) or any(name not in axes for name in listed):
+        listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
+        if listed is None or not all(isinstance(name, str) and name in axes for name in listed):
             msg = f"{side}: expected a list of some of {', '.join(axes)}; got {quote(names)}"
             raise InvalidOperand(msg)
         return listed
