@@ -71,6 +71,11 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
 
     joined.__func__ = wf.Layout.joined
 
+    def trivial_over(name: Any) -> bool:
+        return layout.is_trivial_over(name)
+
+    trivial_over.__func__ = wf.Layout.is_trivial_over
+
     return {
         "get": (wf.get, {"name": F16, "target": "sm_90a", "selector": None}),
         "get sparse": (wf.get, {"name": SP, "target": "sm_90", "selector": 0}),
@@ -163,6 +168,14 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "fix": (layout.fix, {"reg": 1}),
         "digits": (layout.digits, {"source": "lane"}),
         "compose": (layout.__matmul__, {"inner": layout.inverse()}),
+        "product": (layout.__mul__, {"other": layout}),
+        "divide_left": (layout.divide_left, {"low": layout}),
+        "divide_right": (layout.divide_right, {"high": layout}),
+        "sublayout": (layout.sublayout, {"ins": ["lane"], "outs": ["row"]}),
+        "rename": (layout.rename, {"lane": "thread"}),
+        "reshape": (layout.reshape, {"ins": {"thread": 32, "value": 8}, "outs": {"element": 256}}),
+        "is_trivial_over": (trivial_over, {"name": "lane"}),
+        "identity": (wf.Layout.identity, {"warp": 4}),
         "joined": (joined, {"name": "i", "axis": "reg"}),
         "runs": (layout.runs, {"out": "row"}),
         "along": (layout.along, {"source": "slot"}),

@@ -23,7 +23,6 @@ only runs that pass through the map unmixed can be cut anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -54,7 +53,7 @@ from warpfrag.core.gf2 import Echelon
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
 
@@ -318,7 +317,7 @@ class LinearMap:
                 origin ^= column * digit
         return type(self)(tuple(ins), self.out_axes, tuple(columns), origin)
 
-    def sublayout(self, ins: Iterable[str], outs: Iterable[str]) -> Self:
+    def sublayout(self, ins: Sequence[str], outs: Sequence[str]) -> Self:
         """What some inputs do to some outputs: the other inputs are 0, the other outputs are left out.
 
         >>> from warpfrag.core.layout import Layout
@@ -574,12 +573,11 @@ class LinearMap:
             raise InvalidOperand(msg)
 
     @staticmethod
-    def _names(side: str, names: Iterable[str], axes: Mapping[str, int]) -> tuple[str, ...]:
-        listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
-        if listed is None or not all(isinstance(name, str) and name in axes for name in listed):
+    def _names(side: str, names: Sequence[str], axes: Mapping[str, int]) -> tuple[str, ...]:
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) and name in axes for name in names):
             msg = f"{side}: expected a list of some of {', '.join(axes)}; got {quote(names)}"
             raise InvalidOperand(msg)
-        return listed
+        return tuple(names)
 
 
 def check_axis(name: object, axes: Mapping[str, int]) -> None:
