@@ -10,7 +10,7 @@ from warpfrag.codegen.cuda import AsmOperand, CudaBuilder, InlineAssembly, Regis
 from warpfrag.codegen.languages import LANGUAGES, check_function_name, check_language
 from warpfrag.codegen.operations import LANE, SPELLINGS, WARPGROUP_THREAD, RegisterOperations
 from warpfrag.codegen.ptx import PtxBuilder
-from warpfrag.core.expressions import Constant, Operation, Variable
+from warpfrag.core.expressions import IndexConstant, IndexOperation, IndexVariable
 
 
 def text_of(code):
@@ -61,10 +61,10 @@ def test_arrays_ranges_registers_and_the_prologue_come_before_instructions():
 
 def test_an_index_expression_is_its_comment_and_its_instructions():
     code = PtxBuilder()
-    expression = Operation("+", Operation("*", Variable("lane"), Constant(4)), Constant(1))
+    expression = IndexOperation("+", IndexOperation("*", IndexVariable("lane"), IndexConstant(4)), IndexConstant(1))
 
-    assert code.evaluate("at", Constant(7), {}) == "7"
-    assert code.evaluate("at", Variable("lane"), {"lane": "%lane"}) == "%lane"
+    assert code.evaluate("at", IndexConstant(7), {}) == "7"
+    assert code.evaluate("at", IndexVariable("lane"), {"lane": "%lane"}) == "%lane"
     assert code.evaluate("at", expression, {"lane": "%lane"}) == "%at_1"
     assert text_of(code)[-4:-1] == ["// at = lane * 4 + 1", "mul.lo.s32 %at, %lane, 4;", "add.s32 %at_1, %at, 1;"]
 

@@ -1,4 +1,4 @@
-"""The figures that are kept as files; `python tests/drawing/golden.py` writes them anew after an intended change."""
+"""The figures that are kept as files; `python tests/drawing/golden.py` writes them again after an intended change."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def command(
     _print_plan(plan, plan.cheaper_trip(target))
 
 
-def _print_plan(plan: Relayout, through_memory: Trip | None) -> None:
+def _print_plan(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> None:
     echo(plan.verdict)
     if plan.steps:
         echo()
@@ -92,7 +92,7 @@ def _where(legal: tuple[str, ...]) -> str:
     return f"from {legal[0]} on" if list(legal) == later else f"on {', '.join(legal)}"
 
 
-def _json(plan: Relayout, through_memory: Trip | None) -> dict[str, object]:
+def _json(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> dict[str, object]:
     return {
         "source": fragment_json(plan.source),
         "target": fragment_json(plan.target),

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.core.expressions import Constant, Variable
+from warpfrag.core.expressions import IndexConstant, IndexVariable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -115,9 +115,9 @@ class PtxBuilder:
         return self._evaluate(name, expression, indices)
 
     def _evaluate(self, name: str, expression: Expression, indices: Mapping[str, str]) -> str:
-        if isinstance(expression, Variable):
+        if isinstance(expression, IndexVariable):
             return indices[expression.name]
-        if isinstance(expression, Constant):
+        if isinstance(expression, IndexConstant):
             return str(expression.value)
         left, right = (self._evaluate(name, part, indices) for part in (expression.left, expression.right))
         return self.compute(name, OPERATOR_INSTRUCTIONS[expression.operator], left, right)

@@ -47,7 +47,7 @@ class IndexVariable:
 
 @dataclass(frozen=True)
 class IndexConstant:
-    """A number."""
+    """A number that does not depend on any index."""
 
     value: int
 

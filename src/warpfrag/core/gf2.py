@@ -19,7 +19,7 @@ class Echelon:
     """Masks reduced against each other, each with the inputs that make it up."""
 
     def __init__(self) -> None:
-        """Nothing can be made yet."""
+        """Without masks: only 0 can be made."""
         self._rows: dict[int, tuple[int, int]] = {}  # by its leading bit: a mask, and the inputs that make it
 
     def add(self, mask: int, inputs: int = 0) -> int:

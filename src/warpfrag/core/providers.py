@@ -17,14 +17,14 @@ class CardRenderer(Protocol):
     """Draws the notebook card of an object, as HTML; `kind` is instruction, operand or layout."""
 
     def __call__(self, kind: str, thing: object) -> str:
-        """The card."""
+        """The card of a thing of this kind."""
 
 
 class ConverterLookup(Protocol):
     """Finds the function that writes a layout in a notation or reads one: `direction` is write or read."""
 
     def __call__(self, notation: str, direction: str) -> Callable[..., object]:
-        """Find the function."""
+        """The converter; InvalidOperand where a notation is unknown or only written."""
 
 
 _LOADERS: dict[str, Callable[[], object]] = {}

@@ -97,7 +97,7 @@ def draw(
     if not isinstance(title, str):
         msg = f"the title of a figure is a text, got {quote(title)}"
         raise InvalidOperand(msg)
-    if isinstance(instruction, Relayout | Way):
+    if isinstance(instruction, Relayout | AccessPlan):
         options = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
         if any(option is not None for option in options) or byte_id or thread_id:
             msg = "a figure of a relayout, or of a plan to load or store, takes a theme and a title, nothing else"

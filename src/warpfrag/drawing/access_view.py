@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.cells import (
-    Block,
-    Cell,
     CellBlock,
     FigureCell,
     FigureGrid,
-    Grid,
     HeadingLevel,
     HeadingMark,
-    Level,
-    Mark,
     lane_name,
 )
 from warpfrag.drawing.drawing import Drawing
@@ -41,7 +36,7 @@ READING = (
 )
 
 
-def access_drawing(plan: Way) -> Drawing:
+def access_drawing(plan: AccessPlan) -> Drawing:
     """The figure of a plan to load or store."""
     toward = "from" if plan.direction == "load" else "to"
     count = len(plan.accesses)
@@ -54,12 +49,12 @@ def access_drawing(plan: Way) -> Drawing:
     )
 
 
-def access_grids(plan: Way) -> tuple[FigureGrid, ...]:
+def access_grids(plan: AccessPlan) -> tuple[FigureGrid, ...]:
     """The memory as each access sees it: a cell is as wide as an access, and at least a bank."""
     return tuple(_access_grid(plan, access) for access in plan.accesses[:MAX_ACCESSES])
 
 
-def _access_grid(plan: Way, access: Access) -> FigureGrid:
+def _access_grid(plan: AccessPlan, access: Access) -> FigureGrid:
     width = min(UNIT, max(BANK_BYTES, access.width))
     across = ROW_BYTES // width
     elements, lanes = _elements(plan, width), _lanes(access, width)
@@ -96,7 +91,7 @@ def _loads(access: Access, per_bank: int) -> Iterator[HeadingLevel]:
         yield HeadingLevel(f"words, matrix {number}" if len(requests) > 1 else "words", marks)
 
 
-def _elements(plan: Way, width: int) -> Elements:
+def _elements(plan: AccessPlan, width: int) -> Elements:
     """The elements of the matrix by the cell of memory that they start in."""
     operand = plan.operand
     by_cell: Elements = {}
@@ -117,7 +112,7 @@ def _lanes(access: Access, width: int) -> Lanes:
     return by_cell
 
 
-def _cell(plan: Way, place: int, at: tuple[int, int], elements: Elements, lanes: Lanes) -> FigureCell:
+def _cell(plan: AccessPlan, place: int, at: tuple[int, int], elements: Elements, lanes: Lanes) -> FigureCell:
     held, givers = elements.get(place, []), lanes.get(place, [])
     words = _range(held)
     named = "" if not givers else lane_name(givers[0]) + "+" * (len(givers) > 1)

@@ -11,7 +11,6 @@ import math
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.cuda import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, device_function
-from warpfrag.emission.cuda_syntax import DEVICE, Extra, Variable, assembly, function, loop, thread_index
 from warpfrag.emission.matrix_copies import operand_copies
 from warpfrag.emission.memory_indexing import (
     described,
@@ -22,7 +21,7 @@ from warpfrag.emission.memory_indexing import (
     stride_names,
     thread_name,
 )
-from warpfrag.emission.statement import identifier, memory_instruction, registers, state_space, statement
+from warpfrag.emission.statement import memory_instruction, registers, state_space, statement
 from warpfrag.motion.matrix_lines import moved
 
 if TYPE_CHECKING:

@@ -33,9 +33,8 @@ from warpfrag.emission.statement import (
     threads,
     tile_name,
 )
-from warpfrag.emission.strides import stride_names
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, FIRST_CHOICE
-from warpfrag.isa.legality import check_choice, check_immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
+from warpfrag.isa.legality import check_immediates
 from warpfrag.motion.matrix_lines import moved
 
 if TYPE_CHECKING:

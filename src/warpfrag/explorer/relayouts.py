@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.explorer.interned_list import InternedList
-from warpfrag.explorer.listed import Listed
 from warpfrag.motion.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.motion.relayout import relayout
 from warpfrag.motion.relayout_steps import cost, described

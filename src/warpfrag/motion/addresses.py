@@ -57,7 +57,7 @@ def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
 
 
 def sum_expression(address: AddressSum) -> str:
-    """A sum as C."""
+    """The sum as a C expression of `base` and the number of the thread."""
     parts = map(_part, address.terms)
     return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
 

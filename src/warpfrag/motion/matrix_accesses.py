@@ -66,7 +66,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
 
 
 @cache
-def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[MatrixLines, ...]:
+def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
     """The matrices that the registers of an operand make up, for a mover of one; none where some do not."""
     left, matrices = list(range(operand.layout.regs)), []
     while left:
@@ -80,7 +80,7 @@ def _matrices(mover: Instruction, operand: OperandRow, order: Order) -> tuple[Ma
     return tuple(matrices)
 
 
-def _matrix(mover: Instruction, operand: OperandRow, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
+def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
     """The matrix that some registers make up in every warp; None where they do not."""
     starts = []
     for warp in range(operand.layout.ins.get("warp", 1)):
@@ -91,13 +91,13 @@ def _matrix(mover: Instruction, operand: OperandRow, order: Order, regs: tuple[i
     return MatrixLines(regs, tuple(starts))
 
 
-def _line_addresses(matrix: MatrixLines, operand: OperandRow, memory: Memory) -> list[list[int]]:
+def _line_addresses(matrix: MatrixLines, operand: OperandSpec, memory: Memory) -> list[list[int]]:
     """The address of each line, by warp; none where some line is not 16 aligned bytes side by side."""
     addresses = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
     return addresses if all(addresses) else []
 
 
-def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandRow, memory: Memory) -> list[int]:
+def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory: Memory) -> list[int]:
     bits, (rows, cols) = operand.container, operand.layout.shape
     addresses = element_addresses(memory, (rows, cols), bits)
     line_addresses = []

@@ -45,7 +45,7 @@ def moved(mover: Instruction) -> Operand:
 
 
 def line_starts(
-    mover: Instruction, operand: OperandRow, order: str, regs: Sequence[int] | None = None, warp: int = 0
+    mover: Instruction, operand: OperandSpec, order: str, regs: Sequence[int] | None = None, warp: int = 0
 ) -> tuple[LineStart, ...] | None:
     """Where the line of each lane that gives an address starts; None where parts of a line contradict each other.
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.isa.operands import OperandRow
+    from warpfrag.isa.operands import OperandSpec
     from warpfrag.motion.relayout_steps import Assembly, Step
 
 
-def run_step(step: Step, state: NDArray[np.uint32], source: OperandRow, target: OperandRow) -> NDArray[np.uint32]:
+def run_step(step: Step, state: NDArray[np.uint32], source: OperandSpec, target: OperandSpec) -> NDArray[np.uint32]:
     """Registers [..., lanes, words] after one step from one operand to another."""
     import numpy as np
 

@@ -26,7 +26,7 @@ SHAPE = '{"ins": {"lane": [[2, [0, 1]], ...], ...}, "outs": {"row": 16, "col": 8
 
 
 def write(layout: Layout) -> str:
-    """One line of JSON."""
+    """The extents, every digit with its moves, and the start, as one line of JSON."""
     ins = {name: [[step.radix, [*step.moves]] for step in layout.steps(name)] for name in layout.ins}
     return json.dumps({"ins": ins, "outs": layout.outs, "start": [*layout.start]})
 

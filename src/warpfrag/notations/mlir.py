@@ -29,13 +29,13 @@ class IndexPart(NamedTuple):
 
 
 def write(layout: Layout) -> str:
-    """The affine map."""
+    """The layout as an affine map from places to coordinates."""
     results = ", ".join(_expression(layout, dim) for dim in layout.dims)
     return f"affine_map<({', '.join(layout.ins)}) -> ({results})>"
 
 
 def _expression(layout: Layout, dim: str) -> str:
-    """One coordinate."""
+    """The affine expression of one coordinate."""
     rest = getattr(layout.start, dim)
     terms = []
     for weight, parts in _parts(layout, dim).items():

@@ -21,7 +21,7 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.memory.shared_memory import MOST_BYTES, SWIZZLES, Memory
+from warpfrag.memory.shared_memory import MAX_BYTES, SWIZZLES, Memory
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
 from warpfrag.motion.loads import loads, search, stores
 from warpfrag.render.files import write_atomically
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from warpfrag.execution.operand import Operand
     from warpfrag.motion.access import Access, Direction
-    from warpfrag.motion.access_plan import Way
+    from warpfrag.motion.access_plan import AccessPlan
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
 IN_LINE = 8  # addresses
@@ -56,14 +56,14 @@ class AccessOptions(TypedDict):
     as_json: bool
 
 
-SIZE = integer(1, MOST_BYTES - 1)
+SIZE = integer(1, MAX_BYTES - 1)
 OPTIONS = (  # in the order of help
     instruction_argument,
     click.argument("operand", metavar="OPERAND", shell_complete=complete_operand),
     click.option("--order", type=click.Choice(["row", "col"]), default="row", help="What is contiguous; row."),
     click.option("--pitch", type=SIZE, metavar="BYTES", help="From row to row, in col order from col to col."),
     click.option("--swizzle", type=click.Choice(SWIZZLE_WORDS), help="Of so many bytes; 0 if left out."),
-    click.option("--start", type=integer(0, MOST_BYTES - 1), metavar="BYTES", help="Where the matrix starts."),
+    click.option("--start", type=integer(0, MAX_BYTES - 1), metavar="BYTES", help="Where the matrix starts."),
     click.option("--search", "searches", is_flag=True, help="Find pitches and swizzles without bank conflicts."),
     click.option(
         "--way", "plan_number", type=integer(1), metavar="N", help="Only this one; for code and figures, the first."
@@ -120,7 +120,7 @@ def answer(direction: Direction, options: AccessOptions) -> int:
     return DONE if plans else NO
 
 
-def _access_plans(direction: Direction, operand: Operand, options: AccessOptions) -> list[Way]:
+def _access_plans(direction: Direction, operand: Operand, options: AccessOptions) -> list[AccessPlan]:
     if options["searches"]:
         named = {"--pitch": options["pitch"], "--swizzle": options["swizzle"], "--start": options["start"]}
         named |= {"--packed": options.get("packed") or None}
@@ -145,7 +145,9 @@ def write_or_echo(code: str | None, output: str | None, *, quiet: bool) -> bool:
     return bool(code)
 
 
-def _print_access_plans(direction: Direction, operand: Operand, plans: list[Way], options: AccessOptions) -> None:
+def _print_access_plans(
+    direction: Direction, operand: Operand, plans: list[AccessPlan], options: AccessOptions
+) -> None:
     toward = "from" if direction == "load" else "to"
     where = f"{options['order']} order" if options["searches"] or not plans else plans[0].memory.described
     print_heading(fragment_text(operand))
@@ -193,7 +195,7 @@ def _short(name: str) -> str:
     return name.replace(".sync.aligned", "")
 
 
-def _access_lines(plan: Way, access: Access, *, lanes: bool) -> Iterator[str]:
+def _access_lines(plan: AccessPlan, access: Access, *, lanes: bool) -> Iterator[str]:
     words = ", ".join(map(str, access.words))
     part = "" if access.slot is None else f", element {access.slot}"
     yield f"  {_short(access.instruction)}, word{'s' if len(access.words) > 1 else ''} {words}{part}"
@@ -207,7 +209,7 @@ def _access_lines(plan: Way, access: Access, *, lanes: bool) -> Iterator[str]:
             yield f"    {name} {pairs[first][0]:{wide}}: {numbers}"
 
 
-def _notes(operand: Operand, plans: list[Way]) -> list[str]:
+def _notes(operand: Operand, plans: list[AccessPlan]) -> list[str]:
     notes = ["base is the start of the memory in shared memory, as a 32-bit address, in bytes"]
     if len(operand.threads) > 1:
         notes.append("thread is threadIdx.x % 128, the number of a thread in its warpgroup; all four warps take part")
@@ -221,7 +223,7 @@ def _notes(operand: Operand, plans: list[Way]) -> list[str]:
     return notes
 
 
-def access_plan_json(plan: Way) -> dict[str, object]:
+def access_plan_json(plan: AccessPlan) -> dict[str, object]:
     """An access plan as JSON has it."""
     return {
         "name": plan.name,
