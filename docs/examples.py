@@ -49,7 +49,7 @@ NOT_RUN = {
     r"warpfrag verify\b": "it needs a GPU",
     r"warpfrag explore --serve\b": "it serves until it is interrupted",
     r"python (docs|examples|benchmarks)/": "it needs the checkout; the tests of that folder run it",
-    r"python -m warpfrag\.captured\.write_index": "it writes into the package",
+    r"python -m tools\.": "it needs the checkout, and writes into it",
     r"python -m warpfrag\.arithmetic\.kernels": "it compiles every kernel, which takes a minute",
     r"python -m build\b": "it needs a fresh environment",
 }

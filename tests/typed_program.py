@@ -40,6 +40,7 @@ def registers() -> None:
     B = np.zeros((16, 8), np.float16)
     a, b = mma.a.pack(A), mma.b.pack(B)
     d = wf.execute(mma, a, b, arch="sm_90")
+    print(mma.execute(a, b, None, arch="sm_90").shape)
     print(d.shape, mma.d.unpack(d).shape, mma(A, B, arch="sm_90").shape, mma.d.tiled(col=2).pack(A).shape)
     print(wf.gemm(A, B, instruction=mma, arch="sm_90").shape)
     known: wf.Evidence = mma.evidence("sm_90")
@@ -76,6 +77,7 @@ def memory() -> None:
     shared = np.zeros(1024, np.uint8)
     lanes = np.zeros(32, np.int64)
     words = wf.execute(ld, lanes, shared=shared)
+    print(ld.execute(lanes, shared=shared).shape)
     after = wf.execute("stmatrix.sync.aligned.m8n8.x4.shared.b16", lanes, words, shared=shared)
     tile = wf.Memory(order="col", pitch=128, swizzle=128)
     print(words.shape, after.shape, tile.address(row=1, col=2, bits=16), ld.addresses.at(lane=9).matrix)
@@ -99,6 +101,7 @@ def warpgroups() -> None:
     a, c = w.a.pack(A), w.c.pack(C)
     d = wf.execute(w, a, tile, c, negate=(True, False), scale_d=False, arch="sm_90")
     again = wf.execute(w, a, desc, c, shared=tile.memory, trans=(False, False), arch="sm_90")
+    print(w.execute(a, tile, c, trans=(False, False), negate=(True, False), scale_d=False).shape)
     print(d.shape, again.shape, w.d.layout.at(warp=1, lane=5, reg=3).row, wf.aliases(w)["cute"])
 
 

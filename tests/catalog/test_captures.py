@@ -12,11 +12,11 @@ import pytest
 
 import warpfrag as wf
 from instructions import each_of, every
+from tools.write_capture_index import count, write
 from warpfrag.catalog.captures import CapturedCase, WgmmaCase, captures, load_cases
 from warpfrag.catalog.captures import capture as capture_module
 from warpfrag.catalog.captures.addresses import MEMORY, address_maps
 from warpfrag.catalog.captures.index import HERE, INDEX, VARIABLE
-from warpfrag.catalog.captures.write_index import count, write
 from warpfrag.cli import main
 from warpfrag.errors import UnusableFile
 from warpfrag.execution.wgmma import run_wgmma_cases
@@ -125,7 +125,7 @@ def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(wf.WarpfragError, match="no index.json .*; `python -m warpfrag.catalog.captures.write_index"):
+    with pytest.raises(wf.WarpfragError, match="no index.json .*; `python -m tools.write_capture_index"):
         wf.get("mma.m16n8k16.s32.s8.s8.s32").evidence("sm_80")
 
 

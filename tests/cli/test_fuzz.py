@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from tools.write_capture_index import write
 from warpfrag.catalog.captures import capture
-from warpfrag.catalog.captures.write_index import write
 from warpfrag.cli import VERBS, main
 from warpfrag.errors import NoGpu
 from warpfrag.explorer.serve import PageServer

@@ -18,13 +18,15 @@ from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from warpfrag.isa.ops import Does
     from warpfrag.isa.words import Form
 
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
-LEAST_WIDTH = 8  # of wgmma: at this n its results were captured
+CAPTURED_WIDTHS = {"warpgroup": 8}
+"""By scope, the n at which results were captured where not every n was."""
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
@@ -53,22 +55,26 @@ class Evidence:
 
 def evidence(form: Form, arch: str) -> Evidence:
     """What is known of a form on an architecture or target."""
-    target = read_target(arch, spell(form), "arch")
+    target = read_target(arch, lambda: spell(form), "arch")
     if target.arch not in able_architectures(form):
         return Evidence("not modelled", f"not legal on {target.name}")
-    if not form.is_product:
-        return _mover_evidence(form, target.arch)
+    return EVIDENCE_OF[form.operation.does](form, target.arch)
+
+
+def _product_evidence(form: Form, arch: str) -> Evidence:
+    """A product is known as well as its arithmetic is, and better where its results were compared with a GPU's."""
     try:
-        steps = plan(form, target.arch)
+        steps = plan(form, arch)
     except NotModelled as error:
         return Evidence("not modelled", str(error))
     authority = AUTHORITIES[steps.level]
-    rows = evidence_rows(spell(form), target.arch)
+    rows = evidence_rows(spell(form), arch)
     note = ""
-    if not rows and form.is_warpgroup:
-        least = replace(form, shape=form.shape._replace(n=LEAST_WIDTH))
-        rows = evidence_rows(spell(least), target.arch)
-        note = f" of n{LEAST_WIDTH}: what an element of D adds up does not depend on n"
+    width = CAPTURED_WIDTHS.get(form.operation.scope)
+    if not rows and width is not None:
+        narrow = replace(form, shape=form.shape._replace(n=width))
+        rows = evidence_rows(spell(narrow), arch)
+        note = f" of n{width}: what an element of D adds up does not depend on n"
     if not rows:
         return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
     detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows) + note
@@ -77,8 +83,8 @@ def evidence(form: Form, arch: str) -> Evidence:
     return Evidence("hardware", detail, cases, steps.machine, steps.native, authority, gpus)
 
 
-def _mover_evidence(form: Form, arch: str) -> Evidence:
-    """A mover is known as well as its layouts are: measured where the ISA leaves them open, else specified."""
+def _layout_evidence(form: Form, arch: str) -> Evidence:
+    """What only moves is known as well as its layouts are: measured where the ISA leaves them open, else specified."""
     rows = operands(form, arch).values()
     unknown = next((row.unknown for row in rows if row.unknown), "")
     if unknown:
@@ -86,3 +92,11 @@ def _mover_evidence(form: Form, arch: str) -> Evidence:
     source = "; ".join(dict.fromkeys(row.source for row in rows))
     level: Level = "hardware" if form.operation.fragments == "measured" else "specified"
     return Evidence(level, source, authority=AUTHORITIES[level])
+
+
+EVIDENCE_OF: dict[Does, Callable[[Form, str], Evidence]] = {
+    "multiply": _product_evidence,
+    "load": _layout_evidence,
+    "store": _layout_evidence,
+    "transpose": _layout_evidence,
+}

@@ -14,7 +14,7 @@ import numpy as np
 
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.catalog.instruction import Instruction
-from warpfrag.catalog.kinds import Mma
+from warpfrag.catalog.kinds import Ldmatrix, Mma, Movmatrix, SparseMma
 from warpfrag.catalog.registry import get
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.wgmma import NEITHER
@@ -32,8 +32,17 @@ if TYPE_CHECKING:
 
 BOTH_ZERO = (0, 0)
 MAX_NAMES = 1024
-EVERY_KIND = ("arch", "threads")  # may be passed for any instruction; what computes nothing has no use for them
-DEFAULTS = {"byte_id": BOTH_ZERO, "thread_id": BOTH_ZERO, "trans": NEITHER, "negate": NEITHER, "scale_d": True}
+EVERY_KIND = {"arch", "threads"}  # may be passed for any instruction: what only moves has no use for them
+DEFAULTS: dict[str, object] = {
+    **dict.fromkeys(("a", "b", "c", "metadata", "selector", "scale_a", "scale_b")),
+    **dict.fromkeys(("byte_id", "thread_id"), BOTH_ZERO),
+    "shared": None,
+    **dict.fromkeys(("trans", "negate"), NEITHER),
+    "scale_d": True,
+    "arch": "sm_90",
+    "threads": None,
+}
+"""The parameters of `execute` in order, and what each is if it is left out."""
 NEEDS = {"shared": "shared=, the bytes of its memory", "words": "the registers to store, after the addresses"}
 """What an operand that is missing is called, where its name alone says too little."""
 TAKES_NO = {
@@ -44,6 +53,12 @@ TAKES_NO = {
     "scale_d": "takes no scale_d, which only wgmma has; got {}",
 }
 """Why an argument is refused that a kind does not have, where more can be said than that."""
+ONLY_REGISTERS = "takes no shared memory and no second operand: it moves registers to registers"
+OWN_REASONS: dict[type[Instruction], dict[str, str]] = {
+    Ldmatrix: {"b": "takes addresses and nothing else, got a second operand"},
+    Movmatrix: {"b": ONLY_REGISTERS, "shared": ONLY_REGISTERS},
+}
+"""The same for one kind."""
 
 
 @overload
@@ -117,37 +132,24 @@ def execute(
     as `Shared` tiles or as descriptors over the bytes of `shared`; pairs are for A and B, and without `scale_d` C is
     not read. IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows what that architecture computes.
     """
-    found = as_instruction(instruction)
-    if (
-        type(found) is Mma  # the usual call goes on with as little around it as possible
-        and b is not None
-        and metadata is selector is scale_a is scale_b is shared is None
-        and byte_id is thread_id is BOTH_ZERO
-        and trans is negate is NEITHER
-        and scale_d is True
-    ):
-        return found.execute(a, b, c, arch=arch, threads=threads)  # type: ignore[arg-type] # tiles are refused there
-    if threads is not None:
-        check_threads(threads)
-    arguments = {
-        "a": a,
-        "b": b,
-        "c": c,
-        "metadata": metadata,
-        "selector": selector,
-        "scale_a": scale_a,
-        "scale_b": scale_b,
-        "byte_id": byte_id,
-        "thread_id": thread_id,
-        "shared": shared,
-        "trans": trans,
-        "negate": negate,
-        "scale_d": scale_d,
-        "arch": arch,
-        "threads": threads,
+    target = as_instruction(instruction)
+    is_scaled = not (scale_a is scale_b is None and byte_id is thread_id is BOTH_ZERO)
+    is_modified = not (shared is None and trans is negate is NEITHER and scale_d is True)
+    if b is not None and not is_scaled and not is_modified:  # the usual calls, with as little around them as possible
+        if type(target) is Mma and metadata is selector is None:
+            return target.execute(a, b, c, arch=arch, threads=threads)  # type: ignore[arg-type] # tiles are refused
+        if type(target) is SparseMma and metadata is not None:
+            number = 0 if selector is None else selector
+            return target.execute(a, b, c, metadata=metadata, selector=number, arch=arch, threads=threads)  # type: ignore[arg-type]
+    check_threads(threads)
+    values = (
+        *(a, b, c, metadata, selector, scale_a, scale_b, byte_id, thread_id, shared),
+        *(trans, negate, scale_d, arch, threads),
+    )
+    passed = {
+        name: value for value, (name, default) in zip(values, DEFAULTS.items(), strict=True) if value is not default
     }
-    passed = {name: value for name, value in arguments.items() if not _is_default(value, DEFAULTS.get(name))}
-    return _pass_on(found, passed)
+    return _pass_on(target, passed)
 
 
 def as_instruction(instruction: str | Instruction) -> Instruction:
@@ -163,50 +165,46 @@ _instruction_named = lru_cache(MAX_NAMES)(get)
 
 
 class Parameters(NamedTuple):
-    """What the `execute` of a kind takes: its operands in order, every name, and those that have no default."""
+    """What the `execute` of a kind takes: its names by those of `execute` here, and which of these it must have."""
 
-    operands: tuple[str, ...]
-    names: frozenset[str]
+    names: dict[str, str]
     required: tuple[str, ...]
 
 
 @cache
 def _parameters(method: Callable[..., Words | Bytes]) -> Parameters:
     _, *parameters = signature(method).parameters.values()
-    return Parameters(
-        tuple(item.name for item in parameters if item.kind is Parameter.POSITIONAL_OR_KEYWORD),
-        frozenset(item.name for item in parameters),
-        tuple(item.name for item in parameters if item.default is Parameter.empty),
-    )
+    operands = [item.name for item in parameters if item.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    options = {item.name: item.name for item in parameters if item.kind is Parameter.KEYWORD_ONLY}
+    names = dict(zip("abc", operands, strict=False)) | options  # of ldmatrix `a` is `addresses`
+    optional = {item.name for item in parameters if item.default is not Parameter.empty}
+    return Parameters(names, tuple(name for name, own_name in names.items() if own_name not in optional))
 
 
 def _pass_on(instruction: Instruction, arguments: Mapping[str, object]) -> Words | Bytes:
-    """Execute with arguments under the names of `execute` here; what the kind does not take or lacks is refused."""
-    kind_execute = cast("Callable[..., Words | Bytes]", instruction.execute)
-    kind = type(instruction)
-    if kind.execute is Instruction.execute:
-        return kind_execute()  # which refuses
-    takes = _parameters(kind.execute)
-    own_names = dict(zip("abc", takes.operands, strict=False))  # of ldmatrix `a` is `addresses`
-    passed = {}
-    for name, value in arguments.items():
-        own_name = own_names.get(name, name)
-        if own_name in takes.names:
-            passed[own_name] = value
-        elif name not in EVERY_KIND:
-            _refuse(instruction, name, value)
-    for name in takes.required:
-        if name not in passed:
-            msg = f"{instruction.name} needs {NEEDS.get(name, name)}"
+    """Execute with what was passed to `execute`; what the kind does not take, or lacks, is refused."""
+    own_execute = cast("Callable[..., Words | Bytes]", instruction.execute)
+    names, required = _parameters(type(instruction).execute)
+    if not names:
+        return own_execute()  # which refuses
+    passed = {names[name]: value for name, value in arguments.items() if name in names}
+    if len(passed) < len(arguments):
+        for name, value in arguments.items():
+            if name not in names and name not in EVERY_KIND and not _is_default(value, DEFAULTS[name]):
+                _refuse(instruction, name, value)
+    for name in required:
+        if name not in arguments:
+            msg = f"{instruction.name} needs {NEEDS.get(names[name], name)}"
             raise InvalidOperand(msg)
-    return kind_execute(**passed)
+    return own_execute(**passed)
 
 
 def _refuse(instruction: Instruction, name: str, value: object) -> None:
     """Refuse an argument that the kind of an instruction does not have."""
     if name in ("byte_id", "thread_id"):
         Immediates(**{name: value}).check({}, lambda: instruction.name)  # type: ignore[arg-type] # or it is refused
-    text = instruction.refusals.get(name) or TAKES_NO.get(name) or f"takes no {name}"
+    reasons = TAKES_NO | OWN_REASONS.get(type(instruction), {})
+    text = reasons.get(name, f"takes no {name}")
     msg = f"{instruction.name} {text.format(quote(value))}"
     raise InvalidOperand(msg)
 

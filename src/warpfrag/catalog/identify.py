@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.core.layout import Basis
 
-MOST_SHOWN = 8
+MAX_LISTED = 8
 MATRIX = {"row", "col"}
 
 
@@ -72,32 +72,34 @@ class Matches(list[Match]):
 
     def __repr__(self) -> str:
         """How many there are, and the first of them."""
-        lines = [f"<{len(self)} operands of {len({one.instruction for one in self})} instructions have {self.layout}"]
-        lines += [f"{match.operand} of {match.instruction}" for match in self[:MOST_SHOWN]]
-        more = len(self) - MOST_SHOWN
+        lines = [
+            f"<{len(self)} operands of {len({match.instruction for match in self})} instructions have {self.layout}"
+        ]
+        lines += [f"{match.operand} of {match.instruction}" for match in self[:MAX_LISTED]]
+        more = len(self) - MAX_LISTED
         return "\n  ".join(lines + ([f"and {more} more"] if more > 0 else [])) + ">"
 
     @cached_property
     def tiles(self) -> list[Tiled]:
         """The operands of which this layout is a whole number of tiles, more than one; the largest tiles first."""
-        found = [
+        tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in _known().items()
             for counts in _tiles(layout, self.layout)
             for match in matches
         ]
-        return sorted(found, key=lambda one: prod(one.tiles.values()))
+        return sorted(tiles, key=lambda match: prod(match.tiles.values()))
 
     @cached_property
     def near(self) -> list[Near]:
         """The operands whose layout is another one, but nearly this; those that differ least first."""
-        found = [
+        matches = [
             Near(*match, differences)
             for layout, matches in _known().items()
             for differences in _differences(self.layout, layout)
             for match in matches
         ]
-        return sorted(found, key=lambda one: len(one.differences))
+        return sorted(matches, key=lambda match: len(match.differences))
 
 
 def identify(layout: Layout | Registers) -> Matches:
@@ -117,14 +119,14 @@ def identify(layout: Layout | Registers) -> Matches:
 @cache
 def _known() -> dict[Layout, list[Match]]:
     """Every layout of the instruction set, with the operands that have it."""
-    found: dict[Layout, list[Match]] = {}
+    by_layout: dict[Layout, list[Match]] = {}
     for instruction in find():
         for role, operand in instruction.operands.items():
             if operand.home != "shared" and not operand.row.unknown:
-                found.setdefault(operand.layout, []).append(Match(instruction, role))
+                by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
         if instruction.addresses is not None:
-            found.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))
-    return found
+            by_layout.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))
+    return by_layout
 
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
@@ -163,21 +165,21 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
     return {name: [numbers(step) for step in layout.steps(name)] for name in layout.ins}
 
 
-def _orders(mine: Ordered, others: Ordered, slots: int, found: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The differences of order on top of those found so far; nothing where the two do not have the same digits."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:
         if sorted(mine[name]) != sorted(others[name]):
             return
-        found += (f"{name}s in another order",) * (mine[name] != others[name])
+        differences += (f"{name}s in another order",) * (mine[name] != others[name])
     elements, its = (steps.get("slot", []) + steps.get("reg", []) for steps in (mine, others))
     if sorted(elements) != sorted(its):
         return
     if len(mine.get("slot", [])) != len(others.get("slot", [])):
-        found += (f"{slots} value{'s' * (slots > 1)} per register",)
+        differences += (f"{slots} value{'s' * (slots > 1)} per register",)
     if elements != its:
         same_slots = mine.get("slot") == others.get("slot")
-        found += ("registers in another order" if same_slots else "values of a lane in another order",)
-    if found:
-        yield found
+        differences += ("registers in another order" if same_slots else "values of a lane in another order",)
+    if differences:
+        yield differences

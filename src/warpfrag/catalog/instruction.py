@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, cast, overload
 
 from warpfrag.core.providers import card
 from warpfrag.errors import IllegalInstruction, InvalidSparsity
@@ -20,7 +20,7 @@ from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.rows import families_of, legal_targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from numpy.typing import ArrayLike
 
@@ -40,8 +40,6 @@ class Instruction:
 
     form: Form
     arch: str = ""
-    refusals: ClassVar[Mapping[str, str]] = {}
-    """Why `warpfrag.execute` refuses an argument for this kind, where the kind can say more than others."""
 
     def __repr__(self) -> str:
         """The name, and for wmma whose fragments."""
@@ -141,7 +139,7 @@ class Instruction:
     @property
     def addresses(self) -> Layout:
         """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix; None for others."""
-        return isa_operands.addresses(self.form)  # type: ignore[return-value] # as with the operands
+        return cast("Layout", isa_operands.addresses(self.form))
 
     @property
     def pattern(self) -> Pattern | None:
@@ -275,9 +273,10 @@ class Instruction:
         return interned, (type(self), self.form, self.arch)
 
 
-_interned: dict[tuple[Form, str], Instruction] = {}
+_interned: dict[tuple[str, Form, str], Instruction] = {}
 
 
 def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
     """The one object of a kind that stands for a form with the wmma fragments of an architecture."""
-    return _interned.get((form, arch)) or _interned.setdefault((form, arch), kind(form, arch))
+    key = (kind.__name__, form, arch)
+    return _interned.get(key) or _interned.setdefault(key, kind(form, arch))

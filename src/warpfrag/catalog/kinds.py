@@ -8,13 +8,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING
 
 from warpfrag.catalog.instruction import Instruction, interned
 from warpfrag.isa.immediates import Immediates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from numpy.typing import ArrayLike
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
     from warpfrag.memory.descriptor import Descriptor
     from warpfrag.numerics.arrays import Bytes, Words
+
+
+@cache
+def _multiply_registers() -> Callable[..., Words]:
+    """`execution.mma.multiply`, imported when it is first used (a look-up needs no numpy) and then at no cost."""
+    from warpfrag.execution.mma import multiply
+
+    return multiply
 
 
 class Mma(Instruction):
@@ -42,9 +51,7 @@ class Mma(Instruction):
         `threads` is how many cores to use. IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows
         what that architecture computes.
         """
-        from warpfrag.execution import mma
-
-        return mma.multiply(self.form, arch, a, b, c, threads=threads)
+        return _multiply_registers()(self.form, arch, a, b, c, threads=threads)
 
 
 class SparseMma(Instruction):
@@ -66,10 +73,8 @@ class SparseMma(Instruction):
         `metadata` is a word per lane, uint32[..., 32]; `selector` says which lanes are read, and only what they hold
         is checked.
         """
-        from warpfrag.execution import mma
-
         words, immediates = {"metadata": metadata}, Immediates(selector)
-        return mma.multiply(self.form, arch, a, b, c, words=words, immediates=immediates, threads=threads)
+        return _multiply_registers()(self.form, arch, a, b, c, words=words, immediates=immediates, threads=threads)
 
 
 class BlockScaledMma(Instruction):
@@ -93,10 +98,8 @@ class BlockScaledMma(Instruction):
         `scale_a` and `scale_b` are a word per lane, uint32[..., 32]; the pairs `byte_id` and `thread_id`, for A and
         for B, select the bytes and lanes that are read.
         """
-        from warpfrag.execution import mma
-
         words, immediates = {"scale_a": scale_a, "scale_b": scale_b}, Immediates(0, byte_id, thread_id)
-        return mma.multiply(self.form, arch, a, b, c, words=words, immediates=immediates, threads=threads)
+        return _multiply_registers()(self.form, arch, a, b, c, words=words, immediates=immediates, threads=threads)
 
 
 class SparseBlockScaledMma(Instruction):
@@ -118,11 +121,9 @@ class SparseBlockScaledMma(Instruction):
         threads: int | None = None,
     ) -> Words:
         """D's registers, uint32[..., 32, words]: with metadata as of `SparseMma`, scales as of `BlockScaledMma`."""
-        from warpfrag.execution import mma
-
         words = {"metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
         immediates = Immediates(selector, byte_id, thread_id)
-        return mma.multiply(self.form, arch, a, b, c, words=words, immediates=immediates, threads=threads)
+        return _multiply_registers()(self.form, arch, a, b, c, words=words, immediates=immediates, threads=threads)
 
 
 class Wgmma(Instruction):
@@ -147,9 +148,9 @@ class Wgmma(Instruction):
         uint32[..., 4, 32, words]. The pairs are for A and B: `trans` says which descriptor is MN-major, `negate`
         which operand changes its sign. Without `scale_d` C is not read; c=None is zero.
         """
-        from warpfrag.execution import wgmma
+        from warpfrag.execution.wgmma import multiply
 
-        return wgmma.multiply(
+        return multiply(
             self.form,
             arch,
             a,
@@ -185,9 +186,9 @@ class SparseWgmma(Instruction):
 
         `metadata` is a word per lane, uint32[..., 4, 32]; `selector` says which lanes are read.
         """
-        from warpfrag.execution import wgmma
+        from warpfrag.execution.wgmma import multiply
 
-        return wgmma.multiply(
+        return multiply(
             self.form,
             arch,
             a,
@@ -206,16 +207,14 @@ class SparseWgmma(Instruction):
 class Ldmatrix(Instruction):
     """Matrices from shared memory to registers."""
 
-    refusals: ClassVar[Mapping[str, str]] = {"b": "takes addresses and nothing else, got a second operand"}
-
     def execute(self, addresses: ArrayLike, *, shared: ArrayLike) -> Words:
         """The registers, uint32[..., 32, words], filled from the bytes of `shared`, uint8[bytes].
 
         `addresses` int[..., 32] has the byte at which each lane's row begins; lanes that name no row are not looked at.
         """
-        from warpfrag.execution import matrix_moves
+        from warpfrag.execution.matrix_moves import load
 
-        return matrix_moves.load(self.form, addresses, shared)
+        return load(self.form, addresses, shared)
 
 
 class Stmatrix(Instruction):
@@ -227,23 +226,19 @@ class Stmatrix(Instruction):
         `addresses` int[..., 32] has the byte at which each lane's row begins, `words` the registers
         uint32[..., 32, words].
         """
-        from warpfrag.execution import matrix_moves
+        from warpfrag.execution.matrix_moves import store
 
-        return matrix_moves.store(self.form, addresses, self.a.check_words(words), shared)
+        return store(self.form, addresses, self.a.check_words(words), shared)
 
 
 class Movmatrix(Instruction):
     """A matrix transposed from registers to registers."""
 
-    refusals: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("b", "shared"), "takes no shared memory and no second operand: it moves registers to registers"
-    )
-
     def execute(self, words: ArrayLike) -> Words:
         """The registers of the transposed matrix, uint32[..., 32, 1]."""
-        from warpfrag.execution import matrix_moves
+        from warpfrag.execution.matrix_moves import move
 
-        return matrix_moves.move(self.form, self.a.check_words(words))
+        return move(self.form, self.a.check_words(words))
 
 
 class WmmaMemory(Instruction):

@@ -43,8 +43,8 @@ def random_words(
     for role in ("scale_a", "scale_b"):
         operand = getattr(instruction, role)
         if operand is not None:
-            near_one = operand.format.encode(1.0) + random.integers(-6, 7, (cases, 32, 4))
-            drawn = random.integers(0, operand.format.codes, (cases, 32, 4)) if kind == "bits" else near_one
+            around_unity = operand.format.encode(1.0) + random.integers(-6, 7, (cases, 32, 4))
+            drawn = random.integers(0, operand.format.codes, (cases, 32, 4)) if kind == "bits" else around_unity
             words[role] = np.ascontiguousarray(drawn.astype(np.uint8)).view(np.uint32)[..., 0]
     return words
 

@@ -9,7 +9,7 @@ from warpfrag.catalog.instruction import Instruction
 from warpfrag.catalog.kinds import instruction_of
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.isa.aliases import Aliases, aliases_of
-from warpfrag.isa.aliases.source import MOST as LONGEST_SOURCE
+from warpfrag.isa.aliases.source import MAX_SOURCE as LONGEST_SOURCE
 from warpfrag.isa.aliases.source import is_plain
 from warpfrag.isa.legality import check_selector, resolve
 from warpfrag.isa.names import head
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-MOST_LISTED = 60  # choices that an error names; of more, only those that are near
+MAX_LISTED = 60  # choices that an error names; of more, only those that are near
 
 
 def get(name: str | Instruction, target: str | None = None, selector: int | None = None) -> Instruction:
@@ -39,10 +39,10 @@ def get(name: str | Instruction, target: str | None = None, selector: int | None
         resolve(name)  # which says what is wrong with it
     if target is not None:
         target = read_target(target, head(name)).name
-    found = _get(head(name) if is_plain(name) else name[:LONGEST_SOURCE], target)
+    instruction = _get(head(name) if is_plain(name) else name[:LONGEST_SOURCE], target)
     if selector is not None:
-        check_selector(found.form, selector)
-    return found
+        check_selector(instruction.form, selector)
+    return instruction
 
 
 def aliases(instruction: str | Instruction) -> Aliases:
@@ -87,7 +87,7 @@ def find(
         for form in forms()
         if all(str(getattr(form, field)) == choice for field, choice in asked.items())
         and all(called.fits(form, role) for role, called in nicknamed.items())
-        and (sparse is None or form.is_sparse == sparse)
+        and (sparse is None or ("metadata" in form.operation.homes) == sparse)
         and (target is None or target in legal_targets(form))
     ]
 
@@ -113,12 +113,12 @@ def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
         question = f"find({field}={quote(choice)})"
-        raise IllegalInstruction(question, f"no instruction has it; {field} is {_one_of(choice, known)}")
+        raise IllegalInstruction(question, f"no instruction has it; {field} is {_expected(choice, known)}")
 
 
-def _one_of(choice: object, known: list[str]) -> str:
+def _expected(choice: object, known: list[str]) -> str:
     """What could be asked for: everything, or of many what is near."""
-    if len(known) <= MOST_LISTED:
+    if len(known) <= MAX_LISTED:
         return f"one of {', '.join(known)}"
     from difflib import get_close_matches
 
@@ -128,6 +128,6 @@ def _one_of(choice: object, known: list[str]) -> str:
 
 def _fragment_arch(form: Form, target: str | None) -> str:
     """Whose wmma fragments to use; nobody's where the ISA fixes them."""
-    if not form.is_wmma:
+    if form.operation.fragments == "fixed":
         return ""
     return targets()[target].arch if target else measured_architectures()[0]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from warpfrag.isa.operands import OperandSpec
 
 WORD_BITS = 32
-MOST_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
+MAX_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
 
 
-@lru_cache(MOST_LAYOUTS)
+@lru_cache(MAX_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
     """The element of every place, both counted in order: what a gather takes."""
     if not layout.is_bitwise:  # digits that are no bits: ask every place
@@ -36,11 +36,11 @@ def elements(layout: Layout) -> NDArray[np.intp]:
         for name, size in layout.ins.items():
             moves = np.array([layout.at(**zero | {name: index}) for index in range(size)]) ^ start
             coordinates = (coordinates[:, None] ^ moves).reshape(-1, len(start))
-    found: NDArray[np.intp] = np.ravel_multi_index(tuple(coordinates.T), layout.shape).astype(np.intp)
-    return found
+    indices: NDArray[np.intp] = np.ravel_multi_index(tuple(coordinates.T), layout.shape).astype(np.intp)
+    return indices
 
 
-@lru_cache(MOST_LAYOUTS)
+@lru_cache(MAX_LAYOUTS)
 def first_places(layout: Layout) -> NDArray[np.intp]:
     """The first place of every element, both counted in order."""
     return first_of(elements(layout), math.prod(layout.shape))
@@ -61,7 +61,7 @@ class Gather(NamedTuple):
     joined: int | None  # the axis along which a register has its elements
 
 
-@lru_cache(MOST_LAYOUTS)
+@lru_cache(MAX_LAYOUTS)
 def gather_of(layout: Layout) -> Gather:
     """The gather of a layout."""
     slots, shape = layout.slots, layout.shape

@@ -33,20 +33,20 @@ def load(form: Form, addresses: ArrayLike, shared: ArrayLike) -> NDArray[np.uint
     """ldmatrix: the registers, uint32[..., 32, words], filled from the lines at these addresses."""
     row, lines = _operand(form, "d"), _lines(form)
     memory = _memory(form, shared)
-    given = _addresses(form, addresses, memory, lines)
-    return fragment.pack(row, _codes(row, memory[given[..., None] + np.arange(LINE)], lines))
+    starts = _addresses(form, addresses, memory, lines)
+    return fragment.pack(row, _codes(row, memory[starts[..., None] + np.arange(LINE)], lines))
 
 
 def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: ArrayLike) -> NDArray[np.uint8]:
     """stmatrix: the memory after the registers were stored; the one that is passed is not changed."""
     row, lines = _operand(form, "a"), _lines(form)
     after = _memory(form, shared).copy()
-    given = _addresses(form, addresses, after, lines)
+    starts = _addresses(form, addresses, after, lines)
     data = _bytes(row, fragment.unpack(row, words), lines)
-    if data.shape[:-1] != given.shape:
-        msg = f"{spell(form)}: addresses {given.shape[:-2]} and registers {data.shape[:-3]} have other leading axes"
+    if data.shape[:-1] != starts.shape:
+        msg = f"{spell(form)}: addresses {starts.shape[:-2]} and registers {data.shape[:-3]} have other leading axes"
         raise InvalidOperand(msg)
-    places = (given[..., None] + np.arange(LINE)).reshape(-1)
+    places = (starts[..., None] + np.arange(LINE)).reshape(-1)
     after[places] = data.reshape(-1)
     if not np.array_equal(after[places], data.reshape(-1)):
         msg = f"{spell(form)}: two lanes store different bytes at one address; the hardware promises neither"
@@ -91,11 +91,11 @@ def _memory(form: Form, shared: ArrayLike) -> NDArray[np.uint8]:
 
 def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], lines: Layout) -> NDArray[np.int64]:
     """The address of each line, [..., matrix, line]; lanes that give none are not looked at."""
-    found = as_array(addresses, "addresses")
-    if found.dtype.kind not in "iu" or found.shape[-1:] != (LANES,):
-        msg = f"{spell(form)}: expected addresses int[..., {LANES}], got {found.dtype} of shape {found.shape}"
+    lanes = as_array(addresses, "addresses")
+    if lanes.dtype.kind not in "iu" or lanes.shape[-1:] != (LANES,):
+        msg = f"{spell(form)}: expected addresses int[..., {LANES}], got {lanes.dtype} of shape {lanes.shape}"
         raise InvalidOperand(msg)
-    read = found[..., : lines.lanes]
+    read = lanes[..., : lines.lanes]
     wrong = (read % LINE != 0) | (read < 0) | (read > len(memory) - LINE)
     if wrong.any():
         at = tuple(int(index) for index in np.argwhere(wrong)[0])

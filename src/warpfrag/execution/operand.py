@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from warpfrag.core.coordinates import check_flag, check_index, coordinate_type
 from warpfrag.core.providers import card
@@ -187,27 +187,27 @@ class Registers:
 
         from warpfrag.numerics.arrays import as_array
 
-        found = as_array(words, self.described)
+        registers = as_array(words, self.described)
         expected = f"uint32[..., {', '.join(map(str, axes))}]"
-        if found.dtype != np.uint32:
-            msg = f"{self.described}: expected registers {expected}, got dtype {found.dtype}"
+        if registers.dtype != np.uint32:
+            msg = f"{self.described}: expected registers {expected}, got dtype {registers.dtype}"
             raise InvalidOperand(msg)
-        if found.shape[max(0, found.ndim - len(axes)) :] != axes:
-            msg = f"{self.described}: expected registers {expected}, got shape {found.shape}"
+        if registers.shape[max(0, registers.ndim - len(axes)) :] != axes:
+            msg = f"{self.described}: expected registers {expected}, got shape {registers.shape}"
             raise InvalidOperand(msg)
-        return found.astype(np.uint32, copy=False)
+        return registers.astype(np.uint32, copy=False)
 
     def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
         """The unsigned codes of a matrix, refused unless its last axes have this operand's shape."""
         from warpfrag.numerics.arrays import as_array
         from warpfrag.numerics.codes import codes_of
 
-        found = as_array(matrix, self.described)
-        if found.shape[max(0, found.ndim - len(self.shape)) :] != self.shape:
+        array = as_array(matrix, self.described)
+        if array.shape[max(0, array.ndim - len(self.shape)) :] != self.shape:
             expected = ", ".join(map(str, self.shape))
-            msg = f"{self.described}: expected an array of shape (..., {expected}), got {found.shape}"
+            msg = f"{self.described}: expected an array of shape (..., {expected}), got {array.shape}"
             raise InvalidOperand(msg)
-        return codes_of(self.format, found, raw=raw, rounding=rounding, what=self.described)
+        return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.described)
 
 
 @dataclass(frozen=True, repr=False)
@@ -251,8 +251,8 @@ class Operand(Registers, InShared):
         from warpfrag.numerics import codes
 
         check_flag("raw", raw)
-        found = fragment.unpack(self._known_row(), self.check_words(words), strict=check_flag("strict", strict))
-        return found if raw else codes.from_codes(self.format, found)
+        elements = fragment.unpack(self._known_row(), self.check_words(words), strict=check_flag("strict", strict))
+        return elements if raw else codes.from_codes(self.format, elements)
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
         """Registers as an array, refused unless it is uint32[..., 32, words]."""
@@ -344,8 +344,8 @@ class SelectedWord(Registers):
         choice = tuple(immediate_coordinates(self.layout, chosen).values())
         everything = fragment.unpack(self.row, self.check_words(words)[..., None])
         batch = everything.ndim - len(self.layout.shape)
-        found: Array = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
-        return found
+        elements: Array = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
+        return elements
 
     def _place(self, chosen: dict[str, int], element: dict[str, int]) -> Place:
         """The one place of an element of the chosen part."""
@@ -355,15 +355,15 @@ class SelectedWord(Registers):
     def _element(self, thread: dict[str, int], slot: int, chosen: dict[str, int]) -> Coordinate:
         """The element in a slot, refused where these immediates do not read it."""
         wanted = immediate_coordinates(self.layout, chosen)
-        found = self.layout.at(**thread, slot=slot)._asdict()
-        if any(found[name] != index for name, index in wanted.items()):
-            read = ", ".join(f"{name} {legal(self.layout, name)[found[name]]}" for name in wanted)
+        element = self.layout.at(**thread, slot=slot)._asdict()
+        if any(element[name] != index for name, index in wanted.items()):
+            read = ", ".join(f"{name} {legal(self.layout, name)[element[name]]}" for name in wanted)
             asked = ", ".join(f"{name} {value}" for name, value in chosen.items())
             bits = self.bits(slot)
             those = f"bits {bits.low} to {bits.high} of lane {thread['lane']}"
             msg = f"{self.described}: {those} are read with {read}, not with {asked}"
             raise InvalidOperand(msg)
-        rest = {name: index for name, index in found.items() if name not in wanted}
+        rest = {name: index for name, index in element.items() if name not in wanted}
         return coordinate_type(tuple(rest))._make(rest.values())
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
@@ -425,8 +425,8 @@ class Scale(SelectedWord):
         """The scale factors that an instruction with these ids reads."""
         from warpfrag.numerics.codes import from_codes
 
-        found = self._unpack(words, {"thread_id": thread_id, "byte_id": byte_id})
-        return found if check_flag("raw", raw) else from_codes(self.format, found)
+        scales = self._unpack(words, {"thread_id": thread_id, "byte_id": byte_id})
+        return scales if check_flag("raw", raw) else from_codes(self.format, scales)
 
     def where(self, *, byte_id: int = 0, thread_id: int = 0, **element: int) -> BytePlace:
         """Lane and byte of one scale factor: row and scale for A, scale and col for B."""
@@ -449,61 +449,61 @@ class Operands(Mapping[str, AnyOperand]):
     the metadata of an instruction knows that it is sparse.
     """
 
-    def __init__(self, found: Iterable[AnyOperand]) -> None:
+    def __init__(self, operands: Iterable[AnyOperand]) -> None:
         """Keep them in the order of the instruction."""
-        self._found = {operand.role: operand for operand in found}
+        self._by_role = {operand.role: operand for operand in operands}
 
     def __getitem__(self, role: str) -> AnyOperand:
         """The operand of a role."""
-        return self._found[role]
+        return self._by_role[role]
 
     def __iter__(self) -> Iterator[str]:
         """The roles."""
-        return iter(self._found)
+        return iter(self._by_role)
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._found)
+        return len(self._by_role)
 
     @property
     def a(self) -> Operand:
         """Operand A, or the source registers of stmatrix and movmatrix."""
-        return self._found.get("a")  # type: ignore[return-value] # see the class
+        return cast("Operand", self._by_role.get("a"))
 
     @property
     def b(self) -> Operand:
         """Operand B."""
-        return self._found.get("b")  # type: ignore[return-value]
+        return cast("Operand", self._by_role.get("b"))
 
     @property
     def c(self) -> Operand:
         """Operand C."""
-        return self._found.get("c")  # type: ignore[return-value]
+        return cast("Operand", self._by_role.get("c"))
 
     @property
     def d(self) -> Operand:
         """Operand D, or the destination registers of ldmatrix and movmatrix."""
-        return self._found.get("d")  # type: ignore[return-value]
+        return cast("Operand", self._by_role.get("d"))
 
     @property
     def metadata(self) -> Metadata:
         """The sparsity metadata."""
-        return self._found.get("metadata")  # type: ignore[return-value]
+        return cast("Metadata", self._by_role.get("metadata"))
 
     @property
     def scale_a(self) -> Scale:
         """Scale factors of A."""
-        return self._found.get("scale_a")  # type: ignore[return-value]
+        return cast("Scale", self._by_role.get("scale_a"))
 
     @property
     def scale_b(self) -> Scale:
         """Scale factors of B."""
-        return self._found.get("scale_b")  # type: ignore[return-value]
+        return cast("Scale", self._by_role.get("scale_b"))
 
     @property
     def selected_layouts(self) -> dict[str, Layout]:
         """The layouts of the words of which immediates choose a part: metadata and scale factors."""
-        return {role: operand.layout for role, operand in self._found.items() if role in SELECTED_BY}
+        return {role: operand.layout for role, operand in self._by_role.items() if role in SELECTED_BY}
 
 
 @cache
@@ -517,8 +517,9 @@ def operands_of(form: Form, arch: str) -> Operands:
             return Metadata(row, name)
         if row.role in SELECTED_BY:
             return Scale(row, name)
+        staged = form.operation.homes[row.role] != "registers"
         if row.role == "a" and rule is not None:
-            return SparseOperand(row, name, rule, form.is_warpgroup)
-        return Operand(row, name, staged=form.is_warpgroup and row.role in "ab")
+            return SparseOperand(row, name, rule, staged)
+        return Operand(row, name, staged=staged)
 
     return Operands(build(row) for row in operands(form, arch).values())

@@ -6,7 +6,7 @@ B of wgmma always lies there, and A may; `Shared` is such a tile, with the descr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, quote
@@ -136,8 +136,8 @@ def as_descriptor(desc: object) -> Descriptor:
     if isinstance(desc, Descriptor):
         return desc
     try:
-        word = int(desc.__index__()) if not isinstance(desc, bool) else -1  # type: ignore[attr-defined] # or refused
-    except (AttributeError, TypeError):
+        word = int(desc.__index__()) if isinstance(desc, SupportsIndex) and not isinstance(desc, bool) else -1
+    except TypeError:  # an array of several
         word = -1
     if not 0 <= word < 1 << 64:
         msg = f"expected a Descriptor or a word of 64 bits, got {quote(desc)}"

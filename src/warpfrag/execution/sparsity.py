@@ -60,10 +60,10 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
     if (metadata < 0).any():
         *_, row, chunk = (int(i) for i in np.argwhere(metadata < 0)[0])
         first = chunk * rule.chunk
-        found = [first + int(unit) * rule.unit for unit in np.flatnonzero(units[tuple(np.argwhere(metadata < 0)[0])])]
+        columns = [first + int(unit) * rule.unit for unit in np.flatnonzero(units[tuple(np.argwhere(metadata < 0)[0])])]
         msg = (
             f"row {row} is not {rule.name} sparse: of columns {first}..{first + rule.chunk - 1} at most "
-            f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, found))} do"
+            f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, columns))} do"
         )
         raise InvalidSparsity(msg)
     kept = _columns(rule)[metadata]

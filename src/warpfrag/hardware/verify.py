@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.catalog.captures.capture import Entry
+    from warpfrag.catalog.captures.capture import CaptureEntry
     from warpfrag.isa.immediates import Immediates
 
     OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases
@@ -189,7 +189,7 @@ class Recorder:
     def __init__(self) -> None:
         """Start empty."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
-        self.entries: dict[tuple[str, Immediates | Variant], Entry] = {}
+        self.entries: dict[tuple[str, Immediates | Variant], CaptureEntry] = {}
 
     def add(
         self,
@@ -209,7 +209,11 @@ class Recorder:
         suffix = how.suffix(sparse=sparse) if isinstance(how, Variant) else f"#{how.selector}" if sparse else ""
         keys["d"] = f"out/{instruction.name}{suffix}/{kind}"
         self.arrays[keys["d"]] = result
-        entry: Entry = {"instruction": instruction.name, "selector": how.selector if sparse else None, "classes": {}}
+        entry: CaptureEntry = {
+            "instruction": instruction.name,
+            "selector": how.selector if sparse else None,
+            "classes": {},
+        }
         kept = self.entries.setdefault((instruction.name, how), entry)
         kept["classes"][kind] = keys
         if isinstance(operands, WgmmaCases):

@@ -83,20 +83,20 @@ def legal(layout: Layout, coordinate: str) -> range:
 
 def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str = "") -> dict[str, int]:
     """The coordinates of the layout that these immediates stand for, refused where there are none such."""
-    found = {}
+    coordinates = {}
     for coordinate, value in chosen.items():
         values = legal(layout, coordinate)
         if values.step == 1:
-            found[coordinate] = check_index(f"{coordinate}{of}", value, len(values))
+            coordinates[coordinate] = check_index(f"{coordinate}{of}", value, len(values))
         else:
             try:
-                found[coordinate] = values.index(
+                coordinates[coordinate] = values.index(
                     value if isinstance(value, int) and not isinstance(value, bool) else -1
                 )
             except ValueError:
                 msg = f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {quote(value)}"
                 raise InvalidOperand(msg) from None
-    return found
+    return coordinates
 
 
 def all_immediates(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Immediates]:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.aliases.source import is_plain, statements
-from warpfrag.isa.names import LONGEST, Reading, head, read, spell, tokens
+from warpfrag.isa.names import LONGEST, ParsedName, Reading, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
@@ -21,14 +21,14 @@ from warpfrag.isa.words import SHAPE, WORDS, Form, HasForm
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from warpfrag.core.layout import Layout
     from warpfrag.isa.immediates import Immediates
 
 NEAREST = 3
-MOST_ASKED = 4096  # forms on architectures that are remembered
-MOST_LISTED = 8  # of the instructions that a name fits
+MAX_FORMS = 4096  # forms on architectures that are remembered
+MAX_LISTED = 8  # of the instructions that a name fits
 Version = tuple[int, int]
 
 
@@ -53,47 +53,47 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
 
 def _statement(text: str) -> str:
     """The one instruction of a piece of source; the text itself where there is none."""
-    found = statements(text)
+    names = statements(text)
     forms = {}
-    if len(found) > 1:
-        for name in found:
-            with suppress(ParseError):
+    if len(names) > 1:
+        for name in names:
+            with suppress(Misspelt):
                 forms[_match(read(name))] = name
         if len(forms) > 1:
             reason = f"it has {len(forms)} instructions: give one of them"
             name = "source"
             raise IllegalInstruction(name, reason, lambda: (*map(spell, forms),))
-    return next(iter([*forms.values(), *found]), text)
+    return next(iter([*forms.values(), *names]), text)
 
 
 def _form_elsewhere(text: str, problem: str) -> Form:
     """The one form that has this name elsewhere; IllegalInstruction, with the problem of reading it as PTX, if none."""
-    found = meaning(text)
-    if found is None or not found.forms:
-        name = found.name if found else text
+    named = meaning(text)
+    if named is None or not named.forms:
+        name = named.name if named else text
         beyond = out_of_scope(name)
         if beyond:
             raise IllegalInstruction(_short(name), f"out of scope: {beyond}")
-        if found is None:
+        if named is None:
             raise IllegalInstruction(_short(text), problem, lambda: nearest(text))
-        reason = f"there is no such {found.called} of an instruction that this package has"
-        raise IllegalInstruction(name[:LONGEST], reason, lambda: (*map(spell, near(name, found.notation)),))
-    if len(found.forms) > 1:
-        reason = f"this {found.called} fits {len(found.forms)} instructions: give one of them"
-        raise IllegalInstruction(found.name, reason, lambda: (*map(spell, found.forms[:MOST_LISTED]),))
-    return found.forms[0]
+        reason = f"there is no such {named.called} of an instruction that this package has"
+        raise IllegalInstruction(name[:LONGEST], reason, lambda: (*map(spell, near(name, named.notation)),))
+    if len(named.forms) > 1:
+        reason = f"this {named.called} fits {len(named.forms)} instructions: give one of them"
+        raise IllegalInstruction(named.name, reason, lambda: (*map(spell, named.forms[:MAX_LISTED]),))
+    return named.forms[0]
 
 
 def _short(text: str) -> str:
     """The text as an error quotes it: a screenful of nonsense helps nobody."""
-    name, most = head(text), 160
-    return name if len(name) <= most else name[:most] + "..."
+    name, longest = head(text), 160
+    return name if len(name) <= longest else name[:longest] + "..."
 
 
 def form_of(instruction: str | HasForm) -> Form:
     """The form of an instruction, or of its name."""
     form = getattr(instruction, "form", None)
-    return form if isinstance(form, Form) else resolve(instruction)  # type: ignore[arg-type] # which says what is wrong
+    return form if isinstance(form, Form) else resolve(cast("str", instruction))  # which says what is wrong
 
 
 @cache
@@ -101,7 +101,7 @@ def _forms_of(op: str) -> tuple[Form, ...]:
     return tuple(form for form in forms() if form.op == op)
 
 
-def _match(reading: Reading) -> Form:
+def _match(reading: ParsedName) -> Form:
     """Narrow the forms of an operation down, word by word; the word that leaves none is the wrong one."""
     wanted = dict(reading.choices)
     space = wanted.pop("space", "")
@@ -125,16 +125,22 @@ def _match(reading: Reading) -> Form:
         raise ParseError(msg)
     spaces = OPS[reading.op].spaces
     if space and space not in spaces:
-        raise ParseError(_blame(reading, "space", space, [*spaces]))
-    return replace(left[0], space=space)
+        raise Misspelt(_blame(reading, "space", space, [*spaces]))
+    return left[0] if left[0].space == space else _moved_to(left[0], space)
 
 
-def _written(name: str, choice: Any) -> str:  # noqa: ANN401 (a field of a form)
+@cache
+def _moved_to(form: Form, space: str) -> Form:
+    """The form with another state space; one object, so that look-ups by it need not compare its words."""
+    return replace(form, space=space)
+
+
+def _written(name: str, choice: object) -> str:
     """A choice as it stands in a name."""
     return ".".join(WORDS[name].write(choice)) if choice else ""
 
 
-def _blame(reading: Reading, name: str, choice: Any, allowed: list[Any]) -> str:  # noqa: ANN401
+def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[object]) -> str:
     """One sentence on the wrong word: what it is, what it stands beside, what could stand there."""
     before = list(reading.choices)[: list(reading.choices).index(name)]
     beside = " ".join([reading.op, *filter(None, (_written(other, reading.choices[other]) for other in before))])
@@ -167,9 +173,9 @@ def out_of_scope(text: str) -> str:
         words[0] = words[0].removeprefix("cute::")
     for row in read_table("scope")["out"]:
         for name in row["names"]:
-            said = ".".join(words if "*" in name else words[: name.count(".") + 1])
-            if said == name or ("*" in name and fnmatchcase(said, name)):
-                return f"{said} is {row['is']}"
+            asked = ".".join(words if "*" in name else words[: name.count(".") + 1])
+            if asked == name or ("*" in name and fnmatchcase(asked, name)):
+                return f"{asked} is {row['is']}"
     return ""
 
 
@@ -186,11 +192,11 @@ def arithmetic_arch(form: Form, arch: str) -> str:
     return _arithmetic_arch(form, arch) if isinstance(arch, str) else _arithmetic_arch.__wrapped__(form, arch)
 
 
-@lru_cache(MOST_ASKED)
+@lru_cache(MAX_FORMS)
 def _arithmetic_arch(form: Form, arch: str) -> str:
     if not form.is_product:
         raise IllegalInstruction(spell(form), "it moves registers and computes nothing")
-    target = read_target(arch, spell(form), "arch")
+    target = read_target(arch, lambda: spell(form), "arch")
     able = able_architectures(form)
     if target.arch not in able:
         raise IllegalInstruction(spell(form), f"arch {target.name!r} cannot run it; it runs on {', '.join(able)}")
@@ -289,7 +295,7 @@ def _kin(word: str) -> str:
 
 def _in_space(form: Form, words: list[str]) -> Form:
     """The form with the state space of a text, where it may have that."""
-    return next((replace(form, space=space) for space in form.operation.spaces if space in words), form)
+    return next((_moved_to(form, space) for space in form.operation.spaces if space in words), form)
 
 
 @cache

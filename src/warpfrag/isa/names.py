@@ -19,7 +19,7 @@ LONGEST = 256  # characters; the longest legal name has about half of that
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedName:
     """What a text says: its operation, and a choice for each word, in the order in which a wrong one is looked for.
 
     A choice that the text leaves open is not there; `legality` decides whether it may be.
@@ -38,12 +38,12 @@ def spell(form: Form) -> str:
     for name in row.words:
         if name in FIXED:
             written.append(name)
-        elif name not in unsaid and _is_said(form, name):
+        elif name not in unsaid and _is_written(form, name):
             written += WORDS[name].write(getattr(form, name))
     return ".".join(written)
 
 
-def _is_said(form: Form, name: str) -> bool:
+def _is_written(form: Form, name: str) -> bool:
     if name == "scale_vec" and form.scale_vec:
         return not families_of(form)[0].scale_vec_optional
     return bool(getattr(form, name))
@@ -51,9 +51,9 @@ def _is_said(form: Form, name: str) -> bool:
 
 def tokens(text: str) -> list[str]:
     """The dotted words of a text, without operands, quotes and the semicolon, in lower case."""
-    found = head(text)
-    lowered = found.lower() if found.isascii() else found  # the Kelvin sign would become a k
-    return lowered.split(".") if found else []
+    name = head(text)
+    lowered = name.lower() if name.isascii() else name  # the Kelvin sign would become a k
+    return lowered.split(".") if name else []
 
 
 def head(text: str) -> str:
@@ -65,25 +65,25 @@ def head(text: str) -> str:
 @cache
 def _groups() -> dict[str, tuple[str, str]]:
     """Every word in lower case: how it is spelled (scale_vec::1X has a capital), and the group it belongs to."""
-    found = {(name, name) for name in (*FIXED, "block_scale")}
-    found |= {("space", space) for row in OPS.values() for space in row.spaces}
-    found |= {(name, word) for name, row in WORDS.items() for word in row.extra}
+    words = {(name, name) for name in (*FIXED, "block_scale")}
+    words |= {("space", space) for row in OPS.values() for space in row.spaces}
+    words |= {(name, word) for name, row in WORDS.items() for word in row.extra}
     for family in families():
         for name, choices in family.words.items():
             if name != "shape":
-                found |= {(name, word) for choice in choices if choice for word in WORDS[name].write(choice)}
-    return {word.lower(): (word, WORDS[name].group or name) for name, word in found}
+                words |= {(name, word) for choice in choices if choice for word in WORDS[name].write(choice)}
+    return {word.lower(): (word, WORDS[name].group or name) for name, word in words}
 
 
-def read(text: str) -> Reading:
-    """Read a text by the words of its operation; for a text that is no name, a ParseError."""
+def read(text: str) -> ParsedName:
+    """Read a text by the words of its operation; a text that is no name is Misspelt."""
     words = tokens(text)
     if sum(map(len, words)) > LONGEST:
         msg = f"{words[0][:20]!r} starts a text that is longer than any instruction"
         raise ParseError(msg)
     op, rest = _split(words)
     row = OPS[op]
-    said: dict[str, list[str]] = {}
+    by_group: dict[str, list[str]] = {}
     for word in rest:
         spelled, group = (word, "shape") if SHAPE.fullmatch(word) else _groups().get(word, ("", ""))
         if not group:
@@ -91,27 +91,27 @@ def read(text: str) -> Reading:
             raise ParseError(msg)
         if not any(group in (name, WORDS[name].group) for name in row.words):
             msg = f"{spelled!r} is no word of {op}, whose words are {_order(row)}"
-            raise ParseError(msg)
-        first = next((name for name, other in WORDS.items() if other.after == group and name in said), "")
+            raise Misspelt(msg)
+        first = next((name for name, other in WORDS.items() if other.after == group and name in by_group), "")
         if first:
-            msg = f"{said[first][0]!r} is out of place: the {WORDS[first].label} stands behind the {group}"
-            raise ParseError(msg)
-        said.setdefault(group, []).append(spelled)
-    types = _read_types(op, said.get("types", []))
+            msg = f"{by_group[first][0]!r} is out of place: the {WORDS[first].label} stands behind the {group}"
+            raise Misspelt(msg)
+        by_group.setdefault(group, []).append(spelled)
+    types = _read_types(op, by_group.get("types", []))
     choices = {}
     for name, entry in WORDS.items():
         if name in types:
             choices[name] = types[name]
-        elif name in said:
-            choices[name] = _read_one(name, said[name])
+        elif name in by_group:
+            choices[name] = _read_word(name, by_group[name])
         elif name in row.words and entry.absent is not None:
             choices[name] = entry.absent
     for name in FIXED:
         del choices[name]
     if "shape" not in choices:
         msg = f"expected a shape such as m16n8k16 with {op}, got none"
-        raise ParseError(msg)
-    return Reading(op, choices, says_nearest=said.get("rounding") == ["rn"])
+        raise Misspelt(msg)
+    return ParsedName(op, choices, says_nearest=by_group.get("rounding") == ["rn"])
 
 
 def _split(words: list[str]) -> tuple[str, list[str]]:
@@ -138,33 +138,33 @@ def _order(row: Op) -> str:
     return " ".join(WORDS[name].label if name in ("d", "a", "b", "c") else name for name in row.words)
 
 
-def _read_one(name: str, said: list[str]) -> Any:  # noqa: ANN401 (a field of a form)
+def _read_word(name: str, words: list[str]) -> Any:  # noqa: ANN401 (a field of a form)
     word = WORDS[name]
-    if len(said) > word.most:
-        msg = f"{said[word.most]!r} is said twice"
-        raise ParseError(msg)
-    choice = word.read(tuple(said))
-    expected = word.write(choice) if choice else tuple(said)
-    if tuple(said) != expected:
-        msg = f"expected {'.'.join(expected)!r} as the {word.label}, got {'.'.join(said)!r}"
-        raise ParseError(msg)
+    if len(words) > word.max_words:
+        msg = f"{words[word.max_words]!r} is said twice"
+        raise Misspelt(msg)
+    choice = word.read(tuple(words))
+    expected = word.write(choice) if choice else tuple(words)
+    if tuple(words) != expected:
+        msg = f"expected {'.'.join(expected)!r} as the {word.label}, got {'.'.join(words)!r}"
+        raise Misspelt(msg)
     return choice
 
 
-def _read_types(op: str, said: list[str]) -> dict[str, str]:
+def _read_types(op: str, types: list[str]) -> dict[str, str]:
     """Which operand each type is for."""
     row = OPS[op]
     names = [name for name in row.words if WORDS[name].group == "types"]
     wanted = [name for name in names if WORDS[name].absent is None]
     if row.implied:
         explicit = [name for name in wanted if name not in row.implied]
-        if len(said) == len(explicit):
-            return dict(row.implied) | dict(zip(explicit, said, strict=True))
-        if {name: entry for name, entry in zip(wanted, said, strict=False) if name in row.implied} == row.implied:
-            msg = f"{said[1]!r} of A and B is left out in {op}: two types, D and C, are expected"
-            raise ParseError(msg)
-    if not len(wanted) <= len(said) <= len(names):
-        got = repr(".".join(said)) if said else "none"
+        if len(types) == len(explicit):
+            return dict(row.implied) | dict(zip(explicit, types, strict=True))
+        if {name: entry for name, entry in zip(wanted, types, strict=False) if name in row.implied} == row.implied:
+            msg = f"{types[1]!r} of A and B is left out in {op}: two types, D and C, are expected"
+            raise Misspelt(msg)
+    if not len(wanted) <= len(types) <= len(names):
+        got = repr(".".join(types)) if types else "none"
         msg = f"expected {len(wanted)} element types of {op}, got {got}"
-        raise ParseError(msg)
-    return {name: WORDS[name].absent for name in names[len(said) :]} | dict(zip(names, said, strict=False))
+        raise Misspelt(msg)
+    return {name: WORDS[name].absent for name in names[len(types) :]} | dict(zip(names, types, strict=False))

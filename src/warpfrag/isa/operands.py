@@ -124,11 +124,11 @@ def _mma_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
     """The layouts of dense operands, by extents and elements per register."""
     rows = read_table("layouts")["mma"]["c" if role == "d" else role]
     layouts = [_layout(MATRIX, tuple(row["extents"]), row) for row in rows]
-    found = {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
-    if len(found) != len(rows):
+    by_shape = {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
+    if len(by_shape) != len(rows):
         msg = f"layouts of mma {role}: two rows with the same extents and slots"
         raise ValueError(msg)
-    return found
+    return by_shape
 
 
 def mma_layouts(role: str) -> tuple[Layout, ...]:

@@ -52,11 +52,11 @@ def pattern(name: str, *, ordered: bool = False) -> Pattern:
         }
 
     codes = table["codes"][row["codes"]]
-    found = Pattern(name, row["chunk"], unit, columns(codes["rising"]), columns(codes["descending"]), ordered)
-    if any(len(kept) * 2 != found.chunk for kept in (*found.rising.values(), *found.descending.values())):
-        msg = f"sparsity pattern {name}: a code does not keep half of the {found.chunk} columns"
+    result = Pattern(name, row["chunk"], unit, columns(codes["rising"]), columns(codes["descending"]), ordered)
+    if any(len(kept) * 2 != result.chunk for kept in (*result.rising.values(), *result.descending.values())):
+        msg = f"sparsity pattern {name}: a code does not keep half of the {result.chunk} columns"
         raise ValueError(msg)
-    return found
+    return result
 
 
 def pattern_of(form: Form) -> Pattern | None:

@@ -93,10 +93,10 @@ def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entr
 
 def _widths(text: str) -> list[str]:
     """The shapes that a text of the table stands for: m64n8..24k32 has an n of 8, 16 and 24."""
-    found = WIDTHS.fullmatch(text)
-    if found is None:
+    match = WIDTHS.fullmatch(text)
+    if match is None:
         return [text]
-    before, first, last, step, after = found.groups(default="8")
+    before, first, last, step, after = match.groups(default="8")
     return [f"{before}{n}{after}" for n in range(int(first), int(last) + 1, int(step))]
 
 
@@ -121,23 +121,23 @@ def _memory_families(made: Family) -> Iterator[Family]:
 @cache
 def families() -> tuple[Family, ...]:
     """Every family, in the order of the table."""
-    found = []
+    result = []
     for op, table in read_table("instructions").items():
         rows = [_family(table["source"], op, table.get("defaults", {}) | row) for row in table["families"]]
-        found += rows
+        result += rows
         if op == "wmma.mma":
-            found += [memory for row in rows for memory in _memory_families(row)]
-    return tuple(found)
+            result += [memory for row in rows for memory in _memory_families(row)]
+    return tuple(result)
 
 
 @cache
 def forms() -> dict[Form, tuple[Family, ...]]:
     """Every form as lists have it, with the families it belongs to (a wmma.load may serve several products)."""
-    found: dict[Form, list[Family]] = defaultdict(list)
+    by_form: dict[Form, list[Family]] = defaultdict(list)
     for family in families():
         for form in family.forms():
-            found[form].append(family)
-    return {form: tuple(rows) for form, rows in found.items()}
+            by_form[form].append(family)
+    return {form: tuple(rows) for form, rows in by_form.items()}
 
 
 def families_of(form: Form) -> tuple[Family, ...]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST = 80  # characters of the name of a GPU
 WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECASE | re.ASCII)
@@ -58,20 +61,20 @@ def _gpu_words(text: str) -> list[str]:
     return [word for word in words if word not in {"nvidia", "geforce", "tesla"}]
 
 
-def read_target(text: str, asker: str, role: str = "target") -> Target:
+def read_target(text: str, asker: str | Callable[[], str], role: str = "target") -> Target:
     """The target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
 
-    IllegalInstruction, on behalf of `asker` and with the names that are near, if there is none.
+    IllegalInstruction, on behalf of `asker` (a name, or what gives it) and with the names that are near, if none does.
     """
-    found = WRITTEN.fullmatch(text.strip()) if isinstance(text, str) else None
-    name = f"sm_{found[1].lower()}" if found else text
+    match = WRITTEN.fullmatch(text.strip()) if isinstance(text, str) else None
+    name = f"sm_{match[1].lower()}" if match else text
     if isinstance(name, str) and name in targets():
         return targets()[name]
-    if isinstance(text, str) and not found and (gpu := gpu_called(text[:LONGEST])):
+    if isinstance(text, str) and not match and (gpu := gpu_called(text[:LONGEST])):
         return targets()[gpus()[gpu]]
     expected = f"expected one of {', '.join(targets())}, or the name of a GPU such as H100"
     reason = f"unknown {role} {quote(text)}; {expected}"
-    raise IllegalInstruction(asker, reason, lambda: _near(name))
+    raise IllegalInstruction(asker if isinstance(asker, str) else asker(), reason, lambda: _near(name))
 
 
 def _near(name: object) -> tuple[str, ...]:

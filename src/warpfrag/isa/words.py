@@ -37,11 +37,11 @@ class Shape(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Shape:
         """Read `m16n8k16` or `m8n8`."""
-        found = SHAPE.fullmatch(text)
-        if found is None:
+        match = SHAPE.fullmatch(text)
+        if match is None:
             msg = f"shape {text!r}: expected something like m16n8k16"
             raise ValueError(msg)
-        return cls(*(int(extent) for extent in found.groups(default="0")))
+        return cls(*(int(extent) for extent in match.groups(default="0")))
 
     def __str__(self) -> str:
         """As PTX spells it."""
@@ -143,19 +143,19 @@ class HasForm(Protocol):
         """The form."""
 
 
-def _as_is(entry: Any) -> tuple[str, ...]:  # noqa: ANN401 (a field of a form)
+def _as_is(entry: object) -> tuple[str, ...]:
     return (str(entry),)
 
 
 @dataclass(frozen=True)
-class Word:
+class WordSpec:
     """One kind of word.
 
     label    what messages call it
     absent   what a text without it means; None where that leaves the choice open
     write    a choice as words of a name
     read     such words as a choice
-    most     how many words it may take
+    max_words  how many words it may take
     choices  what a family has of it whose row says only `true`
     group    the words among which it keeps its order
     after    the group behind which it must stand
@@ -166,32 +166,34 @@ class Word:
     absent: Any = ""
     write: Callable[[Any], tuple[str, ...]] = _as_is
     read: Callable[[tuple[str, ...]], Any] = lambda words: words[0]
-    most: int = 1
+    max_words: int = 1
     choices: tuple[Any, ...] = ()
     group: str = ""
     after: str = ""
     extra: tuple[str, ...] = ()
 
 
-def _flag(name: str) -> Word:
-    return Word(name, absent=False, write=lambda _on: (name,), read=lambda _words: True, choices=(False, True))
+def _flag(name: str) -> WordSpec:
+    return WordSpec(name, absent=False, write=lambda _on: (name,), read=lambda _words: True, choices=(False, True))
 
 
-def _behind(prefix: str, label: str, absent: Any = "", kind: type = str) -> Word:  # noqa: ANN401
+def _behind(prefix: str, label: str, absent: object = "", kind: type = str) -> WordSpec:
     """A choice behind a prefix: kind::mxf4, x4."""
-    return Word(label, absent, lambda entry: (f"{prefix}{entry}",), lambda words: kind(words[0].removeprefix(prefix)))
+    return WordSpec(
+        label, absent, lambda entry: (f"{prefix}{entry}",), lambda words: kind(words[0].removeprefix(prefix))
+    )
 
 
-def _type(label: str, absent: str | None = None) -> Word:
-    return Word(label, absent, group="types")
+def _type(label: str, absent: str | None = None) -> WordSpec:
+    return WordSpec(label, absent, group="types")
 
 
 # The rows stand in the order in which a wrong word is looked for. `sync` and `aligned` never vary, so they are no
 # field of a form, and a short name may leave them out.
-WORDS: dict[str, Word] = {
-    "sync": Word("sync"),
-    "aligned": Word("aligned"),
-    "shape": Word("shape", None, read=lambda words: Shape.parse(words[0])),
+WORDS: dict[str, WordSpec] = {
+    "sync": WordSpec("sync"),
+    "aligned": WordSpec("aligned"),
+    "shape": WordSpec("shape", None, read=lambda words: Shape.parse(words[0])),
     "kind": _behind("kind::", "kind"),
     "block_scale": _flag("block_scale"),
     "d": _type("type of D"),
@@ -199,17 +201,17 @@ WORDS: dict[str, Word] = {
     "b": _type("type of B"),
     "c": _type("type of C"),
     "memory": _type("type in memory", ""),
-    "layouts": Word("layout", None, tuple, tuple, most=2),
+    "layouts": WordSpec("layout", None, tuple, tuple, max_words=2),
     "satfinite": _flag("satfinite"),
     "scale_vec": _behind("scale_vec::", "scale_vec", None),
-    "scale_type": Word("scale type", after="types"),
-    "bitop": Word("bit operation", write=lambda name: (name, "popc"), most=2),
+    "scale_type": WordSpec("scale type", after="types"),
+    "bitop": WordSpec("bit operation", write=lambda name: (name, "popc"), max_words=2),
     # to nearest even is PTX's default: .rn says the same as nothing
-    "rounding": Word(
+    "rounding": WordSpec(
         "rounding", read=lambda words: words[0].replace("rn", ""), choices=("", "rz", "rm", "rp"), extra=("rn",)
     ),
     "num": _behind("x", "number of matrices", 0, int),
     "trans": _flag("trans"),
-    "space": Word("state space"),
+    "space": WordSpec("state space"),
 }
 FIXED = ("sync", "aligned")

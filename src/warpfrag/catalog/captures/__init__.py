@@ -1,12 +1,13 @@
 """Results of real GPUs, and an index of them.
 
 Each `.npz` here holds operand registers and the D registers that one GPU gave for them; `index.json` counts them, so
-that a look-up can say how well an answer is known without opening the data. See `capture.py` for the format, and
-`write_index.py` for the command that writes the index. `addresses.py` has what wgmma read from shared memory.
+that a look-up can say how well an answer is known without opening the data. `capture.py` has the format,
+`tools/write_capture_index.py` writes the index, and `addresses.py` has what wgmma read from shared memory.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,12 +19,9 @@ __all__ = ["Capture", "CapturedCase", "WgmmaCase", "captures", "evidence_rows", 
 
 def __getattr__(name: str) -> object:
     """Import on first use: the index must not cost numpy."""
-    if name == "evidence_rows":
-        from warpfrag.catalog.captures import index as module
-    elif name in __all__:
-        from warpfrag.catalog.captures import capture as module  # type: ignore[no-redef]
-    else:
+    if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    found: object = getattr(module, name)
-    return found
+    module = "index" if name == "evidence_rows" else "capture"
+    member: object = getattr(import_module(f"{__name__}.{module}"), name)
+    return member

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FILE = HERE / "addresses" / "h200.npz"
-MOST_BYTES = 1 << 24
+MAX_BYTES = 1 << 24
 MEMORY = 1 << 16
 
 
@@ -47,7 +47,7 @@ class AddressMaps(NamedTuple):
 def address_maps() -> AddressMaps:
     """Every address map that there is."""
     with whole(FILE, "a file of address maps"):
-        arrays = np.load(BytesIO(read_bytes(FILE, MOST_BYTES)), allow_pickle=False)
+        arrays = np.load(BytesIO(read_bytes(FILE, MAX_BYTES)), allow_pickle=False)
         about = json.loads(arrays["about"].tobytes().decode("utf-8"))
         steps, at, maps = arrays["steps"], 0, []
         for row in about["maps"]:

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form, HasForm
 
 WARPGROUP = (4, 32)  # warps and lanes
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"
 
 
-class Entry(TypedDict):
+class CaptureEntry(TypedDict):
     """One kernel: an instruction with a selector, and for each class of operands the key of each array."""
 
     instruction: str
@@ -63,7 +63,7 @@ class About(TypedDict):
     arch: str
     driver: str
     assembler: str
-    entries: list[Entry]
+    entries: list[CaptureEntry]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class WgmmaCase:
             raise ValueError(msg)
 
 
-def _staged_case(entry: Entry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
+def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
     call = WgmmaCall.read(entry["calls"][kind], entry["selector"] or 0)
     d = arrays.pop("d")
     return WgmmaCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
@@ -148,7 +148,7 @@ class Capture:
                         arrays = {role: self.arrays[key] for role, key in keys.items()}
                         case: CapturedCase | WgmmaCase
                         if "calls" in entry:
-                            case = _staged_case(entry, kind, arrays)
+                            case = _wgmma_case(entry, kind, arrays)
                         else:
                             case = CapturedCase(name, entry["selector"], kind, **arrays)
                         case.check()
@@ -158,7 +158,7 @@ class Capture:
 def open_capture(path: Path) -> Capture:
     """Read a capture file; arrays are unpacked when they are used."""
     with whole(path, CAPTURE):
-        arrays = np.load(BytesIO(read_bytes(path, MOST_BYTES)), allow_pickle=False)
+        arrays = np.load(BytesIO(read_bytes(path, MAX_BYTES)), allow_pickle=False)
         about = json.loads(arrays["about"].tobytes().decode("utf-8"))
         if not about["entries"] or not isinstance(about["entries"], list):
             msg = "it has no entries"
@@ -192,4 +192,4 @@ def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Capt
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():
         if capture.about["arch"] == arch:
-            yield from capture.cases({name for name, found in capture.instructions.items() if found == form})
+            yield from capture.cases({name for name, captured in capture.instructions.items() if captured == form})

@@ -1,6 +1,6 @@
 """The index of captured results: where captures lie, which GPU ran which instruction, and how many cases.
 
-`index.json` lies beside the captures; `write_index` writes it. Look-ups read only the index.
+`index.json` lies beside the captures; `tools/write_capture_index.py` writes it. Look-ups read only the index.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 VARIABLE = "WARPFRAG_CAPTURED"
 INDEX = "index.json"
-MOST_BYTES = 1 << 26  # of an index: an entry has a hundred bytes
+MAX_BYTES = 1 << 26  # of an index: an entry has a hundred bytes
 
 
 class EvidenceRow(NamedTuple):
@@ -54,17 +54,17 @@ def whole(path: Path, what: str) -> Iterator[None]:
 @lru_cache(maxsize=16)
 def _rows(folder: Path) -> dict[tuple[str, str], list[EvidenceRow]]:
     path = folder / INDEX
-    command = f"python -m warpfrag.catalog.captures.write_index {folder}"
+    command = f"python -m tools.write_capture_index {folder}"
     if not path.exists():
         msg = f"there is no {INDEX} among the captures in {quote(str(folder))}; `{command}` writes it"
         raise UnusableFile(msg)
-    found: dict[tuple[str, str], list[EvidenceRow]] = {}
+    rows: dict[tuple[str, str], list[EvidenceRow]] = {}
     with whole(path, f"an index of captures, which `{command}` writes"):
-        for capture in json.loads(read_bytes(path, MOST_BYTES))["captures"]:
+        for capture in json.loads(read_bytes(path, MAX_BYTES))["captures"]:
             for name, cases in capture["cases"].items():
                 row = EvidenceRow(str(capture["device"]), str(capture["driver"]), int(cases))
-                found.setdefault((name, str(capture["arch"])), []).append(row)
-    return found
+                rows.setdefault((name, str(capture["arch"])), []).append(row)
+    return rows
 
 
 def evidence_rows(name: str, arch: str) -> list[EvidenceRow]:

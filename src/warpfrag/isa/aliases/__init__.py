@@ -70,9 +70,9 @@ class Meaning:
 
 def aliases_of(form: Form) -> Aliases:
     """What an instruction is called elsewhere."""
-    found = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
-    first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in found.items()}
-    rest = (entry.name for rows in found.values() for entry in rows if entry.name not in first.values())
+    names = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
+    first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in names.items()}
+    rest = (entry.name for rows in names.values() for entry in rows if entry.name not in first.values())
     return {
         "cute": first["cute"],
         "sass": sass.machine_code(form),
@@ -91,18 +91,18 @@ def meaning(text: str) -> Meaning | None:
     A name of the right make that is nobody's has no forms.
     """
     text = text[:LONGEST]
-    if found := INTRINSIC.search(text):
-        name = POINTER.sub("", found[0])
+    if match := INTRINSIC.search(text):
+        name = POINTER.sub("", match[0])
         return Meaning("nvvm", name, tuple(entry.form for entry in named("nvvm").get(name.lower(), ())))
-    if found := mlir.OPERATION.search(text):
-        return Meaning("mlir", found[0], mlir.forms_of(text))
-    if found := ATOM.search(text):
+    if match := mlir.OPERATION.search(text):
+        return Meaning("mlir", match[0], mlir.forms_of(text))
+    if match := ATOM.search(text):
         entries = atoms(text)
         how = entries[0].how if entries else ""
-        return Meaning("cute", found[0], tuple(dict.fromkeys(entry.form for entry in entries)), how=how)
-    if found := sass.OPCODE.search(text):
-        alone, among = sass.forms_of(found[0])
-        return Meaning("sass", found[0], alone or among, among if alone else ())
+        return Meaning("cute", match[0], tuple(dict.fromkeys(entry.form for entry in entries)), how=how)
+    if match := sass.OPCODE.search(text):
+        alone, among = sass.forms_of(match[0])
+        return Meaning("sass", match[0], alone or among, among if alone else ())
     return None
 
 

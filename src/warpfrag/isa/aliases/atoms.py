@@ -15,31 +15,31 @@ ATOM = re.compile(r"(?<![\w.])(?:\w+::)*(?:SM\d+_\w+|G?MMA_\d+x\d+x\d+_\w+)(?:\s
 
 def atoms(text: str) -> tuple[Named, ...]:
     """What the first atom in a text wraps: several instructions where it leaves an argument open."""
-    found = ATOM.search(text)
-    if found is None:
+    match = ATOM.search(text)
+    if match is None:
         return ()
-    name, arguments = _parts(found[0])
+    name, arguments = _parts(match[0])
     shape = SHAPE.search(name)
     known = _known(shape[0] if shape else "").get(name, ())
     types = {_bare(entry) for entry in read_table("names")["cute"]["types"].values()}
-    given = [entry if entry in types or entry.isdigit() else "" for entry in arguments]
+    wanted = [entry if entry in types or entry.isdigit() else "" for entry in arguments]
     return tuple(
         entry
         for own, entry in known
-        if not own or all(not asked or asked == has for asked, has in zip(given, own, strict=False))
+        if not own or all(not asked or asked == has for asked, has in zip(wanted, own, strict=False))
     )
 
 
 @cache
 def _known(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
     """The atoms of a shape, or those of movers, which say none: there are thousands in all."""
-    found: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
+    by_name: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
     for form in forms():
         if ("x".join(map(str, form.shape)) if form.is_product else "") == shape:
             for entry in all_names_of(form, "cute"):
                 name, arguments = _parts(entry.name)
-                found.setdefault(name, []).append((arguments, entry))
-    return {name: tuple(rows) for name, rows in found.items()}
+                by_name.setdefault(name, []).append((arguments, entry))
+    return {name: tuple(rows) for name, rows in by_name.items()}
 
 
 def _parts(text: str) -> tuple[str, tuple[str, ...]]:

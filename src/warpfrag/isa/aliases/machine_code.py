@@ -24,14 +24,14 @@ OPCODE = re.compile(r"(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w
 def machine_code(form: Form) -> dict[str, str]:
     """What a form becomes on each target: one instruction, a sequence such as `2 x HMMA.16816.F32`, or `emulated`."""
     listed = form.listed
-    found = {
+    codes = {
         target: fill(pattern, listed)
         for row in _rows(form.op)
         if fits(row, listed)
         for targets, pattern in row["sass"].items()
         for target in targets.split()
     }
-    return {target: found[target] for target in sorted(found, key=_order)}
+    return {target: codes[target] for target in sorted(codes, key=_order)}
 
 
 @cache
@@ -54,9 +54,9 @@ def forms_of(opcode: str) -> Users:
     asked = opcode.lower()
     table = read_table("machine_code")["rows"]
     rows = [row for row in table if any(_fits_pattern(asked, pattern) for pattern in row["sass"].values())]
-    found = _users(form for form in forms() if any(form.op in row["op"] and fits(row, form) for row in rows))
-    if asked in found:
-        return found[asked]
+    by_opcode = _users(form for form in forms() if any(form.op in row["op"] and fits(row, form) for row in rows))
+    if asked in by_opcode:
+        return by_opcode[asked]
     longer = [entry for name, entry in users().items() if name.startswith(f"{asked}.")]
     alone, among = ({form: None for entry in longer for form in entry[part]} for part in (0, 1))
     return tuple(alone), tuple(form for form in among if form not in alone)
@@ -64,7 +64,7 @@ def forms_of(opcode: str) -> Users:
 
 def _fits_pattern(opcode: str, pattern: str) -> bool:
     """Whether an opcode may be one of those that a pattern writes: which forms it is for is asked next."""
-    return any(re.fullmatch(one, opcode) for one in _expressions(pattern))
+    return any(re.fullmatch(expression, opcode) for expression in _expressions(pattern))
 
 
 @cache
@@ -94,10 +94,10 @@ def _users(some: Iterable[Form]) -> dict[str, Users]:
         for code in machine_code(form).values():
             for opcode in opcodes(code):
                 (alone if code == opcode else among).setdefault(opcode.lower(), {})[form] = None
-    found = {}
+    result = {}
     for opcode in alone | among:
         exact, parts = list(alone.get(opcode, ())), list(among.get(opcode, ()))
         plain = [form for form in exact if not form.is_wmma] or exact
         parts = [form for form in (*exact, *parts) if form not in plain]
-        found[opcode] = (tuple(plain), tuple(dict.fromkeys(parts)))
-    return found
+        result[opcode] = (tuple(plain), tuple(dict.fromkeys(parts)))
+    return result

@@ -31,40 +31,40 @@ Facts = dict[str, str]
 
 def facts(text: str) -> Facts:
     """What an operation says: its name, its attributes, the types of its operands."""
-    found = OPERATION.search(text)
-    if found is None:
+    operation = OPERATION.search(text)
+    if operation is None:
         return {}
-    rest = REGISTERS.sub(" ", text[found.end() :])
-    said = {"operation": found[0]}
+    rest = REGISTERS.sub(" ", text[operation.end() :])
+    stated = {"operation": operation[0]}
     attributes, types = (*TYPES.split(rest, maxsplit=1), "")[:2]
     for name, bracketed, bare in ATTRIBUTE.findall(attributes):
-        said[name.replace("_", "").lower()] = re.sub(r"\s+|:\s*i32", "", bracketed or bare)
+        stated[name.replace("_", "").lower()] = re.sub(r"\s+|:\s*i32", "", bracketed or bare)
     if "ordered" in attributes.lower():
-        said["ordered"] = "yes"
+        stated["ordered"] = "yes"
     if "tf32enabled" in attributes.lower():
-        said["tf32"] = "yes"
+        stated["tf32"] = "yes"
     if types:
-        said["types"] = re.sub(r"\s+|!llvm\.ptr(?:<\d>)?", "", types.split("\n")[0])
-    return said
+        stated["types"] = re.sub(r"\s+|!llvm\.ptr(?:<\d>)?", "", types.split("\n")[0])
+    return stated
 
 
 @cache
 def _known() -> dict[str, tuple[tuple[Form, Facts], ...]]:
     """What every form says in MLIR, by its operation."""
-    found: dict[str, list[tuple[Form, Facts]]] = {}
+    by_operation: dict[str, list[tuple[Form, Facts]]] = {}
     for form in forms():
         for text in names_of(form, "mlir"):
-            said = facts(text)
-            found.setdefault(said["operation"], []).append((form, said))
-    return {operation: tuple(rows) for operation, rows in found.items()}
+            stated = facts(text)
+            by_operation.setdefault(stated["operation"], []).append((form, stated))
+    return {operation: tuple(rows) for operation, rows in by_operation.items()}
 
 
 def forms_of(text: str) -> tuple[Form, ...]:
     """The forms that agree with everything a text says, and have none of FLAGS that it does not say."""
-    said = facts(text)
+    stated = facts(text)
     return tuple(
         form
-        for form, known in _known().get(said.get("operation", ""), ())
-        if all(known.get(name) == entry for name, entry in said.items())
-        and all(name in said for name in FLAGS if name in known)
+        for form, known in _known().get(stated.get("operation", ""), ())
+        if all(known.get(name) == entry for name, entry in stated.items())
+        and all(name in stated for name in FLAGS if name in known)
     )

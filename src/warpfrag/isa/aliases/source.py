@@ -16,7 +16,7 @@ from warpfrag.isa.ops import OPS
 from warpfrag.tables import read_table
 
 LONGEST_WORD = 40  # characters in which a first word ends
-MOST = 1 << 14  # characters; a statement has hundreds
+MAX_SOURCE = 1 << 14  # characters; a statement has hundreds
 COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
 LITERAL = re.compile(rf'R"\w*\((.*?)\)\w*"|"((?:[^"\\]|\\.)*)(?:"|$)|{COMMENT.pattern}', re.DOTALL)
 ESCAPE = re.compile(r"\\(?:[nrtfv]|\r?\n)")  # a newline ends a comment, so all become one
@@ -44,26 +44,26 @@ def _instruction() -> re.Pattern[str]:
 
 def statements(text: str) -> tuple[str, ...]:
     """The instructions of a text, each once, without operands."""
-    text = text[:MOST]
-    found: list[str] = []
+    text = text[:MAX_SOURCE]
+    names: list[str] = []
     if '"' in text:
-        found = _instruction().findall(COMMENT.sub(" ", ESCAPE.sub("\n", _joined(text))))
-    found = found or _instruction().findall(COMMENT.sub(" ", text))
-    return tuple(dict.fromkeys(name.rstrip(".:") for name in found))
+        names = _instruction().findall(COMMENT.sub(" ", ESCAPE.sub("\n", _joined(text))))
+    names = names or _instruction().findall(COMMENT.sub(" ", text))
+    return tuple(dict.fromkeys(name.rstrip(".:") for name in names))
 
 
 def _joined(text: str) -> str:
     """The string literals of a text, joined where only space and comments are between them."""
     pieces: list[str] = []
     end = 0
-    for found in LITERAL.finditer(text):
-        raw, plain = found.groups()
+    for literal in LITERAL.finditer(text):
+        raw, plain = literal.groups()
         if raw is None and plain is None:  # a comment
-            text = text[: found.start()] + " " * len(found[0]) + text[found.end() :]
+            text = text[: literal.start()] + " " * len(literal[0]) + text[literal.end() :]
             continue
-        between = text[end : found.start()].replace("\\\n", "")
+        between = text[end : literal.start()].replace("\\\n", "")
         if pieces and between.strip():
             pieces.append(" " if OPERANDS.search(between) else "?")
         pieces.append(plain if raw is None else raw)
-        end = found.end()
+        end = literal.end()
     return "".join(pieces)

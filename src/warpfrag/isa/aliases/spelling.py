@@ -48,11 +48,11 @@ def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
 @cache
 def named(notation: Notation) -> dict[str, tuple[Named, ...]]:
     """Every name of a notation, in lower case, with what it names."""
-    found: dict[str, list[Named]] = {}
+    by_name: dict[str, list[Named]] = {}
     for form in forms():
         for entry in _written(form, notation):
-            found.setdefault(entry.name.lower(), []).append(entry)
-    return {name: tuple(entries) for name, entries in found.items()}
+            by_name.setdefault(entry.name.lower(), []).append(entry)
+    return {name: tuple(entries) for name, entries in by_name.items()}
 
 
 def _written(form: Form, notation: Notation) -> Iterator[Named]:
@@ -82,8 +82,8 @@ def fill(pattern: str, form: Form) -> str:
     'IMMA.16832.S8.U8.SAT'
     """
 
-    def word(found: re.Match[str]) -> str:
-        mark, name = found.groups()
+    def word(match: re.Match[str]) -> str:
+        mark, name = match.groups()
         text = _word(form, name.lower())
         text = text.upper() if name.isupper() else text
         return mark + text if text else ""

@@ -1,19 +1,20 @@
 """Write the index of captured results from the data.
 
-    python -m warpfrag.catalog.captures.write_index [FOLDER]
+    python -m tools.write_capture_index src/warpfrag/catalog/captures
 
-writes `index.json` for the `.npz` files of a folder, this package's by default. A folder of your own counts as evidence
-when the environment variable WARPFRAG_CAPTURED names it.
+writes `index.json` for the `.npz` files of a folder. A folder of your own counts as evidence when the environment
+variable WARPFRAG_CAPTURED names it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
 
 from warpfrag.catalog.captures.capture import open_capture
-from warpfrag.catalog.captures.index import HERE, INDEX
+from warpfrag.catalog.captures.index import INDEX
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
 from warpfrag.render.files import write_atomically
@@ -33,12 +34,21 @@ def count(folder: Path) -> dict[str, object]:
     return {"schema": 1, "captures": captures}
 
 
-def write(folder: Path = HERE) -> Path:
+def write(folder: Path) -> Path:
     """Write the index of a folder."""
     path = folder / INDEX
     write_atomically(path, json.dumps(count(folder), indent=1) + "\n")
     return path
 
 
+def main() -> None:
+    """Write the index of the folder that the command line names."""
+    parser = argparse.ArgumentParser(description="Count the captures of a folder and write their index.")
+    parser.add_argument(
+        "folder", type=Path, help="the folder with the .npz files, such as src/warpfrag/catalog/captures"
+    )
+    sys.stdout.write(f"wrote {write(parser.parse_args().folder)}\n")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(f"wrote {write(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)}\n")
+    main()
