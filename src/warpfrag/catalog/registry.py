@@ -9,8 +9,7 @@ from warpfrag.catalog.instruction import Instruction
 from warpfrag.catalog.kinds import instruction_of
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.isa.aliases import Aliases, aliases_of
-from warpfrag.isa.aliases.source import MAX_SOURCE as LONGEST_SOURCE
-from warpfrag.isa.aliases.source import is_plain
+from warpfrag.isa.aliases.source import MAX_SOURCE, is_plain
 from warpfrag.isa.legality import check_selector, resolve
 from warpfrag.isa.names import head
 from warpfrag.isa.nicknames import ROLES, nickname
@@ -39,7 +38,7 @@ def get(name: str | Instruction, target: str | None = None, selector: int | None
         resolve(name)  # which says what is wrong with it
     if target is not None:
         target = read_target(target, head(name)).name
-    instruction = _get(head(name) if is_plain(name) else name[:LONGEST_SOURCE], target)
+    instruction = _get(head(name), target) if is_plain(name) else _look_up(name[:MAX_SOURCE], target)
     if selector is not None:
         check_selector(instruction.form, selector)
     return instruction
@@ -92,10 +91,12 @@ def find(
     ]
 
 
-@lru_cache(maxsize=4096)  # a program asks for the same few names again and again; no text here is longer than a name
-def _get(name: str, target: str | None) -> Instruction:
-    form = resolve(name, target)
+def _look_up(text: str, target: str | None) -> Instruction:
+    form = resolve(text, target)
     return instruction_of(form, _fragment_arch(form, target))
+
+
+_get = lru_cache(maxsize=4096)(_look_up)  # a program asks for the same few names again and again; sources are not kept
 
 
 def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:

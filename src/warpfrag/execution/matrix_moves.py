@@ -117,7 +117,7 @@ def _codes(row: OperandSpec, data: NDArray[np.uint8], lines: Layout) -> NDArray[
 
 
 def _bytes(row: OperandSpec, codes: NDArray[Any], lines: Layout) -> NDArray[np.uint8]:
-    """The other way: lines of bytes from codes."""
+    """Lines of bytes of codes: the inverse of `_codes`."""
     bits = row.format.bits
     turned = codes if "row" in lines.outs else codes.swapaxes(-1, -2)
     ones = (turned[..., None] >> np.arange(bits, dtype=turned.dtype) & 1).astype(np.uint8)

@@ -44,7 +44,7 @@ USUAL = Variant()
 
 
 class WgmmaCallRow(TypedDict):
-    """A call in a file; the selector is said elsewhere, descriptors are in hex."""
+    """A call in a file; the selector stands with the entry, descriptors are in hex."""
 
     staged: bool
     trans: list[bool]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.aliases.source import is_plain, statements
-from warpfrag.isa.names import LONGEST, ParsedName, Reading, head, read, spell, tokens
+from warpfrag.isa.names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
@@ -43,7 +43,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
     try:
         form = _match(read(name))
     except ParseError as error:
-        form = _form_elsewhere(name, str(error))
+        form = _form_by_alias(name, str(error))
     if target is not None:
         _check_target(name, form, target)
     if selector is not None:
@@ -57,7 +57,7 @@ def _statement(text: str) -> str:
     forms = {}
     if len(names) > 1:
         for name in names:
-            with suppress(Misspelt):
+            with suppress(ParseError):
                 forms[_match(read(name))] = name
         if len(forms) > 1:
             reason = f"it has {len(forms)} instructions: give one of them"
@@ -66,8 +66,8 @@ def _statement(text: str) -> str:
     return next(iter([*forms.values(), *names]), text)
 
 
-def _form_elsewhere(text: str, problem: str) -> Form:
-    """The one form that has this name elsewhere; IllegalInstruction, with the problem of reading it as PTX, if none."""
+def _form_by_alias(text: str, problem: str) -> Form:
+    """The one form that has this alias; IllegalInstruction, with the problem of reading it as PTX, if none."""
     named = meaning(text)
     if named is None or not named.forms:
         name = named.name if named else text
@@ -125,7 +125,7 @@ def _match(reading: ParsedName) -> Form:
         raise ParseError(msg)
     spaces = OPS[reading.op].spaces
     if space and space not in spaces:
-        raise Misspelt(_blame(reading, "space", space, [*spaces]))
+        raise ParseError(_blame(reading, "space", space, [*spaces]))
     return left[0] if left[0].space == space else _moved_to(left[0], space)
 
 

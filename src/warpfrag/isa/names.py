@@ -76,7 +76,7 @@ def _groups() -> dict[str, tuple[str, str]]:
 
 
 def read(text: str) -> ParsedName:
-    """Read a text by the words of its operation; a text that is no name is Misspelt."""
+    """Read a text by the words of its operation; a text that is no name is ParseError."""
     words = tokens(text)
     if sum(map(len, words)) > LONGEST:
         msg = f"{words[0][:20]!r} starts a text that is longer than any instruction"
@@ -91,11 +91,11 @@ def read(text: str) -> ParsedName:
             raise ParseError(msg)
         if not any(group in (name, WORDS[name].group) for name in row.words):
             msg = f"{spelled!r} is no word of {op}, whose words are {_order(row)}"
-            raise Misspelt(msg)
+            raise ParseError(msg)
         first = next((name for name, other in WORDS.items() if other.after == group and name in by_group), "")
         if first:
             msg = f"{by_group[first][0]!r} is out of place: the {WORDS[first].label} stands behind the {group}"
-            raise Misspelt(msg)
+            raise ParseError(msg)
         by_group.setdefault(group, []).append(spelled)
     types = _read_types(op, by_group.get("types", []))
     choices = {}
@@ -110,7 +110,7 @@ def read(text: str) -> ParsedName:
         del choices[name]
     if "shape" not in choices:
         msg = f"expected a shape such as m16n8k16 with {op}, got none"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     return ParsedName(op, choices, says_nearest=by_group.get("rounding") == ["rn"])
 
 
@@ -142,12 +142,12 @@ def _read_word(name: str, words: list[str]) -> Any:  # noqa: ANN401 (a field of 
     word = WORDS[name]
     if len(words) > word.max_words:
         msg = f"{words[word.max_words]!r} is said twice"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     choice = word.read(tuple(words))
     expected = word.write(choice) if choice else tuple(words)
     if tuple(words) != expected:
         msg = f"expected {'.'.join(expected)!r} as the {word.label}, got {'.'.join(words)!r}"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     return choice
 
 
@@ -162,9 +162,9 @@ def _read_types(op: str, types: list[str]) -> dict[str, str]:
             return dict(row.implied) | dict(zip(explicit, types, strict=True))
         if {name: entry for name, entry in zip(wanted, types, strict=False) if name in row.implied} == row.implied:
             msg = f"{types[1]!r} of A and B is left out in {op}: two types, D and C, are expected"
-            raise Misspelt(msg)
+            raise ParseError(msg)
     if not len(wanted) <= len(types) <= len(names):
         got = repr(".".join(types)) if types else "none"
         msg = f"expected {len(wanted)} element types of {op}, got {got}"
-        raise Misspelt(msg)
+        raise ParseError(msg)
     return {name: WORDS[name].absent for name in names[len(types) :]} | dict(zip(names, types, strict=False))

@@ -77,7 +77,7 @@ def operands(form: Form, arch: str) -> dict[str, OperandSpec]:
 @cache
 def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandSpec], ...]:
     if form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
-        rows = _mover(form)
+        rows = _matrix_move(form)
     elif form.is_wmma:
         rows = [_wmma(form, role, arch) for role in sorted(form.operation.roles)]
     elif form.is_warpgroup:
@@ -232,7 +232,7 @@ def _scale(form: Form, side: str) -> OperandSpec:
     return OperandSpec(f"scale_{side}", FORMATS[form.scale_type], layout, 8, 0, table["source"])
 
 
-def _mover(form: Form) -> list[OperandSpec]:
+def _matrix_move(form: Form) -> list[OperandSpec]:
     table = read_table("layouts")["movers"]
     unpacked = read_table("containers")["memory"].get(form.memory)
     number_format = FORMATS[unpacked["format"] if unpacked else form.d]

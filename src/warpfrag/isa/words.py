@@ -28,7 +28,7 @@ SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?
 
 
 class Shape(NamedTuple):
-    """Extents of the product: A is m x k, B is k x n, D is m x n. Movers have no k."""
+    """Extents of the product: A is m x k, B is k x n, D is m x n. Matrix moves have no k."""
 
     m: int
     n: int

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from warpfrag.core.axes import MAX_SIZE, Axis
 from warpfrag.core.coordinates import LANES, check_flag
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.notations.scanner import MAX_DEPTH, MOST_DEPTH, Scanner
+from warpfrag.notations.scanner import MAX_DEPTH, Scanner
 from warpfrag.notations.threads import MATRIX, assemble, check_onto, check_slots, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from warpfrag.execution.wgmma_call import WgmmaCallRow, WgmmaCases
     from warpfrag.isa.words import Form, HasForm
 
-WARPGROUP = (4, 32)  # warps and lanes
+WARPGROUP = (4, LANES)  # warps and lanes
 MAX_BYTES = 1 << 30
 CAPTURE = "a capture as `warpfrag verify --capture` writes it"
 

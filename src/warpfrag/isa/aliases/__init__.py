@@ -1,7 +1,7 @@
-"""What instructions are called elsewhere, in both directions.
+"""Aliases: what CuTe, machine code, LLVM and MLIR call an instruction, in both directions.
 
-`aliases_of` tells what an instruction is called; `meaning` what a text from elsewhere means. Names follow patterns,
-so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
+`aliases_of` tells what an instruction is called, `meaning` what a text in another notation means. Names follow
+patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
 
   spelling      rows that write names; a name is read by looking it up among all that are written
   machine_code  SASS, on each target that was disassembled
@@ -49,7 +49,7 @@ class Aliases(TypedDict):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a text from elsewhere means.
+    """What a text in another notation means.
 
     forms  the instructions it is a name of
     among  instructions that are made of it and others

@@ -32,7 +32,7 @@ def atoms(text: str) -> tuple[Named, ...]:
 
 @cache
 def _known(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
-    """The atoms of a shape, or those of movers, which say none: there are thousands in all."""
+    """The atoms of a shape, or those of matrix moves, which name none: there are thousands in all."""
     by_name: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
     for form in forms():
         if ("x".join(map(str, form.shape)) if form.is_product else "") == shape:
