@@ -1,4 +1,4 @@
-"""ldmatrix and stmatrix helpers: moved byte by byte, as the mover's own layout says, and compared with pack."""
+"""ldmatrix and stmatrix helpers: moved byte by byte, as the instruction's own layout says, and compared with pack."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def line_of(copy, codes, lane):
 
 
 @cache
-def read_by(mover):
-    """Every place that a mover fills: the lane that gives the line of its element, and which of the line it is."""
-    layout, line_dim = moved(mover).layout, mover.addresses.dims[1]
+def read_by(matrix_move):
+    """Every place that a matrix move fills: the lane that gives the line of its element, and its index in the line."""
+    layout, line_dim = moved(matrix_move).layout, matrix_move.addresses.dims[1]
     found = []
     for place in layout.places():
         at = layout.at(lane=place.lane, reg=place.reg, slot=place.slot)
-        giver = mover.addresses.where(matrix=at.matrix, **{line_dim: getattr(at, line_dim)})[0].lane
+        giver = matrix_move.addresses.where(matrix=at.matrix, **{line_dim: getattr(at, line_dim)})[0].lane
         found.append((place, giver, at.col if line_dim == "row" else at.row))
     return found
 
 
 def words_by(copy, codes, regs):
-    """What the mover leaves in registers."""
-    unit = moved(copy.mover).row.container
+    """What the matrix move leaves in registers."""
+    unit = moved(copy.matrix_move).row.container
     found = np.zeros((32, regs), np.uint32)
-    lines = [line_of(copy, codes, lane) for lane in range(copy.mover.addresses.lanes)]
-    for place, giver, inside in read_by(copy.mover):
+    lines = [line_of(copy, codes, lane) for lane in range(copy.matrix_move.addresses.lanes)]
+    for place, giver, inside in read_by(copy.matrix_move):
         element = lines[giver] >> inside * unit & (1 << unit) - 1
         found[place.lane, place.reg] |= np.uint32(element << place.slot * unit)
     return found << np.uint32(copy.shift)
@@ -78,7 +78,7 @@ def test_the_operands_that_have_one():
 
 
 @pytest.mark.parametrize(
-    ("name", "role", "order", "mover", "row", "col"),
+    ("name", "role", "order", "matrix_move", "row", "col"),
     [
         ("mma.m16n8k16.f32.f16.f16.f32", "a", "row", "m8n8.x4.shared.b16", "lane & 15", "(lane >> 4) * 8"),
         ("mma.m16n8k16.f32.f16.f16.f32", "b", "col", "m8n8.x2.shared.b16", "lane & 8", "lane & 7"),
@@ -87,10 +87,10 @@ def test_the_operands_that_have_one():
         ("mma.m16n8k32.s32.s8.s8.s32", "a", "col", "m16n16.x2.trans.shared.b8", "0", "lane"),
     ],
 )
-def test_addresses(name, role, order, mover, row, col):
+def test_addresses(name, role, order, matrix_move, row, col):
     (copy,) = [copy for copy in shared_copies(get(name).operands[role].row) if copy.order == order]
 
-    assert copy.mover.name == f"ldmatrix.sync.aligned.{mover}"
+    assert copy.matrix_move.name == f"ldmatrix.sync.aligned.{matrix_move}"
     assert {dim: str(formula) for dim, formula in copy.formulas.items()} == {"row": row, "col": col}
 
 

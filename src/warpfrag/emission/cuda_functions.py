@@ -139,7 +139,7 @@ def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
     for role, operand in registers(instruction).items():
         blocks[""] += store_function(operand) if role == "d" else load_function(operand)
         for copy in copies.get(role, ()):
-            on_every_target = set(instruction.targets) <= set(copy.mover.targets)
+            on_every_target = set(instruction.targets) <= set(copy.matrix_move.targets)
             blocks.setdefault("" if on_every_target else f"_{shared_name(operand, copy)}", []).extend(
                 shared_function(operand, copy)
             )
@@ -221,13 +221,13 @@ def _slot(operand: Registers) -> tuple[str, str]:
 
 def shared_name(operand: Registers, copy: SharedCopy) -> str:
     """`ldmatrix_a_row` and its like: what the function of a shared copy is called."""
-    return f"{copy.mover.op}_{operand.role}_{copy.order}"
+    return f"{copy.matrix_move.op}_{operand.role}_{copy.order}"
 
 
 def shared_function(operand: Registers, copy: SharedCopy) -> list[str]:
     """Between shared memory and registers by ldmatrix or stmatrix, a row or column per lane."""
-    mover = copy.mover
-    stores = mover.op == "stmatrix"
+    matrix_move = copy.matrix_move
+    stores = matrix_move.op == "stmatrix"
     line = "row" if copy.order == "row" else "column"
     array = register_array(operand)
     place = "row * ld + col" if copy.order == "row" else "col * ld + row"
@@ -236,15 +236,15 @@ def shared_function(operand: Registers, copy: SharedCopy) -> list[str]:
         f"// {described(operand)} {direction} shared memory, {line} major, each {line} at a multiple of 16 bytes.",
         f"// A lane gives the address of row {copy.formulas['row']}, col {copy.formulas['col']}.",
     ]
-    if mover.form.memory:
-        comment.append(f"// In memory ({mover.form.memory}) 16 elements are padded to 16 bytes.")
+    if matrix_move.form.memory:
+        comment.append(f"// In memory ({matrix_move.form.memory}) 16 elements are padded to 16 bytes.")
     code = start_with_thread(operand)
     code.line(*(f"const int {dim} = {formula};" for dim, formula in copy.formulas.items()))
     code.line(f"const void* line = static_cast<const char*>(memory) + {_in_bytes(place, copy.memory_bits)};")
     code.line("const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(line));")
-    held = {moved(mover).role: array}
+    held = {moved(matrix_move).role: array}
     outputs, inputs = ({}, held) if stores else (held, {})
-    code.line(*instruction_assembly(mover, outputs, inputs, address=AsmOperand("r", "address")))
+    code.line(*instruction_assembly(matrix_move, outputs, inputs, address=AsmOperand("r", "address")))
     if copy.shift:
         code.line(f"for (uint32_t& word : {array.name}) word <<= {copy.shift};  // the code sits in the middle")
     fragment = array.parameter(const=stores)

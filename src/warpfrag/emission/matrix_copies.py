@@ -1,10 +1,11 @@
 """ldmatrix and stmatrix for an operand in shared memory whose strides are known when the kernel runs.
 
-`motion.lines` says which movers serve, and where the line of each lane starts; here that becomes formulas of the lane.
+`motion.lines` says which matrix moves serve, and where the line of each lane starts; here that becomes formulas of
+the lane.
 
     >>> from warpfrag.catalog.registry import get
     >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]
-    >>> copy.mover.name, copy.order, {dim: str(formula) for dim, formula in copy.formulas.items()}
+    >>> copy.matrix_move.name, copy.order, {dim: str(formula) for dim, formula in copy.formulas.items()}
     ('ldmatrix.sync.aligned.m8n8.x4.shared.b16', 'row', {'row': 'lane & 15', 'col': '(lane >> 4) * 8'})
 """
 
@@ -32,12 +33,12 @@ ORDERS = ("row", "col")
 
 @dataclass(frozen=True)
 class SharedCopy:
-    """How one mover moves one operand between shared memory, in row or column major order, and registers.
+    """How one matrix move copies one operand between shared memory, in row or column major order, and registers.
 
     `starts` has, for each lane that gives an address, where its line starts.
     """
 
-    mover: Instruction
+    matrix_move: Instruction
     operand: OperandSpec
     order: str
     starts: tuple[LineStart, ...]
@@ -65,20 +66,20 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
     """Every copy of an operand by ldmatrix (or stmatrix), row major first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()
-    matches = (_match(mover, operand, order) for order in ORDERS for mover in find(op=op))
+    matches = (_match(matrix_move, operand, order) for order in ORDERS for matrix_move in find(op=op))
     return tuple(copy for copy in matches if copy is not None)
 
 
-def _match(mover: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
+def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
     """The copy; nothing where a line does not fit, or elements in memory are no elements in registers."""
-    unit = moved(mover).row
+    unit = moved(matrix_move).row
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:
         return None
-    if not (unpacked if mover.form.memory else operand.format.bits == operand.container):
+    if not (unpacked if matrix_move.form.memory else operand.format.bits == operand.container):
         return None
-    starts = line_starts(mover, operand, order)
-    return SharedCopy(mover, operand, order, starts) if starts else None
+    starts = line_starts(matrix_move, operand, order)
+    return SharedCopy(matrix_move, operand, order, starts) if starts else None
 
 
 def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
@@ -86,8 +87,8 @@ def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str
     copies = {}
     for role in "dabc":
         every = shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix")
-        legal = [copy for copy in every if set(targets) <= set(copy.mover.targets)]
-        copies[role] = sorted(legal, key=lambda copy: copy.mover.form.trans)
+        legal = [copy for copy in every if set(targets) <= set(copy.matrix_move.targets)]
+        copies[role] = sorted(legal, key=lambda copy: copy.matrix_move.form.trans)
     return copies
 
 

@@ -139,14 +139,16 @@ def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> li
         copy = copies[role]
         _copy_words(code, lane, pointers[role], operand, copy)
         address = _line_address(code, lane, copy, operand)
-        code.emit(statement(copy.mover, {"d": names[role]}, address=address))
+        code.emit(statement(copy.matrix_move, {"d": names[role]}, address=address))
         for word in names[role] if copy.shift else ():
             code.emit(f"shl.b32 {word}, {word}, {copy.shift}")
     code.emit(statement(instruction, names, immediates(instruction, DEFAULT_IMMEDIATES)))
     operand = instruction.operands["d"]
     if "d" in copies:
         address = _line_address(code, lane, copies["d"], operand)
-        code.emit(statement(copies["d"].mover, {moved(copies["d"].mover).role: names["d"]}, address=address))
+        code.emit(
+            statement(copies["d"].matrix_move, {moved(copies["d"].matrix_move).role: names["d"]}, address=address)
+        )
         _copy_words(code, lane, pointers["d"], operand, copies["d"])
     else:
         steps = map(str, contiguous_strides(operand))
@@ -211,9 +213,9 @@ def wmma_tile(instruction: Instruction, layout: str) -> list[str]:
     names = {role: declare_operand(code, f"{role}_", instruction.operands[role]) for role in "dabc"}
 
     def move(role: str) -> None:
-        mover = memory_instruction(instruction, role, layouts[role], "global")
+        access = memory_instruction(instruction, role, layouts[role], "global")
         words = {role: names[role]}
-        code.emit(statement(mover, words, address=values[role], stride=values[f"{role}_stride"]))
+        code.emit(statement(access, words, address=values[role], stride=values[f"{role}_stride"]))
 
     for role in "abc":
         move(role)

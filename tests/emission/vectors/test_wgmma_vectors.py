@@ -20,7 +20,7 @@ from warpfrag.emission.vectors.vector_files import as_json
 from warpfrag.emission.vectors.vector_group import VectorGroup
 from warpfrag.emission.vectors.wgmma_vectors import call_mistakes, word_mistakes
 from warpfrag.errors import UnusableFile
-from warpfrag.execution.wgmma_call import Call, WgmmaCall
+from warpfrag.execution.wgmma_call import WgmmaCall
 
 F16 = "wgmma.mma_async.m64n64k16.f32.f16.f16"
 SPARSE = "wgmma.mma_async.sp.m64n8k32.f32.bf16.bf16"
