@@ -124,7 +124,8 @@ def cupy() -> ModuleType:
     except Exception as error:  # noqa: BLE001 (CuPy raises many kinds where there is no driver or GPU)
         msg = f"no NVIDIA GPU can be used: {error}"
         raise NoGpu(msg) from None
-    return module  # type: ignore[no-any-return] # it has no type information
+    with_gpu: ModuleType = module
+    return with_gpu
 
 
 def out_of_memory_errors() -> tuple[type[Exception], ...]:
