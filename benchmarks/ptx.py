@@ -195,7 +195,7 @@ import sys, time
 import warpfrag as wf
 kernel = wf.ptx.load(sys.stdin.read())["plain"]
 start = time.perf_counter()
-kernel.native.prepare()
+kernel.compiled.prepare()
 print(len(kernel.program.steps), time.perf_counter() - start)
 """
 

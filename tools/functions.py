@@ -98,7 +98,7 @@ def differences(name: str, first: int, found: NDArray[np.uint32]) -> tuple[int, 
     for start in range(0, len(actual), CHUNK):
         given = np.arange(first + start, first + min(start + CHUNK, len(actual)), dtype=np.uint64)
         codes = given << np.uint64(32) if bits == 64 else given.astype(f"u{bits // 8}")
-        expected = case.action.function(codes).astype(actual.dtype)
+        expected = np.asarray(case.action.function(codes)).astype(actual.dtype)
         wrong = np.nonzero(expected != actual[start : start + CHUNK])[0]
         if len(wrong) and not example:
             at = int(wrong[0])

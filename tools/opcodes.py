@@ -25,9 +25,9 @@ from warpfrag.errors import WarpfragError
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.ptx.opcodes.hardware_evidence import TABLE, Compared, packed
-from warpfrag.ptx.opcodes.rows import Row, match
+from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.opcodes.table import ROWS
-from warpfrag.ptx.program.actions import Across, Pure
+from warpfrag.ptx.program.actions import LaneOp, WarpCollective
 from warpfrag.ptx.program.types import TYPES, Type
 from warpfrag.render.files import write_atomically
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from warpfrag.ptx.program.opcode import OpcodeRow
 
 WARPS = 96
 THREADS = WARPS * 32
@@ -49,9 +51,9 @@ BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 class Case:
     """One spelling of a row, and the immediate where it takes one."""
 
-    row: Row
+    row: OpcodeRow
     name: str
-    action: Pure | Across
+    action: LaneOp | WarpCollective
     immediate: int = 0
 
 
@@ -65,31 +67,31 @@ def cases(prefix: str = "") -> Iterator[Case]:
             if row.any_words or not computes(row):
                 continue
             for name in spellings(row):
-                words = match(row, name, 4 if ".pack." in name and "b32" in name else 3)
-                if isinstance(words, str) or name in seen:
+                attributes = match(row, name, 4 if ".pack." in name and "b32" in name else 3)
+                if isinstance(attributes, str) or name in seen:
                     continue
                 seen.add(name)
-                action = row.make(words)
-                if isinstance(action, Pure | Across):
+                action = row.bind(attributes)
+                if isinstance(action, LaneOp | WarpCollective):
                     many = TABLES if None in action.sources else (0,)
                     for immediate in many:
                         yield Case(row, name, action, immediate)
 
 
-def computes(row: Row) -> bool:
+def computes(row: OpcodeRow) -> bool:
     """Whether a row gives registers from registers; the first of its spellings tells."""
-    words = match(row, next(spellings(row)), 3)
-    return not isinstance(words, str) and isinstance(row.make(words), Pure | Across)
+    attributes = match(row, next(spellings(row)), 3)
+    return not isinstance(attributes, str) and isinstance(row.bind(attributes), LaneOp | WarpCollective)
 
 
-def spellings(row: Row) -> Iterator[str]:
+def spellings(row: OpcodeRow) -> Iterator[str]:
     """The names a row stands for, options in the order of the row, types last."""
-    lists = [sorted(words) if name in row.required else ["", *sorted(words)] for name, words in row.options.items()]
+    lists = [sorted(one.words if one.is_required else ("", *one.words)) for one in row.modifiers.values()]
     for options in product(*lists):
         words = [word for word in options if word]
         if ("xorsign" in words) != ("abs" in words and row.opcode in {"min", "max"}):
             continue
-        for types in product(*(sorted(names) for names in row.types)):
+        for types in product(*(sorted(kind.name for kind in kinds) for kinds in row.types)):
             if row.opcode == "cvt" and "pack" in words:  # the type it packs to comes before that of its operands
                 yield ".".join([row.opcode, *words, *types])
             elif row.opcode in {"redux", "match", "vote", "shfl", "elect"}:
@@ -111,7 +113,7 @@ def kernel(case: Case, target: str) -> str:
     gives_carry = ".cc" in case.name
     if takes_carry:
         sources = sources[:-1]
-    members = isinstance(action, Across) and action.synced
+    members = isinstance(action, WarpCollective) and action.synced
     if members:
         sources = sources[:-1]
     lines = [
@@ -158,7 +160,7 @@ def pairs(case: Case) -> int:
 def shape(case: Case) -> tuple[int, int]:
     """How many sources and results the kernel of a case reads and writes."""
     action = case.action
-    sources = sum(kind is not None for kind in action.sources) - (isinstance(action, Across) and action.synced)
+    sources = sum(kind is not None for kind in action.sources) - (isinstance(action, WarpCollective) and action.synced)
     return sources, pairs(case) + (".cc" in case.name)
 
 
@@ -183,7 +185,7 @@ def _write(name: str, kind: Type, index: int) -> list[str]:
 def operands(case: Case, random: np.random.Generator) -> NDArray[np.uint64]:
     """Operands of every thread: every pair of special codes, then random ones of several kinds."""
     kinds = [kind for kind in case.action.sources if kind is not None]
-    if isinstance(case.action, Across) and case.action.synced:
+    if isinstance(case.action, WarpCollective) and case.action.synced:
         kinds = kinds[:-1]
     columns = []
     for index, kind in enumerate(kinds):

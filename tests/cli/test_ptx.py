@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from warpfrag.cli.support.output import ProgressLine
-from warpfrag.ptx.interpreter.warp_batch import Wave
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 ADD = str(DATA / "t_add_sm80.ptx")
@@ -82,7 +82,7 @@ def test_an_interrupt_says_how_far_it_came(run, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Wave, "advance", interrupt)
+    monkeypatch.setattr(WarpBatch, "schedule_next", interrupt)
     answer = run("ptx", "run", ADD, "--grid", "4", "--block", "128", *ARGS, "-o", "results.npz")
 
     assert answer.code == 130

@@ -25,7 +25,8 @@ from warpfrag.memory.shared_memory import Digit
 from warpfrag.motion.access import Access
 from warpfrag.motion.access_plan import AccessPlan
 from warpfrag.motion.relayout import Relayout
-from warpfrag.ptx.launch.kernel import Counts, Module, Observation
+from warpfrag.ptx.launch.kernel import Module
+from warpfrag.ptx.launch.run import Counts, Observation
 from warpfrag.ptx.program.program import Parameter
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracle.rounded import WIDTHS, rounded, value
 from warpfrag.ptx.program.types import container
 from warpfrag.ptx.semantics import floats
-from warpfrag.ptx.semantics.floats import Style
+from warpfrag.ptx.semantics.floats import FloatModifiers
 from warpfrag.ptx.semantics.rounding import exact_root
 
 pytestmark = pytest.mark.one_engine
@@ -38,7 +38,7 @@ def code_of(name):
 
 def run(function, name, mode, *codes):
     arrays = [np.array([[code]], container(1 + sum(WIDTHS[name]))) for code in codes]
-    return int(function(name, Style(mode), *arrays)[0, 0])
+    return int(function(name, FloatModifiers(mode), *arrays)[0, 0])
 
 
 def expected_sum(name, mode, terms, signs):
@@ -129,25 +129,25 @@ def test_flush_and_saturate():
     tiny, one, minus_two, nan = (np.array([[code]], np.uint32) for code in (5, 0x3F800000, 0xC0000000, 0x7FC00000))
     zero = np.zeros((1, 1), np.uint32)
 
-    assert floats.add("f32", Style(ftz=True), tiny, zero)[0, 0] == 0
-    assert floats.add("f32", Style(), tiny, zero)[0, 0] == 5
-    assert floats.multiply("f32", Style(ftz=True), floats.negate(tiny), one)[0, 0] == 0x80000000
-    assert floats.add("f32", Style(sat=True), one, one)[0, 0] == 0x3F800000
-    assert floats.add("f32", Style(sat=True), minus_two, one)[0, 0] == 0
-    assert floats.add("f32", Style(sat=True), nan, one)[0, 0] == 0
+    assert floats.add("f32", FloatModifiers(ftz=True), tiny, zero)[0, 0] == 0
+    assert floats.add("f32", FloatModifiers(), tiny, zero)[0, 0] == 5
+    assert floats.multiply("f32", FloatModifiers(ftz=True), floats.negate(tiny), one)[0, 0] == 0x80000000
+    assert floats.add("f32", FloatModifiers(sat=True), one, one)[0, 0] == 0x3F800000
+    assert floats.add("f32", FloatModifiers(sat=True), minus_two, one)[0, 0] == 0
+    assert floats.add("f32", FloatModifiers(sat=True), nan, one)[0, 0] == 0
 
 
 @pytest.mark.parametrize("largest", [False, True])
 @given(a=code_of("f32"), b=code_of("f32"))
 def test_the_extremes_prefer_numbers_and_order_zeros(largest, a, b):
     x, y = (np.array([code], np.uint32) for code in (a, b))
-    found = int(floats.extreme("f32", Style(), x, y, largest=largest)[0])
+    found = int(floats.extreme("f32", FloatModifiers(), x, y, largest=largest)[0])
     values = [np.uint32(code).view(np.float32) for code in (a, b)]
     numbers = [(float(v), not code >> 31, code) for v, code in zip(values, (a, b), strict=True) if not np.isnan(v)]
     expected = (max if largest else min)(numbers)[2] if numbers else 0x7FFFFFFF
 
     assert found == expected
-    with_nan = int(floats.extreme("f32", Style(nan=True), x, y, largest=largest)[0])
+    with_nan = int(floats.extreme("f32", FloatModifiers(nan=True), x, y, largest=largest)[0])
     assert with_nan == (expected if len(numbers) == 2 else 0x7FFFFFFF)
 
 

@@ -28,6 +28,24 @@ MODULE = wf.ptx.load(TEXT)
 BLOB = np.arange(3, dtype=np.uint32)
 
 
+def test_a_run_is_shown_in_a_line_and_as_a_card(engine):
+    run = MODULE["k"].launch(1, 1, [np.zeros(3, np.uint32), BLOB, 1.5, 7], checks=["memory"])
+    card = run._repr_html_()
+
+    assert repr(run) == f"<Run: exact, 8 warp instructions of 8 opcodes, {run.engine} engine, no findings>"
+    assert all(
+        label in card for label in ("warp instructions", "evidence", "state space", "st.global.u16", "wavefronts")
+    )
+    assert "color:inherit" in card
+    assert "background:none" in card
+    assert "#" not in card  # no colour of our own: it is read on dark pages too
+
+
+def test_the_package_lists_what_is_public():
+    assert dir(wf.ptx) == ["Fault", "Kernel", "Module", "PtxError", "Run", "load"]
+    assert all(getattr(wf.ptx, name).__doc__ for name in dir(wf.ptx))
+
+
 def test_arguments_take_their_places():
     out = np.zeros(3, np.uint32)
     MODULE["k"].launch((1, 1), [32], [out, BLOB, 1.5, 7])

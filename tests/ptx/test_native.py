@@ -1,4 +1,4 @@
-"""The compiled engine against the readable one: every instruction that has native code, on random and special codes."""
+"""The compiled engine against the readable one: every instruction that is compiled, on random and special codes."""
 
 import sys
 
@@ -9,8 +9,8 @@ import warpfrag as wf
 from warpfrag.arithmetic.kernels import jit
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.compiler import object_cache
-from warpfrag.ptx.compiler.lane_ops import RULES
-from warpfrag.ptx.compiler.mma_products import crosses
+from warpfrag.ptx.compiler.lane_ops import LOWERINGS
+from warpfrag.ptx.compiler.mma_products import group_by_operands
 from warpfrag.ptx.opcodes.table import find
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
@@ -95,7 +95,7 @@ def kernel_of(listed):
     """A kernel that runs every instruction on the codes of three arrays; results are 64 bits wide."""
     body, registers = [], []
     for number, name in enumerate(listed):
-        action = find(name, 4 if ".and." in name or ".or." in name or ".xor." in name else 3)[1]
+        action = find(name, 4 if ".and." in name or ".or." in name or ".xor." in name else 3).action
         given = []
         for position, kind in enumerate(action.sources):
             wide = f"%{'abc'[position % 3]}{kind.bits}"
@@ -139,7 +139,7 @@ def kernel_of(listed):
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_native_code_gives_the_same_codes(group):
+def test_compiled_code_gives_the_same_codes(group):
     listed = list(names(*GROUPS[group]))
     kernel = wf.ptx.load(kernel_of(listed))["all"]
     given = [codes(seed) for seed in range(3)]
@@ -158,7 +158,7 @@ def test_native_code_gives_the_same_codes(group):
 def test_every_rule_is_compared():
     compared = {name.split(".", maxsplit=1)[0] for group in GROUPS.values() for name in names(*group)}
 
-    assert compared | {"lop3"} == set(RULES)
+    assert compared == set(LOWERINGS)
 
 
 LOOP = """
@@ -249,17 +249,17 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
     assert next(iter(object_cache.folders())) == tmp_path / "ptx"
     monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "ptx"])  # others may be full
     first = wf.ptx.load(LOOP)["spread"]
-    first.native.prepare()
+    first.compiled.prepare()
     compiled, compile_text = [], object_cache.compile_text
     monkeypatch.setattr(object_cache, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
     again = wf.ptx.load(LOOP)["spread"]
-    again.native.prepare()
+    again.compiled.prepare()
 
     assert compiled == []
-    assert again.native.segments.keys() == first.native.segments.keys()
+    assert again.compiled.segments.keys() == first.compiled.segments.keys()
 
     other = wf.ptx.load(LOOP.replace("xor", "or"))["spread"]
-    other.native.prepare()
+    other.compiled.prepare()
     assert len(compiled) == 1  # its steps: what moves the data is that of the first
     assert len(list(tmp_path.rglob("*.o"))) > 2
 
@@ -267,12 +267,12 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
 def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "file" / "ptx"])
-    monkeypatch.setattr(jit, "_reasons", [])
+    monkeypatch.setattr(jit, "_SAID", [])
     kernel = wf.ptx.load(LOOP)["spread"]
     with pytest.warns(SlowArithmetic, match="no folder can be written"):
-        kernel.native.prepare()
+        kernel.compiled.prepare()
 
-    assert kernel.native.segments
+    assert kernel.compiled.segments
 
 
 def both(body, out_words, given, interpreted=frozenset(), engines=("reference", "compiled")):
@@ -433,7 +433,7 @@ def test_mma_joined_to_products_give_the_same_registers(pairs, tilings, name, wo
     found, kernel = both("\n".join(lines), len(sums), [given], interpreted={"bra", f"mma.sync.aligned.{name}"})
 
     assert (found != 0).any(axis=1).all()
-    (found,) = kernel.native.tilings.values()
+    (found,) = kernel.compiled.tilings.values()
     assert [tiling is not None for tiling, _ in found] == tilings
 
 
@@ -453,7 +453,7 @@ def test_warps_with_the_same_a_or_b_are_one_product():
     def groups(pairs):
         first = [[next(at for at, other in enumerate(pairs) if other[axis] == pair[axis]) for pair in pairs]
                  for axis in (0, 1)]  # fmt: skip
-        found = crosses(*(np.array(one, np.int64).tobytes() for one in first))
+        found = group_by_operands(*(np.array(one, np.int64).tobytes() for one in first))
         return None if found is None else sorted(sorted(group.reshape(-1).tolist()) for group in found)
 
     grid = [(row, column) for column in range(3) for row in range(4)]

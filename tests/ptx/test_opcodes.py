@@ -40,7 +40,7 @@ SPECIAL = [
 
 def compute(name, *codes, bits=32, count=None):
     """What a row gives for lists of codes."""
-    _, action = find(name, 1 + len(codes) if count is None else count)
+    action = find(name, 1 + len(codes) if count is None else count).action
     assert not isinstance(action, Refused), action
     arrays = []
     for kind, code in zip(action.sources, codes, strict=True):
@@ -235,11 +235,11 @@ def test_approximate_functions_are_those_of_an_h200(name):
 @pytest.mark.parametrize("name", ALL_HALVES)
 def test_halves_of_every_input(name):
     codes = np.arange(1 << 16, dtype=np.uint16)
-    halves = find(name, 2)[1].function(codes)
+    halves = find(name, 2).action.function(codes)
     assert sha256(halves.tobytes()).hexdigest() == ALL_HALVES[name]
     joined = codes[:-1].astype(np.uint32) << np.uint32(16) | codes[1:]
     expected = halves[:-1].astype(np.uint32) << np.uint32(16) | halves[1:]
-    assert np.array_equal(find(f"{name}x2", 2)[1].function(joined), expected)
+    assert np.array_equal(find(f"{name}x2", 2).action.function(joined), expected)
 
 
 @pytest.mark.one_engine
@@ -257,7 +257,7 @@ def test_every_row_has_a_source_and_a_kernel_that_can_be_compared():
 @pytest.mark.one_engine
 def test_what_was_compared_with_a_gpu_is_in_the_table():
     known = compared()
-    refused = [name for name in sorted(known.spellings)[::7] if isinstance(find(name, 3)[1], Refused)]
+    refused = [name for name in sorted(known.spellings)[::7] if isinstance(find(name, 3).action, Refused)]
     told = (Path(__file__).parents[2] / "docs" / "evidence" / "h200_opcodes.md").read_text(encoding="utf-8")
 
     assert not refused

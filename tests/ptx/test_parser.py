@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.ptx.program.call_graph import statements
-from warpfrag.ptx.program.decoder import decode
+from warpfrag.ptx.lowering.call_graph import statements
+from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.reader.parser import parse
-from warpfrag.ptx.reader.syntax import Address, Braced, Either, Float, Group, Integer, Name
+from warpfrag.ptx.reader.syntax import (
+    Address,
+    ArgumentList,
+    BracedList,
+    FloatLiteral,
+    IntegerLiteral,
+    ResultPair,
+    SymbolRef,
+)
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 FILES = sorted(DATA.glob("*.ptx"))
@@ -76,20 +84,30 @@ def test_a_module_with_everything():
         ("blob", "b8", 8, (24,), False), ("pointer", "u64", 0, None, True), ("scale", "f32", 0, None, False),
     ]  # fmt: skip
     text, pointers, pi, both, dynamic, vector = source.variables
-    assert text.initial == (Integer(72), Integer(0x69), Integer(1), Integer(15), Integer(-1))
-    assert pointers.initial == (Name("text", 4), Name("text"))
-    assert pi.initial == (Float(0x400921FB54442D18, 64),)
-    assert both.initial[2] == Float(0xBF800000, 32)
+    assert text.initial == (
+        IntegerLiteral(72),
+        IntegerLiteral(0x69),
+        IntegerLiteral(1),
+        IntegerLiteral(15),
+        IntegerLiteral(-1),
+    )
+    assert pointers.initial == (SymbolRef("text", 4), SymbolRef("text"))
+    assert pi.initial == (FloatLiteral(0x400921FB54442D18, 64),)
+    assert both.initial[2] == FloatLiteral(0xBF800000, 32)
     assert (dynamic.dims, dynamic.linkage, vector.vector) == ((0,), "extern", 4)
     found = {one.opcode: one for one in statements(kernel.body)}
-    assert found["bra.uni"].guard == Name("%p1")
+    assert found["bra.uni"].guard == SymbolRef("%p1")
     assert found["bra.uni"].negated
-    assert found["add.s32"].operands[2] == Integer(3 * 4 - 32)
-    assert found["setp.lt.and.s32"].operands[0] == Either(Name("%p1"), Name("q"))
-    assert found["ld.global.v2.u32"].operands[1] == Address(Name("%rd1", -16))
-    assert found["call.uni"].operands == (Group((Name("%r5"),)), Name("vprintf"), Group((Name("%rd1"), Name("%rd2"))))
+    assert found["add.s32"].operands[2] == IntegerLiteral(3 * 4 - 32)
+    assert found["setp.lt.and.s32"].operands[0] == ResultPair(SymbolRef("%p1"), SymbolRef("q"))
+    assert found["ld.global.v2.u32"].operands[1] == Address(SymbolRef("%rd1", -16))
+    assert found["call.uni"].operands == (
+        ArgumentList((SymbolRef("%r5"),)),
+        SymbolRef("vprintf"),
+        ArgumentList((SymbolRef("%rd1"), SymbolRef("%rd2"))),
+    )
     bulk = next(one for name, one in found.items() if name.startswith("cp.async.bulk"))
-    assert bulk.operands[1] == Address(Name("%rd1"), (Braced((Name("%r2"), Name("%r3"))),))
+    assert bulk.operands[1] == Address(SymbolRef("%rd1"), (BracedList((SymbolRef("%r2"), SymbolRef("%r3"))),))
     assert bulk.line == EVERYTHING[: EVERYTHING.index("cp.async.bulk")].count("\n") + 1
 
 
@@ -131,7 +149,7 @@ B: ld.global.v8.f32 {%f0, _, %f2, %f3, _, _, %f6, %f7}, [%rd1];
 
 
 def test_rare_directives_are_read_and_the_kernel_runs():
-    program = decode(parse(FEATURES), "k")
+    program = lower(parse(FEATURES), "k")
     address = program.variables["counted"][0]
     out = np.arange(8, dtype=np.float32)
     wf.ptx.load(FEATURES)["k"].launch(1, 1, [out])
@@ -145,7 +163,7 @@ def test_rare_directives_are_read_and_the_kernel_runs():
 
 @pytest.mark.one_engine
 def test_variables_start_with_their_values():
-    program = decode(parse(EVERYTHING), "kernel")
+    program = lower(parse(EVERYTHING), "kernel")
     address, _, data = program.variables["pointers"]
 
     assert address % 8 == 0

@@ -25,28 +25,35 @@
     >>> run.exact
     True
 
-`syntax` is what a module is, `parser` reads it. `decoder` makes a `program` of one entry: registers, blocks of
-instructions and their actions; `variables` says where everything lies. `opcodes/` has a row for every instruction,
-`arithmetic/` what lanes compute. `wave` runs warps, `memory` is what they read and write, `barriers` how they wait;
-`native/` does the same in native code. `arguments` are what a launch is given, `work` shares blocks out, and `kernel`
-is the public face.
+Top down: `launch` takes arguments, shares blocks out and is the public face. `compiler` runs steps as machine code,
+`interpreter` the same in Python: one is fast, the other readable, and both give the same. `lowering` makes a program of
+an entry, by a list of named passes. `opcodes` has a row for every instruction, `semantics` what lanes compute.
+`program` is what both engines run: instructions with typed attributes and their actions. `reader` parses the text.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.launch.kernel import Kernel, Module, Run, load
+    from warpfrag.errors import Fault, PtxError
+    from warpfrag.ptx.launch.kernel import Kernel, Module, load
+    from warpfrag.ptx.launch.run import Run
 
-__all__ = ["Kernel", "Module", "Run", "load"]
+__all__ = ["Fault", "Kernel", "Module", "PtxError", "Run", "load"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
-    """Import a public name on first use."""
+def __getattr__(name: str) -> object:
+    """Import a public name on first use: a look-up of an instruction must not import numpy."""
     if name not in __all__:
         msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
         raise AttributeError(msg)
+    from warpfrag import errors
     from warpfrag.ptx.launch import kernel
 
-    return getattr(kernel, name)
+    return getattr(errors if name in {"Fault", "PtxError"} else kernel, name)
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return sorted(__all__)

@@ -1,7 +1,9 @@
-"""The compiled engine: steps become native code over vectors of 32 lanes; all else runs as in the readable one.
+"""The compiler: runs of steps become machine code over vectors of 32 lanes; the interpreter runs all other steps.
 
-`text` writes LLVM's language. `lanes` and `unit` have a row for every instruction that is compiled, `access`, `copying`
-and `wavefronts` what memory needs. `body` writes the steps of one warp, which `segments` cuts out of a program with the
-help of `liveness`; `code` compiles and keeps them. `turns` decides who runs next and calls them, `products` joins mma,
-`engine` is the wave that does the rest. `context` and `turn_words` are what they tell each other.
+From a program to code: `segments` cuts it into runs of steps that can be compiled, with the help of `liveness`;
+`warp_code` writes the steps of a run for one warp with `ir_builder`, using `lane_ops` and `special_functions` for what
+lanes compute and `memory_access`, `async_copies` and `wavefronts` for memory; `object_cache` compiles the text and
+keeps the objects. To run it: `engine` is the batch of warps that has compiled code, `scheduler` decides which lanes run
+next and calls it, `mma_products` joins the mma of many warps with `gather`. `context` and `scheduler_state` name the
+words that compiled code shares with Python.
 """

@@ -1,17 +1,17 @@
-"""cp.async in native code."""
+"""The global side of cp.async in LLVM assembly: a helper that gathers the source into the `items` of a warp."""
 
 from __future__ import annotations
 
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.program.state_spaces import SPACES
 
-COPY_TAKES = "ptr %context, i32 %mask, ptr %addresses, ptr %items, ptr %taken, i64 %step"
+COPY_PARAMETERS = "ptr %context, i32 %mask, ptr %addresses, ptr %items, ptr %src_bytes, i64 %step"
 
 
 def copy_text(words: int) -> str:
-    """cp.async: so many words of each lane from global memory to `items`, but only the bytes that are `taken` of it.
+    """Copy so many words of each lane from global memory to `items`, but only the first `src_bytes` of them.
 
-    Lanes that take the same number of bytes are one request, as in the readable engine; zeros follow them.
+    Lanes that copy the same number of bytes are one request, as in the interpreter; zeros follow them.
     """
     size = 4 * words
     space = SPACES.index("global")
@@ -29,28 +29,28 @@ def copy_text(words: int) -> str:
         for word in range(words)
     )
     return f"""
-define i32 @copy_{words}({COPY_TAKES}) {{
+define i32 @copy_{words}({COPY_PARAMETERS}) {{
 entry:
-  %counts = load <32 x i32>, ptr %taken, align 64
-  %crooked = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {size - 1})
-  br i1 %crooked, label %fault, label %straight
+  %counts = load <32 x i32>, ptr %src_bytes, align 64
+  %misaligned = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {size - 1})
+  br i1 %misaligned, label %fault, label %aligned
 fault:
   ret i32 1
 done:
   ret i32 0
-straight:
+aligned:
 {zeros}
   br label %groups
 groups:
-  %left = phi i32 [%mask, %straight], [%left_after, %group], [%left_after, %lanes]
+  %left = phi i32 [%mask, %aligned], [%left_after, %group], [%left_after, %lanes]
   %more = icmp ne i32 %left, 0
   br i1 %more, label %group, label %done
 group:
   %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %count_at = getelementptr i32, ptr %taken, i32 %first
+  %count_at = getelementptr i32, ptr %src_bytes, i32 %first
   %count = load i32, ptr %count_at
-  %count_one = insertelement <32 x i32> poison, i32 %count, i64 0
-  %count_all = shufflevector <32 x i32> %count_one, <32 x i32> poison, <32 x i32> zeroinitializer
+  %count_first = insertelement <32 x i32> poison, i32 %count, i64 0
+  %count_all = shufflevector <32 x i32> %count_first, <32 x i32> poison, <32 x i32> zeroinitializer
   %same = icmp eq <32 x i32> %counts, %count_all
   %same_bits = bitcast <32 x i1> %same to i32
   %part = and i32 %left, %same_bits
@@ -62,7 +62,7 @@ request:
   %part_lanes = call i32 @llvm.ctpop.i32(i32 %part)
   %part_wide = zext i32 %part_lanes to i64
   %bytes = mul i64 %part_wide, %count_wide
-  call void @count(ptr %context, i64 {context.READ + space}, i64 %bytes)
+  call void @count(ptr %context, i64 {context.READ_BYTES + space}, i64 %bytes)
   %fronts = call i64 @sectors(i32 %part, ptr %addresses)
   call void @count_wavefronts(ptr %context, i64 {space}, i64 %step, i64 %fronts)
   %is_all = icmp eq i32 %count, {size}
@@ -71,8 +71,8 @@ lanes:
   %lanes_left = phi i32 [%part, %request], [%lanes_after, %whole], [%lanes_after, %bytes_loop]
   %home = phi ptr [null, %request], [%home_now, %whole], [%home_now, %bytes_loop]
   %any = icmp ne i32 %lanes_left, 0
-  br i1 %any, label %one, label %groups
-one:
+  br i1 %any, label %next_lane, label %groups
+next_lane:
   %lane = call i32 @llvm.cttz.i32(i32 %lanes_left, i1 true)
   %less = sub i32 %lanes_left, 1
   %lanes_after = and i32 %lanes_left, %less
@@ -87,18 +87,18 @@ look:
   %old_offset = sub i64 %address, %old_start
   %old_bytes = sub i64 %old_end, %old_start
   %inside = icmp ult i64 %old_offset, %old_bytes
-  br i1 %inside, label %found, label %search
+  br i1 %inside, label %inside_row, label %search
 search:
   %new = call ptr @find(ptr %context, i64 %address)
   %none = icmp eq ptr %new, null
-  br i1 %none, label %fault, label %found
-found:
+  br i1 %none, label %fault, label %inside_row
+inside_row:
   %home_now = phi ptr [%home, %look], [%new, %search]
   %start = load i64, ptr %home_now
   %end_at = getelementptr i64, ptr %home_now, i64 1
   %end = load i64, ptr %end_at
-  %room = sub i64 %end, %address
-  %tight = icmp ult i64 %room, %count_wide
+  %available = sub i64 %end, %address
+  %tight = icmp ult i64 %available, %count_wide
   br i1 %tight, label %fault, label %fits
 fits:
   %data_at = getelementptr i64, ptr %home_now, i64 2

@@ -1,4 +1,4 @@
-"""What native code is told, as places of an array of 64-bit words."""
+"""The context of compiled code: an array of 64-bit words with the addresses, sizes and counters that it uses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from warpfrag.ptx.program.state_spaces import SPACES
 
 REGISTERS, WARP_BYTES, PARAMETERS, PARAMETER_BYTES, SHARED, SHARED_END, SHARED_STRIDE = range(7)
 LOCAL, LOCAL_STRIDE, ALLOCATIONS, ALLOCATION_COUNT, WARP_BLOCK = range(7, 12)
-FAULT_STEP, FAULT_WARP, FAULT_MASK, PASSES_OF_STEPS, FAULT_ADDRESSES = range(12, 17)
-READ = 48  # bytes by state space
-WRITTEN = READ + len(SPACES)
-PASSES = WRITTEN + len(SPACES)  # wavefronts by state space
+FAULT_STEP, FAULT_WARP, FAULT_MASK, STEP_WAVEFRONTS, FAULT_ADDRESSES = range(12, 17)
+READ_BYTES = 48  # by state space
+WRITTEN_BYTES = READ_BYTES + len(SPACES)
+WAVEFRONTS = WRITTEN_BYTES + len(SPACES)
 CONTEXT_WORDS = 64
 NO_FAULT = (1 << 62) - 1
+"""What FAULT_STEP holds while no access has been a fault."""

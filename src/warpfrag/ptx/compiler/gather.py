@@ -7,7 +7,7 @@ import numpy as np
 from warpfrag.arithmetic.kernels.jit import Array, entry
 
 WORDS = 16  # of 64 bits: a register of 32 bits in 32 lanes
-PRIME = np.uint64(0x9E3779B97F4A7C15)
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 @entry
@@ -21,7 +21,7 @@ def take(codes: Array, rows: Array, index: Array, out: Array) -> None:
 
 @entry
 def take_tiles(codes: Array, rows: Array, index: Array, out: Array) -> None:
-    """The tiles [height, width] of warps rows[i, j] as one matrix."""
+    """Gather the tiles [height, width] of warps rows[i, j] into one matrix."""
     height, width = index.shape
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
@@ -32,38 +32,38 @@ def take_tiles(codes: Array, rows: Array, index: Array, out: Array) -> None:
 
 
 @entry
-def put_tiles(codes: Array, rows: Array, index: Array, given: Array) -> None:
-    """The other way."""
+def put_tiles(codes: Array, rows: Array, index: Array, matrix: Array) -> None:
+    """Scatter one matrix to the tiles [height, width] of warps rows[i, j]."""
     height, width = index.shape
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
             row = rows[i, j]
             for y in range(height):
                 for x in range(width):
-                    codes[row, index[y, x]] = given[i * height + y, j * width + x]
+                    codes[row, index[y, x]] = matrix[i * height + y, j * width + x]
 
 
 @entry
-def find_equal(words: Array, rows: Array, places: Array, hashes: Array, found: Array) -> None:
-    """For every warp the first one with the same registers: those whose 16 words of 64 bits start at `places`."""
+def find_equal(words: Array, rows: Array, starts: Array, hashes: Array, first_equal: Array) -> None:
+    """For every warp the first one with equal registers: those whose 16 words of 64 bits begin at `starts`."""
     sums = np.empty(WORDS, np.uint64)
     for i in range(rows.size):
         sums[:] = np.uint64(0)
-        for place in places:
+        for start in starts:
             for j in range(WORDS):
-                sums[j] = (sums[j] ^ words[rows[i], np.uintp(place) + np.uintp(j)]) * PRIME
+                sums[j] = (sums[j] ^ words[rows[i], np.uintp(start) + np.uintp(j)]) * HASH_FACTOR
         total = np.uint64(0)
         for j in range(WORDS):
-            total = (total ^ sums[j] ^ (sums[j] >> np.uint64(29))) * PRIME
+            total = (total ^ sums[j] ^ (sums[j] >> np.uint64(29))) * HASH_FACTOR
         hashes[i] = total
-        found[i] = i
+        first_equal[i] = i
         for other in range(i):
-            if hashes[other] == total and found[other] == other:
+            if hashes[other] == total and first_equal[other] == other:
                 differs = np.uint64(0)
-                for place in places:
+                for start in starts:
                     for j in range(WORDS):
-                        at = np.uintp(place) + np.uintp(j)
+                        at = np.uintp(start) + np.uintp(j)
                         differs |= words[rows[i], at] ^ words[rows[other], at]
                 if differs == np.uint64(0):
-                    found[i] = other
+                    first_equal[i] = other
                     break

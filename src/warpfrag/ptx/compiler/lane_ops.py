@@ -1,537 +1,551 @@
-"""What lanes compute, as native code: the twins of `ptx.arithmetic`, for the instructions that kernels use most.
+"""What lanes compute, lowered to LLVM: the compiled twins of `ptx.semantics`, for the instructions kernels use often.
 
-A row is found by the name of the opcode; one that gives None is left to the readable engine. LLVM's plain float
-operations round to nearest even and keep subnormals, and nothing here lets it relax that.
+`LOWERINGS` has a function for each opcode. It gets the operands of an instruction as vectors of codes, appends the
+LLVM instructions to a builder and returns the results; None means that this spelling is left to the interpreter.
+LLVM's plain float operations round to nearest even and keep subnormals, and nothing here lets it relax that.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from warpfrag.numerics.formats import FORMATS
-from warpfrag.ptx.compiler.special_functions import quotient_factors, unit_rule
+from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, float_splat, splat
+from warpfrag.ptx.compiler.special_functions import lower_approximate, quotient_factors
 from warpfrag.ptx.program.state_spaces import WINDOWS
+from warpfrag.ptx.semantics.conversions import limits
 from warpfrag.ptx.semantics.rounding import canonical_nan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.compiler.llvm_text import Text, Value
-    from warpfrag.ptx.opcodes.rows import Words
+    from warpfrag.ptx.compiler.ir_builder import FloatLanes
+    from warpfrag.ptx.program.attributes import Attributes
     from warpfrag.ptx.program.types import Type
 
-    Given = list[Any]
-    """Values; the table of lop3 is a number."""
-    Rule = Callable[[Text, Words, Given], tuple[Value, ...] | None]
-
+Lanes = Sequence[IntLanes]
+Results = tuple[IntLanes, ...]
 NAN = {bits: canonical_nan(FORMATS[f"f{bits}"]) for bits in (16, 32, 64)}
 NAN_BF16 = canonical_nan(FORMATS["bf16"])
-LEAST_NORMAL = {16: 0x0400, 32: 0x00800000, 64: 0x0010000000000000}
+QUIET_F64 = 1 << 51  # the bit that makes a NaN of f64 quiet
+MIN_NORMAL = {16: 0x0400, 32: 0x00800000, 64: 0x0010000000000000}
 INFINITY = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FF0000000000000}
-ONE = {32: 0x3F800000, 64: 0x3FF0000000000000}
-BINARY32 = {"f32", "f64"}
+CODE_OF_1 = {32: 0x3F800000, 64: 0x3FF0000000000000}
+IEEE_TYPES = {"f32", "f64"}  # which LLVM's float and double are
 
 
 # --- integers
 
 
-def integer_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """add, sub, min, max, abs, neg, and, or, xor, not, cnot."""
-    kind = words.types[-1]
-    if words.has("sat") or words.has("relu") or words.has("cc") or kind.parts != 1:
+    kind, a = attributes.types[-1], operands[0]
+    if attributes.sat or attributes.relu or attributes.carry_out or kind.parts != 1:
         return None
     signed = kind.kind == "s"
-    zero = text.constant(0, given[0].bits)
-    if words.opcode in {"add", "sub", "and", "or", "xor"}:
-        return (text.binary(words.opcode, *given),)
-    if words.opcode in {"min", "max"}:
-        return (text.call(f"{'s' if signed else 'u'}{words.opcode}", *given),)
-    if words.opcode == "neg":
-        return (text.binary("sub", zero, given[0]),)
-    if words.opcode == "abs":
-        negative = text.compare("slt", given[0], zero)
-        return (text.select(negative, text.binary("sub", zero, given[0]), given[0]),)
-    if words.opcode == "cnot":
-        return (text.resize(text.compare("eq", given[0], zero), given[0].bits),)
-    return (text.invert(given[0]),)
+    if attributes.opcode in INTEGER_INSTRUCTIONS:
+        return (INTEGER_INSTRUCTIONS[attributes.opcode](ir, a, operands[1]),)
+    if attributes.opcode == "min":
+        return (ir.minimum(a, operands[1], signed=signed),)
+    if attributes.opcode == "max":
+        return (ir.maximum(a, operands[1], signed=signed),)
+    if attributes.opcode == "neg":
+        return (ir.neg(a),)
+    if attributes.opcode == "abs":
+        return (ir.select(ir.icmp("slt", a, 0), ir.neg(a), a),)
+    if attributes.opcode == "cnot":
+        return (ir.resize(ir.icmp("eq", a, 0), a.bits),)
+    return (ir.not_(a),)
 
 
-def product(text: Text, words: Words, a: Value, b: Value) -> Value:
+INTEGER_INSTRUCTIONS: dict[str, Callable[[IRBuilder, IntLanes, IntLanes], IntLanes]] = {
+    "add": IRBuilder.add, "sub": IRBuilder.sub, "and": IRBuilder.and_, "or": IRBuilder.or_, "xor": IRBuilder.xor,
+}  # fmt: skip
+"""Opcodes of PTX that are one instruction of LLVM; the last three also combine predicates."""
+
+
+def product(ir: IRBuilder, attributes: Attributes, a: IntLanes, b: IntLanes) -> IntLanes:
     """The low half, the high half or the whole of a product."""
-    kind, half = words.types[0], words.get("half")
+    kind, half = attributes.types[0], attributes.half
     signed = kind.kind == "s"
     if half == "lo":
-        return text.binary("mul", a, b)
-    wide = text.binary(
-        "mul", text.resize(a, 2 * kind.bits, signed=signed), text.resize(b, 2 * kind.bits, signed=signed)
-    )
+        return ir.mul(a, b)
+    wide = ir.mul(ir.resize(a, 2 * kind.bits, signed=signed), ir.resize(b, 2 * kind.bits, signed=signed))
     if half == "wide":
         return wide
-    return text.resize(text.binary("lshr", wide, text.constant(kind.bits, 2 * kind.bits)), kind.bits)
+    return ir.resize(ir.lshr(wide, kind.bits), kind.bits)
 
 
-def multiply_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """mul and mad of integers."""
-    if words.has("sat") or words.has("cc") or (words.get("half") == "hi" and words.types[0].bits == 64):
+def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
+    """mul and mad of integers: one half of the product, or all of it."""
+    if attributes.sat or attributes.carry_out or (attributes.half == "hi" and attributes.types[0].bits == 64):
         return None
-    found = product(text, words, given[0], given[1])
-    return (text.binary("add", found, given[2]) if words.opcode == "mad" else found,)
+    result = product(ir, attributes, operands[0], operands[1])
+    return (ir.add(result, operands[2]) if attributes.opcode == "mad" else result,)
 
 
-def divide_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
+def lower_divide(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """div and rem of integers: towards zero; by zero both are all ones."""
-    a, b = given
-    bits, signed = a.bits, words.types[0].kind == "s"
-    zero, one = text.constant(0, bits), text.constant(1, bits)
-    by_zero = text.compare("eq", b, zero)
-    safe = text.select(by_zero, one, b)
-    if signed:  # the least number by -1 wraps: its remainder is 0
-        least = text.compare("eq", a, text.constant(1 << (bits - 1), bits))
-        overflow = text.binary("and", least, text.compare("eq", b, text.constant(-1, bits)))
-        safe = text.select(overflow, one, safe)
-    found = text.binary(f"{'s' if signed else 'u'}{words.opcode}", a, safe)
-    return (text.select(by_zero, text.constant(-1, bits), found),)
+    a, b = operands
+    bits, signed = a.bits, attributes.types[0].kind == "s"
+    by_zero = ir.icmp("eq", b, 0)
+    divisor = ir.select(by_zero, splat(1, bits), b)
+    if signed:  # the smallest integer by -1 wraps: its remainder is 0
+        smallest = ir.icmp("eq", a, 1 << (bits - 1))
+        overflow = ir.and_(smallest, ir.icmp("eq", b, -1))
+        divisor = ir.select(overflow, splat(1, bits), divisor)
+    divide = ir.div if attributes.opcode == "div" else ir.rem
+    result = divide(a, divisor, signed=signed)
+    return (ir.select(by_zero, splat(-1, bits), result),)
 
 
-def shift(text: Text, operation: str, a: Value, count: Value) -> Value:
-    """shl, lshr or ashr by a count of 32 bits: beyond the width all bits are out."""
-    most = text.constant(a.bits - 1, 32)
-    near = text.resize(text.call("umin", count, most), a.bits)
-    found = text.binary(operation, a, near)
-    if operation == "ashr":
-        return found
-    return text.select(text.compare("ugt", count, most), text.constant(0, a.bits), found)
+def _clamped_shift(ir: IRBuilder, a: IntLanes, count: IntLanes) -> IntLanes:
+    """A count of 32 bits as one that LLVM defines: below the width of a."""
+    return ir.resize(ir.minimum(count, a.bits - 1, signed=False), a.bits)
 
 
-def shift_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
-    """shl and shr."""
-    right = "ashr" if words.types[0].kind == "s" else "lshr"
-    return (shift(text, "shl" if words.opcode == "shl" else right, *given),)
+def _zero_beyond_width(ir: IRBuilder, shifted: IntLanes, count: IntLanes) -> IntLanes:
+    """PTX's result of a count from the width on: all bits are shifted out."""
+    return ir.select(ir.icmp("ugt", count, shifted.bits - 1), splat(0, shifted.bits), shifted)
 
 
-def funnel_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
+def shift_left(ir: IRBuilder, a: IntLanes, count: IntLanes) -> IntLanes:
+    """a << count; zero from the width on."""
+    return _zero_beyond_width(ir, ir.shl(a, _clamped_shift(ir, a, count)), count)
+
+
+def shift_right(ir: IRBuilder, a: IntLanes, count: IntLanes) -> IntLanes:
+    """a >> count without a sign; zero from the width on."""
+    return _zero_beyond_width(ir, ir.lshr(a, _clamped_shift(ir, a, count)), count)
+
+
+def lower_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
+    """shl and shr: counts beyond the width shift all bits out."""
+    a, count = operands
+    if attributes.opcode == "shl":
+        return (shift_left(ir, a, count),)
+    if attributes.types[0].kind == "s":
+        return (ir.ashr(a, _clamped_shift(ir, a, count)),)
+    return (shift_right(ir, a, count),)
+
+
+def lower_funnel_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """shf: 32 bits out of b:a."""
-    a, b, c = given
-    count = (
-        text.binary("and", c, text.constant(31, 32))
-        if words.has("wrap")
-        else text.call("umin", c, text.constant(32, 32))
-    )
-    high = text.binary("shl", text.resize(b, 64), text.constant(32, 64))
-    pair, by = text.binary("or", high, text.resize(a, 64)), text.resize(count, 64)
-    if words.has("l"):
-        return (text.resize(text.binary("lshr", text.binary("shl", pair, by), text.constant(32, 64)), 32),)
-    return (text.resize(text.binary("lshr", pair, by), 32),)
+    a, b, c = operands
+    count = ir.and_(c, 31) if attributes.wraps else ir.minimum(c, 32, signed=False)
+    high = ir.shl(ir.resize(b, 64), 32)
+    pair, by = ir.or_(high, ir.resize(a, 64)), ir.resize(count, 64)
+    if attributes.direction == "l":
+        return (ir.resize(ir.lshr(ir.shl(pair, by), 32), 32),)
+    return (ir.resize(ir.lshr(pair, by), 32),)
 
 
-def logic3_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """lop3: any function of three bits."""
-    if "combine" in words.options:
+def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: int) -> Results | None:
+    """lop3: any function of three bits, as the sum of the products that its table has ones for."""
+    if attributes.combine is not None:
         return None
-    a, b, c, table = given
-    total = text.constant(0, 32)
+    total = splat(0, 32)
     for index in range(8):
         if table >> index & 1:
-            terms = [one if index & bit else text.invert(one) for one, bit in ((a, 4), (b, 2), (c, 1))]
-            term = text.binary("and", text.binary("and", terms[0], terms[1]), terms[2])
-            total = text.binary("or", total, term)
+            a, b, c = (value if index & bit else ir.not_(value) for value, bit in zip(operands, (4, 2, 1), strict=True))
+            total = ir.or_(total, ir.and_(ir.and_(a, b), c))
     return (total,)
 
 
-def count_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
-    """popc and clz."""
-    found = text.call("ctpop", given[0]) if words.opcode == "popc" else text.call("ctlz", given[0], flag="false")
-    return (text.resize(found, 32),)
+def lower_bit_count(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
+    """popc and clz, of 32 bits whatever the operand has."""
+    (a,) = operands
+    count = ir.intrinsic("ctpop", a) if attributes.opcode == "popc" else ir.intrinsic("ctlz", a, flag="false")
+    return (ir.resize(count, 32),)
 
 
-def reverse_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
-    """brev."""
-    return (text.call("bitreverse", given[0]),)
+def lower_bit_reverse(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
+    """brev: the bits in reverse order."""
+    return (ir.intrinsic("bitreverse", operands[0]),)
 
 
-def field_of(text: Text, count: Value, bits: int) -> Value:
-    """A place or length of bfe and bfi."""
-    return (
-        text.binary("and", count, text.constant(0xFF, 32))
-        if bits == 32
-        else text.call("umin", count, text.constant(255, 32))
-    )
+def _field_count(ir: IRBuilder, count: IntLanes, bits: int) -> IntLanes:
+    """A position or length of bfe and bfi: its low byte for 32 bits; for 64, which are a sequence, all of it."""
+    return ir.and_(count, 0xFF) if bits == 32 else ir.minimum(count, 255, signed=False)
 
 
-def ones_below(text: Text, count: Value, bits: int) -> Value:
-    """So many ones from the low end; all of them from the width on."""
-    # a count beyond the width leaves 0 - 1
-    return text.binary("sub", shift(text, "shl", text.constant(1, bits), count), text.constant(1, bits))
+def low_bits(ir: IRBuilder, count: IntLanes, bits: int) -> IntLanes:
+    """A mask of so many low bits; of all from the width on, where the shift leaves 0 - 1."""
+    return ir.sub(shift_left(ir, splat(1, bits), count), 1)
 
 
-def extract_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
+def lower_extract(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """bfe: beyond the field, or beyond the word, are zeros or the sign of the field."""
-    a = given[0]
+    a = operands[0]
     bits = a.bits
-    position, count = (field_of(text, one, bits) for one in given[1:])
-    low = shift(text, "lshr", a, position)
-    if words.types[0].kind != "s":
-        return (text.binary("and", low, ones_below(text, count, bits)),)
-    width, zero = text.constant(bits, 32), text.constant(0, 32)
-    room = text.binary("sub", width, text.call("umin", position, width))
-    kept = ones_below(text, text.call("umin", count, room), bits)
-    end = text.binary("add", position, count)
-    last = text.call("umin", text.binary("sub", end, text.constant(1, 32)), text.constant(bits - 1, 32))
-    sign = text.resize(shift(text, "lshr", a, last), 1)
-    sign = text.binary("and", sign, text.compare("ne", count, zero))
-    rest = text.select(sign, text.invert(kept), text.constant(0, bits))
-    return (text.binary("or", text.binary("and", low, kept), rest),)
+    position, count = (_field_count(ir, value, bits) for value in operands[1:])
+    low = shift_right(ir, a, position)
+    if attributes.types[0].kind != "s":
+        return (ir.and_(low, low_bits(ir, count, bits)),)
+    available = ir.sub(splat(bits, 32), ir.minimum(position, bits, signed=False))
+    kept = low_bits(ir, ir.minimum(count, available, signed=False), bits)
+    end = ir.add(position, count)
+    last = ir.minimum(ir.sub(end, 1), bits - 1, signed=False)
+    sign = ir.resize(shift_right(ir, a, last), 1)
+    sign = ir.and_(sign, ir.icmp("ne", count, 0))
+    fill = ir.select(sign, ir.not_(kept), splat(0, bits))
+    return (ir.or_(ir.and_(low, kept), fill),)
 
 
-def insert_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
-    """bfi."""
-    a, b = given[:2]
-    position, count = (field_of(text, one, a.bits) for one in given[2:])
-    mask = shift(text, "shl", ones_below(text, count, a.bits), position)
-    kept = text.binary("and", b, text.invert(mask))
-    return (text.binary("or", kept, text.binary("and", shift(text, "shl", a, position), mask)),)
+def lower_insert(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
+    """bfi: the low bits of a into a field of b."""
+    a, b = operands[:2]
+    position, count = (_field_count(ir, value, a.bits) for value in operands[2:])
+    mask = shift_left(ir, low_bits(ir, count, a.bits), position)
+    kept = ir.and_(b, ir.not_(mask))
+    return (ir.or_(kept, ir.and_(shift_left(ir, a, position), mask)),)
 
 
-def permute_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """prmt in its default mode."""
-    if words.get("mode"):
+def lower_permute_bytes(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
+    """prmt in its default mode: bit 3 of a selector asks for the sign of its byte."""
+    if attributes.permute:
         return None
-    a, b, c = given
-    pair = text.binary("or", text.binary("shl", text.resize(b, 64), text.constant(32, 64)), text.resize(a, 64))
-    total = text.constant(0, 32)
+    a, b, c = operands
+    pair = ir.or_(ir.shl(ir.resize(b, 64), 32), ir.resize(a, 64))
+    total = splat(0, 32)
     for index in range(4):
-        selector = text.binary("lshr", c, text.constant(4 * index, 32))
-        place = text.binary("shl", text.binary("and", selector, text.constant(7, 32)), text.constant(3, 32))
-        byte = text.resize(text.binary("lshr", pair, text.resize(place, 64)), 8)
-        spread = text.binary("ashr", byte, text.constant(7, 8))
-        takes_sign = text.resize(text.binary("lshr", selector, text.constant(3, 32)), 1)
-        piece = text.resize(text.select(takes_sign, spread, byte), 32)
-        total = text.binary("or", total, text.binary("shl", piece, text.constant(8 * index, 32)))
+        selector = ir.lshr(c, 4 * index)
+        bit_offset = ir.shl(ir.and_(selector, 7), 3)
+        byte = ir.resize(ir.lshr(pair, ir.resize(bit_offset, 64)), 8)
+        sign = ir.ashr(byte, 7)
+        takes_sign = ir.resize(ir.lshr(selector, 3), 1)
+        piece = ir.resize(ir.select(takes_sign, sign, byte), 32)
+        total = ir.or_(total, ir.shl(piece, 8 * index))
     return (total,)
 
 
-# --- floats
+# --- floats, as codes
 
 
-def magnitude(text: Text, a: Value) -> Value:
-    """Without the sign."""
-    return text.binary("and", a, text.constant((1 << (a.bits - 1)) - 1, a.bits))
+def magnitude(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    """Codes without their sign."""
+    return ir.and_(a, (1 << (a.bits - 1)) - 1)
 
 
-def sign_of(text: Text, a: Value) -> Value:
-    """The sign bit alone."""
-    return text.binary("and", a, text.constant(1 << (a.bits - 1), a.bits))
+def sign_of(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    """The sign bits alone."""
+    return ir.and_(a, 1 << (a.bits - 1))
 
 
-def negated(text: Text, a: Value) -> Value:
-    """The sign turned."""
-    return text.binary("xor", a, text.constant(1 << (a.bits - 1), a.bits))
+def negate(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    """The sign bit inverted, of NaNs too."""
+    return ir.xor(a, 1 << (a.bits - 1))
 
 
-def is_nan(text: Text, a: Value) -> Value:
+def is_nan(ir: IRBuilder, a: IntLanes) -> IntLanes:
     """Whether codes are NaNs."""
-    return text.compare("ugt", magnitude(text, a), text.constant(INFINITY[a.bits], a.bits))
+    return ir.icmp("ugt", magnitude(ir, a), INFINITY[a.bits])
 
 
-def flushed(text: Text, a: Value) -> Value:
+def flush(ir: IRBuilder, a: IntLanes) -> IntLanes:
     """Subnormals become zeros of their sign."""
-    small = text.compare("ult", magnitude(text, a), text.constant(LEAST_NORMAL[a.bits], a.bits))
-    return text.select(small, sign_of(text, a), a)
+    subnormal = ir.icmp("ult", magnitude(ir, a), MIN_NORMAL[a.bits])
+    return ir.select(subnormal, sign_of(ir, a), a)
 
 
-def settled(text: Text, found: Value, given: Given) -> Value:
-    """The NaN of an operation: one of its own, or for f64 that of b, else c, else a, made quiet."""
-    nan = text.constant(NAN[found.bits], found.bits)
-    if found.bits == 64:
-        for one in (given[0], *given[:0:-1]):
-            nan = text.select(is_nan(text, one), text.binary("or", one, text.constant(1 << 51, 64)), nan)
-    return text.select(is_nan(text, found), nan, found)
+def canonical(ir: IRBuilder, result: IntLanes, operands: Lanes) -> IntLanes:
+    """The NaN of an operation: the canonical one, or for f64 that of b, else c, else a, made quiet."""
+    nan = splat(NAN[result.bits], result.bits)
+    if result.bits == 64:
+        for operand in (operands[0], *operands[:0:-1]):
+            nan = ir.select(is_nan(ir, operand), ir.or_(operand, QUIET_F64), nan)
+    return ir.select(is_nan(ir, result), nan, result)
 
 
-def saturated(text: Text, a: Value) -> Value:
+def saturate(ir: IRBuilder, a: IntLanes) -> IntLanes:
     """Clamped to 0..1; NaNs and negative numbers are 0."""
-    low = text.call("umin", a, text.constant(ONE[a.bits], a.bits))
-    bad = text.binary("or", is_nan(text, a), text.compare("slt", a, text.constant(0, a.bits)))
-    return text.select(bad, text.constant(0, a.bits), low)
+    below_1 = ir.minimum(a, CODE_OF_1[a.bits], signed=False)
+    is_zero = ir.or_(is_nan(ir, a), ir.icmp("slt", a, 0))
+    return ir.select(is_zero, splat(0, a.bits), below_1)
 
 
-def unflushed(text: Text, found: Value, scaled: str) -> Value:
+def flush_before_rounding(ir: IRBuilder, result: IntLanes, scaled: FloatLanes) -> IntLanes:
     """A result of f32 with ftz, zero where it is too small once rounded to 24 bits with an unbounded exponent.
 
     Only a result that is the smallest normal number can have been rounded up from below that: `scaled` is the same
     operation 24 powers of two higher, where nothing is subnormal, and tells.
     """
-    least = LEAST_NORMAL[32]
-    edge = text.compare("eq", magnitude(text, found), text.constant(least, 32))
-    below = text.compare("ult", magnitude(text, text.codes(scaled, 32)), text.constant(least + (24 << 23), 32))
-    return text.select(text.binary("and", edge, below), sign_of(text, found), found)
+    smallest = MIN_NORMAL[32]
+    edge = ir.icmp("eq", magnitude(ir, result), smallest)
+    below = ir.icmp("ult", magnitude(ir, ir.as_int(scaled)), smallest + (24 << 23))
+    return ir.select(ir.and_(edge, below), sign_of(ir, result), result)
 
 
-def higher(text: Text, a: Value) -> str:
+def scale_up(ir: IRBuilder, a: IntLanes) -> FloatLanes:
     """f32 times 2**24."""
-    return text.new(f"fmul <32 x float> {text.float(a)}, splat (float 0x4170000000000000)")
+    return ir.fmul(ir.as_float(a), float_splat(2.0**24, 32))
 
 
-def fused(text: Text, given: Given, *, ftz: bool) -> Value:
+def fused_multiply_add(ir: IRBuilder, operands: Lanes, *, ftz: bool) -> IntLanes:
     """a * b + c with one rounding."""
-    bits = given[0].bits
-    found = text.codes(text.float_call("fma", bits, *(text.float(one) for one in given)), bits)
-    found = settled(text, found, given)
+    x, y, z = (ir.as_float(operand) for operand in operands)
+    result = canonical(ir, ir.as_int(ir.fma(x, y, z)), operands)
     if not ftz:
-        return found
-    a, b, c = given
-    return unflushed(text, found, text.float_call("fma", 32, higher(text, a), text.float(b), higher(text, c)))
+        return result
+    a, b, c = operands
+    return flush_before_rounding(ir, result, ir.fma(scale_up(ir, a), ir.as_float(b), scale_up(ir, c)))
 
 
-def float_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+def finish(ir: IRBuilder, attributes: Attributes, result: IntLanes) -> Results:
+    """What follows the rounding: ftz and sat."""
+    if attributes.ftz:
+        result = flush(ir, result)
+    return (saturate(ir, result) if attributes.sat else result,)
+
+
+def lower_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """add, sub, mul, fma, mad, div, sqrt and rcp to nearest even."""
-    kind = words.types[-1]
-    if len(words.types) != 1 or kind.name not in BINARY32 or words.get("rounding", "rn") != "rn" or words.has("relu"):
+    kind = attributes.types[-1]
+    if (
+        len(attributes.types) != 1
+        or kind.name not in IEEE_TYPES
+        or attributes.rounding not in {None, "rn"}
+        or attributes.relu
+    ):
         return None
-    ftz, opcode = words.has("ftz"), words.opcode
-    if words.get("approx"):
-        return unit_rule(text, words, given)
-    if words.get("way"):
-        given, opcode = quotient_factors(text, words, *given), "mul"
+    ftz, opcode = attributes.ftz, attributes.opcode
+    if attributes.accuracy is not None and opcode == "div":
+        operands, opcode = quotient_factors(ir, attributes, *operands), "mul"
+    elif attributes.accuracy is not None:
+        return lower_approximate(ir, attributes, operands)
     if ftz and opcode in {"div", "rcp", "sqrt"}:
         return None
     bits = kind.bits
-    given = [flushed(text, one) for one in given] if ftz else list(given)
+    if ftz:
+        operands = [flush(ir, operand) for operand in operands]
     if opcode == "rcp":
-        given, opcode = [text.constant(ONE[bits], bits), given[0]], "div"
-    if opcode == "sub":  # a NaN keeps its sign
-        given[1] = text.select(is_nan(text, given[1]), given[1], negated(text, given[1]))
-        opcode = "add"
+        operands, opcode = [splat(CODE_OF_1[bits], bits), operands[0]], "div"
     if opcode in {"fma", "mad"}:
-        found = fused(text, given, ftz=ftz)
+        result = fused_multiply_add(ir, operands, ftz=ftz)
     elif opcode == "sqrt":
-        found = settled(text, text.codes(text.float_call("sqrt", bits, text.float(given[0])), bits), given)
+        result = canonical(ir, ir.as_int(ir.intrinsic("sqrt", ir.as_float(operands[0]))), operands)
     else:
-        floats = [text.float(one) for one in given]
-        kinds = f"<32 x {'float' if bits == 32 else 'double'}>"
-        turned = given[::-1] if opcode == "div" else given  # a division takes the NaN of what is divided first
-        found = settled(text, text.codes(text.new(f"f{opcode} {kinds} {floats[0]}, {floats[1]}"), bits), turned)
+        a, b = operands
+        if opcode == "sub":  # a NaN keeps its sign
+            b = ir.select(is_nan(ir, b), b, negate(ir, b))
+        x, y = ir.as_float(a), ir.as_float(b)
+        exact = FLOAT_INSTRUCTIONS[opcode](ir, x, y)
+        # a division takes the NaN of what is divided first
+        result = canonical(ir, ir.as_int(exact), (b, a) if opcode == "div" else (a, b))
         if ftz and opcode == "mul":
-            scaled = text.new(f"fmul {kinds} {higher(text, given[0])}, {floats[1]}")
-            found = unflushed(text, found, scaled)
-    if ftz:
-        found = flushed(text, found)
-    return (saturated(text, found) if words.has("sat") else found,)
+            result = flush_before_rounding(ir, result, ir.fmul(scale_up(ir, a), y))
+    return finish(ir, attributes, result)
 
 
-def fused_rule(text: Text, words: Words, given: Given, signs: tuple[bool, bool]) -> tuple[Value, ...] | None:
-    """A sum with the product that an assembler fuses into it; `signs` say which of product and addend are turned."""
-    kind = words.types[-1]
-    if kind.name not in BINARY32:
+FLOAT_INSTRUCTIONS = {"add": IRBuilder.fadd, "sub": IRBuilder.fadd, "mul": IRBuilder.fmul, "div": IRBuilder.fdiv}
+"""A difference is a sum with b negated: so both have the same NaN."""
+
+
+def lower_contracted(
+    ir: IRBuilder, attributes: Attributes, operands: Lanes, signs: tuple[bool, bool]
+) -> Results | None:
+    """A sum with the product that an assembler fuses into it; `signs` say which of product and addend are negated."""
+    if attributes.types[-1].name not in IEEE_TYPES:
         return None
-    ftz = words.has("ftz")
-    a, b, c = given
-    given = [negated(text, a) if signs[0] else a, b, negated(text, c) if signs[1] else c]
+    a, b, c = operands
+    operands = [negate(ir, a) if signs[0] else a, b, negate(ir, c) if signs[1] else c]
+    ftz = attributes.ftz
     if ftz:
-        given = [flushed(text, one) for one in given]
-    found = fused(text, given, ftz=ftz)
-    if ftz:
-        found = flushed(text, found)
-    return (saturated(text, found) if words.has("sat") else found,)
+        operands = [flush(ir, operand) for operand in operands]
+    return finish(ir, attributes, fused_multiply_add(ir, operands, ftz=ftz))
 
 
-def sign_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+def lower_sign(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """abs and neg of floats."""
-    if words.types[0].name not in BINARY32:
+    if attributes.types[0].name not in IEEE_TYPES:
         return None
-    a = flushed(text, given[0]) if words.has("ftz") else given[0]
-    found = magnitude(text, a) if words.opcode == "abs" else negated(text, a)
-    nan = text.constant(NAN[32], 32) if a.bits == 32 else text.binary("or", a, text.constant(1 << 51, 64))
-    return (text.select(is_nan(text, a), nan, found),)
+    a = flush(ir, operands[0]) if attributes.ftz else operands[0]
+    result = magnitude(ir, a) if attributes.opcode == "abs" else negate(ir, a)
+    nan = splat(NAN[32], 32) if a.bits == 32 else ir.or_(a, QUIET_F64)
+    return (ir.select(is_nan(ir, a), nan, result),)
 
 
-def in_order(text: Text, a: Value) -> Value:
-    """Signed integers in the order of the numbers."""
-    flip = text.binary("xor", a, text.constant((1 << (a.bits - 1)) - 1, a.bits))
-    return text.select(text.compare("slt", a, text.constant(0, a.bits)), flip, a)
+def in_order(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    """Codes of floats as signed integers in the order of the numbers."""
+    flipped = ir.xor(a, (1 << (a.bits - 1)) - 1)
+    return ir.select(ir.icmp("slt", a, 0), flipped, a)
 
 
-def float_extreme_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+def lower_float_extreme(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """min and max of two f32: a number beats a NaN unless .NaN asks for it."""
-    if words.types[0].name != "f32" or len(given) != 2 or words.has("xorsign") or words.has("abs"):
+    if attributes.types[0].name != "f32" or len(operands) != 2 or attributes.xorsign or attributes.abs:
         return None
-    a, b = (flushed(text, one) for one in given) if words.has("ftz") else given
-    order = "sge" if words.opcode == "max" else "sle"
-    found = text.select(text.compare(order, in_order(text, a), in_order(text, b)), a, b)
-    nan_a, nan_b, nan = is_nan(text, a), is_nan(text, b), text.constant(NAN[32], 32)
-    if words.has("NaN"):
-        return (text.select(text.binary("or", nan_a, nan_b), nan, found),)
-    found = text.select(nan_a, b, text.select(nan_b, a, found))
-    return (text.select(text.binary("and", nan_a, nan_b), nan, found),)
+    a, b = (flush(ir, operand) for operand in operands) if attributes.ftz else operands
+    predicate = "sge" if attributes.opcode == "max" else "sle"
+    result = ir.select(ir.icmp(predicate, in_order(ir, a), in_order(ir, b)), a, b)
+    nan_a, nan_b, nan = is_nan(ir, a), is_nan(ir, b), splat(NAN[32], 32)
+    if attributes.nan:
+        return (ir.select(ir.or_(nan_a, nan_b), nan, result),)
+    result = ir.select(nan_a, b, ir.select(nan_b, a, result))
+    return (ir.select(ir.and_(nan_a, nan_b), nan, result),)
 
 
 # --- comparisons and selections
 
 ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
-FLOAT_ORDER = {"num": "ord", "nan": "uno"}
-FLOAT_ORDER |= {word: f"o{word}" for word in ORDERS} | {f"{word}u": f"u{word}" for word in ORDERS}
-UNSIGNED_ORDER = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq": "eq", "ne": "ne"}
+FLOAT_PREDICATES = {"num": "ord", "nan": "uno"}
+FLOAT_PREDICATES |= {word: f"o{word}" for word in ORDERS} | {f"{word}u": f"u{word}" for word in ORDERS}
+UNSIGNED_PREDICATES = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq": "eq", "ne": "ne"}
 
 
-def held(text: Text, words: Words, kind: Type, a: Value, b: Value) -> Value | None:
-    """Whether a comparison holds."""
-    order = words.get("order")
+def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: IntLanes, b: IntLanes) -> IntLanes | None:
+    """Whether the comparison of a setp holds; None for floats that LLVM does not have."""
+    order = attributes.comparison or ""
     if kind.is_float:
-        if kind.name not in BINARY32:
+        if kind.name not in IEEE_TYPES:
             return None
-        if words.has("ftz"):
-            a, b = flushed(text, a), flushed(text, b)
-        x, y = text.float(a), text.float(b)
-        found = text.new(f"fcmp {FLOAT_ORDER[order]} <32 x {'float' if a.bits == 32 else 'double'}> {x}, {y}")
-        return type(a)(found, 1)
-    plain = UNSIGNED_ORDER.get(order) or f"{'s' if kind.kind == 's' else 'u'}{order}"
-    return text.compare(plain, a, b)
+        if attributes.ftz:
+            a, b = flush(ir, a), flush(ir, b)
+        x, y = ir.as_float(a), ir.as_float(b)
+        return ir.fcmp(FLOAT_PREDICATES[order], x, y)
+    return ir.icmp(UNSIGNED_PREDICATES.get(order) or f"{'s' if kind.kind == 's' else 'u'}{order}", a, b)
 
 
-def compare_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-    """setp."""
-    kind = words.types[0]
-    found = held(text, words, kind, given[0], given[1]) if kind.parts == 1 else None
-    if found is None:
+def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
+    """setp: whether it holds, and whether it does not, each combined with a predicate where there is one."""
+    kind = attributes.types[0]
+    holds = comparison(ir, attributes, kind, operands[0], operands[1]) if kind.parts == 1 else None
+    if holds is None:
         return None
-    other = text.invert(found)
-    combine = words.get("combine")
-    if combine:
-        return text.binary(combine, found, given[2]), text.binary(combine, other, given[2])
-    return found, other
+    fails = ir.not_(holds)
+    if attributes.combine is None:
+        return holds, fails
+    combine = INTEGER_INSTRUCTIONS[attributes.combine]
+    return combine(ir, holds, operands[2]), combine(ir, fails, operands[2])
 
 
-def select_rule(text: Text, _words: Words, given: Given) -> tuple[Value, ...]:
-    """selp."""
-    return (text.select(given[2], given[0], given[1]),)
+def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
+    """selp: a where the predicate holds, else b."""
+    a, b, condition = operands
+    return (ir.select(condition, a, b),)
 
 
 # --- conversions
 
 
-def convert_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """cvt between integers, from those of up to 32 bits to f32 and f64, from these to integers, and between floats."""
-    if len(words.types) != 2 or words.get("pack"):
+    if len(attributes.types) != 2 or attributes.packs:
         return None
-    target, source = words.types
-    a = given[0]
+    target, source = attributes.types
+    a = operands[0]
     if not target.is_float and not source.is_float:
-        return None if words.has("sat") else (text.resize(a, target.bits, signed=source.kind == "s"),)
-    if target.name in BINARY32 and not source.is_float:
-        if source.bits > 32 or words.get("rounding", "rn") != "rn" or words.has("sat"):
+        return None if attributes.sat else (ir.resize(a, target.bits, signed=source.kind == "s"),)
+    if target.name in IEEE_TYPES and not source.is_float:
+        if source.bits > 32 or attributes.rounding not in {None, "rn"} or attributes.sat:
             return None
-        operation = "sitofp" if source.kind == "s" else "uitofp"
-        kind = "float" if target.bits == 32 else "double"
-        return (text.codes(text.new(f"{operation} {a} to <32 x {kind}>"), target.bits),)
-    if source.name in BINARY32 and not target.is_float:
-        return (to_integer(text, words, a, target),)
-    return float_conversion(text, words, given)
+        return (ir.as_int(ir.int_to_float(a, target.bits, signed=source.kind == "s")),)
+    if source.name in IEEE_TYPES and not target.is_float:
+        return (float_to_integer(ir, attributes, a, target),)
+    return float_to_float(ir, attributes, operands)
 
 
-def float_conversion(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
+def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
     """cvt of f16, bf16, f32 and f64 to nearest even, and of two f32 to halves of a word."""
-    target, source = words.types
-    nearest = words.options == {"rounding": "rn"}
-    if source.name == "f32" and nearest and target.name in NARROWED:
-        halves = [NARROWED[target.name](text, one) for one in given]
+    target, source = attributes.types
+    is_plain = not (attributes.ftz or attributes.sat or attributes.satfinite or attributes.relu or attributes.integral)
+    rounding = attributes.rounding or "unwritten" if is_plain else None
+    nearest = rounding == "rn"
+    if source.name == "f32" and nearest and target.name in NARROWING:
+        halves = [NARROWING[target.name](ir, operand) for operand in operands]
         if len(halves) == 1:
             return (halves[0],)
-        high, low = (text.resize(one, 32) for one in halves)
-        return (text.binary("or", text.binary("shl", high, text.constant(16, 32)), low),)
-    a = given[0]
-    if (target.name, source.name) == ("f32", "f16") and (nearest or not words.options):
-        wide = text.codes(text.new(f"fpext <32 x half> {text.float(a)} to <32 x float>"), 32)
-        return (text.select(is_nan(text, a), text.constant(NAN[32], 32), wide),)
-    if (target.name, source.name) == ("f32", "bf16") and not words.options:
-        return (text.binary("shl", text.resize(a, 32), text.constant(16, 32)),)
+        high, low = (ir.resize(half, 32) for half in halves)
+        return (ir.or_(ir.shl(high, 16), low),)
+    a = operands[0]
+    if (target.name, source.name) == ("f32", "f16") and rounding in {"rn", "unwritten"}:
+        wide = ir.as_int(ir.fpext(ir.as_float(a), 32))
+        return (ir.select(is_nan(ir, a), splat(NAN[32], 32), wide),)
+    if (target.name, source.name) == ("f32", "bf16") and rounding == "unwritten":
+        return (ir.shl(ir.resize(a, 32), 16),)
     if (target.name, source.name) == ("f32", "f64") and nearest:
-        cut = text.codes(text.new(f"fptrunc <32 x double> {text.float(a)} to <32 x float>"), 32)
-        sign = text.resize(text.binary("lshr", sign_of(text, a), text.constant(32, 64)), 32)
-        payload = text.resize(text.binary("lshr", a, text.constant(29, 64)), 32)
-        kept = text.binary("or", payload, text.constant(0x7FC00000, 32))
-        kept = text.binary("or", text.binary("and", kept, text.constant(0x7FFFFFFF, 32)), sign)
-        return (text.select(is_nan(text, a), kept, cut),)
-    if (target.name, source.name, words.options) == ("tf32", "f32", {"rounding": "rna"}):
-        finite = text.compare("ult", magnitude(text, a), text.constant(INFINITY[32], 32))
-        raised = text.select(finite, text.binary("add", a, text.constant(0x1000, 32)), a)
-        return (text.binary("and", raised, text.constant(~0x1FFF, 32)),)
+        rounded = ir.as_int(ir.fptrunc(ir.as_float(a), 32))
+        sign = ir.resize(ir.lshr(sign_of(ir, a), 32), 32)
+        payload = ir.resize(ir.lshr(a, 29), 32)
+        nan = ir.or_(payload, 0x7FC00000)
+        nan = ir.or_(ir.and_(nan, 0x7FFFFFFF), sign)
+        return (ir.select(is_nan(ir, a), nan, rounded),)
+    if (target.name, source.name, rounding) == ("tf32", "f32", "rna"):
+        finite = ir.icmp("ult", magnitude(ir, a), INFINITY[32])
+        raised = ir.select(finite, ir.add(a, 0x1000), a)
+        return (ir.and_(raised, ~0x1FFF),)
     return None
 
 
-def to_f16(text: Text, a: Value) -> Value:
-    """f32 to f16."""
-    cut = text.codes(text.new(f"fptrunc <32 x float> {text.float(a)} to <32 x half>"), 16)
-    return text.select(is_nan(text, a), text.constant(NAN[16], 16), cut)
+def f32_to_f16(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    """f32 to f16, to nearest even."""
+    rounded = ir.as_int(ir.fptrunc(ir.as_float(a), 16))
+    return ir.select(is_nan(ir, a), splat(NAN[16], 16), rounded)
 
 
-def to_bf16(text: Text, a: Value) -> Value:
-    """f32 to bf16: the upper half, after adding nearly half of its last place, and that place where it is odd."""
-    odd = text.binary("and", text.binary("lshr", a, text.constant(16, 32)), text.constant(1, 32))
-    raised = text.binary("add", text.binary("add", a, text.constant(0x7FFF, 32)), odd)
-    cut = text.resize(text.binary("lshr", raised, text.constant(16, 32)), 16)
-    return text.select(is_nan(text, a), text.constant(NAN_BF16, 16), cut)
+def f32_to_bf16(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    """f32 to bf16: the upper half, after adding nearly half of its last place, and that place where it is uneven."""
+    last_place = ir.and_(ir.lshr(a, 16), 1)
+    raised = ir.add(ir.add(a, 0x7FFF), last_place)
+    rounded = ir.resize(ir.lshr(raised, 16), 16)
+    return ir.select(is_nan(ir, a), splat(NAN_BF16, 16), rounded)
 
 
-NARROWED = {"f16": to_f16, "f16x2": to_f16, "bf16": to_bf16, "bf16x2": to_bf16}
+NARROWING = {"f16": f32_to_f16, "f16x2": f32_to_f16, "bf16": f32_to_bf16, "bf16x2": f32_to_bf16}
+INTEGRAL_ROUNDING = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}  # to LLVM's intrinsics
 
 
-def to_integer(text: Text, words: Words, a: Value, target: Type) -> Value:
+def float_to_integer(ir: IRBuilder, attributes: Attributes, a: IntLanes, target: Type) -> IntLanes:
     """A float rounded to an integer and clamped; a NaN is 0, or the top bit alone where 64 bits are involved."""
     source_bits = a.bits
-    if words.has("ftz") and a.bits == 32:
-        a = flushed(text, a)
-    number = text.float(a)
+    if attributes.ftz and a.bits == 32:
+        a = flush(ir, a)
+    number = ir.as_float(a)
     if a.bits == 32:
-        number = text.new(f"fpext <32 x float> {number} to <32 x double>")
-    rounding = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}[words.get("integral", "rzi")]
-    whole = text.float_call(rounding, 64, number)
-    signed, bits = target.kind == "s", target.bits
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-    kind = type(a)
-    floats = [f"splat (double {_double(one)})" for one in (low, high)]
-    above = kind(text.new(f"fcmp oge <32 x double> {whole}, {floats[1]}"), 1)
-    below = kind(text.new(f"fcmp ole <32 x double> {whole}, {floats[0]}"), 1)
-    nan = kind(text.new(f"fcmp uno <32 x double> {whole}, {whole}"), 1)
-    outside = text.binary("or", above, text.binary("or", below, nan))
-    safe = text.float(text.select(outside, text.constant(0, 64), text.codes(whole, 64)))
-    code = kind(text.new(f"fpto{'s' if signed else 'u'}i <32 x double> {safe} to <32 x i64>"), 64)
-    code = text.select(above, text.constant(high, 64), text.select(below, text.constant(low, 64), code))
-    missing = 1 << (bits - 1) if bits == 64 or source_bits == 64 else 0
-    return text.resize(text.select(nan, text.constant(missing, 64), code), bits)
+        number = ir.fpext(number, 64)
+    whole = ir.intrinsic(INTEGRAL_ROUNDING[attributes.integral or "rzi"], number)
+    low, high = limits(target.kind, target.bits)
+    above = ir.fcmp("oge", whole, float_splat(float(high)))
+    below = ir.fcmp("ole", whole, float_splat(float(low)))
+    nan = ir.fcmp("uno", whole, whole)
+    outside = ir.or_(above, ir.or_(below, nan))
+    inside = ir.as_float(ir.select(outside, splat(0, 64), ir.as_int(whole)))
+    code = ir.float_to_int(inside, 64, signed=target.kind == "s")
+    code = ir.select(above, splat(high, 64), ir.select(below, splat(low, 64), code))
+    of_nan = 1 << (target.bits - 1) if target.bits == 64 or source_bits == 64 else 0
+    return ir.resize(ir.select(nan, splat(of_nan, 64), code), target.bits)
 
 
-def _double(number: int) -> str:
-    """A double as LLVM spells it: its bits."""
-    return f"0x{struct.unpack('<Q', struct.pack('<d', float(number)))[0]:016X}"
+def lower_generic_address(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
+    """cvta: the window of a state space added, or with .to subtracted."""
+    window = WINDOWS[attributes.space]
+    return ((ir.sub if attributes.to_space else ir.add)(operands[0], window),)
 
 
-def generic_rule(text: Text, words: Words, given: Given) -> tuple[Value, ...]:
-    """cvta."""
-    window = text.constant(WINDOWS[words.get("space").split("::")[0]], given[0].bits)
-    return (text.binary("sub" if words.has("to") else "add", given[0], window),)
+Lowering = Callable[[IRBuilder, "Attributes", Lanes], Results | None]
 
 
-def by_type(floats: Rule, integers: Rule) -> Rule:
-    """One rule for floats, another for integers."""
+def by_type(floats: Lowering, integers: Lowering) -> Lowering:
+    """The lowering of an opcode that floats and integers have."""
 
-    def rule(text: Text, words: Words, given: Given) -> tuple[Value, ...] | None:
-        return (floats if words.types[-1].is_float else integers)(text, words, given)
+    def lower(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
+        return (floats if attributes.types[-1].is_float else integers)(ir, attributes, operands)
 
-    return rule
+    return lower
 
 
-RULES: dict[str, Rule] = {
-    "add": by_type(float_rule, integer_rule), "sub": by_type(float_rule, integer_rule),
-    "min": by_type(float_extreme_rule, integer_rule), "max": by_type(float_extreme_rule, integer_rule),
-    "abs": by_type(sign_rule, integer_rule), "neg": by_type(sign_rule, integer_rule),
-    "mul": by_type(float_rule, multiply_rule), "mad": by_type(float_rule, multiply_rule),
-    "div": by_type(float_rule, divide_rule), "rem": divide_rule,
-    "fma": float_rule, "sqrt": float_rule, "rcp": float_rule, "rsqrt": unit_rule, "ex2": unit_rule, "lg2": unit_rule,
-    "sin": unit_rule, "cos": unit_rule, "tanh": unit_rule,
-    "and": integer_rule, "or": integer_rule, "xor": integer_rule, "not": integer_rule, "cnot": integer_rule,
-    "shl": shift_rule, "shr": shift_rule, "shf": funnel_rule, "lop3": logic3_rule,
-    "popc": count_rule, "clz": count_rule, "brev": reverse_rule,
-    "bfe": extract_rule, "bfi": insert_rule, "prmt": permute_rule,
-    "setp": compare_rule, "selp": select_rule, "cvt": convert_rule, "cvta": generic_rule,
+LOWERINGS: dict[str, Lowering] = {
+    "add": by_type(lower_float, lower_integer), "sub": by_type(lower_float, lower_integer),
+    "min": by_type(lower_float_extreme, lower_integer), "max": by_type(lower_float_extreme, lower_integer),
+    "abs": by_type(lower_sign, lower_integer), "neg": by_type(lower_sign, lower_integer),
+    "mul": by_type(lower_float, lower_multiply), "mad": by_type(lower_float, lower_multiply),
+    "div": by_type(lower_float, lower_divide), "rem": lower_divide,
+    "fma": lower_float, "sqrt": lower_float, "rcp": lower_float,
+    "rsqrt": lower_approximate, "ex2": lower_approximate, "lg2": lower_approximate,
+    "sin": lower_approximate, "cos": lower_approximate, "tanh": lower_approximate,
+    "and": lower_integer, "or": lower_integer, "xor": lower_integer, "not": lower_integer, "cnot": lower_integer,
+    "shl": lower_shift, "shr": lower_shift, "shf": lower_funnel_shift,
+    "popc": lower_bit_count, "clz": lower_bit_count, "brev": lower_bit_reverse,
+    "bfe": lower_extract, "bfi": lower_insert, "prmt": lower_permute_bytes,
+    "setp": lower_compare, "selp": lower_select, "cvt": lower_convert, "cvta": lower_generic_address,
 }  # fmt: skip
+"""By opcode. lop3 is apart (`lower_lop3`): one of its operands is an immediate."""

@@ -1,14 +1,15 @@
-"""Which registers a thread may still read after each step: all others need not be written back.
+"""Liveness: which registers a thread may still read after each step. Dead ones are not written back.
 
-Lanes that are elsewhere keep what they have, so a register that is dead for the lanes of a run may stay as it was.
+Sets of registers are the bits of an integer. Lanes that are at other steps keep their values, so a register that is
+dead for the lanes of a segment may stay as it was.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.program.actions import Branch, Call, Leave, Load, Matrix, Move, Pure
-from warpfrag.ptx.program.program import Operand, Place, Step, registers_of
+from warpfrag.ptx.program.actions import Branch, DirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
+from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, registers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,41 +17,41 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import Program
 
 
-def bits_of(operands: Iterable[Operand]) -> int:
-    """Registers as the bits of a number, those of addresses among them."""
-    found = 0
+def bits_of(operands: Iterable[PtxOperand]) -> int:
+    """The registers of operands, those of addresses among them."""
+    registers = 0
     for operand in operands:
         for register in registers_of(operand):
-            found |= 1 << register.index
-        if isinstance(operand, Place) and operand.base is not None:
-            found |= 1 << operand.base.index
-    return found
+            registers |= 1 << register.index
+        if isinstance(operand, MemoryOperand) and operand.base is not None:
+            registers |= 1 << operand.base.index
+    return registers
 
 
-def is_written_whole(step: Step) -> bool:
-    """Whether every lane that runs a step gets new results; of other steps nothing is taken for granted."""
+def is_written_whole(step: DecodedInstruction) -> bool:
+    """Whether a step is known to write its results in every lane that runs it."""
     action = step.action
-    if isinstance(action, Matrix):
+    if isinstance(action, MatrixOp):
         return step.guard is None and action.operation in {"mma", "ldmatrix"}
-    return step.guard is None and isinstance(action, Pure | Move | Load)
+    return step.guard is None and isinstance(action, LaneOp | Move | MemoryLoad)
 
 
-def reads_of(step: Step) -> int:
-    """What a step reads."""
-    found = bits_of(step.sources) | bits_of(step.memory_results)
+def reads_of(step: DecodedInstruction) -> int:
+    """The registers that a step reads; where results are not written in every lane, they count as read."""
+    registers = bits_of(step.sources) | bits_of(step.memory_results)
     if step.guard is not None:
-        found |= 1 << step.guard.index
-    return found if is_written_whole(step) else found | bits_of(step.results)
+        registers |= 1 << step.guard.index
+    return registers if is_written_whole(step) else registers | bits_of(step.results)
 
 
 def live_after(program: Program) -> list[int]:
-    """For every step the registers that may be read after it."""
+    """For every step the registers that may be read after it: a backward dataflow analysis, until nothing changes."""
     steps = program.steps
     reads = [reads_of(step) for step in steps]
     writes = [bits_of(step.results) if is_written_whole(step) else 0 for step in steps]
     before = [0] * (len(steps) + 1)
     after = [0] * len(steps)
-    callers = [at for at, step in enumerate(steps) if isinstance(step.action, Call)]
+    callers = [at for at, step in enumerate(steps) if isinstance(step.action, DirectCall)]
     changed = True
     while changed:
         changed = False
@@ -59,14 +60,14 @@ def live_after(program: Program) -> list[int]:
             returned |= before[at + 1] | reads[at]
         for at in range(len(steps) - 1, -1, -1):
             action = steps[at].action
-            passes = steps[at].guard is not None or not isinstance(action, Branch | Leave)
-            found = before[at + 1] if passes else 0
+            passes = steps[at].guard is not None or not isinstance(action, Branch | Return)
+            live = before[at + 1] if passes else 0
             for target in steps[at].targets:
-                found |= before[target]
-            if isinstance(action, Leave):
-                found |= returned
-            after[at] = found
-            found = reads[at] | (found & ~writes[at])
-            changed = changed or found != before[at]
-            before[at] = found
+                live |= before[target]
+            if isinstance(action, Return):
+                live |= returned
+            after[at] = live
+            live = reads[at] | (live & ~writes[at])
+            changed = changed or live != before[at]
+            before[at] = live
     return after

@@ -1,71 +1,72 @@
-"""The functions that move data between the registers of a warp and memory, after looking at every address.
+"""Helpers in LLVM assembly that move data between the registers of a warp and memory, after checking every address.
 
     i32 load_global_16_1(context, row, mask, addresses, items, step)
 
-`addresses` are those of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The answer is 1 if an
-access is outside what its space holds, or misaligned; what it is exactly is the readable engine's to say. Bytes and
-wavefronts are counted as `ptx.memory` does it.
+`addresses` are those of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The result is 1 if an
+access is outside its space or misaligned; the interpreter then finds out which and says so. Bytes and wavefronts are
+counted as `interpreter.memory` does it.
 
-Each function has a text of its own, the same for all kernels: it is compiled once, whatever kernels need it.
+Each helper is a module of its own, the same for all kernels: it is compiled once, whatever kernels need it.
 """
 
 from __future__ import annotations
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.memory.shared_memory import BANK_BYTES
 from warpfrag.ptx.compiler import context
-from warpfrag.ptx.compiler.async_copies import COPY_TAKES, copy_text
-from warpfrag.ptx.compiler.llvm_text import spread
-from warpfrag.ptx.compiler.wavefronts import DIFFERENT, PASSES, PASSES_OF_MATRICES, SECTORS
+from warpfrag.ptx.compiler.async_copies import COPY_PARAMETERS, copy_text
+from warpfrag.ptx.compiler.ir_builder import splat_lines
+from warpfrag.ptx.compiler.wavefronts import COUNT_DISTINCT, GLOBAL_SECTORS, MATRIX_WAVEFRONTS, SHARED_WAVEFRONTS
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.state_spaces import SPACES
 
 Helper = tuple[str, str, int, int]
 """load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.
 
-A "copy" is cp.async's. The space "matrices" is shared memory, where each eight lanes ask for the lines of a matrix.
+A "copy" is cp.async's. The space "matrices" is shared memory, where each eight lanes address the rows of a matrix.
 """
-TAKES = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, i64 %step"
-MOVER_TAKES = "i32 %part, ptr %places, i64 %delta, ptr %items"
-LANES = "<" + ", ".join(f"i64 {lane}" for lane in range(32)) + ">"
+HELPER_PARAMETERS = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, i64 %step"
+MOVER_PARAMETERS = "i32 %part, ptr %places, i64 %delta, ptr %items"
+LANE_NUMBERS = "<" + ", ".join(f"i64 {lane}" for lane in range(LANES)) + ">"
 
 
-def helper_name(way: str, space: str, bits: int, count: int) -> str:
-    """The name of a function."""
-    return f"{way}_{space}_{bits}_{count}"
+def helper_name(access: str, space: str, bits: int, count: int) -> str:
+    """The name of a helper's function."""
+    return f"{access}_{space}_{bits}_{count}"
 
 
 def helper_texts(helpers: set[Helper]) -> list[str]:
-    """The texts of some functions, and of those that they call."""
-    generic = [one for one in helpers if one[1] == "generic"]
-    own = {(way, space, bits, count) for way, _, bits, count in generic for space in WINDOWS.values()}
-    return [COMMON, *(helper_text(*one) for one in sorted(helpers | own))]
+    """The modules of some helpers, and of those that they call."""
+    generic = [helper for helper in helpers if helper[1] == "generic"]
+    own = {(access, space, bits, count) for access, _, bits, count in generic for space in WINDOWS.values()}
+    return [COMMON, *(helper_text(*helper) for helper in sorted(helpers | own))]
 
 
-def helper_text(way: str, space: str, bits: int, count: int) -> str:
-    """One function, with what is inlined into it."""
+def helper_text(access: str, space: str, bits: int, count: int) -> str:
+    """The module of one helper, with what is inlined into it."""
     if space == "generic":
-        inner = [declaration((way, one, bits, count)) for one in WINDOWS.values()]
-        return "\n".join([*inner, generic_text(way, bits, count)])
+        inner = [declaration((access, window, bits, count)) for window in WINDOWS.values()]
+        return "\n".join([*inner, generic_text(access, bits, count)])
     inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT]
-    if way == "copy":
+    if access == "copy":
         return "\n".join([*inner, copy_text(count)])
-    return "\n".join([*inner, mover_text(way, bits, count), plain_text(way, space, bits, count)])
+    return "\n".join([*inner, mover_text(access, bits, count), plain_text(access, space, bits, count)])
 
 
 def declaration(helper: Helper) -> str:
-    """A function, as one that calls it must declare it."""
+    """The declaration of a helper, for modules that call it."""
     if helper[0] == "copy":
-        return f"declare i32 @copy_{helper[3]}({COPY_TAKES})"
-    return f"declare i32 @{helper_name(*helper)}({TAKES})"
+        return f"declare i32 @copy_{helper[3]}({COPY_PARAMETERS})"
+    return f"declare i32 @{helper_name(*helper)}({HELPER_PARAMETERS})"
 
 
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
 
 
-def generic_text(way: str, bits: int, count: int) -> str:
-    """Lanes by the window that their address is in, each space by its own function."""
+def generic_text(access: str, bits: int, count: int) -> str:
+    """A helper of generic addresses: lanes by the window that their address is in, each space by its own helper."""
     lines = [
-        f"define i32 @{helper_name(way, 'generic', bits, count)}({TAKES}) {{",
+        f"define i32 @{helper_name(access, 'generic', bits, count)}({HELPER_PARAMETERS}) {{",
         "entry:",
         "  %inner = alloca <32 x i64>, align 256",
         "  %all = load <32 x i64>, ptr %addresses, align 8",
@@ -82,7 +83,7 @@ def generic_text(way: str, bits: int, count: int) -> str:
                 f"  %above0 = icmp ugt <32 x i64> %window, splat (i64 {max(WINDOWS)})\n"
                 "  %in0 = or <32 x i1> %below0, %above0"
             )
-        name = helper_name(way, space, bits, count)
+        name = helper_name(access, space, bits, count)
         lines.append(
             f"""window{number}:
 {lines_of}
@@ -100,27 +101,27 @@ call{number}:
     return "\n".join([*lines, "done:", "  ret i32 0", "fault:", "  ret i32 1", "}"])
 
 
-def plain_text(way: str, space: str, bits: int, count: int) -> str:
-    """One state space: alignment, counts, then where the lanes are."""
-    head = f"define i32 @{helper_name(way, space, bits, count)}({TAKES}) {{"
+def plain_text(access: str, space: str, bits: int, count: int) -> str:
+    """A helper of one state space: check the alignment, count, then find where the lanes point to."""
+    head = f"define i32 @{helper_name(access, space, bits, count)}({HELPER_PARAMETERS}) {{"
     space, matrices = ("shared", True) if space == "matrices" else (space, False)
-    if space == "param" and way == "store":
+    if space == "param" and access == "store":
         return f"{head}\n  ret i32 1\n}}"
     size = bits // 8 * count
     aligned = size - 1 if size & (size - 1) == 0 else 0
-    counter = (context.READ if way == "load" else context.WRITTEN) + SPACES.index(space)
-    mover = f"call void @{way}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
+    counter = (context.READ_BYTES if access == "load" else context.WRITTEN_BYTES) + SPACES.index(space)
+    mover = f"call void @{access}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
     lines = [
         head,
         f"""entry:
   %all = load <32 x i64>, ptr %addresses, align 8
-  %crooked = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {aligned})
-  br i1 %crooked, label %fault, label %straight
+  %misaligned = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {aligned})
+  br i1 %misaligned, label %fault, label %aligned
 fault:
   ret i32 1
 done:
   ret i32 0
-straight:
+aligned:
   %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
   %lanes_wide = zext i32 %lanes to i64
   %bytes = mul i64 %lanes_wide, {size}
@@ -130,26 +131,26 @@ straight:
         if space == "global":
             fronts = "  %fronts = call i64 @sectors(i32 %mask, ptr %addresses)"
         elif matrices:
-            fronts = PASSES_OF_MATRICES
+            fronts = MATRIX_WAVEFRONTS
         else:
             fronts = f"  %fronts = call i64 @passes(i32 %mask, ptr %addresses, i64 {max(size, BANK_BYTES)})"
         lines += [
             fronts,
             f"  call void @count_wavefronts(ptr %context, i64 {SPACES.index(space)}, i64 %step, i64 %fronts)",
         ]
-    lines.append(in_table(way, size, mover) if space in {"global", "const"} else in_buffer(space, size, mover))
+    lines.append(in_table(access, size, mover) if space in {"global", "const"} else in_buffer(space, size, mover))
     return "\n".join([*lines, "}"])
 
 
-def in_table(way: str, size: int, mover: str) -> str:
-    """Lanes of one allocation after the other."""
+def in_table(access: str, size: int, mover: str) -> str:
+    """Move the lanes of one allocation of global memory after the other."""
     writable = """  %writable_at = getelementptr i64, ptr %home, i64 3
   %writable = load i64, ptr %writable_at
   %locked = icmp eq i64 %writable, 0
   br i1 %locked, label %fault, label %open"""
     return f"""  br label %loop
 loop:
-  %left = phi i32 [%mask, %straight], [%left_after, %open]
+  %left = phi i32 [%mask, %aligned], [%left_after, %open]
   %more = icmp ne i32 %left, 0
   br i1 %more, label %search, label %done
 search:
@@ -163,15 +164,15 @@ check:
   %start = load i64, ptr %home
   %end_at = getelementptr i64, ptr %home, i64 1
   %end = load i64, ptr %end_at
-  %room = sub i64 %end, %address
-  %tight = icmp ult i64 %room, {size}
+  %available = sub i64 %end, %address
+  %tight = icmp ult i64 %available, {size}
   br i1 %tight, label %fault, label %fits
 fits:
-{writable if way == "store" else "  br label %open"}
+{writable if access == "store" else "  br label %open"}
 open:
   %last = sub i64 %end, {size}
-{spread("starts", "%start")}
-{spread("lasts", "%last")}
+{splat_lines("starts", "%start")}
+{splat_lines("lasts", "%last")}
   %from = icmp uge <32 x i64> %all, %starts
   %to = icmp ule <32 x i64> %all, %lasts
   %inside = and <32 x i1> %from, %to
@@ -186,7 +187,7 @@ open:
 
 
 def in_buffer(space: str, size: int, mover: str) -> str:
-    """Lanes of a buffer with a part for every block or thread."""
+    """Move the lanes of a space that is one buffer, with a part for every block or thread."""
     start = state_spaces.SHARED_START if space == "shared" else 0
     end = {"shared": context.SHARED_END, "local": context.LOCAL_STRIDE, "param": context.PARAMETER_BYTES}[space]
     base = {"shared": context.SHARED, "local": context.LOCAL, "param": context.PARAMETERS}[space]
@@ -201,7 +202,7 @@ def in_buffer(space: str, size: int, mover: str) -> str:
   %places = getelementptr i8, ptr %addresses, i64 0""",
         "local": f"""  %thread = shl i64 %row, 5
   %first = mul i64 %thread, %end
-  %own_starts = mul <32 x i64> {LANES}, %ends
+  %own_starts = mul <32 x i64> {LANE_NUMBERS}, %ends
   %there = add <32 x i64> %all, %own_starts
   %places = alloca <32 x i64>, align 256
   store <32 x i64> %there, ptr %places, align 256""",
@@ -209,11 +210,11 @@ def in_buffer(space: str, size: int, mover: str) -> str:
     }[space]
     return f"""  %end_at = getelementptr i64, ptr %context, i64 {end}
   %end = load i64, ptr %end_at
-{spread("ends", "%end")}
+{splat_lines("ends", "%end")}
   %low = icmp ult <32 x i64> %all, splat (i64 {start})
   %high = icmp uge <32 x i64> %all, %ends
-  %rooms = sub <32 x i64> %ends, %all
-  %tight = icmp ult <32 x i64> %rooms, splat (i64 {size})
+  %availables = sub <32 x i64> %ends, %all
+  %tight = icmp ult <32 x i64> %availables, splat (i64 {size})
   %below_or_above = or <32 x i1> %low, %high
   %outside = or <32 x i1> %below_or_above, %tight
   %outside_bits = bitcast <32 x i1> %outside to i32
@@ -230,18 +231,18 @@ fits:
   br label %done"""
 
 
-def mover_text(way: str, bits: int, count: int) -> str:
-    """Between `items` and the places of the lanes of `part`, each `delta` further: at once where they are in line."""
+def mover_text(access: str, bits: int, count: int) -> str:
+    """Move data between `items` and the addresses of the lanes in `part`, plus `delta`: at once if consecutive."""
     lines = [
-        f"define internal void @{way}_{bits}_{count}({MOVER_TAKES}) alwaysinline {{",
+        f"define internal void @{access}_{bits}_{count}({MOVER_PARAMETERS}) alwaysinline {{",
         "entry:",
     ]
     if count == 1:
-        source, target = ("%line_at", "%items") if way == "load" else ("%items", "%line_at")
+        source, target = ("%line_at", "%items") if access == "load" else ("%items", "%line_at")
         lines.append(f"""  %all = load <32 x i64>, ptr %places, align 8
   %begin = load i64, ptr %places
-{spread("begins", "%begin")}
-  %distances = mul <32 x i64> {LANES}, splat (i64 {bits // 8})
+{splat_lines("begins", "%begin")}
+  %distances = mul <32 x i64> {LANE_NUMBERS}, splat (i64 {bits // 8})
   %in_line = add <32 x i64> %begins, %distances
   %follows = icmp eq <32 x i64> %all, %in_line
   %follow_bits = bitcast <32 x i1> %follows to i32
@@ -256,42 +257,42 @@ at_once:
   ret void
 look:""")
     lines += ["  %is_whole = icmp eq i32 %part, -1", "  br i1 %is_whole, label %whole, label %loop", "whole:"]
-    for lane in range(32):
-        lines.append(lane_text(way, bits, count, str(lane), f"a{lane}"))
+    for lane in range(LANES):
+        lines.append(lane_text(access, bits, count, str(lane), f"a{lane}"))
     lines.append(f"""  ret void
 loop:
-  %left = phi i32 [%part, %{"look" if count == 1 else "entry"}], [%left_after, %one]
+  %left = phi i32 [%part, %{"look" if count == 1 else "entry"}], [%left_after, %next_lane]
   %more = icmp ne i32 %left, 0
-  br i1 %more, label %one, label %done
+  br i1 %more, label %next_lane, label %done
 done:
   ret void
-one:
+next_lane:
   %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %less = sub i32 %left, 1
   %left_after = and i32 %left, %less
-{lane_text(way, bits, count, "%lane", "b")}
+{lane_text(access, bits, count, "%lane", "b")}
   br label %loop
 }}""")
     return "\n".join(lines)
 
 
-def lane_text(way: str, bits: int, count: int, lane: str, name: str) -> str:
-    """Lines that move the elements of one lane; `name` tells theirs from others."""
+def lane_text(access: str, bits: int, count: int, lane: str, prefix: str) -> str:
+    """Lines that move the elements of one lane; names begin with `prefix`."""
     unit = bits // 8
     lines = [
-        f"  %{name}_place_at = getelementptr i64, ptr %places, i32 {lane}",
-        f"  %{name}_address = load i64, ptr %{name}_place_at",
-        f"  %{name}_start = add i64 %{name}_address, %delta",
-        f"  %{name}_place = inttoptr i64 %{name}_start to ptr",
+        f"  %{prefix}_place_at = getelementptr i64, ptr %places, i32 {lane}",
+        f"  %{prefix}_address = load i64, ptr %{prefix}_place_at",
+        f"  %{prefix}_start = add i64 %{prefix}_address, %delta",
+        f"  %{prefix}_place = inttoptr i64 %{prefix}_start to ptr",
     ]
     for index in range(count):
-        source, target = ("memory", "own") if way == "load" else ("own", "memory")
+        source, target = ("memory", "own") if access == "load" else ("own", "memory")
         lines += [
-            f"  %{name}_memory{index} = getelementptr i8, ptr %{name}_place, i64 {unit * index}",
-            f"  %{name}_item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
-            f"  %{name}_own{index} = getelementptr i{bits}, ptr %{name}_item{index}, i32 {lane}",
-            f"  %{name}_code{index} = load i{bits}, ptr %{name}_{source}{index}, align 1",
-            f"  store i{bits} %{name}_code{index}, ptr %{name}_{target}{index}, align 1",
+            f"  %{prefix}_memory{index} = getelementptr i8, ptr %{prefix}_place, i64 {unit * index}",
+            f"  %{prefix}_item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
+            f"  %{prefix}_own{index} = getelementptr i{bits}, ptr %{prefix}_item{index}, i32 {lane}",
+            f"  %{prefix}_code{index} = load i{bits}, ptr %{prefix}_{source}{index}, align 1",
+            f"  store i{bits} %{prefix}_code{index}, ptr %{prefix}_{target}{index}, align 1",
         ]
     return "\n".join(lines)
 
@@ -311,12 +312,12 @@ MISALIGNED = f"""
 define internal i1 @is_misaligned(i32 %mask, ptr %addresses, i64 %low_bits) alwaysinline {{
   %all = load <32 x i64>, ptr %addresses, align 8
   %live = bitcast i32 %mask to <32 x i1>
-{spread("low", "%low_bits")}
+{splat_lines("low", "%low_bits")}
   %rests = and <32 x i64> %all, %low
   %own_rests = select <32 x i1> %live, <32 x i64> %rests, <32 x i64> zeroinitializer
   %rest = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_rests)
-  %found = icmp ne i64 %rest, 0
-  ret i1 %found
+  %is_any = icmp ne i64 %rest, 0
+  ret i1 %is_any
 }}"""
 
 COUNT = f"""
@@ -329,15 +330,15 @@ define internal void @count(ptr %counters, i64 %index, i64 %more) alwaysinline {
 }}
 
 define internal void @count_wavefronts(ptr %context, i64 %space, i64 %step, i64 %more) alwaysinline {{
-  %passes = getelementptr i64, ptr %context, i64 {context.PASSES}
+  %passes = getelementptr i64, ptr %context, i64 {context.WAVEFRONTS}
   call void @count(ptr %passes, i64 %space, i64 %more)
-  %steps_at = getelementptr i64, ptr %context, i64 {context.PASSES_OF_STEPS}
+  %steps_at = getelementptr i64, ptr %context, i64 {context.STEP_WAVEFRONTS}
   %steps = load ptr, ptr %steps_at
   call void @count(ptr %steps, i64 %step, i64 %more)
   ret void
 }}"""
 
-# Of several faults the first step's is kept, and of one step's the first warp's.
+# Keeps the fault of the earliest step, and of one step that of the first warp.
 FAULT = f"""
 define void @fault(ptr %context, i64 %step, i64 %row, i32 %mask, ptr %addresses) {{
   %step_at = getelementptr i64, ptr %context, i64 {context.FAULT_STEP}
@@ -351,9 +352,9 @@ keep:
   %mask_at = getelementptr i64, ptr %context, i64 {context.FAULT_MASK}
   %wide = zext i32 %mask to i64
   store i64 %wide, ptr %mask_at
-  %given = load <32 x i64>, ptr %addresses
+  %all = load <32 x i64>, ptr %addresses
   %kept = getelementptr i64, ptr %context, i64 {context.FAULT_ADDRESSES}
-  store <32 x i64> %given, ptr %kept, align 8
+  store <32 x i64> %all, ptr %kept, align 8
   br label %done
 done:
   ret void
@@ -381,17 +382,17 @@ look:
   %from = icmp uge i64 %address, %start
   %to = icmp ult i64 %address, %end
   %inside = and i1 %from, %to
-  br i1 %inside, label %found, label %next
+  br i1 %inside, label %inside_row, label %next
 next:
   %after = add i64 %index, 1
   br label %loop
-found:
+inside_row:
   ret ptr %row
 none:
   ret ptr null
 }}"""
 
-COMMON = f"{INTRINSICS}{FAULT}{FIND}{DIFFERENT}{SECTORS}{PASSES}"
+COMMON = f"{INTRINSICS}{FAULT}{FIND}{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}"
 DECLARED = """
 declare void @fault(ptr, i64, i64, i32, ptr)
 declare ptr @find(ptr, i64)

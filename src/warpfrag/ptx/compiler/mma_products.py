@@ -1,9 +1,9 @@
-"""The mma of warps as large products: what is the same is prepared only once.
+"""The mma of many warps joined to large products, so that what they share is prepared only once.
 
-A warp's mma are the tiles of one product where each A meets each B once; mma after mma on the same accumulators are one
-product with a longer K. Warps that hold the same A or B, as those of neighbouring blocks do, are rows and columns of a
-larger product still: who holds what is found by comparing registers. None of this changes a code, for an output
-depends on its row, its column and its C alone.
+The mma of a warp are the tiles of one product where each A is multiplied with each B once; mma after mma on the same
+accumulators are one product with a longer K. Warps that hold the same A or B, as those of neighbouring blocks do, are
+rows and columns of a larger product still: which do is seen by comparing registers. None of this changes a code, for
+an output depends on its row, its column and its C alone.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ import numpy as np
 
 from warpfrag.arithmetic.product import multiply
 from warpfrag.arithmetic.protocol import ProductOperands
-from warpfrag.execution.prepared import prepare
+from warpfrag.execution.prepared import PreparedInstruction, prepare
 from warpfrag.isa.legality import form_of
-from warpfrag.ptx.program.program import Register, Vector
+from warpfrag.ptx.interpreter.matrix_instructions import matrix_name
+from warpfrag.ptx.program.program import Register, VectorOperand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.execution.prepared import OperandCodec, PreparedInstruction
-    from warpfrag.ptx.compiler.warp_code import File
-    from warpfrag.ptx.program.program import Operand, Step
+    from warpfrag.execution.prepared import OperandCodec
+    from warpfrag.ptx.compiler.warp_code import RegisterLayout
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
     Index = NDArray[np.int64]
 
-LEAST_WARPS = 4
-"""Of a group on average: fewer are quicker one by one."""
+MIN_WARPS = 4
+"""Of a group on average: smaller groups are slower than one product per warp."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the codes of an operand of a warp's product lie among its registers, [rows, cols]."""
+class RegisterTile:
+    """Where the codes of an operand of a warp's product lie in its registers, [rows, cols]."""
 
     dtype: np.dtype[Any]
     index: Index
-    registers: Index  # the 64-bit word at which each starts
+    registers: Index  # the 64-bit word at which each begins
 
     def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
-        """Codes [warps, rows, cols]."""
+        """Gather the codes of some warps, [warps, rows, cols]."""
         from warpfrag.ptx.compiler.gather import take
 
         out = np.empty((len(rows), *self.index.shape), np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
@@ -51,7 +52,7 @@ class Place:
         return out
 
     def read_tiles(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
-        """Codes of warps rows[i, j] as one matrix."""
+        """Gather the codes of warps rows[i, j] as one matrix."""
         from warpfrag.ptx.compiler.gather import take_tiles
 
         shape = rows.shape[0] * self.index.shape[0], rows.shape[1] * self.index.shape[1]
@@ -60,34 +61,34 @@ class Place:
         return out
 
     def write_tiles(self, buffer: NDArray[np.uint8], rows: Index, codes: NDArray[Any]) -> None:
-        """Put one matrix there."""
+        """Scatter one matrix to the registers of warps rows[i, j]."""
         from warpfrag.ptx.compiler.gather import put_tiles
 
         put_tiles.run(buffer.view(self.dtype), rows, self.index, codes)
 
-    def same(self, buffer: NDArray[np.uint8], rows: Index) -> Index:
-        """For every warp the first one whose registers hold the same."""
+    def first_equal(self, buffer: NDArray[np.uint8], rows: Index) -> Index:
+        """For every warp the first one whose registers hold the same codes."""
         from warpfrag.ptx.compiler.gather import find_equal
 
-        found = np.empty(len(rows), np.int64)
-        find_equal.run(buffer.view(np.uint64), rows, self.registers, np.empty(len(rows), np.uint64), found)
-        return found
+        first = np.empty(len(rows), np.int64)
+        find_equal.run(buffer.view(np.uint64), rows, self.registers, np.empty(len(rows), np.uint64), first)
+        return first
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Some mma as the tiles of one product."""
+    """Several mma as the tiles of one product."""
 
     runner: PreparedInstruction
-    a: Place
-    b: Place
-    c: Place
-    d: Place
+    a: RegisterTile
+    b: RegisterTile
+    c: RegisterTile
+    d: RegisterTile
 
     @staticmethod
-    def of(parts: list[list[Step]], file: File, arch: str) -> Tiling | None:
+    def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
         """The product of some steps, part after part along K; None where they are not its tiles."""
-        runner = prepare(form_of(str(getattr(parts[0][0].action, "name", ""))), arch)
+        runner = prepare(form_of(matrix_name(parts[0][0])), arch)
         grids = [grid_of(steps) for steps in parts]
         along_a, along_b = [], []
         for number, grid in enumerate(grids):
@@ -96,23 +97,25 @@ class Tiling:
             before = grids[number - 1] if number else None
             if before is not None and operands_of(grid, is_result=False) != operands_of(before, is_result=True):
                 return None
-            along_a.append(places_of(runner.a, [[line[0].sources[0]] for line in grid], file))
-            along_b.append(places_of(runner.b, [[step.sources[1] for step in grid[0]]], file))
+            along_a.append(tile_of(runner.a, [[line[0].sources[0]] for line in grid], layout))
+            along_b.append(tile_of(runner.b, [[step.sources[1] for step in grid[0]]], layout))
         first, last = grids[0], grids[-1]
         if first is None or last is None or (len(parts) > 1 and runner.kernels.rule.c != runner.kernels.rule.d):
             return None
         a, b = join(along_a, 1), join(along_b, 0)
-        c = places_of(runner.c, operands_of(first, is_result=False), file)
-        d = places_of(runner.d, operands_of(last, is_result=True), file)
+        c = tile_of(runner.c, operands_of(first, is_result=False), layout)
+        d = tile_of(runner.d, operands_of(last, is_result=True), layout)
         fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is there twice
         return None if a is None or b is None or c is None or d is None or not fills else Tiling(runner, a, b, c, d)
 
     def run(self, buffer: NDArray[np.uint8], rows: Index) -> None:
-        """Multiply, for some warps."""
-        groups = crosses(self.a.same(buffer, rows).tobytes(), self.b.same(buffer, rows).tobytes())
+        """Multiply for some warps, and write D to their registers."""
+        groups = group_by_operands(
+            self.a.first_equal(buffer, rows).tobytes(), self.b.first_equal(buffer, rows).tobytes()
+        )
         if groups is None:  # too little in common: the product of each warp
-            given = [place.read(buffer, rows) for place in (self.a, self.b, self.c)]
-            codes = multiply(self.runner.kernels, ProductOperands(*given), 1)
+            matrices = [tile.read(buffer, rows) for tile in (self.a, self.b, self.c)]
+            codes = multiply(self.runner.kernels, ProductOperands(*matrices), 1)
             self.d.write_tiles(buffer, rows[:, None], codes.reshape(-1, codes.shape[2]))
             return
         for group in groups:
@@ -123,35 +126,37 @@ class Tiling:
             self.d.write_tiles(buffer, own, codes)
 
 
-def tilings_of(parts: list[list[Step]], file: File, arch: str) -> list[tuple[Tiling | None, list[Step]]]:
-    """All parts as one product, or each for itself, with its steps where it is none."""
-    whole = Tiling.of(parts, file, arch)
+def tilings_of(
+    parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str
+) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
+    """All parts as one product, or else each as one, with its steps where it is none."""
+    whole = Tiling.of(parts, layout, arch)
     if whole is not None:
         return [(whole, [])]
-    return [(Tiling.of([steps], file, arch), steps) for steps in parts]
+    return [(Tiling.of([steps], layout, arch), steps) for steps in parts]
 
 
-@lru_cache(256)  # a loop meets the same at every turn
-def crosses(a: bytes, b: bytes) -> list[Index] | None:
-    """Warps in groups [rows, columns] in which every A of a row meets every B of a column; None if that gains little.
+@lru_cache(256)  # a loop asks for the same at every iteration
+def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
+    """Warps in groups [rows, columns]: those of a row have one A, of a column one B; None if groups are too small.
 
     `a` and `b` give, for every warp, the first one with the same A and B.
     """
     columns: dict[int, dict[int, int]] = {}
-    pairs = zip(*(np.frombuffer(one, np.int64).tolist() for one in (a, b)), strict=True)
+    pairs = zip(*(np.frombuffer(firsts, np.int64).tolist() for firsts in (a, b)), strict=True)
     for warp, (row, column) in enumerate(pairs):
         if columns.setdefault(column, {}).setdefault(row, warp) != warp:
             return None  # two warps with the same of both
     groups: dict[tuple[int, ...], list[list[int]]] = {}
     for warps in columns.values():
         groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])
-    if LEAST_WARPS * len(groups) > len(a) // 8:
+    if MIN_WARPS * len(groups) > len(a) // 8:
         return None
     return [np.array(lists, np.int64).T for lists in groups.values()]
 
 
-def grid_of(steps: list[Step]) -> list[list[Step]] | None:
-    """Steps by their A and B; None where not each A meets each B once."""
+def grid_of(steps: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
+    """Steps by their A and B, [rows][columns]; None where not each A is multiplied with each B once."""
     all_a, all_b = (list(dict.fromkeys(step.sources[place] for step in steps)) for place in (0, 1))
     tiles = {(all_a.index(step.sources[0]), all_b.index(step.sources[1])): step for step in steps}
     if not len(tiles) == len(steps) == len(all_a) * len(all_b):
@@ -159,22 +164,22 @@ def grid_of(steps: list[Step]) -> list[list[Step]] | None:
     return [[tiles[row, column] for column in range(len(all_b))] for row in range(len(all_a))]
 
 
-def operands_of(grid: list[list[Step]], *, is_result: bool) -> list[list[Operand]]:
+def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> list[list[PtxOperand]]:
     """C or D of every tile."""
     return [[step.results[0] if is_result else step.sources[2] for step in line] for line in grid]
 
 
-def join(places: list[Place | None], axis: int) -> Place | None:
+def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
     """Parts along K as one operand."""
-    known = [one for one in places if one is not None]
-    if len(known) != len(places):
+    tiles = [tile for tile in parts if tile is not None]
+    if len(tiles) != len(parts):
         return None
-    index = np.concatenate([one.index for one in known], axis=axis)
-    return Place(known[0].dtype, index, np.concatenate([one.registers for one in known]))
+    index = np.concatenate([tile.index for tile in tiles], axis=axis)
+    return RegisterTile(tiles[0].dtype, index, np.concatenate([tile.registers for tile in tiles]))
 
 
-def places_of(port: OperandCodec, grid: list[list[Operand]], file: File) -> Place | None:
-    """Where the codes of a grid of fragments lie; None where one is not in 32-bit registers that it fills."""
+def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
+    """Where the codes of a grid of fragments lie; None where a fragment is not in 32-bit registers that it fills."""
     if not port.fills_bytes or len(port.shape) != 2:
         return None
     dtype = np.dtype(port.container)
@@ -182,14 +187,14 @@ def places_of(port: OperandCodec, grid: list[list[Operand]], file: File) -> Plac
     for operands in grid:
         blocks = []
         for operand in operands:
-            items = operand.items if isinstance(operand, Vector) else (operand,)
-            registers = [one for one in items if isinstance(one, Register) and one.bits == 32]
+            items = operand.items if isinstance(operand, VectorOperand) else (operand,)
+            registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
             if len(registers) != len(items) or len(items) != port.words[-1]:
                 return None
-            starts = np.array([file.offsets[one.index] for one in registers], np.int64)
+            starts = np.array([layout.offsets[register.index] for register in registers], np.int64)
             lane, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // dtype.itemsize * len(items))
             word, part = np.divmod(rest, 4 // dtype.itemsize)
             blocks.append(((starts[word] + 4 * lane) // dtype.itemsize + part).reshape(port.shape))
             used.append(starts // 8)
         lines.append(np.concatenate(blocks, axis=1))
-    return Place(dtype, np.ascontiguousarray(np.concatenate(lines, axis=0)), np.concatenate(used))
+    return RegisterTile(dtype, np.ascontiguousarray(np.concatenate(lines, axis=0)), np.concatenate(used))

@@ -1,4 +1,4 @@
-"""Text to native code, kept on disk: the name of a file is a digest of all that the code depends on."""
+"""From LLVM text to machine code, cached on disk: the name of an object file is a digest of all that it depends on."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import llvmlite
-import llvmlite.binding as llvm
+from llvmlite import __version__ as llvmlite_version
+from llvmlite import binding as llvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDER = "ptx"
-# Levels of LLVM's passes. A kernel's steps are straight lines of vectors: passes take long and find nothing there.
-AS_IT_IS, OPTIMIZED = 0, 2
+CACHE_FOLDER = "ptx"
+# Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes take long and gain nothing.
+UNOPTIMIZED, OPTIMIZED = 0, 2
 
 
-def machine() -> Any:  # noqa: ANN401 (llvmlite has no types)
-    """The processor that runs all this."""
+def target_machine() -> llvm.TargetMachine:
+    """The host's processor, with all its features."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
@@ -30,34 +30,34 @@ def machine() -> Any:  # noqa: ANN401 (llvmlite has no types)
 
 
 def digest(text: str, level: int) -> str:
-    """What compiled code depends on."""
-    host = (llvmlite.__version__, llvm.llvm_version_info, llvm.get_host_cpu_name())
+    """A digest of all that an object file depends on: LLVM, the processor, the optimization level and the text."""
+    host = (llvmlite_version, llvm.llvm_version_info, llvm.get_host_cpu_name())
     return hashlib.sha256(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {text}".encode()).hexdigest()[:32]
 
 
 def folders() -> Iterator[Path]:
-    """Where compiled code may be kept, as numba keeps its own: a folder that is named, the package's, the user's."""
+    """Where objects may be cached, in the order numba has: a folder that is named, the package's, the user's."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
-        yield Path(named) / FOLDER
-    yield Path(__file__).parent / "__pycache__" / FOLDER
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "warpfrag" / FOLDER
+        yield Path(named) / CACHE_FOLDER
+    yield Path(__file__).parent / "__pycache__" / CACHE_FOLDER
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "warpfrag" / CACHE_FOLDER
 
 
 def compile_text(text: str, level: int) -> bytes:
-    """An object file."""
+    """Compile a module to an object file."""
     module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=level)
-    target = machine()
+    target = target_machine()
     builder = llvm.create_pass_builder(target, options)
     builder.getModulePassManager().run(module, builder)
-    found: bytes = target.emit_object(module)
-    return found
+    data: bytes = target.emit_object(module)
+    return data
 
 
 def object_of(text: str, level: int) -> bytes:
-    """The object file of a text: from disk, or compiled and kept there."""
+    """The object file of a module: from the cache, or compiled and cached."""
     name = f"{digest(text, level)}.o"
     for folder in folders():
         with suppress(OSError):
@@ -78,15 +78,15 @@ def object_of(text: str, level: int) -> bytes:
     return data
 
 
-class Code:
-    """The functions of one text, and of others that these call."""
+class MachineCode:
+    """The functions of a module in memory, with those of other modules that they call: `addresses` by name."""
 
     def __init__(self, text: str, others: list[str], names: list[str]) -> None:
-        """Load them."""
-        target = machine()
+        """Compile or load a module without optimization and the others with it, and link them."""
+        target = target_machine()
         empty = llvm.parse_assembly("")
-        self._engine = llvm.create_mcjit_compiler(empty, target)  # which takes both as its own
-        for data in (object_of(text, AS_IT_IS), *(object_of(other, OPTIMIZED) for other in others)):
+        self._engine = llvm.create_mcjit_compiler(empty, target)  # which owns both from now on
+        for data in (object_of(text, UNOPTIMIZED), *(object_of(other, OPTIMIZED) for other in others)):
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         self._engine.finalize_object()
         self.addresses: dict[str, int] = {name: self._engine.get_function_address(name) for name in names}

@@ -1,15 +1,19 @@
-"""Which lanes run next, compiled: the readable engine's rules (`ptx.wave`) without Python, and without the GIL.
+"""The compiled scheduler: which lanes run next, by the interpreter's rules (`warp_batch`), without Python or the GIL.
 
-`drive` gives turn after turn to the lanes that are furthest behind, and calls the native code of their steps. Where a
-step has none, or needs what only Python knows, it stops and says so; Python runs that step and comes back. While all
-lanes that live are at one place, which is most of the time, nobody's place is written down.
+`run_scheduler` gives one time slice after the other to the lanes that are furthest behind, and calls the machine code
+of their steps. Where a step has none, or needs Python, it returns with a status; Python runs that step and calls again.
+While all lanes that are alive are at one step, as they mostly are, program counters are not written lane by lane.
+
+The arrays: `flags` are alive and waiting, `numbers` program counters and time slices, both [2, warps, lanes]; `lists`
+are [3, warps]: the priority of every warp, then the rows and the lane masks of the warps that have the time slice.
+`table` and `state` are described in `scheduler_state`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
@@ -17,270 +21,274 @@ from numba import types
 
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
+from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.compiler import context as context_words
 from warpfrag.ptx.compiler import scheduler_state
 from warpfrag.ptx.compiler.context import FAULT_STEP, NO_FAULT
 from warpfrag.ptx.compiler.scheduler_state import (
-    ALL,
-    AT,
+    ALL_LANES,
     BARRIER,
+    BARRIERS_IN_USE,
     BLOCK_END,
     BRANCH,
     BUDGET,
-    CHANGED,
-    COUNT,
     END,
+    EXIT,
     FAULT,
     FUNCTION,
     GUARD,
-    IDLE,
-    IN_TURN,
+    IS_CONVERGED,
+    IS_SCHEDULED,
+    IS_STALE,
     KIND,
-    LATE,
-    LEAVE,
     LIMIT,
-    MEETINGS,
+    NEEDS_INTERPRETER,
     NEGATED,
-    PAUSE,
+    NONE_RUNNABLE,
+    OUT_OF_BUDGET,
+    PC,
+    PENDING_SLICES,
     PROGRESS,
     SEGMENT,
+    SLICE_END,
     STATUS,
-    STEP,
     STORES,
     TARGET,
-    TOGETHER,
     TOTAL,
-    TURN_END,
+    WARP_COUNT,
     WARP_WAIT,
     WEIGHT,
-    WHOLE_SEGMENT,
+    WHOLE_WARP_SEGMENT,
 )
+from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-FAR = np.int64(1 << 62)
-PLACES = np.int64(1 << 32)
-QUANTUM = np.int64(4096)  # turns after which lanes that go round and round let others by
+    from numba.core.typing.templates import Signature
 
 
 @typed_intrinsic
-def call(_typing_context: Any, _function: Any, _context: Any, _rows: Any, _masks: Any, _count: Any) -> tuple[Any, Any]:  # noqa: ANN401 (types of numba)
-    """Call native code by its address."""
+def call_segment(
+    _typing_context: object, _function: object, _context: object, _rows: object, _masks: object, _count: object
+) -> tuple[Signature, Callable[..., ir.Value]]:
+    """Call machine code by its address."""
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+    def generate(
+        _context: object, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
         word = ir.IntType(64)
         kind = ir.FunctionType(ir.VoidType(), [word] * 4)
         builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
-        return context.get_dummy_value()
+        return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's value of void
 
-    generator: Callable[..., Any] = generate
-    return types.void(*[types.int64] * 5), generator
+    return types.void(*[types.int64] * 5), generate
 
 
 @inner
-def next_of(row: Int, flags: Array, numbers: Array) -> Int:
-    """Where a warp goes on, before it how long its lanes have been going round; FAR if none can."""
-    best = FAR
-    for lane in range(32):
+def priority_of(row: Int, flags: Array, numbers: Array) -> Int:
+    """The priority of a warp's first lane: its program counter, above that how long it has been in loops."""
+    best = NOT_RUNNABLE
+    for lane in range(LANES):
         if flags[0, row, lane] and not flags[1, row, lane]:
-            best = min(best, (numbers[1, row, lane] // QUANTUM) * PLACES + numbers[0, row, lane])
+            best = min(best, (numbers[1, row, lane] // QUANTUM) * PRIORITY_UNIT + numbers[0, row, lane])
     return best
 
 
 @inner
-def lanes_of(flags: Array, row: Int) -> Int:
-    """Flags of a warp as bits."""
-    found = np.uint32(0)
-    for lane in range(32):
-        found |= np.uint32(flags[row, lane]) << np.uint32(lane)
-    return found
+def mask_of(flags: Array, row: Int) -> Int:
+    """The flags of a warp's lanes as a mask."""
+    mask = np.uint32(0)
+    for lane in range(LANES):
+        mask |= np.uint32(flags[row, lane]) << np.uint32(lane)
+    return mask
 
 
 @inner
-def put(row: Int, mask: Int, value: Int, place: Array) -> None:
-    """Send lanes of a warp to a place."""
-    for lane in range(32):
+def set_pc(row: Int, mask: Int, value: Int, pc: Array) -> None:
+    """Set the program counter of some lanes of a warp."""
+    for lane in range(LANES):
         if mask >> np.uint32(lane) & np.uint32(1):
-            place[row, lane] = value
+            pc[row, lane] = value
 
 
 @inner
-def choose(code: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> Flag:
-    """Find the lanes that are furthest behind; False if there are none."""
-    nearest, rows, masks = lists[0], lists[1], lists[2].view(np.uint32)
-    alive, waiting, place, turns = flags[0], flags[1], numbers[0], numbers[1]
-    best = FAR
-    for row in range(nearest.size):
-        best = min(best, nearest[row])
-    if best == FAR:
+def schedule_next(table: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> Flag:
+    """Give a time slice to the lanes that are furthest behind; False if none can run."""
+    priorities, rows, masks = lists[0], lists[1], lists[2].view(np.uint32)
+    alive, waiting, pc, slices = flags[0], flags[1], numbers[0], numbers[1]
+    best = NOT_RUNNABLE
+    for row in range(priorities.size):
+        best = min(best, priorities[row])
+    if best == NOT_RUNNABLE:
         return False
-    start = best % PLACES
-    count, everyone = 0, True
-    for row in range(nearest.size):
-        if nearest[row] != FAR and nearest[row] % PLACES == start:
+    start = best % PRIORITY_UNIT
+    count, is_converged = 0, True
+    for row in range(priorities.size):
+        if priorities[row] != NOT_RUNNABLE and priorities[row] % PRIORITY_UNIT == start:
             mask = np.uint32(0)
-            for lane in range(32):
-                here = alive[row, lane] and not waiting[row, lane] and place[row, lane] == start
+            for lane in range(LANES):
+                here = alive[row, lane] and not waiting[row, lane] and pc[row, lane] == start
                 mask |= np.uint32(here) << np.uint32(lane)
             rows[count] = row
             masks[count] = mask
-            everyone = everyone and mask == lanes_of(alive, row)
+            is_converged = is_converged and mask == mask_of(alive, row)
             count += 1
         else:
-            everyone = everyone and lanes_of(alive, row) == np.uint32(0)
-    state[AT], state[COUNT], state[TOGETHER], state[IN_TURN] = start, count, everyone, 1
-    state[TURN_END] = code[start, BLOCK_END]
-    if everyone:
-        state[LATE] += code[start, WEIGHT]
+            is_converged = is_converged and mask_of(alive, row) == np.uint32(0)
+    state[PC], state[WARP_COUNT], state[IS_CONVERGED], state[IS_SCHEDULED] = start, count, is_converged, 1
+    state[SLICE_END] = table[start, BLOCK_END]
+    if is_converged:
+        state[PENDING_SLICES] += table[start, WEIGHT]
     else:
         for i in range(count):
-            for lane in range(32):
+            for lane in range(LANES):
                 if masks[i] >> np.uint32(lane) & np.uint32(1):
-                    turns[rows[i], lane] += code[start, WEIGHT]
+                    slices[rows[i], lane] += table[start, WEIGHT]
     return True
 
 
 @inner
-def end_turn(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """The lanes that ran have their places: where their warps go on."""
-    if state[TOGETHER]:
+def end_slice(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """End the time slice of lanes whose program counters are set: find the new priorities of their warps."""
+    if state[IS_CONVERGED]:
         for row in range(lists.shape[1]):
-            for lane in range(32):
-                numbers[1, row, lane] += state[LATE]
-        state[LATE] = state[TOGETHER] = 0
-    for i in range(state[COUNT]):
+            for lane in range(LANES):
+                numbers[1, row, lane] += state[PENDING_SLICES]
+        state[PENDING_SLICES] = state[IS_CONVERGED] = 0
+    for i in range(state[WARP_COUNT]):
         row = lists[1, i]
-        lists[0, row] = next_of(row, flags, numbers)
-    state[IN_TURN] = 0
+        lists[0, row] = priority_of(row, flags, numbers)
+    state[IS_SCHEDULED] = 0
 
 
 @inner
-def go_on(target: Int, code: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """All lanes of this turn go to one place: where everybody is with them, at once."""
-    if state[TOGETHER]:
-        state[AT] = target
-        state[TURN_END] = code[target, BLOCK_END]
-        state[LATE] += code[target, WEIGHT]
+def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """Send all lanes of this time slice to one step: while they are converged, without writing it down."""
+    if state[IS_CONVERGED]:
+        state[PC] = target
+        state[SLICE_END] = table[target, BLOCK_END]
+        state[PENDING_SLICES] += table[target, WEIGHT]
         return
     masks = lists[2].view(np.uint32)
-    for i in range(state[COUNT]):
-        put(lists[1, i], masks[i], target, numbers[0])
-    end_turn(state, flags, numbers, lists)
+    for i in range(state[WARP_COUNT]):
+        set_pc(lists[1, i], masks[i], target, numbers[0])
+    end_slice(state, flags, numbers, lists)
 
 
 @inner
-def leave(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """These lanes are done."""
+def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """End the threads of this time slice."""
     masks = lists[2].view(np.uint32)
-    for i in range(state[COUNT]):
+    for i in range(state[WARP_COUNT]):
         row = lists[1, i]
-        put(row, masks[i], state[AT], numbers[0])
-        for lane in range(32):
+        set_pc(row, masks[i], state[PC], numbers[0])
+        for lane in range(LANES):
             if masks[i] >> np.uint32(lane) & np.uint32(1):
                 flags[0, row, lane] = False
-    end_turn(state, flags, numbers, lists)
+    end_slice(state, flags, numbers, lists)
 
 
 @inner
-def any_waits(state: Array, waiting: Array, lists: Array) -> Flag:
-    """Whether lanes of these warps wait for others."""
-    found = np.uint32(0)
-    for i in range(state[COUNT]):
-        found |= lanes_of(waiting, lists[1, i])
-    return found != np.uint32(0)
+def any_waiting(state: Array, waiting: Array, lists: Array) -> Flag:
+    """Whether other lanes of these warps wait for some."""
+    mask = np.uint32(0)
+    for i in range(state[WARP_COUNT]):
+        mask |= mask_of(waiting, lists[1, i])
+    return mask != np.uint32(0)
 
 
 @inner
-def is_whole(state: Array, lists: Array) -> Flag:
-    """Whether all lanes of the warps are here."""
-    masks, found = lists[2].view(np.uint32), ALL
-    for i in range(state[COUNT]):
-        found &= masks[i]
-    return found == ALL
+def warps_are_whole(state: Array, lists: Array) -> Flag:
+    """Whether all lanes of these warps are here."""
+    masks, mask = lists[2].view(np.uint32), ALL_LANES
+    for i in range(state[WARP_COUNT]):
+        mask &= masks[i]
+    return mask == ALL_LANES
 
 
 @inner
 def blocks_are_whole(state: Array, alive: Array, blocks: Array, lists: Array) -> Flag:
-    """Whether all that live in the blocks of these warps are here."""
-    if state[TOGETHER]:
+    """Whether all lanes that are alive in the blocks of these warps are here."""
+    if state[IS_CONVERGED]:
         return True
     rows, masks = lists[1], lists[2].view(np.uint32)
     index = 0
     for row in range(blocks.size):
-        taking = index < state[COUNT] and rows[index] == row
-        if taking and masks[index] != lanes_of(alive, row):
+        is_here = index < state[WARP_COUNT] and rows[index] == row
+        if is_here and masks[index] != mask_of(alive, row):
             return False
-        index += taking
-        if not taking and lanes_of(alive, row) != np.uint32(0):
-            for i in range(state[COUNT]):
+        index += is_here
+        if not is_here and mask_of(alive, row) != np.uint32(0):
+            for i in range(state[WARP_COUNT]):
                 if blocks[rows[i]] == blocks[row]:
                     return False
     return True
 
 
 @inner
-def taken(registers: Array, row: Int, mask: Int, offset: Int, negated: Int) -> Int:
-    """The lanes of a warp that follow a branch."""
+def branch_mask(registers: Array, row: Int, mask: Int, offset: Int, negated: Int) -> Int:
+    """The lanes of a warp that take a branch: those whose guard holds."""
     if offset < 0:
         return mask
-    found = np.uint32(0)
-    for lane in range(32):
-        found |= np.uint32(registers[row, offset + lane] != 0) << np.uint32(lane)
-    return (~found if negated else found) & mask
+    guard = np.uint32(0)
+    for lane in range(LANES):
+        guard |= np.uint32(registers[row, offset + lane] != 0) << np.uint32(lane)
+    return (~guard if negated else guard) & mask
 
 
 @inner
-def branch(at: Int, code: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Lanes whose guard holds go to the target, the others on."""
+def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """Send lanes whose guard holds to the target, the others on to the next step."""
     rows, masks, after = lists[1], lists[2].view(np.uint32), at + 1
     some, every = False, True
-    for i in range(state[COUNT]):
-        mask = taken(registers, rows[i], masks[i], code[at, GUARD], code[at, NEGATED])
+    for i in range(state[WARP_COUNT]):
+        mask = branch_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
         some, every = some or mask != np.uint32(0), every and mask == masks[i]
     if every or not some:
-        go_on(code[at, TARGET] if some else after, code, state, flags, numbers, lists)
+        jump(table[at, TARGET] if some else after, table, state, flags, numbers, lists)
         return
-    for i in range(state[COUNT]):
-        put(rows[i], masks[i], after, numbers[0])
-        mask = taken(registers, rows[i], masks[i], code[at, GUARD], code[at, NEGATED])
-        put(rows[i], mask, code[at, TARGET], numbers[0])
-    end_turn(state, flags, numbers, lists)
+    for i in range(state[WARP_COUNT]):
+        set_pc(rows[i], masks[i], after, numbers[0])
+        mask = branch_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
+        set_pc(rows[i], mask, table[at, TARGET], numbers[0])
+    end_slice(state, flags, numbers, lists)
 
 
 @inner
 def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) -> Flag:
-    """Whether a step needs no Python, for the lanes whose turn it is."""
+    """Whether a step needs no Python, for the lanes of this time slice."""
     if kind in (SEGMENT, BRANCH):
         return True
-    if kind in (WHOLE_SEGMENT, WARP_WAIT):
-        return is_whole(state, lists)
+    if kind in (WHOLE_WARP_SEGMENT, WARP_WAIT):
+        return warps_are_whole(state, lists)
     if kind == BARRIER:
-        return state[MEETINGS] == 0 and blocks_are_whole(state, flags[0], blocks, lists)
-    return kind == LEAVE and state[MEETINGS] == 0 and not any_waits(state, flags[1], lists)
+        return state[BARRIERS_IN_USE] == 0 and blocks_are_whole(state, flags[0], blocks, lists)
+    return kind == EXIT and state[BARRIERS_IN_USE] == 0 and not any_waiting(state, flags[1], lists)
 
 
 @inner
-def take_over(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Python has changed places: where every warp goes on."""
+def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """Find the priorities of all warps, after Python has changed program counters."""
     for row in range(lists.shape[1]):
-        for lane in range(32):
-            numbers[1, row, lane] += state[LATE]
-        lists[0, row] = next_of(row, flags, numbers)
-    state[LATE] = state[TOGETHER] = state[CHANGED] = state[IN_TURN] = 0
+        for lane in range(LANES):
+            numbers[1, row, lane] += state[PENDING_SLICES]
+        lists[0, row] = priority_of(row, flags, numbers)
+    state[PENDING_SLICES] = state[IS_CONVERGED] = state[IS_STALE] = state[IS_SCHEDULED] = 0
 
 
-def with_words(function: Callable[..., None]) -> Callable[..., None]:
-    """Put a digest of the words into a function's name: numba keeps code by that name, and the words are part of it."""
-    words = b"".join(Path(str(module.__file__)).read_bytes() for module in (context_words, scheduler_state))
-    function.__name__ += f"_{hashlib.sha256(words).hexdigest()[:8]}"
+def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
+    """Add a digest of the constants to a function's name: numba caches code by that name, and they are part of it."""
+    texts = b"".join(Path(str(module.__file__)).read_bytes() for module in (context_words, scheduler_state))
+    texts += repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM)).encode()
+    function.__name__ += f"_{hashlib.sha256(texts).hexdigest()[:8]}"
     return function
 
 
 @entry
-@with_words
-def drive(
-    code: Array,
+@named_after_constants
+def run_scheduler(
+    table: Array,
     state: Array,
     context: Array,
     registers: Array,
@@ -292,37 +300,36 @@ def drive(
 ) -> None:
     """Run until Python is needed: `state[STATUS]` says for what.
 
-    `flags` are who lives and who waits, `numbers` places and turns of every lane; `lists` where every warp goes on, and
-    the warps and masks of this turn. `runs` counts how many warps ran the steps from each place on.
+    `blocks` has the block of every warp; `runs` counts how many warps ran the steps from each step on.
     """
     budget = state[TOTAL] + state[BUDGET]
-    if state[CHANGED]:
-        take_over(state, flags, numbers, lists)
+    if state[IS_STALE]:
+        refresh(state, flags, numbers, lists)
     while True:
         if state[TOTAL] > budget:
-            state[STATUS] = PAUSE
+            state[STATUS] = OUT_OF_BUDGET
             return
-        if not state[IN_TURN] and not choose(code, state, flags, numbers, lists):
-            state[STATUS] = IDLE
+        if not state[IS_SCHEDULED] and not schedule_next(table, state, flags, numbers, lists):
+            state[STATUS] = NONE_RUNNABLE
             return
-        at, count = state[AT], state[COUNT]
-        if at == state[TURN_END]:
-            go_on(at, code, state, flags, numbers, lists)
+        at, count = state[PC], state[WARP_COUNT]
+        if at == state[SLICE_END]:
+            jump(at, table, state, flags, numbers, lists)
             continue
-        kind, steps = code[at, KIND], code[at, END] - at
+        kind, steps = table[at, KIND], table[at, END] - at
         if state[TOTAL] + steps * count > state[LIMIT] or not can_run(kind, state, flags, lists, blocks):
-            state[STATUS] = STEP
+            state[STATUS] = NEEDS_INTERPRETER
             return
         runs[at] += count
         state[TOTAL] += steps * count
-        state[AT] = code[at, END]
-        state[PROGRESS] += code[at, STORES]
-        if kind in (SEGMENT, WHOLE_SEGMENT):
-            call(code[at, FUNCTION], context.ctypes.data, lists[1].ctypes.data, lists[2].ctypes.data, count)
+        state[PC] = table[at, END]
+        state[PROGRESS] += table[at, STORES]
+        if kind in (SEGMENT, WHOLE_WARP_SEGMENT):
+            call_segment(table[at, FUNCTION], context.ctypes.data, lists[1].ctypes.data, lists[2].ctypes.data, count)
             if context[FAULT_STEP] != NO_FAULT:
                 state[STATUS] = FAULT
                 return
         elif kind == BRANCH:
-            branch(at, code, state, registers, flags, numbers, lists)
-        elif kind == LEAVE:
-            leave(state, flags, numbers, lists)
+            branch(at, table, state, registers, flags, numbers, lists)
+        elif kind == EXIT:
+            exit_lanes(state, flags, numbers, lists)

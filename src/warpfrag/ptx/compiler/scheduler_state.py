@@ -1,17 +1,26 @@
-"""What native turns are told of steps, and of where a wave stands: columns of a table, and places of an array."""
+"""What the compiled scheduler shares with Python: the columns of its table of steps, and the words of its state."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# What a step is to this file: columns of a table.
+# Columns of the table, which has a row for each step:
+# how it runs, the step after it (or after its segment), the address of the segment's code, how many stores that has,
+# the byte offset of the guard (-1 for none), whether that is negated, the target of a branch, the end of its block,
+# and how many time slices that counts for.
 KIND, END, FUNCTION, STORES, GUARD, NEGATED, TARGET, BLOCK_END, WEIGHT = range(9)
 COLUMNS = 9
-BY_PYTHON, SEGMENT, WHOLE_SEGMENT, BRANCH, BARRIER, LEAVE, WARP_WAIT = range(7)
+# Kinds: by the interpreter; compiled code, for any lanes or only for whole warps; steps that the scheduler itself runs.
+INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT = range(7)
 
-# Where a wave stands: places of an array.
-STATUS, IN_TURN, AT, TURN_END, COUNT, TOGETHER, LATE, TOTAL, LIMIT, BUDGET, PROGRESS, MEETINGS, CHANGED = range(13)
+# Words of the state. Of the lanes that have the time slice: whether there are any, the step they are at, the end of
+# their block, how many warps they are of, whether they are all lanes that are alive (converged), and then the slices
+# that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, how many to run before
+# Python is asked again, stores so far, barriers that lanes wait at, and whether Python has changed program counters.
+STATUS, IS_SCHEDULED, PC, SLICE_END, WARP_COUNT, IS_CONVERGED, PENDING_SLICES = range(7)
+TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE = range(7, 13)
 STATE_WORDS = 13
-STEP, IDLE, FAULT, PAUSE = range(4)  # statuses
-ALL = np.uint32(0xFFFFFFFF)
-"""All lanes of a warp."""
+# Statuses: why the scheduler returned to Python.
+NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET = range(4)
+ALL_LANES = np.uint32(0xFFFFFFFF)
+"""The mask of a whole warp."""

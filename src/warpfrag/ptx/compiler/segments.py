@@ -1,7 +1,7 @@
-"""Runs of steps as native functions: which steps go together, and their text.
+"""Segments: the runs of steps that are compiled to one function each, and the LLVM module with all of them.
 
-A function runs its steps for one warp after the other, with the registers of a warp in its hands. So that warps see
-each other's stores as in the readable engine, step by step, a store starts a run and no load follows it there.
+A function runs its steps for one warp after the other, with the registers of a warp in vector registers. Warps must see
+each other's stores as in the interpreter, step by step: so a store starts a segment, and no load follows it there.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from warpfrag.ptx.compiler.liveness import live_after
 from warpfrag.ptx.compiler.memory_access import DECLARED, Helper, declaration, helper_texts
-from warpfrag.ptx.compiler.warp_code import Body, File, Unsupported
-from warpfrag.ptx.program.actions import Action, AsyncCopy, Load, Matrix, Store
-from warpfrag.ptx.program.program import Step, registers_of
+from warpfrag.ptx.compiler.warp_code import RegisterLayout, UnsupportedStep, WarpCode
+from warpfrag.ptx.program.actions import Action, AsyncCopy, MatrixOp, MemoryLoad, MemoryStore
+from warpfrag.ptx.program.program import DecodedInstruction, registers_of
 
 if TYPE_CHECKING:
     from warpfrag.ptx.program.program import Program
@@ -21,97 +21,97 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps that run as one function."""
+    """Steps that run as one function; `stores` counts them, `is_whole` asks for all lanes of each warp."""
 
     start: int
     end: int
     name: str
     stores: int = 0
-    is_whole: bool = False  # all lanes of each warp must be there
+    is_whole: bool = False
 
 
-def is_supported(file: File, at: int, step: Step) -> bool:
-    """Whether a step can be compiled."""
+def is_supported(layout: RegisterLayout, at: int, step: DecodedInstruction) -> bool:
+    """Whether a step can be compiled: by trying."""
     if step.action.ends_block:
         return False
     try:
-        Body(file).step(at, step)
-    except Unsupported:
+        WarpCode(layout).step(at, step)
+    except UnsupportedStep:
         return False
     return True
 
 
-def cut(program: Program, file: File) -> list[Segment]:
-    """The segments of a program."""
-    found: list[Segment] = []
+def cut(program: Program, layout: RegisterLayout) -> list[Segment]:
+    """Cut a program into segments: as long as steps can be compiled and stay in one block."""
+    segments: list[Segment] = []
     ends, steps = program.ends, program.steps
     first: int | None = None
     stored = False
     for at, step in enumerate(steps):
         action: Action = step.action
-        fits = is_supported(file, at, step)
+        fits = is_supported(layout, at, step)
         alone = fits and action.is_collective
-        stores = isinstance(action, Store | AsyncCopy)
-        breaks = stores or (isinstance(action, Load) and stored)
+        stores = isinstance(action, MemoryStore | AsyncCopy)
+        breaks = stores or (isinstance(action, MemoryLoad) and stored)
         if first is not None and (not fits or alone or breaks or ends[at] != ends[first]):
-            found.append(Segment(first, at, f"segment{first}", int(stored)))
+            segments.append(Segment(first, at, f"segment{first}", int(stored)))
             first = None
         if alone:
-            found.append(Segment(at, at + 1, f"segment{at}", is_whole=True))
+            segments.append(Segment(at, at + 1, f"segment{at}", is_whole=True))
             continue
         if fits and first is None:
             first, stored = at, False
         stored = stored or (fits and stores)
     if first is not None:
-        found.append(Segment(first, len(steps), f"segment{first}", int(stored)))
-    return found
+        segments.append(Segment(first, len(steps), f"segment{first}", int(stored)))
+    return segments
 
 
 def products(program: Program) -> dict[int, tuple[int, ...]]:
-    """Runs of mma: start to the ends of its parts. What a part writes its own mma do not read, but the next part's may.
+    """Runs of mma: first step to the ends of its parts. The mma of a part are independent of each other.
 
-    A part is one product of more warps, and parts may be one product with a longer K.
+    So a part is one product of more warps, and parts may be one product with a longer K.
     """
-    found: dict[int, tuple[int, ...]] = {}
+    runs: dict[int, tuple[int, ...]] = {}
     start: int | None = None
     written: set[int] = set()
     for at, step in enumerate(program.steps):
-        plain = isinstance(step.action, Matrix) and step.action.operation == "mma" and len(step.sources) == 3
-        plain = plain and step.guard is None and ".m16n8k" in step.name  # others have several tiles in a warp
-        if not plain:
+        action = step.action
+        plain = isinstance(action, MatrixOp) and action.operation == "mma" and action.form.shape[:2] == (16, 8)
+        if not plain or len(step.sources) != 3 or step.guard is not None:  # other shapes have several tiles in a warp
             start = None
             continue
-        used = {one.index for operand in step.sources for one in registers_of(operand)}
-        mine = {one.index for operand in step.results for one in registers_of(operand)}
+        used = {item.index for operand in step.sources for item in registers_of(operand)}
+        mine = {item.index for operand in step.results for item in registers_of(operand)}
         same = (
             start is not None and step.action == program.steps[start].action and program.ends[at] == program.ends[start]
         )
         if start is None or not same:
             start, written = at, set()
-            found[start] = (at + 1,)
+            runs[start] = (at + 1,)
         elif used & written or mine & written:
             written = set()
-            found[start] = (*found[start], at + 1)
+            runs[start] = (*runs[start], at + 1)
         else:
-            found[start] = (*found[start][:-1], at + 1)
+            runs[start] = (*runs[start][:-1], at + 1)
         written |= mine
-    return found
+    return runs
 
 
-def module_texts(program: Program, file: File, segments: list[Segment]) -> tuple[str, list[str]]:
-    """All functions of a program, and those that move its data."""
+def module_texts(program: Program, layout: RegisterLayout, segments: list[Segment]) -> tuple[str, list[str]]:
+    """The LLVM module of a program's segments, and those of the helpers that move their data."""
     used: set[str] = set()
     helpers: set[Helper] = set()
     functions = []
     live = live_after(program)
     for segment in segments:
-        body = Body(file)
+        code = WarpCode(layout)
         for at in range(segment.start, segment.end):
-            body.step(at, program.steps[at])
-        body.finish(live[segment.end - 1])
-        used |= body.text.used
-        helpers |= body.helpers
-        functions.append(FUNCTION.format(name=segment.name, body="\n".join(body.text.lines)))
+            code.step(at, program.steps[at])
+        code.finish(live[segment.end - 1])
+        used |= code.ir.declarations
+        helpers |= code.helpers
+        functions.append(FUNCTION.format(name=segment.name, body="\n".join(code.ir.lines)))
     parts = [*sorted(used), DECLARED, *map(declaration, sorted(helpers)), *functions]
     return "\n".join([*parts, '!0 = !{!"branch_weights", i32 1, i32 1000}', ""]), helper_texts(helpers)
 
@@ -121,7 +121,7 @@ define void @{name}(ptr noalias %context, ptr noalias %rows, ptr noalias %masks,
 entry:
   %addresses = alloca <32 x i64>, align 256
   %items = alloca [8 x <32 x i64>], align 256
-  %taken = alloca <32 x i32>, align 256
+  %src_bytes = alloca <32 x i32>, align 256
   %registers = load ptr, ptr %context
   %stride_at = getelementptr i64, ptr %context, i64 1
   %stride = load i64, ptr %stride_at

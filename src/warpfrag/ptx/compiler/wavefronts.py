@@ -1,17 +1,18 @@
-"""Wavefronts, counted in native code as `ptx.memory.count_wavefronts` does it.
+"""Wavefronts in LLVM assembly, counted as `interpreter.memory.count_wavefronts` does it.
 
-Both functions look first for what is common: neighbours in ascending order; words that all lie in other banks. What is
-not among that is counted one by one: a unit is new if no lane before has it.
+Both functions try the common case first: sectors in ascending order; words that all lie in different banks. Else units
+are counted one by one: a unit is new if no earlier lane has it.
 """
 
 from __future__ import annotations
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
-from warpfrag.ptx.compiler.llvm_text import spread
+from warpfrag.ptx.compiler.ir_builder import splat_lines
 from warpfrag.ptx.interpreter.memory import SECTOR
 
-BEFORE = "<i32 0, " + ", ".join(f"i32 {lane}" for lane in range(31)) + ">"
-SECTORS = f"""
+PREVIOUS_LANES = "<i32 0, " + ", ".join(f"i32 {lane}" for lane in range(LANES - 1)) + ">"
+GLOBAL_SECTORS = f"""
 define i64 @sectors(i32 %mask, ptr %addresses) {{
 entry:
   %none = icmp eq i32 %mask, 0
@@ -23,12 +24,12 @@ some:
   %last = sub i32 31, %zeros
   %last_at = getelementptr i64, ptr %addresses, i32 %last
   %last_address = load i64, ptr %last_at
-{spread("lasts", "%last_address")}
+{splat_lines("lasts", "%last_address")}
   %all = load <32 x i64>, ptr %addresses, align 8
   %live = bitcast i32 %mask to <32 x i1>
   %filled = select <32 x i1> %live, <32 x i64> %all, <32 x i64> %lasts
   %sector = lshr <32 x i64> %filled, splat (i64 {SECTOR.bit_length() - 1})
-  %before = shufflevector <32 x i64> %sector, <32 x i64> poison, <32 x i32> {BEFORE}
+  %before = shufflevector <32 x i64> %sector, <32 x i64> poison, <32 x i32> {PREVIOUS_LANES}
   %falls = icmp ult <32 x i64> %sector, %before
   %fall_bits = bitcast <32 x i1> %falls to i32
   %ascends = icmp eq i32 %fall_bits, 0
@@ -37,15 +38,15 @@ neighbours:
   %differs = icmp ne <32 x i64> %sector, %before
   %differ_bits = bitcast <32 x i1> %differs to i32
   %changes = call i32 @llvm.ctpop.i32(i32 %differ_bits)
-  %found = add i32 %changes, 1
-  %found_wide = zext i32 %found to i64
-  ret i64 %found_wide
+  %count = add i32 %changes, 1
+  %count_wide = zext i32 %count to i64
+  ret i64 %count_wide
 slow:
   %first = call i64 @different(i32 %mask, ptr %addresses, i64 {SECTOR}, i64 1)
   ret i64 %first
 }}"""
 
-PASSES = f"""
+SHARED_WAVEFRONTS = f"""
 define i64 @passes(i32 %mask, ptr %addresses, i64 %unit) {{
 entry:
   %none = icmp eq i32 %mask, 0
@@ -56,23 +57,23 @@ some:
   %slots = udiv i64 {BANKS * BANK_BYTES}, %unit
   %all = load <32 x i64>, ptr %addresses, align 8
   %live = bitcast i32 %mask to <32 x i1>
-{spread("units", "%unit")}
+{splat_lines("units", "%unit")}
   %zeros = call i64 @llvm.cttz.i64(i64 %unit, i1 true)
-{spread("shifts", "%zeros")}
+{splat_lines("shifts", "%zeros")}
   %piece = lshr <32 x i64> %all, %shifts
-  %tops = select <32 x i1> %live, <32 x i64> %piece, <32 x i64> zeroinitializer
+  %upper = select <32 x i1> %live, <32 x i64> %piece, <32 x i64> zeroinitializer
   %bottoms = select <32 x i1> %live, <32 x i64> %piece, <32 x i64> splat (i64 -1)
-  %top = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %tops)
+  %top = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %upper)
   %bottom = call i64 @llvm.vector.reduce.umin.v32i64(<32 x i64> %bottoms)
   %extent = sub i64 %top, %bottom
   %near = icmp ult i64 %extent, %slots
-  br i1 %near, label %one_pass, label %wide
-one_pass:
+  br i1 %near, label %single, label %wide
+single:
   ret i64 1
 wide:
-  %most = sub i64 %slots, 1
-{spread("mosts", "%most")}
-  %slot = and <32 x i64> %piece, %mosts
+  %last_slot = sub i64 %slots, 1
+{splat_lines("last_slots", "%last_slot")}
+  %slot = and <32 x i64> %piece, %last_slots
   %bit = shl <32 x i64> splat (i64 1), %slot
   %own_bits = select <32 x i1> %live, <32 x i64> %bit, <32 x i64> zeroinitializer
   %used = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_bits)
@@ -80,13 +81,13 @@ wide:
   %banks = call i32 @llvm.ctpop.i32(i32 %used_narrow)
   %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
   %apart = icmp eq i32 %banks, %lanes
-  br i1 %apart, label %one_pass, label %slow
+  br i1 %apart, label %single, label %slow
 slow:
-  %found = call i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots)
-  ret i64 %found
+  %count = call i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots)
+  ret i64 %count
 }}"""
 
-PASSES_OF_MATRICES = (
+MATRIX_WAVEFRONTS = (
     "\n".join(
         f"""  %matrix{first} = and i32 %mask, {0xFF << first}
   %fronts{first} = call i64 @passes(i32 %matrix{first}, ptr %addresses, i64 16)"""
@@ -98,8 +99,8 @@ PASSES_OF_MATRICES = (
   %fronts = add i64 %fronts_low, %fronts_high"""
 )
 
-# The most different units that fall into one of the slots.
-DIFFERENT = """
+# The largest number of different units that fall into one slot.
+COUNT_DISTINCT = """
 define i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots) noinline {
 entry:
   %counts = alloca [32 x i64], align 64
@@ -109,12 +110,12 @@ entry:
 loop:
   %left = phi i32 [%mask, %entry], [%left_after, %next]
   %known = phi i64 [0, %entry], [%known_after, %next]
-  %most = phi i64 [0, %entry], [%most_after, %next]
+  %max = phi i64 [0, %entry], [%max_after, %next]
   %more = icmp ne i32 %left, 0
-  br i1 %more, label %one, label %done
+  br i1 %more, label %next_lane, label %done
 done:
-  ret i64 %most
-one:
+  ret i64 %max
+next_lane:
   %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %less = sub i32 %left, 1
   %left_after = and i32 %left, %less
@@ -123,7 +124,7 @@ one:
   %piece = udiv i64 %address, %unit
   br label %look
 look:
-  %index = phi i64 [0, %one], [%index_after, %other]
+  %index = phi i64 [0, %next_lane], [%index_after, %other]
   %to_see = icmp ult i64 %index, %known
   br i1 %to_see, label %compare, label %new
 compare:
@@ -143,10 +144,10 @@ new:
   %before = load i64, ptr %count_at
   %after = add i64 %before, 1
   store i64 %after, ptr %count_at
-  %larger = call i64 @llvm.umax.i64(i64 %most, i64 %after)
+  %max_now = call i64 @llvm.umax.i64(i64 %max, i64 %after)
   br label %next
 next:
   %known_after = phi i64 [%known, %compare], [%known_more, %new]
-  %most_after = phi i64 [%most, %compare], [%larger, %new]
+  %max_after = phi i64 [%max, %compare], [%max_now, %new]
   br label %loop
 }"""

@@ -1,54 +1,68 @@
-"""Lanes that are at one place of the program: what they read, write and address.
+"""A lane group: lanes that are at one step of the program, with what they read, write and address.
 
-An engine gives the registers; an action sees only the group. Nothing is written in place: a result is a new array, so
-that copies cost nothing.
+An instruction sees the state of the machine only through its group. Nothing is written in place: a result is a new
+array, so that copies cost nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import PtxError
 from warpfrag.ptx.interpreter.memory import Owners
-from warpfrag.ptx.program.program import Constant, Operand, Place, Register, Sink, Special
+from warpfrag.ptx.program.program import (
+    Discard,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
 from warpfrag.ptx.program.types import Type, container, signed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.interpreter.warp_state import Warps
+    from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.types import Codes
 
     Mask = NDArray[np.bool_]
 
 
-class Group:
-    """Lanes at one place: some warps, and the lanes of each."""
+class LaneGroup:
+    """Some lanes of some warps: `rows` are the warps (None for all of the batch), `mask` the lanes of each."""
 
-    __slots__ = ("is_whole", "mask", "rows", "wave")
+    __slots__ = ("is_whole", "mask", "rows", "state")
 
-    def __init__(self, wave: Warps, rows: NDArray[np.int64] | None, mask: Mask) -> None:
-        """`rows` None means all warps of the wave."""
-        self.wave, self.rows, self.mask = wave, rows, mask
+    def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
+        """Note whether all lanes of the warps are in it: most groups are such."""
+        self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
 
     @property
     def warps(self) -> int:
-        """How many warps."""
+        """How many warps have lanes in it."""
         return len(self.mask)
 
-    def part(self, mask: Mask) -> Group:
+    @property
+    def warp_rows(self) -> NDArray[np.int64]:
+        """The rows of its warps in the arrays of the state."""
+        return self.rows if self.rows is not None else np.arange(self.state.warps)
+
+    def part(self, mask: Mask) -> LaneGroup:
         """The same warps with fewer lanes."""
-        return Group(self.wave, self.rows, mask)
+        return LaneGroup(self.state, self.rows, mask)
 
     def of(self, everyone: Codes) -> Codes:
-        """These warps' part of an array over all."""
+        """The rows of these warps, of an array over all warps."""
         return everyone if self.rows is None else everyone[self.rows]
 
-    def put(self, everyone: Codes, values: Any) -> None:  # noqa: ANN401 (an array or a number)
-        """Set these lanes of an array over all, in place."""
+    def put(self, everyone: Codes, values: Codes | int) -> None:
+        """Set these lanes of an array over all warps, in place."""
         if self.rows is None:
             everyone[self.mask] = values[self.mask] if isinstance(values, np.ndarray) else values
         else:
@@ -58,33 +72,33 @@ class Group:
 
     # --- operands
 
-    def read(self, operand: Operand, kind: Type) -> Codes:
+    def read(self, operand: PtxOperand, kind: Type) -> Codes:
         """The codes of an operand in all lanes of the warps."""
         if type(operand) is Register:
-            codes = self.of(self.wave.registers[operand.index])
+            codes = self.of(self.state.registers[operand.index])
             if operand.negated:
                 codes = ~codes
             return codes if codes.dtype == kind.dtype else codes.astype(kind.dtype)
-        if type(operand) is Constant:
-            return self.wave.constant(operand.code(kind), kind.dtype, self.warps)
-        if type(operand) is Special:
-            return self.of(self.wave.special(operand.name)).astype(kind.dtype)
-        if type(operand) is Place:  # the address of a variable
-            address = self.wave.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
+        if type(operand) is Immediate:
+            return self.state.constant(operand.code(kind), kind.dtype, self.warps)
+        if type(operand) is SpecialRegister:
+            return self.of(self.state.special(operand.name)).astype(kind.dtype)
+        if type(operand) is MemoryOperand:  # the address of a variable
+            address = self.state.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
             return address if operand.base is None else self.read(operand.base, kind) + address
         msg = f"expected a register or a number, got {operand}"
-        raise PtxError(self.wave.line, msg)
+        raise PtxError(self.state.line, msg)
 
-    def write(self, operand: Operand, codes: Codes, kind: Type | None = None) -> None:
+    def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
         """Give a register new codes in these lanes; `kind` extends them to its width."""
         if type(operand) is not Register:
-            if type(operand) is Sink:
+            if type(operand) is Discard:
                 return
-            raise PtxError(self.wave.line, f"expected a register as a result, got {operand}")
+            raise PtxError(self.state.line, f"expected a register as a result, got {operand}")
         dtype = container(operand.bits)
         if codes.dtype != dtype:
             codes = (signed(codes) if kind is not None and kind.kind == "s" else codes).astype(dtype)
-        registers = self.wave.registers
+        registers = self.state.registers
         if self.rows is None:
             if codes.shape != self.mask.shape:
                 codes = np.broadcast_to(codes, self.mask.shape)
@@ -94,14 +108,14 @@ class Group:
         whole[self.rows] = np.where(self.mask, codes, whole[self.rows])
         registers[operand.index] = whole
 
-    def addresses(self, place: Operand) -> Codes:
+    def addresses(self, place: PtxOperand) -> Codes:
         """The addresses of these lanes, one after the other."""
-        if not isinstance(place, Place):
-            raise PtxError(self.wave.line, f"expected an address, got {place}")
+        if not isinstance(place, MemoryOperand):
+            raise PtxError(self.state.line, f"expected an address, got {place}")
         offset = np.uint64(place.offset & ((1 << 64) - 1))
         if place.base is None:
             return np.full(int(self.mask.sum()), offset, np.uint64)
-        codes = self.of(self.wave.registers[place.base.index])[self.mask]
+        codes = self.of(self.state.registers[place.base.index])[self.mask]
         if place.base.bits == 64:
             return codes + offset
         return (codes.astype(np.uint64) + offset) & np.uint64(0xFFFFFFFF)
@@ -109,12 +123,17 @@ class Group:
     @property
     def owners(self) -> Owners:
         """Whose shared and local memory these lanes use."""
-        wave = self.wave
-        threads = self.of(wave.lane_number)[self.mask]
-        return Owners(self.of(wave.lane_block)[self.mask], threads, threads // 32)
+        state = self.state
+        threads = self.of(state.lane_number)[self.mask]
+        return Owners(self.of(state.lane_block)[self.mask], threads, threads // LANES)
 
     def scatter(self, values: Codes) -> Codes:
         """Values of these lanes in an array over all lanes of the warps; zero elsewhere."""
         full = np.zeros(self.mask.shape, values.dtype)
         full[self.mask] = values
         return full
+
+
+def items_of(operand: PtxOperand) -> tuple[PtxOperand, ...]:
+    """The items of a vector, or the operand alone."""
+    return operand.items if isinstance(operand, VectorOperand) else (operand,)

@@ -1,23 +1,29 @@
-"""Matrix instructions of whole warps, by warpfrag's own: this room only carries registers and addresses to them."""
+"""Matrix instructions of whole warps: registers and addresses carried to `execution`, which computes them.
+
+`RUNNERS` has a function for each operation of the ISA.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.catalog.execute import execute
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, IllegalInstruction, PtxError
 from warpfrag.execution import fragment, matrix_moves
-from warpfrag.isa.legality import able_architectures, arithmetic_arch, resolve
+from warpfrag.isa.legality import able_architectures, arithmetic_arch
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
 from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target
-from warpfrag.ptx.interpreter.lane_group import Group
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.memory import Owners
-from warpfrag.ptx.program.program import Constant, Register, Sink, Vector
+from warpfrag.ptx.program.actions import MatrixOp
+from warpfrag.ptx.program.program import Discard, Immediate, Register, VectorOperand
 from warpfrag.ptx.program.types import TYPES
 
 if TYPE_CHECKING:
@@ -25,24 +31,26 @@ if TYPE_CHECKING:
 
     from warpfrag.isa.operands import OperandSpec
     from warpfrag.isa.words import Form
-    from warpfrag.ptx.interpreter.warp_state import Warps
-    from warpfrag.ptx.program.program import Operand, Step
+    from warpfrag.ptx.interpreter.warp_state import WarpState
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
 
-@lru_cache(256)
-def form_of(name: str) -> Form:
-    """The form of a name."""
-    return resolve(name)
+def matrix_name(step: DecodedInstruction) -> str:
+    """The name of the matrix instruction of a step, as `execute` takes it."""
+    return step.action.name if isinstance(step.action, MatrixOp) else step.name
 
 
 @lru_cache(256)
 def architecture_of(form: Form, arch: str) -> str:
     """The architecture that runs a form; IllegalInstruction if it lacks it."""
-    if form.is_product:
-        return arithmetic_arch(form, arch)
+    return ARCHITECTURE_CHECKS[form.operation.does](form, arch)
+
+
+def _mover_architecture(form: Form, arch: str) -> str:
+    """The architecture on which registers are moved so."""
     target = read_target(arch, spell(form), "arch")
     able = able_architectures(form)
     if target.arch not in able:
@@ -50,41 +58,29 @@ def architecture_of(form: Form, arch: str) -> str:
     return target.arch
 
 
-def run_matrix(wave: Warps, step: Step, group: Group) -> None:
-    """Run an instruction for the warps whose lanes are all here."""
-    name = str(getattr(step.action, "name", ""))
-    form = form_of(name)
-    architecture_of(form, wave.launch.arch)
-    taking = group.mask.any(axis=1)
-    rows = group.rows if group.rows is not None else np.arange(wave.warps)
-    here = Group(wave, rows[taking], group.mask[taking])
+ARCHITECTURE_CHECKS: dict[str, Callable[[Form, str], str]] = {
+    "multiply": arithmetic_arch,
+    "load": _mover_architecture,
+    "store": _mover_architecture,
+    "transpose": _mover_architecture,
+}
+
+
+def run_matrix(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    """Run a matrix instruction for the warps whose lanes are all here."""
+    form = action.form
+    architecture_of(form, state.launch.arch)
+    warps = group.mask.any(axis=1)
+    here = LaneGroup(state, group.warp_rows[warps], group.mask[warps])
     if not here.is_whole:
         raise PtxError(step.line, f"{step.name} needs all 32 lanes of a warp, but some have left or are predicated off")
-    if form.op == "ldmatrix":
-        _load_matrices(wave, step, here, form)
-    elif form.op == "stmatrix":
-        _store_matrices(wave, step, here, form)
-    elif form.op == "movmatrix":
-        put_words(here, step.results[0], matrix_moves.move(form, words_of(here, step.sources[0])))
-    elif form.op.startswith("wmma.load"):
-        _load_fragment(wave, step, here, form)
-    elif form.op.startswith("wmma.store"):
-        _store_fragment(wave, step, here, form)
-    elif form.is_warpgroup:
-        _multiply_warpgroups(wave, step, here, form)
-    else:
-        _multiply(wave, step, here, name)
+    RUNNERS[form.op](state, step, action, here)
 
 
-def items(operand: Operand) -> tuple[Operand, ...]:
-    """The registers of an operand."""
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
-def words_of(group: Group, operand: Operand) -> NDArray[np.uint32]:
+def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
     """The registers of an operand as words, [warps, 32, words]."""
     columns: list[NDArray[Any]] = []
-    for item in items(operand):
+    for item in items_of(operand):
         if isinstance(item, Register) and item.bits == 64:
             codes = group.read(item, B64)
             columns += [(codes & np.uint64(0xFFFFFFFF)).astype(np.uint32), (codes >> np.uint64(32)).astype(np.uint32)]
@@ -93,57 +89,65 @@ def words_of(group: Group, operand: Operand) -> NDArray[np.uint32]:
     return np.ascontiguousarray(np.stack(columns, axis=-1))
 
 
-def put_words(group: Group, operand: Operand, words: NDArray[Any]) -> None:
+def put_words(group: LaneGroup, operand: PtxOperand, words: NDArray[Any]) -> None:
     """Words into the registers of an operand."""
     at = 0
-    for item in items(operand):
+    for item in items_of(operand):
         if isinstance(item, Register) and item.bits == 64:
             low, high = words[..., at].astype(np.uint64), words[..., at + 1].astype(np.uint64)
             group.write(item, low | high << np.uint64(32))
             at += 2
         else:
-            if not isinstance(item, Sink):
+            if not isinstance(item, Discard):
                 group.write(item, words[..., at])
             at += 1
 
 
-def _multiply(wave: Warps, step: Step, group: Group, name: str) -> None:
+def _multiply(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     """mma and wmma.mma."""
     a, b, c, *rest = step.sources
-    form = form_of(name)
-    options: dict[str, Any] = {}
-    if form.is_sparse:
-        options["metadata"] = group.read(rest.pop(0), U32)
-        options["selector"] = _immediate(step, rest.pop(0))
+    form = action.form
+    options = _sparsity_options(step, group, form, rest)
     if form.block_scale:
         scale_a, ids_a, scale_b, ids_b = rest
         options["scale_a"], options["scale_b"] = group.read(scale_a, U32), group.read(scale_b, U32)
-        pairs = [[_immediate(step, one) for one in items(ids)] for ids in (ids_a, ids_b)]
+        pairs = [[_immediate(step, item) for item in items_of(ids)] for ids in (ids_a, ids_b)]
         options["byte_id"], options["thread_id"] = zip(*pairs, strict=True)
-    given = [words_of(group, operand) for operand in (a, b, c)]
-    put_words(group, step.results[0], execute(name, *given, arch=wave.launch.arch, **options))
+    words = [words_of(group, operand) for operand in (a, b, c)]
+    put_words(group, step.results[0], execute(action.name, *words, arch=state.launch.arch, **options))
 
 
-def multiply_many(wave: Warps, steps: list[Step], group: Group) -> None:
-    """Some mma of whole warps that need nothing of each other: one product of as many times more warps."""
-    name = str(getattr(steps[0].action, "name", ""))
-    architecture_of(form_of(name), wave.launch.arch)
-    given = [np.concatenate([words_of(group, step.sources[place]) for step in steps]) for place in range(3)]
-    result = execute(name, *given, arch=wave.launch.arch)
+def _sparsity_options(
+    step: DecodedInstruction, group: LaneGroup, form: Form, operands: list[PtxOperand]
+) -> dict[str, Any]:
+    """The options of `execute` that a sparse A needs, from the front of the operands after A, B and C."""
+    return {
+        name: SPARSITY_READERS[name](step, group, operands.pop(0))
+        for name in SPARSITY_OPERANDS[form.operation.sparsity]
+    }
+
+
+def multiply_many(state: WarpState, steps: list[DecodedInstruction], group: LaneGroup) -> None:
+    """Run several mma of whole warps that are independent of each other as one of as many times more warps."""
+    action = steps[0].action
+    if not isinstance(action, MatrixOp):
+        return
+    name = action.name
+    architecture_of(action.form, state.launch.arch)
+    words = [np.concatenate([words_of(group, step.sources[place]) for step in steps]) for place in range(3)]
+    result = execute(name, *words, arch=state.launch.arch)
     for number, step in enumerate(steps):
         put_words(group, step.results[0], result[number * group.warps : (number + 1) * group.warps])
 
 
-def _multiply_warpgroups(wave: Warps, step: Step, group: Group, form: Form) -> None:
-    """wgmma: done when it is issued, one warpgroup after the other; D is C too."""
+def _multiply_warpgroups(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    """wgmma: complete when it is issued, one warpgroup after the other; D is C too."""
     a, b, *rest = step.sources
-    options: dict[str, Any] = {}
-    metadata = None
-    if form.is_sparse:
-        metadata = group.read(rest.pop(0), U32)
-        options["selector"] = _immediate(step, rest.pop(0))
+    form = action.form
+    options = _sparsity_options(step, group, form, rest)
+    metadata = options.pop("metadata", None)
     scale_d = group.read(rest.pop(0), PRED)
-    numbers = [_immediate(step, one) for one in rest]
+    numbers = [_immediate(step, operand) for operand in rest]
     if len(numbers) >= 2:  # 1 or -1
         options["negate"] = tuple(number != 1 for number in numbers[:2])
     if len(numbers) > 2:
@@ -151,127 +155,168 @@ def _multiply_warpgroups(wave: Warps, step: Step, group: Group, form: Form) -> N
         options["trans"] = (trans[0], trans[1]) if len(trans) == 2 else (False, trans[0])  # A in registers: B's alone
     c_words = words_of(group, step.results[0])
     result = np.empty_like(c_words)
-    in_registers = isinstance(a, Vector)
-    a_words = words_of(group, a) if in_registers else None
-    descriptors = [None if operand is a and in_registers else group.read(operand, B64)[:, 0] for operand in (a, b)]
-    rows = group.rows if group.rows is not None else np.arange(wave.warps)
-    stride = wave.memory.shared_stride
+    in_registers = isinstance(a, VectorOperand)
+    a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # words, or a descriptor per warp
+    b_descriptors = group.read(b, B64)[:, 0]
+    stride = state.memory.shared_stride
     for first in range(0, group.warps, 4):
         four = slice(first, first + 4)
-        block = int(wave.warp_block[rows[first]])
-        memory = wave.memory.shared[block * stride : block * stride + stride]
+        block = int(state.warp_block[group.warp_rows[first]])
+        memory = state.memory.shared[block * stride : block * stride + stride]
         if metadata is not None:
             options["metadata"] = metadata[four]
         result[four] = execute(
             spell(form),
-            a_words[four] if a_words is not None else int(descriptors[0][first]),  # type: ignore[index] # one of both
-            int(descriptors[1][first]),  # type: ignore[index] # B has always one
+            a_values[four] if in_registers else int(a_values[first]),
+            int(b_descriptors[first]),
             c_words[four],
             shared=memory,
             scale_d=bool(scale_d[first, 0]),
-            arch=wave.launch.arch,
+            arch=state.launch.arch,
             **options,
         )
     put_words(group, step.results[0], result)
 
 
-def _immediate(step: Step, operand: Operand) -> int:
-    if not isinstance(operand, Constant):
+def _read_metadata(_step: DecodedInstruction, group: LaneGroup, operand: PtxOperand) -> Codes:
+    return group.read(operand, U32)
+
+
+def _immediate(step: DecodedInstruction, operand: PtxOperand) -> int:
+    """The value of an operand that has to be a constant."""
+    if not isinstance(operand, Immediate):
         raise PtxError(step.line, f"expected a constant in {step.text}")
     return operand.code(None)
 
 
-def _places(wave: Warps, step: Step, group: Group, form: Form, *, writes: bool) -> Codes:
-    """Where the lines of ldmatrix and stmatrix lie in the shared memory of all blocks, [warps, 32]."""
-    lines = addresses_of(form)
-    lanes = lines.lanes if lines is not None else 32
-    addresses = group.addresses(step.sources[0]).reshape(group.warps, 32)
-    mask = np.zeros((group.warps, 32), np.bool_)
+def _read_selector(step: DecodedInstruction, _group: LaneGroup, operand: PtxOperand) -> int:
+    return _immediate(step, operand)
+
+
+SPARSITY_OPERANDS: dict[str, tuple[str, ...]] = {
+    "": (), "any": ("metadata", "selector"), "ordered": ("metadata", "selector"),
+}  # fmt: skip
+"""Operands that follow A, B and C, by what `Op.sparsity` says of the metadata."""
+SPARSITY_READERS: dict[str, Callable[[DecodedInstruction, LaneGroup, PtxOperand], Codes | int]] = {
+    "metadata": _read_metadata, "selector": _read_selector,
+}  # fmt: skip
+
+
+def _places(state: WarpState, step: DecodedInstruction, group: LaneGroup, form: Form, *, writes: bool) -> Codes:
+    """The offsets of the rows of ldmatrix and stmatrix in the shared memory of all blocks, [warps, 32]."""
+    rows = addresses_of(form)
+    lanes = rows.lanes if rows is not None else LANES
+    addresses = group.addresses(step.sources[0]).reshape(group.warps, LANES)
+    mask = np.zeros((group.warps, LANES), np.bool_)
     mask[:, :lanes] = True
     needed = group.part(mask)
-    space = "shared" if "shared" in step.name else "generic"
+    space = step.attributes.space
     flat = addresses[mask]
-    found = np.zeros(len(flat), np.int64)
+    places = np.zeros(len(flat), np.int64)
     try:
         owners = needed.owners
-        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # a line from each of eight lanes
-        reached = wave.memory.reach(space, flat, 16, matrix, writes=writes)
+        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # a row from each of eight lanes
+        reached = state.memory.reach(space, flat, 16, matrix, writes=writes)
     except Fault as fault:
         raise fault.of(np.nonzero(mask.reshape(-1))[0][fault.index]) from None
     for which, buffer, offsets in reached:
-        if buffer is not wave.memory.shared:
+        if buffer is not state.memory.shared:
             raise Fault(int(np.nonzero(mask.reshape(-1))[0][which[0]]), "the address is not in shared memory")
-        found[which] = offsets
-    return needed.scatter(found)
+        places[which] = offsets
+    return needed.scatter(places)
 
 
-def _load_matrices(wave: Warps, step: Step, group: Group, form: Form) -> None:
-    places = _places(wave, step, group, form, writes=False)
-    put_words(group, step.results[0], matrix_moves.load(form, places, wave.memory.shared))
+def _load_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    form = action.form
+    places = _places(state, step, group, form, writes=False)
+    put_words(group, step.results[0], matrix_moves.load(form, places, state.memory.shared))
 
 
-def _store_matrices(wave: Warps, step: Step, group: Group, form: Form) -> None:
-    places = _places(wave, step, group, form, writes=True)
-    wave.memory.shared[...] = matrix_moves.store(form, places, words_of(group, step.sources[1]), wave.memory.shared)
-    wave.progress += 1
+def _store_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    form = action.form
+    places = _places(state, step, group, form, writes=True)
+    state.memory.shared[...] = matrix_moves.store(form, places, words_of(group, step.sources[1]), state.memory.shared)
+    state.progress += 1
 
 
-def _row(wave: Warps, form: Form) -> OperandSpec:
-    """The operand of a wmma load or store."""
-    (row,) = operands(form, architecture_of(form, wave.launch.arch)).values()
-    return row
+def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
+    """The only operand of a wmma load or store."""
+    (operand,) = operands(form, architecture_of(form, state.launch.arch)).values()
+    return operand
 
 
-def _elements(step: Step, group: Group, form: Form, row: OperandSpec, stride: Operand | None) -> Codes:
+def _elements(
+    step: DecodedInstruction, group: LaneGroup, form: Form, operand: OperandSpec, stride: PtxOperand | None
+) -> Codes:
     """The bit address of every element of a tile, [warps, rows, cols], from its warp's address and stride."""
-    height, width = row.layout.shape
+    height, width = operand.layout.shape
     order = form.layouts[0]
     line = (width if order == "row" else height) if stride is None else 0
     pitch = np.full(group.warps, line, np.int64) if stride is None else group.read(stride, U32)[:, 0].astype(np.int64)
     r, c = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
     major, minor = (r, c) if order == "row" else (c, r)
     index = major[None] * pitch[:, None, None] + minor[None]
-    base = group.addresses(step.sources[0]).reshape(group.warps, 32)[:, 0].astype(np.uint64)
-    return base[:, None, None] * np.uint64(8) + (index * row.container).astype(np.uint64)
+    base = group.addresses(step.sources[0]).reshape(group.warps, LANES)[:, 0].astype(np.uint64)
+    return base[:, None, None] * np.uint64(8) + (index * operand.container).astype(np.uint64)
 
 
-def _space(step: Step) -> str:
-    words = step.name.split(".")
-    return next((word.split("::")[0] for word in words if word.split("::")[0] in {"shared", "global"}), "generic")
-
-
-def _owners(group: Group, count: int) -> Owners:
-    """Of the elements of a fragment, which nobody says how a warp asks for."""
+def _owners(group: LaneGroup, count: int) -> Owners:
+    """The owners of the elements of a fragment; how a warp requests them is not specified, so none is counted."""
     owners = group.owners
-    firsts = [np.repeat(one.reshape(group.warps, 32)[:, 0], count) for one in (owners.blocks, owners.threads)]
+    firsts = [np.repeat(owner.reshape(group.warps, LANES)[:, 0], count) for owner in (owners.blocks, owners.threads)]
     return Owners(firsts[0], firsts[1], None)
 
 
-def _load_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:
-    row = _row(wave, form)
+def _load_fragment(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    form = action.form
+    operand = _fragment_operand(state, form)
     stride = step.sources[1] if len(step.sources) > 1 else None
-    bits = _elements(step, group, form, row, stride)
+    bits = _elements(step, group, form, operand, stride)
     owners = _owners(group, bits[0].size)
-    dtype = np.dtype(f"u{max(8, row.container) // 8}")
+    dtype = np.dtype(f"u{max(8, operand.container) // 8}")
     try:
-        codes = wave.memory.load(_space(step), (bits >> np.uint64(3)).reshape(-1), dtype, 1, owners)
+        codes = state.memory.load(step.attributes.space, (bits >> np.uint64(3)).reshape(-1), dtype, 1, owners)
     except Fault as fault:
-        raise fault.of(fault.index // bits[0].size * 32) from None
+        raise fault.of(fault.index // bits[0].size * LANES) from None
     codes = codes.reshape(bits.shape)
-    if row.container < 8:
-        codes = codes >> (bits & np.uint64(7)).astype(np.uint8) & np.uint8((1 << row.container) - 1)
-    put_words(group, step.results[0], fragment.pack(row, codes))
+    if operand.container < 8:
+        codes = codes >> (bits & np.uint64(7)).astype(np.uint8) & np.uint8((1 << operand.container) - 1)
+    put_words(group, step.results[0], fragment.pack(operand, codes))
 
 
-def _store_fragment(wave: Warps, step: Step, group: Group, form: Form) -> None:
-    row = _row(wave, form)
+def _store_fragment(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    form = action.form
+    operand = _fragment_operand(state, form)
     stride = step.sources[2] if len(step.sources) > 2 else None
-    bits = _elements(step, group, form, row, stride)
-    codes = fragment.unpack(row, words_of(group, step.sources[1]))
+    bits = _elements(step, group, form, operand, stride)
+    codes = fragment.unpack(operand, words_of(group, step.sources[1]))
     owners = _owners(group, bits[0].size)
-    flat = codes.reshape(-1, 1).astype(f"u{row.container // 8}")
+    flat = codes.reshape(-1, 1).astype(f"u{operand.container // 8}")
     try:
-        wave.memory.store(_space(step), (bits >> np.uint64(3)).reshape(-1), flat, owners)
+        state.memory.store(step.attributes.space, (bits >> np.uint64(3)).reshape(-1), flat, owners)
     except Fault as fault:
-        raise fault.of(fault.index // bits[0].size * 32) from None
-    wave.progress += 1
+        raise fault.of(fault.index // bits[0].size * LANES) from None
+    state.progress += 1
+
+
+def _transpose(_state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    put_words(group, step.results[0], matrix_moves.move(action.form, words_of(group, step.sources[0])))
+
+
+MatrixRunner = Callable[["WarpState", "DecodedInstruction", "MatrixOp", LaneGroup], None]
+RUNNERS: dict[str, MatrixRunner] = {
+    "mma": _multiply,
+    "mma.sp": _multiply,
+    "mma.sp::ordered_metadata": _multiply,
+    "wmma.mma": _multiply,
+    "wmma.load.a": _load_fragment,
+    "wmma.load.b": _load_fragment,
+    "wmma.load.c": _load_fragment,
+    "wmma.store.d": _store_fragment,
+    "wgmma.mma_async": _multiply_warpgroups,
+    "wgmma.mma_async.sp": _multiply_warpgroups,
+    "ldmatrix": _load_matrices,
+    "stmatrix": _store_matrices,
+    "movmatrix": _transpose,
+}
+"""What runs each operation of `isa.words.OPS`, for warps all of whose lanes are here."""

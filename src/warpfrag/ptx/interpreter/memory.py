@@ -1,8 +1,8 @@
 """The memory of a launch: global arrays, shared and local memory, parameters. Every access of a kernel passes here.
 
-Addresses are those of a space, or generic ones (`spaces`). Global memory is a list of allocations: the arrays of the
-caller, which change in place, and the module's variables. Shared and local memory are one buffer each, with a part for
-every block and every thread. An access that no allocation holds whole is a `Fault`.
+Addresses are those of a state space, or generic ones (`program.state_spaces`). Global memory is a list of allocations:
+the arrays of the caller, which change in place, and the module's variables. Shared and local memory are one buffer
+each, with a part for every block and every thread. An access that no allocation holds whole is a `Fault`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 SECTOR = 32
-"""Bytes that global memory gives at once."""
-WIDEST = 16
-"""Bytes that a lane takes at once."""
+"""Bytes of global memory that are transferred together."""
+MAX_ACCESS = 16
+"""Bytes that a lane can access with one instruction."""
 ALL_BANKS = BANKS * BANK_BYTES
-UNIT_BITS = 48  # more than the number of a sector has
+UNIT_BITS = 48  # enough for the number of any sector
 
 
 @dataclass
 class Allocation:
-    """A piece of global memory."""
+    """A range of global memory: an array of the caller, a variable of the module, or the heap."""
 
     start: int
     data: Bytes
@@ -49,8 +49,8 @@ class Allocation:
         return self.start + len(self.data)
 
 
-class Memory:
-    """What the lanes of some blocks can reach."""
+class DeviceMemory:
+    """The memory that the lanes of some blocks can access, and the counts of what they accessed."""
 
     def __init__(self, parameters: bytes, steps: int) -> None:
         """Start with parameters alone; wavefronts are counted for each of so many steps."""
@@ -66,11 +66,11 @@ class Memory:
         self.written_bytes: dict[str, int] = defaultdict(int)
         self.wavefronts: dict[str, int] = defaultdict(int)
         self.step_wavefronts = np.zeros(steps, np.int64)
-        self.step = 0  # the one that is running
-        self.lock = Lock()  # of what is read and written at once
+        self.step = 0  # the index of the one that is running
+        self.lock = Lock()  # held by atomics
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
-        self.heap_taken = 0
+        self.heap_used = 0
 
     def add(self, allocation: Allocation) -> None:
         """Make an allocation reachable."""
@@ -78,15 +78,15 @@ class Memory:
         self.starts.insert(at, allocation.start)
         self.allocations.insert(at, allocation)
 
-    def fork(self) -> Memory:
+    def fork(self) -> DeviceMemory:
         """The same global memory, for other blocks: shared memory and counts are its own."""
-        other = Memory(b"", len(self.step_wavefronts))
+        other = DeviceMemory(b"", len(self.step_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
         other.lock = self.lock
         return other
 
     def note(self, line: int, reason: str) -> None:
-        """Keep a bad access: the first of its line in words, the others by number."""
+        """Record a bad access: the message of the first of its line, and how many there were."""
         first, count = self.noted.get(line, (reason, 0))
         self.noted[line] = first, count + 1
 
@@ -97,7 +97,7 @@ class Memory:
             for line, (text, count) in sorted(self.noted.items())
         ]
 
-    def join(self, other: Memory) -> None:
+    def join(self, other: DeviceMemory) -> None:
         """Add what other blocks read and wrote."""
         for own, more in (
             (self.read_bytes, other.read_bytes), (self.written_bytes, other.written_bytes),
@@ -122,7 +122,7 @@ class Memory:
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
         """The buffers that an access of `size` bytes touches: (which lanes, buffer, offsets in it).
 
-        Here are its bytes and wavefronts counted.
+        Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a Fault.
         """
         counted = self.written_bytes if writes else self.read_bytes
         if space != "generic":
@@ -130,7 +130,7 @@ class Memory:
             counted[space] += size * len(addresses)
             self._count_wavefronts(space, addresses, size, owners)
             return whole
-        found, parts = [], []
+        reached, parts = [], []
         windows = addresses >> np.uint64(48)
         for number in np.unique(windows):
             at = np.nonzero(windows == number)[0]
@@ -139,27 +139,27 @@ class Memory:
             parts.append((name, inner, owners.at(at)))
             try:
                 for which, buffer, offsets in self._reach_space(name, inner, size, owners.at(at), writes=writes):
-                    found.append((at[which], buffer, offsets))
+                    reached.append((at[which], buffer, offsets))
             except Fault as fault:
                 raise fault.of(at[fault.index]) from None
         for name, inner, own in parts:
             counted[name] += size * len(inner)
             self._count_wavefronts(name, inner, size, own)
-        return found
+        return reached
 
     def _count_wavefronts(self, space: str, addresses: Addresses, size: int, owners: Owners) -> None:
         if space not in {"shared", "global"} or owners.requests is None:
             return
-        unit = SECTOR if space == "global" else min(max(size, BANK_BYTES), WIDEST)
-        found = count_wavefronts(addresses, size, owners.requests, unit, 1 if space == "global" else ALL_BANKS // unit)
-        self.wavefronts[space] += found
-        self.step_wavefronts[self.step] += found
+        unit = SECTOR if space == "global" else min(max(size, BANK_BYTES), MAX_ACCESS)
+        count = count_wavefronts(addresses, size, owners.requests, unit, 1 if space == "global" else ALL_BANKS // unit)
+        self.wavefronts[space] += count
+        self.step_wavefronts[self.step] += count
 
     def _reach_space(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
         everyone = np.arange(len(addresses))
-        self._check_alignment(addresses, size)
+        self.check_alignment(addresses, size)
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
         start, end, stride, buffer, owner = {
@@ -179,7 +179,7 @@ class Memory:
     def _reach_global(
         self, addresses: Addresses, size: int, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        found = []
+        reached = []
         left = np.arange(len(addresses))
         while len(left):
             first = int(addresses[left[0]])
@@ -192,9 +192,9 @@ class Memory:
             chosen = addresses[left]
             inside = (chosen >= np.uint64(home.start)) & (chosen <= np.uint64(home.end - size))
             which = left[inside]
-            found.append((which, home.data, (addresses[which] - np.uint64(home.start)).astype(np.int64)))
+            reached.append((which, home.data, (addresses[which] - np.uint64(home.start)).astype(np.int64)))
             left = left[~inside]
-        return found
+        return reached
 
     def _nearest(self, address: int, size: int) -> str:
         """What is wrong with an address, and what is near it."""
@@ -202,8 +202,9 @@ class Memory:
         if not self.allocations:
             return f"{text}: there is none"
 
-        def distance(one: Allocation) -> int:
-            return one.start - address if address < one.start else max(0, address + size - one.end)
+        def distance(allocation: Allocation) -> int:
+            before = allocation.start - address
+            return before if before > 0 else max(0, address + size - allocation.end)
 
         near = min(self.allocations, key=distance)
         side = "before" if address < near.start else "beyond"
@@ -211,7 +212,8 @@ class Memory:
         return f"{text}; the nearest is {near.name} of {len(near.data)} bytes at {near.start:#x}: {gap} bytes {side} it"
 
     @staticmethod
-    def _check_alignment(addresses: Addresses, size: int) -> None:
+    def check_alignment(addresses: Addresses, size: int) -> None:
+        """Raise a Fault for the first address that is not a multiple of a power of two."""
         wrong = addresses & np.uint64(min(size, 16) - 1)
         if size & (size - 1) == 0 and wrong.any():
             index = int((wrong != 0).argmax())
@@ -242,7 +244,7 @@ class Memory:
 
 
 def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int) -> int:
-    """How many passes the accesses of some requests take: of each, the most different units in one slot.
+    """How many wavefronts some requests take: of each, the largest number of different units in one slot.
 
     In shared memory a unit is what a lane takes at once, 4 to 16 bytes, and all banks have `slots` of them: this is
     `memory.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot: all that
@@ -251,9 +253,9 @@ def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64
     first, last = addresses // np.uint64(unit), (addresses + np.uint64(size - 1)) // np.uint64(unit)
     if (first != last).any():
         spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
-        requests = np.concatenate([requests[one <= last] for one in spans])
-        first = np.concatenate([one[one <= last] for one in spans])
-    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one number: quick to sort
+        requests = np.concatenate([requests[span <= last] for span in spans])
+        first = np.concatenate([span[span <= last] for span in spans])
+    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one integer: quick to sort
     pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
     if slots == 1:
         return len(pairs)
@@ -267,9 +269,10 @@ def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose memory lanes mean: their block among those that run, their thread among all lanes, their request.
+    """Whose shared and local memory lanes mean: their block and their thread in the batch, and their request.
 
-    The lanes of a request are served together: those of a warp, or of one matrix of ldmatrix. None is not counted.
+    The lanes of a request are served together: those of a warp, or of one matrix of ldmatrix. None: no wavefronts are
+    counted.
     """
 
     blocks: NDArray[np.int64]
@@ -277,5 +280,5 @@ class Owners:
     requests: NDArray[np.int64] | None
 
     def at(self, which: NDArray[Any]) -> Owners:
-        """Some of them."""
+        """The owners of some of the lanes."""
         return Owners(self.blocks[which], self.threads[which], None if self.requests is None else self.requests[which])

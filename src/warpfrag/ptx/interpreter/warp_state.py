@@ -1,16 +1,17 @@
-"""The state of warps: the registers, places and memory of every lane of the blocks that run at once.
+"""The state of warps: registers, program counters and memory of every lane of the blocks that run at once.
 
-Nothing here decides what runs next: `wave` does. What one instruction does to this state is in `matrices`, `barriers`
-and `group`.
+Nothing here decides what runs next: the scheduler in `warp_batch` does. What one instruction does to this state is in
+`matrix_instructions`, `barriers`, `calls` and `lane_group`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.interpreter.special_registers import INEXACT, special
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.types import container
@@ -18,14 +19,27 @@ from warpfrag.ptx.program.types import container
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.interpreter.memory import Memory
+    from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.program.program import Program
     from warpfrag.ptx.program.types import Codes
 
 
+class RegisterFile(Protocol):
+    """The registers of a batch by index: each the codes of one register in every lane, [warps, lanes]."""
+
+    def __len__(self) -> int:
+        """How many registers there are."""
+
+    def __getitem__(self, index: int, /) -> Codes:
+        """The codes of a register."""
+
+    def __setitem__(self, index: int, codes: Codes, /) -> None:
+        """Give a register new codes."""
+
+
 @dataclass(frozen=True)
-class Launch:
-    """How a kernel is launched."""
+class LaunchConfig:
+    """How a kernel is launched: its extents, dynamic shared memory, architecture and limit of warp instructions."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -35,18 +49,18 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """The threads of a block."""
+        """How many threads a block has."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def warps(self) -> int:
-        """The warps of a block."""
-        return -(-self.threads // 32)
+        """How many warps a block has; the last may be partly empty."""
+        return -(-self.threads // LANES)
 
 
 @dataclass
-class Tally:
-    """What a launch did: how often each step ran, and what of it is not exact."""
+class LaunchTally:
+    """Counts of a launch: how often each step ran, and the special registers that make its result inexact."""
 
     steps: NDArray[np.int64]
     inexact: set[str] = field(default_factory=set)
@@ -54,19 +68,29 @@ class Tally:
     is_stopped: bool = False  # by an interrupt, from another thread
     printed: list[str] = field(default_factory=list)
 
-    def join(self, other: Tally) -> None:
-        """Add what other blocks did."""
+    def join(self, other: LaunchTally) -> None:
+        """Add the counts of other blocks."""
         self.steps += other.steps
         self.inexact |= other.inexact
         self.total += other.total
         self.printed += other.printed
 
 
-class Warps:
-    """The warps of blocks that run at once: where each lane is, and what it holds."""
+class WarpState:
+    """The warps of blocks that run at once; arrays are [warps] or [warps, lanes].
+
+    `alive` lanes have not exited. `waiting` ones cannot run: they wait at a barrier, or, where `waiting_in_warp`, for
+    other lanes of their warp or warpgroup. `pc` is the step that a lane runs next, `slices` how many time
+    slices it had.
+    """
 
     def __init__(
-        self, program: Program, launch: Launch, memory: Memory, blocks: list[tuple[int, int, int]], tally: Tally
+        self,
+        program: Program,
+        launch: LaunchConfig,
+        memory: DeviceMemory,
+        blocks: list[tuple[int, int, int]],
+        tally: LaunchTally,
     ) -> None:
         """Put every lane at the entry."""
         self.program, self.launch, self.memory, self.tally = program, launch, memory, tally
@@ -76,26 +100,26 @@ class Warps:
         memory.start_blocks(
             len(blocks),
             program.dynamic_start - state_spaces.SHARED_START + launch.shared,
-            self.warps * 32,
+            self.warps * LANES,
             program.local_bytes,
         )
         self.warp_index = np.tile(np.arange(per_block), len(blocks))
         self.warp_block = np.repeat(np.arange(len(blocks)), per_block)
-        self.lane_block = np.repeat(self.warp_block[:, None], 32, axis=1)
-        self.lane_number = np.arange(self.warps * 32).reshape(self.warps, 32)
-        number = (self.warp_index[:, None] * 32 + np.arange(32)).astype(np.int64)
+        self.lane_block = np.repeat(self.warp_block[:, None], LANES, axis=1)
+        self.lane_number = np.arange(self.warps * LANES).reshape(self.warps, LANES)
+        number = (self.warp_index[:, None] * LANES + np.arange(LANES)).astype(np.int64)
         x, y, _ = launch.block
         self.thread_index = [v.astype(np.uint32) for v in (number % x, number // x % y, number // (x * y))]
         self.block_index = [np.array([b[axis] for b in blocks], np.uint32)[self.warp_block] for axis in range(3)]
         self.alive = number < launch.threads
-        self.waiting = np.zeros((self.warps, 32), np.bool_)
-        self.parked = np.zeros((self.warps, 32), np.bool_)  # of those that wait: for other lanes of their warp
-        self.place = np.zeros((self.warps, 32), np.int64)
-        self.turns = np.zeros((self.warps, 32), np.int64)
-        zeros = {bits: np.zeros((self.warps, 32), container(bits)) for bits in set(program.registers)}
-        self.registers: list[Codes] = [zeros[bits] for bits in program.registers]
+        self.waiting = np.zeros((self.warps, LANES), np.bool_)
+        self.waiting_in_warp = np.zeros((self.warps, LANES), np.bool_)
+        self.pc = np.zeros((self.warps, LANES), np.int64)
+        self.slices = np.zeros((self.warps, LANES), np.int64)
+        zeros = {bits: np.zeros((self.warps, LANES), container(bits)) for bits in set(program.registers)}
+        self.registers: RegisterFile = [zeros[bits] for bits in program.registers]
         self.line = 0
-        self.progress = 0  # grows with every change that somebody may wait for
+        self.progress = 0  # grows with every change that lanes may wait for
         self._constants: dict[tuple[int, str, int], Codes] = {}
         self._special: dict[str, Codes] = {}
 
@@ -106,23 +130,23 @@ class Warps:
 
     @property
     def executed_steps(self) -> int:
-        """The clock of the machine."""
+        """Steps so far, which the clocks count."""
         return self.tally.total
 
     def full(self, value: int) -> Codes:
-        """A number in every lane."""
+        """A number of 32 bits in every lane."""
         return self.constant(value, np.dtype(np.uint32), self.warps)
 
     def constant(self, code: int, dtype: np.dtype[Any], warps: int) -> Codes:
         """A code in every lane of some warps."""
         key = (int(code), dtype.str, warps)
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = np.full((warps, 32), code, dtype)
-        return found
+        codes = self._constants.get(key)
+        if codes is None:
+            codes = self._constants[key] = np.full((warps, LANES), code, dtype)
+        return codes
 
     def special(self, name: str) -> Codes:
-        """A special register."""
+        """The codes of a special register in every lane."""
         if name.split(".", maxsplit=1)[0] in INEXACT:
             self.tally.inexact.add(name)
             return special(self, name, self.line)
@@ -131,12 +155,12 @@ class Warps:
         return self._special[name]
 
     def thread_name(self, warp: int, lane: int) -> str:
-        """A thread as an error names it."""
+        """A thread as messages name it."""
         block = ", ".join(str(int(axis[warp])) for axis in self.block_index)
         thread = ", ".join(str(int(axis[warp, lane])) for axis in self.thread_index)
         return f"thread ({thread}) of block ({block})"
 
-    def unpark(self, rows: Any) -> None:  # noqa: ANN401 (an index)
-        """Let lanes that wait for others of their warp look again."""
-        self.waiting[rows] &= ~self.parked[rows]
-        self.parked[rows] = False
+    def release_waiting_in_warp(self, rows: NDArray[np.int64]) -> None:
+        """Let lanes that wait for others of their warp check again whether all have arrived."""
+        self.waiting[rows] &= ~self.waiting_in_warp[rows]
+        self.waiting_in_warp[rows] = False

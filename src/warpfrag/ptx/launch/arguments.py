@@ -19,21 +19,21 @@ class Arguments:
     """The arguments of one launch on their way to the parameters of an entry."""
 
     def __init__(self, kernel: str, parameters: Sequence[Parameter]) -> None:
-        """Nothing is given yet."""
+        """No array has an address yet."""
         self.kernel, self.parameters = kernel, parameters
         self.allocations: list[Allocation] = []
         self._next = state_spaces.ARRAYS
         self._known: dict[tuple[int, int], int] = {}
         """The address of an array, by where it starts on the host and how many bytes it has."""
 
-    def take(self, given: Sequence[Any], size: int) -> bytes:
+    def take(self, args: Sequence[object], size: int) -> bytes:
         """The bytes of all parameters; arrays become allocations."""
-        if len(given) != len(self.parameters):
-            kinds = ", ".join(f"{one.name} .{one.type}" for one in self.parameters) or "none"
-            msg = f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(given)}"
+        if len(args) != len(self.parameters):
+            kinds = ", ".join(f"{item.name} .{item.type}" for item in self.parameters) or "none"
+            msg = f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}"
             raise InvalidOperand(msg)
         data = bytearray(size)
-        for number, (value, parameter) in enumerate(zip(given, self.parameters, strict=True)):
+        for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
             if isinstance(value, list | tuple):
                 code = self._struct(value, number, parameter)
             elif isinstance(value, np.ndarray) and _is_pointer(value, parameter):
@@ -66,7 +66,7 @@ class Arguments:
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
         return self._known[place].to_bytes(8, "little")
 
-    def _struct(self, fields: Sequence[Any], number: int, parameter: Parameter) -> bytes:
+    def _struct(self, fields: Sequence[object], number: int, parameter: Parameter) -> bytes:
         """The bytes of a struct: arrays are pointers, each field at a multiple of its size."""
         data = b""
         for field_number, value in enumerate(fields):
@@ -92,11 +92,11 @@ class Arguments:
 
 def _is_pointer(array: np.ndarray[Any, Any], parameter: Parameter) -> bool:
     """Whether an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
-    holds_one = parameter.size == parameter.align == 8
-    return not parameter.is_array or (holds_one and array.nbytes != parameter.size)
+    is_pointer_sized = parameter.size == parameter.align == 8
+    return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
 
-def _scalar(value: Any, number: int, parameter: Parameter) -> bytes:  # noqa: ANN401 (whatever a user passes)
+def _scalar(value: object, number: int, parameter: Parameter) -> bytes:
     """The bytes of a number, a null pointer or a block of bytes."""
     what = f"argument {number} ({parameter.name}, .{parameter.type})"
     if value is None:

@@ -12,14 +12,14 @@ import numpy as np
 from warpfrag.arithmetic.schedule import SMALL, count_threads
 from warpfrag.errors import WarpfragError
 from warpfrag.numerics.float_environment import exact_floats
-from warpfrag.ptx.compiler.engine import CompiledWave, Native
-from warpfrag.ptx.interpreter.warp_batch import Wave
-from warpfrag.ptx.interpreter.warp_state import Launch, Tally
+from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from warpfrag.ptx.interpreter.memory import Memory
+    from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.program.program import Program
 
 Blocks: TypeAlias = list[tuple[int, int, int]]
@@ -31,10 +31,12 @@ GLANCE = 0.1  # seconds between two looks at other threads
 class Work:
     """Waves of blocks, and what they did."""
 
-    def __init__(self, program: Program, config: Launch, memory: Memory, native: Native | None) -> None:
+    def __init__(
+        self, program: Program, config: LaunchConfig, memory: DeviceMemory, compiled: CompiledProgram | None
+    ) -> None:
         """Nothing is done yet."""
-        self.program, self.config, self.memory, self.native = program, config, memory, native
-        self.tally = Tally(np.zeros(len(program.steps), np.int64))
+        self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
+        self.tally = LaunchTally(np.zeros(len(program.steps), np.int64))
         self.divergent: dict[int, str] = {}  # what the barriers saw, by line
         self.done = 0  # blocks
         self.failure: tuple[int, WarpfragError] | None = None  # and the number of its wave
@@ -47,39 +49,39 @@ class Work:
                 number, blocks = waves.popleft()
             except IndexError:  # another thread was quicker
                 break
-            wave: Wave
-            if self.native is None:
-                wave = Wave(self.program, self.config, self.memory, blocks, self.tally)
+            batch: WarpBatch
+            if self.compiled is None:
+                batch = WarpBatch(self.program, self.config, self.memory, blocks, self.tally)
             else:
-                wave = CompiledWave(self.program, self.config, self.memory, blocks, self.tally, self.native)
+                batch = CompiledWarpBatch(self.program, self.config, self.memory, blocks, self.tally, self.compiled)
             try:
                 with np.errstate(all="ignore"):
-                    wave.run()
+                    batch.run()
             except WarpfragError as error:
                 self.failure = number, error
                 waves.clear()
             else:
-                self.divergent = wave.barriers.divergent | self.divergent
+                self.divergent = batch.barriers.divergent | self.divergent
                 self.done += len(blocks)
                 if progress is not None:
                     progress(self.done, total)
         return self
 
     def run_all(self, waves: Sequence[Blocks], threads: int | None, progress: Progress | None) -> None:
-        """Run all waves, in order until there is native code, then on so many threads, None for a thread per core.
+        """Run all waves, in order until there is compiled code, then on so many threads, None for a thread per core.
 
         Of several that fail the first one's error is kept.
         """
         total = sum(len(blocks) for blocks in waves)
         left = deque(enumerate(waves))
-        while left and self.failure is None and (threads == 1 or self.native is None or not self.native.segments):
+        while left and self.failure is None and (threads == 1 or self.compiled is None or not self.compiled.segments):
             self.run(deque([left.popleft()]), progress, total)
         threads = min(len(left), count_threads(threads, SMALL))
         if threads <= 1 or self.failure is not None:
             if self.failure is None:
                 self.run(left, progress, total)
             return
-        parts = [Work(self.program, self.config, self.memory.fork(), self.native) for _ in range(threads)]
+        parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
         before = self.done
         try:
             with ThreadPoolExecutor(threads) as pool:
@@ -87,8 +89,8 @@ class Work:
                 try:
                     while started:
                         ended, started = wait(started, GLANCE)
-                        for one in ended:
-                            one.result()
+                        for future in ended:
+                            future.result()
                         if progress is not None:
                             progress(before + sum(part.done for part in parts), total)
                 except BaseException:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,37 +11,37 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from warpfrag.arithmetic.schedule import check_threads
-from warpfrag.catalog.evidence import Evidence, evidence
+from warpfrag.catalog.evidence import Evidence
 from warpfrag.errors import InvalidOperand, UnusableFile, quote
-from warpfrag.isa.legality import resolve
 from warpfrag.isa.targets import read_target
 from warpfrag.numerics.float_environment import exact_floats
-from warpfrag.ptx.compiler.engine import Native
-from warpfrag.ptx.interpreter.memory import Allocation, Memory
-from warpfrag.ptx.interpreter.warp_state import Launch, Tally
+from warpfrag.ptx.compiler.engine import CompiledProgram
+from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 from warpfrag.ptx.launch.arguments import Arguments
+from warpfrag.ptx.launch.evidence import step_evidence
 from warpfrag.ptx.launch.grid import Blocks, Progress, Work
-from warpfrag.ptx.opcodes.hardware_evidence import compared
+from warpfrag.ptx.launch.run import Counts, Observation, Run
+from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.actions import Action, Atomic, Load, Matrix, Refused, SystemCall
-from warpfrag.ptx.program.contraction import contract
-from warpfrag.ptx.program.decoder import decode
-from warpfrag.ptx.program.program import Parameter, Program, Sink, Step
+from warpfrag.ptx.program.actions import Action, Atomic, MemoryLoad, SystemCall
+from warpfrag.ptx.program.program import DecodedInstruction, Discard, Parameter, Program
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.reader.syntax import Source
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 Check = Literal["memory", "barriers"]
 Engine = Literal["auto", "reference", "compiled"]
 CHECKS = ("memory", "barriers")
 ENGINES = ("auto", "reference", "compiled")
-MOST_WARPS = 128  # that run at once
-MOST_THREADS = 1024
-MOST_SHARED = 227 * 1024
-MOST_TEXT = 1 << 28  # bytes of a module
-MEASURED = "sm_90"  # whose special function unit the tables hold
+MAX_WARPS = 128  # that run at once
+MAX_THREADS = 1024
+MAX_SHARED = 227 * 1024
+MAX_TEXT = 1 << 28  # bytes of a module
 LIMIT = 10_000_000_000  # warp instructions
 
 
@@ -54,7 +53,7 @@ def load(source: str | Path) -> Module:
         msg = f"expected a path or the text of a PTX module, got {quote(source)}"
         raise InvalidOperand(msg)
     try:
-        text = read_bytes(source, MOST_TEXT).decode("utf-8")
+        text = read_bytes(source, MAX_TEXT).decode("utf-8")
     except (UnicodeDecodeError, ValueError) as error:
         if isinstance(error, UnusableFile):
             raise
@@ -66,8 +65,8 @@ def load(source: str | Path) -> Module:
 class Module(Mapping[str, "Kernel"]):
     """A PTX module: a mapping from the names of its entries to kernels."""
 
-    def __init__(self, source: Source) -> None:
-        """Take what was read."""
+    def __init__(self, source: ModuleSyntax) -> None:
+        """Entries are lowered when they are first asked for."""
         self.source = source
         self._kernels: dict[str, Kernel] = {}
 
@@ -84,8 +83,7 @@ class Module(Mapping[str, "Kernel"]):
     def __getitem__(self, name: str) -> Kernel:
         """A kernel; PtxError names the entries if there is none of this name."""
         if name not in self._kernels:
-            program = decode(self.source, name)
-            self._kernels[name] = Kernel(program if self.source.is_debug else contract(program))
+            self._kernels[name] = Kernel(lower(self.source, name))
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -105,60 +103,11 @@ class Module(Mapping[str, "Kernel"]):
         return f"<PTX {self.version} for {self.target}: {', '.join(self)}>"
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What a launch executed: warp instructions by opcode and by line, bytes and wavefronts by state space.
-
-    A wavefront of shared memory is a pass over its banks: an access takes as many as its busiest bank has words to give
-    (`memory.shared_memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32
-    bytes that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of these spaces.
-    What wmma.load, wmma.store and wgmma do in memory is not among them.
-    """
-
-    opcodes: dict[str, int]
-    lines: dict[int, int]
-    read: dict[str, int]
-    written: dict[str, int]
-    wavefronts: dict[str, int]
-    wavefronts_by_line: dict[int, int]
-
-    @property
-    def instructions(self) -> int:
-        """All warp instructions."""
-        return sum(self.opcodes.values())
-
-
-@dataclass(frozen=True)
-class Observation:
-    """Something that a check saw."""
-
-    check: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a launch left besides memory: how well its result is known, what it executed, what the checks saw."""
-
-    evidence: dict[str, Evidence]
-    counts: Counts
-    findings: list[Observation] = field(default_factory=list)
-    engine: str = "reference"  # or "compiled"
-    interpreted: tuple[str, ...] = ()  # opcodes that ran without native code
-    printed: str = ""  # what printf gave, block after block
-
-    @property
-    def exact(self) -> bool:
-        """Whether every instruction that ran gives exactly what the GPU gives."""
-        return all(one.level not in {"approximate", "not modelled"} for one in self.evidence.values())
-
-
 class Kernel:
     """An entry of a module, ready to launch."""
 
     def __init__(self, program: Program) -> None:
-        """Take a decoded program."""
+        """Machine code is made later, when the kernel has run for long enough without."""
         self.program = program
 
     def __repr__(self) -> str:
@@ -186,9 +135,9 @@ class Kernel:
         return {step.name: step_evidence(step, "sm_90") for step in self.program.steps}
 
     @cached_property
-    def native(self) -> Native:
+    def compiled(self) -> CompiledProgram:
         """What the compiled engine runs."""
-        return Native(self.program)
+        return CompiledProgram(self.program)
 
     @cached_property
     def order_matters(self) -> bool:
@@ -205,7 +154,7 @@ class Kernel:
         """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
         alone = any(
             isinstance(action, SystemCall)  # prints, block after block
-            or (isinstance(action, Load) and action.polls and action.space in {"global", "generic"})
+            or (isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"})
             for action in (step.action for step in self.program.steps)
         )
         return not self.order_matters and not alone
@@ -245,20 +194,20 @@ class Kernel:
         _check_choice("engine", [engine], ENGINES)
         check_threads(threads)
         memory = self._memory(args)
-        native = None if engine == "reference" else self._native(at_once=engine == "compiled")
+        compiled = None if engine == "reference" else self._compiled_program(at_once=engine == "compiled")
         waves = list(self._waves(config, seed))
         if not self.is_shared_out or limit < LIMIT:
             threads = 1
-        work = Work(self.program, config, memory, native)
+        work = Work(self.program, config, memory, compiled)
         if "memory" in checks:
             work = self._checked(work, waves, threads, progress)
         else:
             self._run(work, waves, threads, progress)
         if work.failure is not None:
             raise work.failure[1]
-        findings = [Observation("barriers", *one) for one in work.divergent.items()] if "barriers" in checks else []
-        findings += [Observation("memory", *one) for one in work.memory.findings()]
-        return self._summary(work.tally, work.memory, config, findings, work.native)
+        findings = [Observation("barriers", *item) for item in work.divergent.items()] if "barriers" in checks else []
+        findings += [Observation("memory", *item) for item in work.memory.findings()]
+        return self._summary(work.tally, work.memory, config, findings, work.compiled)
 
     @staticmethod
     def _run(work: Work, waves: list[Blocks], threads: int | None, progress: Progress | None) -> None:
@@ -271,24 +220,24 @@ class Kernel:
             raise
 
     def _checked(self, work: Work, waves: list[Blocks], threads: int | None, progress: Progress | None) -> Work:
-        """Run the waves and collect bad accesses: natively while there are none, else again from the start."""
-        if work.native is not None:
-            before = [one.data.copy() for one in work.memory.allocations]
+        """Run the waves and collect bad accesses: in compiled code while there are none, else again from the start."""
+        if work.compiled is not None:
+            before = [allocation.data.copy() for allocation in work.memory.allocations]
             self._run(work, waves, threads, progress)
             if work.failure is None:
                 return work
-            for one, data in zip(work.memory.allocations, before, strict=True):
-                if one.writable:
-                    one.data[...] = data
+            for allocation, data in zip(work.memory.allocations, before, strict=True):
+                if allocation.writable:
+                    allocation.data[...] = data
         again = Work(self.program, work.config, work.memory.fork(), None)
         again.memory.is_checked = True
         self._run(again, waves, 1, progress)
         return again
 
-    def _memory(self, args: Sequence[Any]) -> Memory:
+    def _memory(self, args: Sequence[object]) -> DeviceMemory:
         """The arrays and the module's variables."""
         arguments = Arguments(self.name, self.parameters)
-        memory = Memory(arguments.take(args, self.program.parameter_bytes), len(self.program.steps))
+        memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.steps))
         for allocation in arguments.allocations:
             memory.add(allocation)
         for name, (address, size, initial) in self.program.variables.items():
@@ -299,61 +248,68 @@ class Kernel:
             memory.add(Allocation(state_spaces.HEAP, np.zeros(state_spaces.HEAP_BYTES, np.uint8), "the heap"))
         return memory
 
-    def _native(self, *, at_once: bool) -> Native:
-        """The kernel's native code: now, or when it has run for long enough without."""
-        if at_once and not self.native.is_ready:
-            self.native.prepare()
-        if at_once and self.native.refusal:
-            msg = f"engine: {self.native.refusal}; engine='reference' runs without"
+    def _compiled_program(self, *, at_once: bool) -> CompiledProgram:
+        """The compiled kernel: now, or when it has run for long enough without."""
+        if at_once and not self.compiled.is_ready:
+            self.compiled.prepare()
+        if at_once and self.compiled.refusal:
+            msg = f"engine: {self.compiled.refusal}; engine='reference' runs without"
             raise InvalidOperand(msg)
-        return self.native
+        return self.compiled
 
-    def _config(self, grid: object, block: object, shared: int, arch: str, limit: int) -> Launch:
+    def _config(self, grid: object, block: object, shared: int, arch: str, limit: int) -> LaunchConfig:
         blocks, threads = _extent("grid", grid), _extent("block", block)
-        if threads[0] * threads[1] * threads[2] > MOST_THREADS:
-            msg = f"expected at most {MOST_THREADS} threads in a block, got {threads}"
+        if threads[0] * threads[1] * threads[2] > MAX_THREADS:
+            msg = f"expected at most {MAX_THREADS} threads in a block, got {threads}"
             raise InvalidOperand(msg)
-        wanted = self.program.directives.get("reqntid")
-        if wanted and (*wanted, 1, 1)[:3] != threads:
-            msg = f"{self.name} must be launched with blocks of {(*wanted, 1, 1)[:3]} (.reqntid), got {threads}"
+        required = self.program.directives.get("reqntid")
+        if required and (*required, 1, 1)[:3] != threads:
+            msg = f"{self.name} must be launched with blocks of {(*required, 1, 1)[:3]} (.reqntid), got {threads}"
             raise InvalidOperand(msg)
-        most = self.program.directives.get("maxntid")
-        if most and np.prod(most) < np.prod(threads):
-            msg = f"{self.name} takes blocks of at most {int(np.prod(most))} threads (.maxntid), got {threads}"
+        limits = self.program.directives.get("maxntid")
+        if limits and np.prod(limits) < np.prod(threads):
+            msg = f"{self.name} takes blocks of at most {int(np.prod(limits))} threads (.maxntid), got {threads}"
             raise InvalidOperand(msg)
         if isinstance(shared, bool) or not isinstance(shared, int | np.integer) or shared < 0:
             msg = f"expected shared as a number of bytes, got {quote(shared)}"
             raise InvalidOperand(msg)
         total = self.program.dynamic_start - state_spaces.SHARED_START + int(shared)
-        if total > MOST_SHARED:
-            msg = f"expected at most {MOST_SHARED} bytes of shared memory, got {total}"
+        if total > MAX_SHARED:
+            msg = f"expected at most {MAX_SHARED} bytes of shared memory, got {total}"
             raise InvalidOperand(msg)
-        return Launch(blocks, threads, int(shared), read_target(arch, "", "arch").name, limit)
+        return LaunchConfig(blocks, threads, int(shared), read_target(arch, "", "arch").name, limit)
 
-    def _waves(self, config: Launch, seed: int | None) -> Iterator[Blocks]:
+    def _waves(self, config: LaunchConfig, seed: int | None) -> Iterator[Blocks]:
         """The blocks that run at once."""
         x, y, z = config.grid
         total = x * y * z
-        at_once = 1 if self.order_matters else max(1, MOST_WARPS // config.warps)
-        order: Any = range(total) if seed is None else np.random.default_rng(seed).permutation(total)
+        at_once = 1 if self.order_matters else max(1, MAX_WARPS // config.warps)
+        order: Sequence[int] | NDArray[np.int64] = (
+            range(total) if seed is None else np.random.default_rng(seed).permutation(total)
+        )
         for first in range(0, total, at_once):
             numbers = [int(number) for number in order[first : first + at_once]]
             yield [(number % x, number // x % y, number // (x * y)) for number in numbers]
 
     def _summary(
-        self, tally: Tally, memory: Memory, config: Launch, findings: list[Observation], native: Native | None
+        self,
+        tally: LaunchTally,
+        memory: DeviceMemory,
+        config: LaunchConfig,
+        findings: list[Observation],
+        compiled: CompiledProgram | None,
     ) -> Run:
         opcodes: Counter[str] = Counter()
         lines: Counter[int] = Counter()
-        found: dict[str, Evidence] = {}
+        known: dict[str, Evidence] = {}
         for step, count in zip(self.program.steps, tally.steps, strict=True):
             if count:
                 opcodes[step.name] += int(count)
                 lines[step.line] += int(count)
-                if step.name not in found:
-                    found[step.name] = step_evidence(step, config.arch)
+                if step.name not in known:
+                    known[step.name] = step_evidence(step, config.arch)
         for name in sorted(tally.inexact):
-            found[name] = Evidence("approximate", "the machine's own value: a GPU has others")
+            known[name] = Evidence("approximate", "the machine's own value: a GPU has others")
         passes: Counter[int] = Counter()
         for at in np.nonzero(memory.step_wavefronts)[0]:
             passes[self.program.steps[at].line] += int(memory.step_wavefronts[at])
@@ -361,54 +317,31 @@ class Kernel:
             dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes),
             dict(memory.wavefronts), dict(passes),
         )  # fmt: skip
-        if native is None or not native.segments:
-            return Run(found, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed))
-        interpreted = tuple(sorted(set(opcodes) - native.opcodes))
-        return Run(found, counts, findings, "compiled", interpreted, "".join(tally.printed))
+        if compiled is None or not compiled.segments:
+            return Run(known, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed))
+        interpreted = tuple(sorted(set(opcodes) - compiled.opcodes))
+        return Run(known, counts, findings, "compiled", interpreted, "".join(tally.printed))
 
 
-def step_evidence(step: Step, arch: str) -> Evidence:
-    """How well it is known what a step does."""
-    if isinstance(step.action, Refused):
-        return Evidence("not modelled", step.action.reason)
-    if isinstance(step.action, Matrix):
-        return evidence(resolve(step.action.name), arch)
-    if step.row is None:
-        return Evidence("not modelled", f"no row for {step.name}")
-    detail = step.row.source
-    if step.row.may_contract:
-        detail += "; an assembler may fuse an unqualified mul and add: done as ptxas 13.0 does for sm_90"
-    if step.row.level == "measured":
-        if read_target(arch, "", "arch").arch != MEASURED:
-            return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
-        return Evidence("hardware", detail, step.row.cases, authority="measured", gpus=("NVIDIA H200",))
-    if step.row.level == "approximate":
-        return Evidence("approximate", detail)
-    known = compared()
-    if step.name not in known.spellings or read_target(arch, "", "arch").arch != known.arch:
-        return Evidence("specified", detail, authority="specified")
-    detail += f"; {known.gpu}, driver {known.driver}, {known.threads} threads"
-    return Evidence("hardware", detail, known.threads, authority="specified", gpus=(known.gpu,))
-
-
-def _is_ordered(action: Action, step: Step) -> bool:
+def _is_ordered(action: Action, step: DecodedInstruction) -> bool:
     if not isinstance(action, Atomic) or action.space == "shared":
         return False
-    return action.is_float or (action.returns and not isinstance(step.results[0], Sink)) or action.name == "exch"
+    return action.is_float or (action.returns and not isinstance(step.results[0], Discard)) or action.name == "exch"
 
 
-def _extent(name: str, given: Any) -> tuple[int, int, int]:  # noqa: ANN401 (whatever a user passes)
-    """Three extents."""
-    listed = [given] if isinstance(given, int | np.integer) else list(given) if isinstance(given, Sequence) else []
-    if not 1 <= len(listed) <= 3 or not all(isinstance(one, int | np.integer) and one >= 1 for one in listed):
-        msg = f"expected {name} as one to three positive integers, got {quote(given)}"
+def _extent(name: str, value: object) -> tuple[int, int, int]:
+    """Three extents, of which those that are left out are 1."""
+    extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
+    sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
+    if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
+        msg = f"expected {name} as one to three positive integers, got {quote(value)}"
         raise InvalidOperand(msg)
-    x, y, z = (*(int(one) for one in listed), 1, 1)[:3]
+    x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
 
 
-def _check_choice(name: str, given: Sequence[str], known: tuple[str, ...]) -> None:
-    for one in given:
-        if one not in known:
-            msg = f"expected {name} of {', '.join(known)}, got {quote(one)}"
+def _check_choice(name: str, values: Sequence[str], known: tuple[str, ...]) -> None:
+    for value in values:
+        if value not in known:
+            msg = f"expected {name} of {', '.join(known)}, got {quote(value)}"
             raise InvalidOperand(msg)

@@ -1,1 +1,1 @@
-"""The opcodes of PTX as rows: which words each takes, of which types, what it does and how well that is known."""
+"""The opcode table: a row says which types and modifiers an opcode takes, what it does and how that is known."""

@@ -2,170 +2,221 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.ptx.opcodes.floating import style_of
-from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.program.actions import Move, Pure
+from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.program.actions import LaneOp, Move
 from warpfrag.ptx.program.state_spaces import WINDOW_SIZE, WINDOWS
-from warpfrag.ptx.program.types import TYPES, container, join, signed, split
+from warpfrag.ptx.program.types import (
+    B16,
+    B32,
+    B64,
+    B128,
+    BF16,
+    BF16X2,
+    E2M1X2,
+    E2M3X2,
+    E3M2X2,
+    E4M3X2,
+    E5M2X2,
+    F16,
+    F16X2,
+    F32,
+    F64,
+    PRED,
+    S8,
+    S16,
+    S32,
+    S64,
+    TF32,
+    U8,
+    U16,
+    U32,
+    U64,
+    UE8M0X2,
+    container,
+    join,
+    signed,
+    split,
+)  # fmt: skip
 from warpfrag.ptx.semantics import conversions as to
-from warpfrag.ptx.semantics.floats import Style
+from warpfrag.ptx.semantics.floats import FloatModifiers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.program.types import Type
+    from warpfrag.ptx.program.attributes import Attributes
+    from warpfrag.ptx.program.opcode import OpcodeRow
+    from warpfrag.ptx.program.types import Codes, Type
 
-INTEGERS = "u8 u16 u32 u64 s8 s16 s32 s64"
-FLOATS = "f16 bf16 f32 f64"
-NARROW = "e4m3x2 e5m2x2"
-NARROWER = "e2m3x2 e3m2x2 e2m1x2"
-INTEGRAL = "rni rzi rmi rpi"
-ROUNDING = "rn rz rm rp"
+INTEGERS = (U8, U16, U32, U64, S8, S16, S32, S64)
+FLOATS = (F16, BF16, F32, F64)
+NARROW = (E4M3X2, E5M2X2)
+NARROWER = (E2M3X2, E3M2X2, E2M1X2)
+WORDS = (B16, B32, B64, U16, U32, U64, S16, S32, S64, F32, F64)
 ISA = "PTX ISA, Data Movement and Conversion Instructions: cvt"
 MOVES = "PTX ISA, Data Movement and Conversion Instructions"
-U32, B32, B64 = TYPES["u32"], TYPES["b32"], TYPES["b64"]
 
 
-def _integer(words: Words) -> Pure:
-    target, source = words.types
-    sat = words.has("sat")
-    return Pure((target,), (source,), lambda a: to.integer_to_integer(a, source, target, sat=sat), extends=True)
+def _integer(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    sat = attributes.sat
+    return LaneOp((target,), (source,), lambda a: to.integer_to_integer(a, source, target, sat=sat), extends=True)
 
 
-def _from_integer(words: Words) -> Pure:
-    target, source = words.types
-    mode = words.get("rounding", "rn")
+def _from_integer(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    mode = attributes.rounding or "rn"
 
-    def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
+    def run(a: Codes) -> Codes:
         codes = to.integer_to_float(a, source, target.element, mode)
-        return to.float_to_float(codes, target.element, target.element, Style(sat=True)) if words.has("sat") else codes
+        return (
+            to.float_to_float(codes, target.element, target.element, FloatModifiers(sat=True))
+            if attributes.sat
+            else codes
+        )
 
-    return Pure((target,), (source,), run)
+    return LaneOp((target,), (source,), run)
 
 
-def _to_integer(words: Words) -> Pure:
-    target, source = words.types
-    mode, ftz = words.get("integral", "rzi"), words.has("ftz")
-    return Pure(
+def _to_integer(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    mode, ftz = attributes.integral or "rzi", attributes.ftz
+    return LaneOp(
         (target,), (source,), lambda a: to.float_to_integer(a, source.element, target, mode, ftz=ftz), extends=True
     )
 
 
-def _float(words: Words) -> Pure:
-    target, source = words.types
-    style = Style(
-        words.get("integral") or words.get("rounding", "rn"),
-        ftz=words.has("ftz"), sat=words.has("sat"), relu=words.has("relu"),
+def _float(attributes: Attributes) -> LaneOp:
+    target, source = attributes.types
+    style = FloatModifiers(
+        attributes.integral or attributes.rounding or "rn",
+        ftz=attributes.ftz, sat=attributes.sat, relu=attributes.relu,
     )  # fmt: skip
-    if target.element == source.element and not words.get("integral"):
-        plain = Style("rn", ftz=style.ftz, sat=style.sat, relu=style.relu)
-        return Pure((target,), (source,), lambda a: to.float_to_float(a, source.element, target.element, plain))
-    satfinite = words.has("satfinite")
-    return Pure(
+    if target.element == source.element and not attributes.integral:
+        plain = FloatModifiers("rn", ftz=style.ftz, sat=style.sat, relu=style.relu)
+        return LaneOp((target,), (source,), lambda a: to.float_to_float(a, source.element, target.element, plain))
+    satfinite = attributes.satfinite
+    return LaneOp(
         (target,),
         (source,),
         lambda a: to.float_to_float(a, source.element, target.element, style, satfinite=satfinite),
     )
 
 
-def _tf32(words: Words) -> Pure:
-    mode, satfinite, relu = words.get("rounding", "rna"), words.has("satfinite"), words.has("relu")
-    return Pure((B32,), (TYPES["f32"],), lambda a: to.to_tf32(a, mode, satfinite=satfinite, relu=relu))
+def _tf32(attributes: Attributes) -> LaneOp:
+    mode, satfinite, relu = attributes.rounding or "rna", attributes.satfinite, attributes.relu
+    return LaneOp((B32,), (F32,), lambda a: to.to_tf32(a, mode, satfinite=satfinite, relu=relu))
 
 
-def _pack_pair(words: Words) -> Pure:
+def _pack_pair(attributes: Attributes) -> LaneOp:
     """Two f32 to a pair: the first goes to the upper part."""
-    target, source = words.types
-    style, satfinite = style_of(words), words.has("satfinite")
+    target, source = attributes.types
+    style, satfinite = style_of(attributes), attributes.satfinite
 
-    def run(a: Any, b: Any) -> Any:  # noqa: ANN401 (arrays)
-        found = [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in (b, a)]
-        return _join(found, target)
+    def run(a: Codes, b: Codes) -> Codes:
+        return _join(
+            [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in (b, a)], target
+        )
 
-    return Pure((target,), (source, source), run)
+    return LaneOp((target,), (source, source), run)
 
 
-def _repack(words: Words) -> Pure:
+def _repack(attributes: Attributes) -> LaneOp:
     """A pair to a pair of another format."""
-    target, source = words.types
-    style, satfinite = style_of(words), words.has("satfinite")
+    target, source = attributes.types
+    style, satfinite = style_of(attributes), attributes.satfinite
 
-    def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
+    def run(a: Codes) -> Codes:
         pieces = split(a, source.parts, source.part_bits)
-        found = [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in pieces]
-        return _join(found, target)
+        return _join(
+            [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in pieces], target
+        )
 
-    return Pure((target,), (source,), run)
+    return LaneOp((target,), (source,), run)
 
 
-def _join(pieces: list[Any], target: Type) -> Any:  # noqa: ANN401 (arrays)
+def _join(pieces: list[Codes], target: Type) -> Codes:
     return join([piece.astype(container(target.part_bits)) for piece in pieces], target.part_bits)
 
 
-def _saturate_pack(words: Words) -> Pure:
+def _saturate_pack(attributes: Attributes) -> LaneOp:
     """cvt.pack: two integers clamped and joined, above them what c has."""
-    narrow = words.get("narrow")
-    kind, bits = narrow[0], int(narrow[1:])
+    kind, bits = attributes.narrow or ("u", 16)
     low, high = to.limits(kind, bits)
 
-    def run(a: Any, b: Any, c: Any = None) -> Any:  # noqa: ANN401 (arrays)
-        found = [np.clip(signed(v).astype(np.int64), low, high).astype(np.uint64) for v in (b, a)]
+    def run(a: Codes, b: Codes, c: Codes | None = None) -> Codes:
+        lower, upper = (np.clip(signed(v).astype(np.int64), low, high).astype(np.uint64) for v in (b, a))
         mask = np.uint64((1 << bits) - 1)
-        total = (found[0] & mask) | (found[1] & mask) << np.uint64(bits)
+        total = (lower & mask) | (upper & mask) << np.uint64(bits)
         if c is not None:
             total |= c.astype(np.uint64) << np.uint64(2 * bits)
         return total.astype(np.uint32)
 
-    sources = (TYPES["s32"], TYPES["s32"], B32) if words.operands == 4 else (TYPES["s32"], TYPES["s32"])
-    return Pure((B32,), sources, run)
+    sources = (S32, S32, B32) if attributes.operand_count == 4 else (S32, S32)
+    return LaneOp((B32,), sources, run)
 
 
-def _to_generic(words: Words) -> Pure:
-    window = np.uint64(WINDOWS[words.get("space").split("::")[0]])
-    turn: Callable[..., Any] = (lambda a: a - window) if words.has("to") else (lambda a: a + window)
-    return Pure((words.types[0],), (words.types[0],), turn)
+def _to_generic(attributes: Attributes) -> LaneOp:
+    window = np.uint64(WINDOWS[attributes.space])
+    shift: Callable[[Codes], Codes] = (lambda a: a - window) if attributes.to_space else (lambda a: a + window)
+    return LaneOp((attributes.types[0],), (attributes.types[0],), shift)
 
 
-def _is_in_space(words: Words) -> Pure:
-    space = words.get("space").split("::")[0]
+def _is_in_space(attributes: Attributes) -> LaneOp:
+    space = attributes.space
     start = np.uint64(WINDOWS[space])
 
-    def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
+    def run(a: Codes) -> Codes:
         if space in {"global", "const"}:
             others = [np.uint64(base) for base in WINDOWS.values() if base]
             return np.logical_and.reduce([(a < base) | (a >= base + np.uint64(WINDOW_SIZE)) for base in others])
         return (a >= start) & (a < start + np.uint64(WINDOW_SIZE))
 
-    return Pure((TYPES["pred"],), (words.types[0],), run)
+    return LaneOp((PRED,), (B64,), run)
 
 
-SPACE = "!global shared shared::cta shared::cluster local const param param::entry"
-ROWS: list[Row] = [
-    row("cvt", (INTEGERS, INTEGERS), _integer, ISA, sat="sat"),
-    row("cvt", (FLOATS, INTEGERS), _from_integer, ISA, rounding=f"!{ROUNDING}", sat="sat"),
-    row("cvt", (INTEGERS, FLOATS), _to_integer, ISA, integral=f"!{INTEGRAL}", ftz="ftz", sat="sat"),
-    row("cvt", (FLOATS, FLOATS), _float, ISA, rounding=ROUNDING, ftz="ftz", sat="sat"),
-    row("cvt", (FLOATS, FLOATS), _float, ISA, integral=f"!{INTEGRAL}", ftz="ftz", sat="sat"),
-    row("cvt", ("f16 bf16", "f32"), _float, ISA, rounding="!rn rz", relu="relu", satfinite="satfinite"),
-    row("cvt", ("tf32", "f32"), _tf32, ISA, rounding="!rna rn rz", satfinite="satfinite", relu="relu"),
-    row("cvt", ("f16x2 bf16x2", "f32"), _pack_pair, ISA, rounding="!rn rz", relu="relu", satfinite="satfinite"),
-    row("cvt", (f"{NARROW} {NARROWER}", "f32"), _pack_pair, ISA, rounding="!rn", satfinite="!satfinite", relu="relu"),
-    row("cvt", (NARROW, "f16x2"), _repack, ISA, rounding="!rn", satfinite="!satfinite", relu="relu"),
-    row("cvt", ("f16x2", f"{NARROW} {NARROWER}"), _repack, ISA, rounding="!rn", relu="relu"),
-    row("cvt", ("ue8m0x2", "f32"), _pack_pair, ISA, rounding="!rz rp", satfinite="satfinite"),
-    row("cvt", ("ue8m0x2", "bf16x2"), _repack, ISA, rounding="!rz rp", satfinite="satfinite"),
-    row("cvt", ("bf16x2", "ue8m0x2"), _repack, ISA, rounding="!rn"),
-    row("cvt", "s32", _saturate_pack, f"{ISA}.pack", pack="!pack", sat="!sat", narrow="!u16 s16"),
+def _move(attributes: Attributes) -> Move:
+    return Move(attributes.types[0])
+
+
+NEAREST, RELU, SAT, FTZ = required("rn"), optional("relu"), optional("sat"), optional("ftz")
+ROUNDING = ("rn", "rz", "rm", "rp")
+INTEGRAL = required("rni", "rzi", "rmi", "rpi")
+SATFINITE = optional("satfinite")
+PACKS, CLAMPED = required("pack"), required("sat")
+SPACE = required("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry")
+ROWS: list[OpcodeRow] = [
+    row("cvt", [INTEGERS, INTEGERS], _integer, ISA, sat=SAT),
+    row("cvt", [FLOATS, INTEGERS], _from_integer, ISA, rounding=required(*ROUNDING), sat=SAT),
+    row("cvt", [INTEGERS, FLOATS], _to_integer, ISA, integral=INTEGRAL, ftz=FTZ, sat=SAT),
+    row("cvt", [FLOATS, FLOATS], _float, ISA, rounding=optional(*ROUNDING), ftz=FTZ, sat=SAT),
+    row("cvt", [FLOATS, FLOATS], _float, ISA, integral=INTEGRAL, ftz=FTZ, sat=SAT),
+    row("cvt", [(F16, BF16), (F32,)], _float, ISA, rounding=required("rn", "rz"), relu=RELU, satfinite=SATFINITE),
+    row("cvt", [(TF32,), (F32,)], _tf32, ISA, rounding=required("rna", "rn", "rz"), satfinite=SATFINITE, relu=RELU),
     row(
-        "cvt", ("s32", "b32"), _saturate_pack, f"{ISA}.pack",
-        pack="!pack", sat="!sat", narrow="!u8 s8 u4 s4 u2 s2",
+        "cvt", [(F16X2, BF16X2), (F32,)], _pack_pair, ISA,
+        rounding=required("rn", "rz"), relu=RELU, satfinite=SATFINITE,
     ),
-    row("cvta", "u64 u32", _to_generic, MOVES, to="to", space=SPACE),
-    row("isspacep", "", lambda w: _is_in_space(Words(w.opcode, (B64,), w.options, w.operands)), MOVES, space=SPACE),
-    row("mov", f"pred b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64 {FLOATS}", lambda w: Move(w.types[0]), MOVES),
-    row("mov", "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64", lambda w: Move(w.types[0]), MOVES, vector="!v2 v4"),
+    row(
+        "cvt", [(*NARROW, *NARROWER), (F32,)], _pack_pair, ISA,
+        rounding=NEAREST, satfinite=required("satfinite"), relu=RELU,
+    ),
+    row("cvt", [NARROW, (F16X2,)], _repack, ISA, rounding=NEAREST, satfinite=required("satfinite"), relu=RELU),
+    row("cvt", [(F16X2,), (*NARROW, *NARROWER)], _repack, ISA, rounding=NEAREST, relu=RELU),
+    row("cvt", [(UE8M0X2,), (F32,)], _pack_pair, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
+    row("cvt", [(UE8M0X2,), (BF16X2,)], _repack, ISA, rounding=required("rz", "rp"), satfinite=SATFINITE),
+    row("cvt", [(BF16X2,), (UE8M0X2,)], _repack, ISA, rounding=NEAREST),
+    row("cvt", [(S32,)], _saturate_pack, f"{ISA}.pack", packs=PACKS, sat=CLAMPED, narrow=required("u16", "s16")),
+    row(
+        "cvt", [(S32,), (B32,)], _saturate_pack, f"{ISA}.pack",
+        packs=PACKS, sat=CLAMPED, narrow=required("u8", "s8", "u4", "s4", "u2", "s2"),
+    ),
+    row("cvta", [(U64, U32)], _to_generic, MOVES, to_space=optional("to"), space=SPACE),
+    row("isspacep", [], _is_in_space, MOVES, space=SPACE),
+    row("mov", [(PRED, B128, *WORDS, F16, BF16)], _move, MOVES),
+    row("mov", [WORDS], _move, MOVES, vector=required("v2", "v4")),
 ]  # fmt: skip

@@ -8,29 +8,36 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.errors import WarpfragError
-from warpfrag.ptx.opcodes.rows import Row, Words, row
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.names import spell
+from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import (
-    Across,
     Action,
     Barrier,
     Branch,
-    Call,
-    Leave,
-    Matrix,
-    Nothing,
+    DirectCall,
+    MatrixOp,
+    NoOp,
     Refused,
+    Return,
     Trap,
+    WarpCollective,
     WarpWait,
 )
-from warpfrag.ptx.program.types import TYPES, Codes
+from warpfrag.ptx.program.types import B32, B64, F32, PRED, S32, U32
 from warpfrag.ptx.semantics import floats, integers
 
 if TYPE_CHECKING:
-    Mask = Codes
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.program.attributes import Attributes
+    from warpfrag.ptx.program.opcode import OpcodeRow
+    from warpfrag.ptx.program.types import Codes, Type
+
+    Mask = NDArray[np.bool_]
 
 LANES = np.arange(32, dtype=np.uint32)
 BIT = np.uint32(1) << LANES
-U32, B32, PRED = TYPES["u32"], TYPES["b32"], TYPES["pred"]
 FLOW = "PTX ISA, Control Flow Instructions"
 ISA = "PTX ISA, Parallel Synchronization and Communication Instructions"
 MATRIX = "warpfrag's own rows: see `warpfrag info`"
@@ -52,17 +59,17 @@ def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, m
     ]
     inside = source >= top if mode == "up" else source <= top
     source = np.where(inside, source, lane)
-    given = a if mask is None else np.where(mask, a, a.dtype.type(0))
-    return np.take_along_axis(given, source, axis=1), inside
+    values = a if mask is None else np.where(mask, a, a.dtype.type(0))
+    return np.take_along_axis(values, source, axis=1), inside
 
 
 def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
     """vote: all, any, uni, or the predicates as bits."""
     if mode == "ballot":
         return ballot(mask & a)
-    every, some = (a | ~mask).all(axis=1), (a & mask).any(axis=1)
-    held: Codes = {"all": every, "any": some, "uni": every | ~some}[mode]
-    return np.repeat(held[:, None], 32, axis=1)
+    every, some = np.all(a | ~mask, axis=1, keepdims=True), np.any(a & mask, axis=1, keepdims=True)
+    held = {"all": every, "any": some, "uni": every | ~some}[mode]
+    return np.repeat(held, 32, axis=1)
 
 
 def match_any(mask: Mask, a: Codes, _members: Codes) -> Codes:
@@ -78,16 +85,16 @@ def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
     return np.where(same, ballot(mask), np.uint32(0)), np.repeat(same, 32, axis=1)
 
 
-def reduce_lanes(mask: Mask, a: Codes, _members: Codes, *, name: str, words: Words) -> Codes:
+def reduce_lanes(
+    mask: Mask, a: Codes, _members: Codes, *, name: str, kind: Type, style: floats.FloatModifiers
+) -> Codes:
     """redux: one number of all lanes."""
-    kind = words.types[0]
     if kind.is_float:
-        style = floats.Style(nan=words.has("NaN"), abs=words.has("abs"))
         total = np.full((len(a), 1), 0x7FFFFFFF, np.uint32)
         started = np.zeros((len(a), 1), np.bool_)
         for lane in range(32):
-            one = a[:, lane : lane + 1]
-            both = floats.extreme("f32", style, np.where(started, total, one), one, largest=name == "max")
+            value = a[:, lane : lane + 1]
+            both = floats.extreme("f32", style, np.where(started, total, value), value, largest=name == "max")
             here = mask[:, lane : lane + 1]
             total, started = np.where(here, both, total), started | here
         return np.repeat(total, 32, axis=1)
@@ -110,86 +117,104 @@ def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
     return np.repeat(first, 32, axis=1), first == LANES
 
 
-def _shuffle(words: Words) -> Across:
-    synced = words.has("sync")
+def _shuffle(attributes: Attributes) -> WarpCollective:
+    synced = attributes.sync
     sources = (B32, U32, U32, B32) if synced else (B32, U32, U32)
-    return Across((B32, PRED), sources, partial(shuffle, mode=words.get("mode")), synced, by_members=False)
+    return WarpCollective(
+        (B32, PRED), sources, partial(shuffle, mode=attributes.operation or ""), synced, by_members=False
+    )
 
 
-def _vote(words: Words) -> Across:
-    mode, synced = words.get("mode"), words.has("sync")
+def _vote(attributes: Attributes) -> WarpCollective:
+    mode, synced = attributes.operation or "", attributes.sync
     result = B32 if mode == "ballot" else PRED
-    return Across((result,), (PRED, B32) if synced else (PRED,), partial(vote, mode=mode), synced)
+    return WarpCollective((result,), (PRED, B32) if synced else (PRED,), partial(vote, mode=mode), synced)
 
 
-def _match(words: Words) -> Across:
-    kind = words.types[0]
-    if words.has("any"):
-        return Across((B32,), (kind, B32), match_any)
-    return Across((B32, PRED), (kind, B32), match_all)
+def _match(attributes: Attributes) -> WarpCollective:
+    kind = attributes.types[0]
+    if attributes.operation == "any":
+        return WarpCollective((B32,), (kind, B32), match_any)
+    return WarpCollective((B32, PRED), (kind, B32), match_all)
 
 
-def _reduce(words: Words) -> Across:
-    kind = words.types[0]
-    return Across((kind,), (kind, B32), partial(reduce_lanes, name=words.get("name"), words=words))
+def _reduce(attributes: Attributes) -> WarpCollective:
+    kind = attributes.types[0]
+    style = floats.FloatModifiers(nan=attributes.nan, abs=attributes.abs)
+    reduce = partial(reduce_lanes, name=attributes.operation or "", kind=kind, style=style)
+    return WarpCollective((kind,), (kind, B32), reduce)
 
 
-def _barrier(words: Words) -> Action:
-    name = words.get("name")
-    aligned = words.opcode == "bar" or words.has("aligned")
-    return Barrier(waits=name != "arrive", reduction=words.get("reduction"), aligned=aligned)
+def _barrier(attributes: Attributes) -> Action:
+    aligned = attributes.opcode == "bar" or attributes.aligned
+    return Barrier(waits=attributes.operation != "arrive", reduction=attributes.reduction or "", aligned=aligned)
 
 
-def _matrix(words: Words) -> Action:
-    from warpfrag.isa.legality import resolve
-    from warpfrag.isa.names import spell
-
+def _matrix(attributes: Attributes) -> Action:
+    """The instruction of `isa` that has this name."""
     try:
-        form = resolve(words.full_name)
+        form = resolve(attributes.name)
     except WarpfragError as error:
         return Refused(str(error))
-    return Matrix(spell(form), words.opcode)
+    return MatrixOp(spell(form), attributes.opcode, form, attributes.space)
 
 
-def _nothing(_words: Words) -> Action:
-    return Nothing()
+def _nothing(_attributes: Attributes) -> Action:
+    return NoOp()
 
 
-ROWS: list[Row] = [
-    row("bra", "", lambda _: Branch(), FLOW, uni="uni"),
-    row("brx", "", lambda _: Branch(indexed=True), FLOW, idx="!idx", uni="uni"),
-    row("call", "", lambda _: Call(), FLOW, uni="uni"),
-    row("ret", "", lambda _: Leave(), FLOW, uni="uni"),
-    row("exit", "", lambda _: Leave(whole_thread=True), FLOW),
-    row("trap", "", lambda _: Trap(), FLOW),
-    row("brkpt", "", lambda _: Trap(), FLOW),
-    row("nanosleep", "u32", _nothing, FLOW),
-    row("pmevent", "", _nothing, FLOW, mask="mask"),
-    row("membar", "", _nothing, ISA, any_words=True),
-    row("fence", "", _nothing, ISA, any_words=True),
-    row("griddepcontrol", "", _nothing, ISA, any_words=True),
-    row("setmaxnreg", "", _nothing, ISA, any_words=True),
-    row("bar", "", _barrier, ISA, cta="cta", name="!sync arrive"),
-    row("barrier", "", _barrier, ISA, cta="cta", name="!sync arrive", aligned="aligned"),
-    row("bar", "u32", _barrier, ISA, cta="cta", name="!red", reduction="!popc"),
-    row("bar", "pred", _barrier, ISA, cta="cta", name="!red", reduction="!and or"),
-    row("barrier", "u32", _barrier, ISA, cta="cta", name="!red", reduction="!popc", aligned="aligned"),
-    row("barrier", "pred", _barrier, ISA, cta="cta", name="!red", reduction="!and or", aligned="aligned"),
-    row("bar", "", lambda _: WarpWait(), ISA, warp="!warp", name="!sync"),
-    row("shfl", "b32", _shuffle, ISA, sync="sync", mode="!up down bfly idx"),
-    row("vote", "pred", _vote, ISA, sync="sync", mode="!all any uni"),
-    row("vote", "b32", _vote, ISA, sync="sync", mode="!ballot"),
-    row("match", "b32 b64", _match, ISA, mode="!any all", sync="!sync"),
-    row("redux", "u32 s32", _reduce, ISA, sync="!sync", name="!add min max"),
-    row("redux", "b32", _reduce, ISA, sync="!sync", name="!and or xor"),
-    row("redux", "f32", _reduce, ISA, sync="!sync", name="!min max", abs="abs", nan="NaN"),
-    row("activemask", "b32", lambda _: Across((B32,), (), ballot, synced=False), ISA),
-    row("elect", "", lambda _: Across((B32, PRED), (B32,), elect), ISA, sync="!sync"),
-    row("mma", "", _matrix, MATRIX, any_words=True),
-    row("wmma", "", _matrix, MATRIX, any_words=True),
-    row("ldmatrix", "", _matrix, MATRIX, any_words=True),
-    row("stmatrix", "", _matrix, MATRIX, any_words=True),
-    row("movmatrix", "", _matrix, MATRIX, any_words=True),
-    row("wgmma", "", _nothing, ISA, name="!fence commit_group wait_group", sync="!sync", aligned="!aligned"),
-    row("wgmma", "", _matrix, MATRIX, name="!mma_async", any_words=True),
-]
+SYNC, NEEDS_SYNC, ALIGNED, CTA, UNIFORM = (
+    optional("sync"), required("sync"), optional("aligned"), optional("cta"), optional("uni"),
+)  # fmt: skip
+SHARED = ("shared", "shared::cta", "shared::cluster")
+RED, COUNTED, VOTED = required("red"), required("popc"), required("and", "or")
+ARRIVE = required("sync", "arrive")
+ROWS: list[OpcodeRow] = [
+    row("bra", [], lambda _: Branch(), FLOW, has_result=False, uniform=UNIFORM),
+    row("brx", [], lambda _: Branch(indexed=True), FLOW, has_result=False, indexed=required("idx"), uniform=UNIFORM),
+    row("call", [], lambda _: DirectCall(), FLOW, has_result=False, uniform=UNIFORM),
+    row("ret", [], lambda _: Return(), FLOW, has_result=False, uniform=UNIFORM),
+    row("exit", [], lambda _: Return(whole_thread=True), FLOW, has_result=False),
+    row("trap", [], lambda _: Trap(), FLOW, has_result=False),
+    row("brkpt", [], lambda _: Trap(), FLOW, has_result=False),
+    row("nanosleep", [(U32,)], lambda _: NoOp(pauses=True), FLOW, has_result=False),
+    row("pmevent", [], _nothing, FLOW, has_result=False, event_mask=optional("mask")),
+    row("membar", [], _nothing, ISA, has_result=False, any_words=True),
+    row("fence", [], _nothing, ISA, has_result=False, any_words=True),
+    row("griddepcontrol", [], _nothing, ISA, has_result=False, any_words=True),
+    row("setmaxnreg", [], _nothing, ISA, has_result=False, any_words=True),
+    row("bar", [], _barrier, ISA, has_result=False, cta=CTA, operation=ARRIVE),
+    row("barrier", [], _barrier, ISA, has_result=False, cta=CTA, operation=ARRIVE, aligned=ALIGNED),
+    row("bar", [(U32,)], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED),
+    row("bar", [(PRED,)], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED),
+    row("barrier", [(U32,)], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED, aligned=ALIGNED),
+    row("barrier", [(PRED,)], _barrier, ISA, cta=CTA, operation=RED, reduction=VOTED, aligned=ALIGNED),
+    row("bar", [], lambda _: WarpWait(), ISA, has_result=False, warp=required("warp"), operation=NEEDS_SYNC),
+    row("shfl", [(B32,)], _shuffle, ISA, sync=SYNC, operation=required("up", "down", "bfly", "idx")),
+    row("vote", [(PRED,)], _vote, ISA, sync=SYNC, operation=required("all", "any", "uni")),
+    row("vote", [(B32,)], _vote, ISA, sync=SYNC, operation=required("ballot")),
+    row("match", [(B32, B64)], _match, ISA, operation=required("any", "all"), sync=NEEDS_SYNC),
+    row("redux", [(U32, S32)], _reduce, ISA, sync=NEEDS_SYNC, operation=required("add", "min", "max")),
+    row("redux", [(B32,)], _reduce, ISA, sync=NEEDS_SYNC, operation=required("and", "or", "xor")),
+    row(
+        "redux", [(F32,)], _reduce, ISA,
+        sync=NEEDS_SYNC, operation=required("min", "max"), abs=optional("abs"), nan=optional("NaN"),
+    ),
+    row("activemask", [(B32,)], lambda _: WarpCollective((B32,), (), ballot, synced=False), ISA),
+    row("elect", [], lambda _: WarpCollective((B32, PRED), (B32,), elect), ISA, sync=NEEDS_SYNC),
+    row("mma", [], _matrix, MATRIX, any_words=True),
+    row("wmma", [], _matrix, MATRIX, any_words=True, operation=required("mma")),
+    row("wmma", [], _matrix, MATRIX, any_words=True, operation=required("load"), space=optional("global", *SHARED)),
+    row(
+        "wmma", [], _matrix, MATRIX,
+        has_result=False, any_words=True, operation=required("store"), space=optional("global", *SHARED),
+    ),
+    row("ldmatrix", [], _matrix, MATRIX, any_words=True, space=optional(*SHARED)),
+    row("stmatrix", [], _matrix, MATRIX, has_result=False, any_words=True, space=optional(*SHARED)),
+    row("movmatrix", [], _matrix, MATRIX, any_words=True),
+    row(
+        "wgmma", [], _nothing, ISA, has_result=False,
+        operation=required("fence", "commit_group", "wait_group"), sync=NEEDS_SYNC, aligned=required("aligned"),
+    ),
+    row("wgmma", [], _matrix, MATRIX, operation=required("mma_async"), any_words=True),
+]  # fmt: skip

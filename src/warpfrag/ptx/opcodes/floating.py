@@ -3,187 +3,202 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.program.actions import Pure
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.program.types import BF16, BF16X2, F16, F16X2, F32, F32X2, F64, PRED
 from warpfrag.ptx.semantics import approximate_functions, floats, special_functions
-from warpfrag.ptx.semantics.floats import Style
+from warpfrag.ptx.semantics.conversions import float_to_float
+from warpfrag.ptx.semantics.floats import FloatModifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from warpfrag.ptx.program.actions import CodeFunction
+    from warpfrag.ptx.program.attributes import Attributes
+    from warpfrag.ptx.program.opcode import Binder, Modifier, OpcodeRow, Types
+    from warpfrag.ptx.program.types import Codes
 
-
-ROUNDING = "rn rz rm rp"
 ISA = "PTX ISA, Floating Point Instructions; IEEE 754"
 HALF = "PTX ISA, Half Precision Floating Point Instructions; IEEE 754"
 UNIT = "the special function unit of an H200; sequences as ptxas makes them for sm_90"
 EVERY = 1 << 32
-F32, F64, B32, PRED = TYPES["f32"], TYPES["f64"], TYPES["b32"], TYPES["pred"]
-HALVES = "f16 f16x2 bf16 bf16x2"
+F16S, BF16S = (F16, F16X2), (BF16, BF16X2)
+HALVES = (*F16S, *BF16S)
+FTZ, SAT = optional("ftz"), optional("sat")
+ROUNDED, NEAREST = required("rn", "rz", "rm", "rp"), required("rn")
+APPROX = required("approx")
 
 
-def style_of(words: Words) -> Style:
-    """The words that change the result."""
-    return Style(
-        words.get("rounding", "rn"),
-        ftz=words.has("ftz"),
-        sat=words.has("sat"),
-        relu=words.has("relu"),
-        nan=words.has("NaN"),
-        xorsign_abs=words.has("xorsign"),
-        abs=words.has("abs"),
+def style_of(attributes: Attributes) -> FloatModifiers:
+    """How the result of a float instruction is rounded and clamped."""
+    return FloatModifiers(
+        attributes.rounding or "rn",
+        ftz=attributes.ftz,
+        sat=attributes.sat,
+        relu=attributes.relu,
+        nan=attributes.nan,
+        xorsign_abs=attributes.xorsign,
+        abs=attributes.abs,
     )
 
 
-def rounded(count: int, function: Callable[..., Any]) -> Callable[[Words], Pure]:
+def rounded(count: int, function: CodeFunction) -> Binder:
     """An operation of `count` sources of one type, each part rounded for itself."""
 
-    def make(words: Words) -> Pure:
-        kind = words.types[-1]
-        return Pure((kind,), (kind,) * count, by_parts(kind, partial(function, kind.element, style_of(words))))
+    def make(attributes: Attributes) -> LaneOp:
+        kind = attributes.types[-1]
+        return LaneOp((kind,), (kind,) * count, by_parts(kind, partial(function, kind.element, style_of(attributes))))
 
     return make
 
 
-def _mixed(count: int, function: Callable[..., Any]) -> Callable[[Words], Pure]:
+def _mixed(count: int, function: CodeFunction) -> Binder:
     """add, sub and fma of f32 whose first sources are f16 or bf16."""
 
-    def make(words: Words) -> Pure:
-        wide, narrow = words.types
-        from warpfrag.ptx.semantics.conversions import float_to_float
+    def make(attributes: Attributes) -> LaneOp:
+        wide, narrow = attributes.types
 
-        def run(*codes: Any) -> Any:  # noqa: ANN401 (arrays)
-            given = [float_to_float(code, narrow.element, "f32", Style()) for code in codes[: count - 1]]
-            return function("f32", style_of(words), *given, codes[-1])
+        def run(*codes: Codes) -> Codes:
+            widened = [float_to_float(code, narrow.element, "f32", FloatModifiers()) for code in codes[: count - 1]]
+            return function("f32", style_of(attributes), *widened, codes[-1])
 
-        return Pure((wide,), (*(narrow,) * (count - 1), wide), run)
+        return LaneOp((wide,), (*(narrow,) * (count - 1), wide), run)
 
     return make
 
 
-def _sign(words: Words) -> Pure:
+def _sign(attributes: Attributes) -> LaneOp:
     """abs and neg: arithmetic, so that a NaN does not keep its bits."""
-    kind = words.types[0]
+    kind = attributes.types[0]
 
-    def run(a: Any) -> Any:  # noqa: ANN401 (arrays)
-        given = floats.flush(a, kind.element) if words.has("ftz") else a
-        found = floats.magnitude_of(given) if words.opcode == "abs" else floats.negate(given)
+    def run(a: Codes) -> Codes:
+        source = floats.flush(a, kind.element) if attributes.ftz else a
+        result = floats.magnitude_of(source) if attributes.opcode == "abs" else floats.negate(source)
         if kind.element == "f64":
-            return np.where(floats.is_nan(a, "f64"), a | floats.QUIET, found)
-        return floats.quiet(found, kind.element)
+            return np.where(floats.is_nan(a, "f64"), a | floats.QUIET, result)
+        return floats.quiet(result, kind.element)
 
-    return Pure((kind,), (kind,), by_parts(kind, run))
-
-
-def _extreme(words: Words) -> Pure:
-    kind = words.types[0]
-    pick = partial(floats.extreme, kind.element, style_of(words), largest=words.opcode == "max")
-    if words.operands == 4:
-        return Pure((kind,), (kind,) * 3, by_parts(kind, lambda a, b, c: pick(pick(a, b), c)))
-    return Pure((kind,), (kind, kind), by_parts(kind, pick))
+    return LaneOp((kind,), (kind,), by_parts(kind, run))
 
 
-def _copy_sign(words: Words) -> Pure:
-    kind = words.types[0]
-    return Pure((kind,), (kind, kind), lambda a, b: floats.sign_of(a) | floats.magnitude_of(b))
+def _extreme(attributes: Attributes) -> LaneOp:
+    kind = attributes.types[0]
+    pick = partial(floats.extreme, kind.element, style_of(attributes), largest=attributes.opcode == "max")
+    if attributes.operand_count == 4:
+        return LaneOp((kind,), (kind,) * 3, by_parts(kind, lambda a, b, c: pick(pick(a, b), c)))
+    return LaneOp((kind,), (kind, kind), by_parts(kind, pick))
 
 
-def _test(words: Words) -> Pure:
-    kind = words.types[0]
-    return Pure((PRED,), (kind,), partial(floats.test_property, kind.element, words.get("property")))
+def _copy_sign(attributes: Attributes) -> LaneOp:
+    kind = attributes.types[0]
+    return LaneOp((kind,), (kind, kind), lambda a, b: floats.sign_of(a) | floats.magnitude_of(b))
 
 
-def _unit(words: Words) -> Pure:
+def _test(attributes: Attributes) -> LaneOp:
+    kind = attributes.types[0]
+    return LaneOp((PRED,), (kind,), partial(floats.test_property, kind.element, attributes.float_class or ""))
+
+
+def _unit(attributes: Attributes) -> LaneOp:
     """ex2.approx and its kin on f32."""
-    function = getattr(approximate_functions, words.opcode)
-    return Pure((F32,), (F32,), partial(function, ftz=words.has("ftz")))
+    function = getattr(approximate_functions, attributes.opcode)
+    return LaneOp((F32,), (F32,), partial(function, ftz=attributes.ftz))
 
 
-def _narrow_unit(words: Words) -> Pure:
+def _narrow_unit(attributes: Attributes) -> LaneOp:
     """ex2 and tanh of f16 and bf16."""
-    kind = words.types[0]
-    return Pure(
+    kind = attributes.types[0]
+    return LaneOp(
         (kind,),
         (kind,),
-        by_parts(kind, partial(approximate_functions.narrow, getattr(special_functions, words.opcode), kind.element)),
+        by_parts(
+            kind, partial(approximate_functions.narrow, getattr(special_functions, attributes.opcode), kind.element)
+        ),
     )
 
 
-def _unit_f64(words: Words) -> Pure:
+def _unit_f64(attributes: Attributes) -> LaneOp:
     """rcp and rsqrt of f64."""
-    if words.opcode == "rcp":
-        return Pure((F64,), (F64,), partial(approximate_functions.upper, special_functions.rcp))
-    return Pure((F64,), (F64,), partial(approximate_functions.rsqrt64, ftz=words.has("ftz")))
+    if attributes.opcode == "rcp":
+        return LaneOp((F64,), (F64,), partial(approximate_functions.upper, special_functions.rcp))
+    return LaneOp((F64,), (F64,), partial(approximate_functions.rsqrt64, ftz=attributes.ftz))
 
 
-def _division(words: Words) -> Pure:
-    return Pure(
-        (F32,), (F32, F32), partial(approximate_functions.divide, full=words.get("way") == "full", ftz=words.has("ftz"))
-    )
+def _division(attributes: Attributes) -> LaneOp:
+    divide = partial(approximate_functions.divide, full=attributes.accuracy == "full", ftz=attributes.ftz)
+    return LaneOp((F32,), (F32, F32), divide)
 
 
-def _arithmetic(opcode: str, count: int, function: Callable[..., Any]) -> list[Row]:
-    """add, sub, mul of every float type."""
-    make = rounded(count, function)
-    contract = opcode != "fma"
-    rows = [
-        row(opcode, "f32", make, ISA, may_contract=contract, ftz="ftz", sat="sat"),
-        row(opcode, "f32", make, ISA, rounding=f"!{ROUNDING}", ftz="ftz", sat="sat"),
-        row(opcode, "f32x2", make, ISA, may_contract=contract, ftz="ftz"),
-        row(opcode, "f32x2", make, ISA, rounding=f"!{ROUNDING}", ftz="ftz"),
-        row(opcode, "f64", make, ISA, may_contract=contract),
-        row(opcode, "f64", make, ISA, rounding=f"!{ROUNDING}"),
-        row(opcode, "f16 f16x2", make, HALF, may_contract=contract, ftz="ftz", sat="sat"),
-        row(opcode, "f16 f16x2", make, HALF, rounding="!rn", ftz="ftz", sat="sat"),
-        row(opcode, "bf16 bf16x2", make, HALF, may_contract=contract),
-        row(opcode, "bf16 bf16x2", make, HALF, rounding="!rn"),
-    ]
-    if opcode == "fma":
-        rows = [found for found in rows if "rounding" in found.required]
-        rows.append(row("fma", "f16 f16x2", make, HALF, rounding="!rn", ftz="ftz", relu="!relu"))
-        rows.append(row("fma", "bf16 bf16x2", make, HALF, rounding="!rn", relu="!relu"))
+# add, sub, mul and fma: types, source, and the modifiers after .rn and its kin, which they may be written without
+ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
+    ((F32,), ISA, ROUNDED, {"ftz": FTZ, "sat": SAT}),
+    ((F32X2,), ISA, ROUNDED, {"ftz": FTZ}),
+    ((F64,), ISA, ROUNDED, {}),
+    (F16S, HALF, NEAREST, {"ftz": FTZ, "sat": SAT}),
+    (BF16S, HALF, NEAREST, {}),
+)
+
+
+def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
+    """add, sub or mul of every float type: without a rounding it is to nearest even, and may become part of an fma."""
+    bind = rounded(2, function)
+    rows: list[OpcodeRow] = []
+    for types, source, rounding, others in ARITHMETIC:
+        rows += [
+            row(opcode, [types], bind, source, may_contract=True, like=others),
+            row(opcode, [types], bind, source, rounding=rounding, like=others),
+        ]
     return rows
 
 
-ROWS: list[Row] = [
-    *_arithmetic("add", 2, floats.add),
-    *_arithmetic("sub", 2, floats.subtract),
-    *_arithmetic("mul", 2, floats.multiply),
-    *_arithmetic("fma", 3, floats.fma),
-    row("mad", "f32", rounded(3, floats.fma), ISA, rounding=f"!{ROUNDING}", ftz="ftz", sat="sat"),
-    row("mad", "f64", rounded(3, floats.fma), ISA, rounding=f"!{ROUNDING}"),
-    row("add", ("f32", "f16 bf16"), _mixed(2, floats.add), HALF, rounding=ROUNDING, sat="sat"),
-    row("sub", ("f32", "f16 bf16"), _mixed(2, floats.subtract), HALF, rounding=ROUNDING, sat="sat"),
-    row("fma", ("f32", "f16 bf16"), _mixed(3, floats.fma), HALF, rounding=f"!{ROUNDING}", sat="sat"),
-    row("div", "f32", rounded(2, floats.divide), ISA, rounding=f"!{ROUNDING}", ftz="ftz"),
-    row("div", "f64", rounded(2, floats.divide), ISA, rounding=f"!{ROUNDING}"),
-    row("rcp", "f32", rounded(1, floats.reciprocal), ISA, rounding=f"!{ROUNDING}", ftz="ftz"),
-    row("rcp", "f64", rounded(1, floats.reciprocal), ISA, rounding=f"!{ROUNDING}"),
-    row("sqrt", "f32", rounded(1, floats.square_root), ISA, rounding=f"!{ROUNDING}", ftz="ftz"),
-    row("sqrt", "f64", rounded(1, floats.square_root), ISA, rounding=f"!{ROUNDING}"),
-    row("abs", f"f32 f64 {HALVES}", _sign, ISA, ftz="ftz"),
-    row("neg", f"f32 f64 {HALVES}", _sign, ISA, ftz="ftz"),
-    row("min", f"f32 {HALVES}", _extreme, ISA, ftz="ftz", nan="NaN", xorsign="xorsign", abs="abs"),
-    row("max", f"f32 {HALVES}", _extreme, ISA, ftz="ftz", nan="NaN", xorsign="xorsign", abs="abs"),
-    row("min", "f64", _extreme, ISA),
-    row("max", "f64", _extreme, ISA),
-    row("copysign", "f32 f64", _copy_sign, ISA),
-    row("testp", "f32 f64", _test, ISA, property="!finite infinite number notanumber normal subnormal"),
+FMA = rounded(3, floats.fma)
+RELU = required("relu")
+FLOAT_CLASSES = required("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+EXTREME = {"ftz": FTZ, "nan": optional("NaN"), "xorsign": optional("xorsign"), "abs": optional("abs")}
+ROWS: list[OpcodeRow] = [
+    *_contractible("add", floats.add),
+    *_contractible("sub", floats.subtract),
+    *_contractible("mul", floats.multiply),
     *(
-        row(name, "f32", _unit, UNIT, level="measured", cases=EVERY, approx="!approx", ftz="ftz")
+        row("fma", [types], FMA, source, rounding=rounding, like=others)
+        for types, source, rounding, others in ARITHMETIC
+    ),
+    row("fma", [F16S], FMA, HALF, rounding=NEAREST, ftz=FTZ, relu=RELU),
+    row("fma", [BF16S], FMA, HALF, rounding=NEAREST, relu=RELU),
+    row("mad", [(F32,)], FMA, ISA, rounding=ROUNDED, ftz=FTZ, sat=SAT),
+    row("mad", [(F64,)], FMA, ISA, rounding=ROUNDED),
+    row("add", [(F32,), (F16, BF16)], _mixed(2, floats.add), HALF, rounding=optional(*ROUNDED.words), sat=SAT),
+    row("sub", [(F32,), (F16, BF16)], _mixed(2, floats.subtract), HALF, rounding=optional(*ROUNDED.words), sat=SAT),
+    row("fma", [(F32,), (F16, BF16)], _mixed(3, floats.fma), HALF, rounding=ROUNDED, sat=SAT),
+    row("div", [(F32,)], rounded(2, floats.divide), ISA, rounding=ROUNDED, ftz=FTZ),
+    row("div", [(F64,)], rounded(2, floats.divide), ISA, rounding=ROUNDED),
+    row("rcp", [(F32,)], rounded(1, floats.reciprocal), ISA, rounding=ROUNDED, ftz=FTZ),
+    row("rcp", [(F64,)], rounded(1, floats.reciprocal), ISA, rounding=ROUNDED),
+    row("sqrt", [(F32,)], rounded(1, floats.square_root), ISA, rounding=ROUNDED, ftz=FTZ),
+    row("sqrt", [(F64,)], rounded(1, floats.square_root), ISA, rounding=ROUNDED),
+    row("abs", [(F32, F64, *HALVES)], _sign, ISA, ftz=FTZ),
+    row("neg", [(F32, F64, *HALVES)], _sign, ISA, ftz=FTZ),
+    row("min", [(F32, *HALVES)], _extreme, ISA, like=EXTREME),
+    row("max", [(F32, *HALVES)], _extreme, ISA, like=EXTREME),
+    row("min", [(F64,)], _extreme, ISA),
+    row("max", [(F64,)], _extreme, ISA),
+    row("copysign", [(F32, F64)], _copy_sign, ISA),
+    row("testp", [(F32, F64)], _test, ISA, float_class=FLOAT_CLASSES),
+    *(
+        row(name, [(F32,)], _unit, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=FTZ)
         for name in ("rcp", "rsqrt", "sqrt", "ex2", "lg2", "sin", "cos")
     ),
-    row("tanh", "f32", _unit, UNIT, level="measured", cases=EVERY, approx="!approx"),
-    row("ex2", "f16 f16x2", _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx"),
-    row("ex2", "bf16 bf16x2", _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx", ftz="!ftz"),
-    row("tanh", HALVES, _narrow_unit, UNIT, level="measured", cases=1 << 16, approx="!approx"),
-    row("rcp", "f64", _unit_f64, UNIT, level="measured", cases=EVERY, approx="!approx", ftz="!ftz"),
-    row("rsqrt", "f64", _unit_f64, UNIT, level="measured", cases=EVERY, approx="!approx", ftz="!ftz"),
-    row("rsqrt", "f64", _unit_f64, UNIT, level="measured", cases=1 << 16, approx="!approx"),
-    row("div", "f32", _division, UNIT, level="measured", cases=1 << 18, way="!full approx", ftz="ftz"),
+    row("tanh", [(F32,)], _unit, UNIT, level="measured", cases=EVERY, accuracy=APPROX),
+    row("ex2", [F16S], _narrow_unit, UNIT, level="measured", cases=1 << 16, accuracy=APPROX),
+    row("ex2", [BF16S], _narrow_unit, UNIT, level="measured", cases=1 << 16, accuracy=APPROX, ftz=required("ftz")),
+    row("tanh", [HALVES], _narrow_unit, UNIT, level="measured", cases=1 << 16, accuracy=APPROX),
+    row("rcp", [(F64,)], _unit_f64, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=required("ftz")),
+    row("rsqrt", [(F64,)], _unit_f64, UNIT, level="measured", cases=EVERY, accuracy=APPROX, ftz=required("ftz")),
+    row("rsqrt", [(F64,)], _unit_f64, UNIT, level="measured", cases=1 << 16, accuracy=APPROX),
+    row(
+        "div", [(F32,)], _division, UNIT, level="measured", cases=1 << 18, accuracy=required("full", "approx"), ftz=FTZ
+    ),
 ]

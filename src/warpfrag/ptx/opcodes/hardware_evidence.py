@@ -33,7 +33,7 @@ def compared() -> Compared:
     return Compared(gpu, driver, arch, int(threads), frozenset(names))
 
 
-def packed(found: Compared) -> bytes:
+def packed(table: Compared) -> bytes:
     """The list as the file holds it."""
-    head = f"{found.gpu},{found.driver},{found.arch},{found.threads}"
-    return gzip.compress("\n".join([head, *sorted(found.spellings), ""]).encode("ascii"), 9, mtime=0)
+    head = f"{table.gpu},{table.driver},{table.arch},{table.threads}"
+    return gzip.compress("\n".join([head, *sorted(table.spellings), ""]).encode("ascii"), 9, mtime=0)

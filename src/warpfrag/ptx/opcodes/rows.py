@@ -1,100 +1,93 @@
-"""A row of the opcode table, and how the words of an instruction are matched with it.
+"""How a row of the opcode table is written, and how the words of an instruction are matched with it.
 
-The words after an opcode are types and options, and an assembler takes the options in one order only; here any order
-will do. A row lists its types by position and its options as sets, of which an instruction has at most one word each.
+The words after an opcode are types and modifiers; an assembler takes the modifiers in one order only, here any order
+does. What a row is made of, `program.opcode` says.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import HINTS, Modifier, OpcodeRow
 from warpfrag.ptx.program.types import TYPES, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping, Sequence
 
-    from warpfrag.ptx.program.actions import Action
+    from warpfrag.ptx.program.opcode import Binder, Level, Types
 
-Level = Literal["specified", "measured", "approximate"]
-"""Who says what an opcode gives: the ISA, a table of one architecture that was measured, or nobody to the last bit."""
-
-
-@dataclass(frozen=True)
-class Words:
-    """The words of one instruction, sorted: its types in order and its options by the name of their set."""
-
-    opcode: str
-    types: tuple[Type, ...]
-    options: dict[str, str]
-    operands: int
-    full_name: str = ""
-
-    def has(self, word: str) -> bool:
-        """Whether this option is among the words."""
-        return word in self.options.values()
-
-    def get(self, name: str, default: str = "") -> str:
-        """The word of a set of options."""
-        return self.options.get(name, default)
+FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One opcode, or one family of its types."""
+def optional(*words: str) -> Modifier:
+    """A modifier that may be left out."""
+    return Modifier(words, is_required=False)
 
-    opcode: str
-    types: tuple[frozenset[str], ...]
-    options: dict[str, frozenset[str]]
-    make: Callable[[Words], Action]
-    source: str
-    level: Level = "specified"
-    required: frozenset[str] = frozenset()
-    may_contract: bool = False  # the assembler may fuse it with another, where nothing says how it rounds
-    any_words: bool = False  # hints and fences take words that change nothing here
-    cases: int = 0  # inputs that were compared with a GPU
+
+def required(*words: str) -> Modifier:
+    """A modifier that has to be there."""
+    return Modifier(words, is_required=True)
 
 
 def row(
     opcode: str,
-    types: str | tuple[str, ...],
-    make: Callable[[Words], Action],
+    types: Sequence[Types],
+    bind: Binder,
     source: str,
     /,
     *,
     level: Level = "specified",
+    has_result: bool = True,
     may_contract: bool = False,
     any_words: bool = False,
     cases: int = 0,
-    like: dict[str, str] | None = None,
-    **options: str,
-) -> Row:
-    """A row from lists in text: "u32 s32"; an option whose list starts with "!" must be there; `like` has more."""
-    positions = (types,) if isinstance(types, str) else types
-    options |= like or {}
-    lists = {name: frozenset(words.removeprefix("!").split()) for name, words in options.items()}
-    required = frozenset(name for name, words in options.items() if words.startswith("!"))
-    kinds = tuple(frozenset(words.split()) for words in positions if words)
-    return Row(opcode, kinds, lists, make, source, level, required, may_contract, any_words, cases)
+    implies: Mapping[str, object] | None = None,
+    like: Mapping[str, Modifier] | None = None,
+    **modifiers: Modifier,
+) -> OpcodeRow:
+    """A row of the table, its modifiers by name and in the order in which an assembler takes them; `like` has more."""
+    return OpcodeRow(
+        opcode, tuple(types), {**modifiers, **(like or {})}, bind, source,
+        level, has_result, may_contract, any_words, cases, implies or {},
+    )  # fmt: skip
 
 
-def match(candidate: Row, name: str, operands: int) -> Words | str:
-    """The words of an instruction sorted by a row, or what does not fit."""
-    words = name.split(".")[1:]
+def attribute(name: str, word: str) -> object:
+    """The typed value that a word gives an attribute.
+
+    >>> attribute("ftz", "ftz"), attribute("vector", "v4"), attribute("space", "shared::cta"), attribute("half", "hi")
+    (True, 4, 'shared', 'hi')
+    """
+    if name in FLAGS:
+        return word != "clamp"
+    if name == "vector":
+        return int(word.removeprefix("v"))
+    if name == "space":
+        return word.partition("::")[0]
+    if name == "narrow":
+        return word[0], int(word[1:])
+    return word
+
+
+def match(candidate: OpcodeRow, name: str, operand_count: int) -> Attributes | str:
+    """The attributes of an instruction by a row, or the words that do not fit."""
     types: list[Type] = []
-    options: dict[str, str] = {}
-    for word in words:
-        free = (slot for slot, known in candidate.options.items() if word in known and slot not in options)
-        slot = next(free, None)
-        if slot is not None:
-            options[slot] = word
-        elif word in TYPES and len(types) < len(candidate.types) and word in candidate.types[len(types)]:
+    words: dict[str, str] = {}
+    for word in name.split(".")[1:]:
+        free = (key for key, choice in candidate.modifiers.items() if word in choice.words and key not in words)
+        key = next(free, None)
+        if key is not None:
+            words[key] = word
+        elif len(types) < len(candidate.types) and TYPES.get(word) in candidate.types[len(types)]:
             types.append(TYPES[word])
         elif not candidate.any_words:
             return f".{word}"
     if len(types) < len(candidate.types):
-        return f"no .{' .'.join(sorted(candidate.types[len(types)]))}"
-    missing = next((slot for slot in sorted(candidate.required) if slot not in options), None)
-    if missing is not None:
-        return f"none of .{' .'.join(sorted(candidate.options[missing]))}"
-    return Words(candidate.opcode, tuple(types), options, operands, name)
+        return f"no .{' .'.join(sorted(kind.name for kind in candidate.types[len(types)]))}"
+    missing = [key for key, choice in sorted(candidate.modifiers.items()) if choice.is_required and key not in words]
+    if missing:
+        return f"none of .{' .'.join(sorted(candidate.modifiers[missing[0]].words))}"
+    values = {key: attribute(key, word) for key, word in words.items() if key not in HINTS}
+    return Attributes(name, candidate.opcode, tuple(types), operand_count, **{**candidate.implies, **values})  # type: ignore[arg-type] # checked by field name when the row is made

@@ -1,32 +1,49 @@
-"""The whole table, and the row of an instruction."""
+"""The whole table of opcodes, and the row of an instruction."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from warpfrag.ptx.opcodes import comparing, converting, cooperating, floating, integer, moving, video
-from warpfrag.ptx.opcodes.rows import Row, match
-from warpfrag.ptx.program.actions import Action, Refused
+from warpfrag.ptx.opcodes.rows import match
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
 
-ROWS: dict[str, list[Row]] = defaultdict(list)
-for _room in (integer, floating, comparing, converting, moving, cooperating, video):
-    for _row in _room.ROWS:
+if TYPE_CHECKING:
+    from warpfrag.ptx.program.state_spaces import StateSpace
+
+ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
+for _module in (integer, floating, comparing, converting, moving, cooperating, video):
+    for _row in _module.ROWS:
         ROWS[_row.opcode].append(_row)
 
 
 @lru_cache(4096)
-def find(name: str, operands: int) -> tuple[Row | None, Action]:
-    """The row that an instruction belongs to and what it does; without one, why it is refused."""
-    opcode = name.split(".", maxsplit=1)[0]
+def find(name: str, operand_count: int) -> DecodedOpcode:
+    """Decode an opcode: the first row that takes all its words; without one, the reason says what does not fit."""
+    opcode = name.partition(".")[0]
+    attributes = Attributes(name, opcode, operand_count=operand_count)
     if opcode not in ROWS:
-        return None, Refused(f"{name} is not modelled: no row for {opcode}")
-    reasons = []
+        return DecodedOpcode(None, attributes, f"{name} is not modelled: no row for {opcode}")
+    misfit = ""
     for candidate in ROWS[opcode]:
-        words = match(candidate, name, operands)
-        if isinstance(words, str):
-            reasons.append(words)
-        else:
-            return candidate, candidate.make(words)
-    # the row that read furthest says it best
-    return None, Refused(f"{name} is not modelled: {opcode} is not known with {reasons[-1]}")
+        matched = match(candidate, name, operand_count)
+        if isinstance(matched, Attributes):
+            return DecodedOpcode(candidate, matched)
+        misfit = matched  # the row that read furthest says it best
+    return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} is not known with {misfit}")
+
+
+def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
+    """The same opcode on an address of another state space than the one that is written."""
+    return _find_in_space(opcode.attributes.name, opcode.attributes.operand_count, space)
+
+
+@lru_cache(4096)
+def _find_in_space(name: str, operand_count: int, space: StateSpace) -> DecodedOpcode:
+    """Kept like the result of `find`: a kernel has thousands of instructions, but tens of opcodes."""
+    opcode = find(name, operand_count)
+    return replace(opcode, attributes=replace(opcode.attributes, space=space))

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.ptx.opcodes.rows import Row, Words, row
-from warpfrag.ptx.program.actions import Pure
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.program.types import B32, S32, U32
 from warpfrag.ptx.semantics.integers import COMPARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.program.types import Type
+    from warpfrag.ptx.program.attributes import Attributes
+    from warpfrag.ptx.program.opcode import OpcodeRow
+    from warpfrag.ptx.program.types import Codes, Type
 
-B32 = TYPES["b32"]
 ISA = "PTX ISA, Video Instructions"
-EITHER = "u32 s32"
-OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+EITHER = (U32, S32)
+OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
     "vadd": np.add,
     "vsub": np.subtract,
     "vavrg": lambda a, b: (a + b + (a + b >= 0)) >> 1,
@@ -29,46 +30,47 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _parts(codes: Any, count: int, kind: Type) -> list[Any]:  # noqa: ANN401 (arrays)
+def _parts(codes: Codes, count: int, kind: Type) -> list[Codes]:
     """The parts of registers as numbers, low bits first."""
     bits = 32 // count
-    found = [codes.astype(np.int64) >> bits * part & ((1 << bits) - 1) for part in range(count)]
-    return [part - ((part >> (bits - 1)) << bits) for part in found] if kind.kind == "s" else found
+    parts = [codes.astype(np.int64) >> bits * part & ((1 << bits) - 1) for part in range(count)]
+    return [part - ((part >> (bits - 1)) << bits) for part in parts] if kind.kind == "s" else parts
 
 
 def _limits(kind: Type, bits: int) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind.kind == "s" else (0, (1 << bits) - 1)
 
 
-def _by_parts(words: Words) -> Pure:
+def _by_parts(attributes: Attributes) -> LaneOp:
     """Parts of a and b computed apart, and joined; with .add their sum and c."""
-    count = int(words.opcode[-1])
+    count = int(attributes.opcode[-1])
     bits = 32 // count
-    compared = words.get("order")
-    operation = COMPARE[compared] if compared else OPERATIONS[words.opcode[:-1]]
-    first, second = words.types[-2:]
+    comparison = attributes.comparison
+    operation = COMPARE[comparison] if comparison else OPERATIONS[attributes.opcode[:-1]]
+    first, second = attributes.types[-2:]
 
-    def run(a: Any, b: Any, c: Any) -> Any:  # noqa: ANN401 (arrays)
+    def run(a: Codes, b: Codes, c: Codes) -> Codes:
         pairs = zip(_parts(a, count, first), _parts(b, count, second), strict=True)
-        found = [operation(x, y).astype(np.int64) for x, y in pairs]
-        if words.has("sat"):
-            found = [np.clip(part, *_limits(words.types[0], bits)) for part in found]
-        if words.has("add"):
-            return (c.astype(np.int64) + sum(found)).astype(np.uint32)
+        results = [operation(x, y).astype(np.int64) for x, y in pairs]
+        if attributes.sat:
+            results = [np.clip(part, *_limits(attributes.types[0], bits)) for part in results]
+        if attributes.accumulate:
+            return (c.astype(np.int64) + sum(results)).astype(np.uint32)
         total = np.zeros(a.shape, np.int64)
-        for place, part in enumerate(found):
+        for place, part in enumerate(results):
             total |= (part & ((1 << bits) - 1)) << bits * place
         return total.astype(np.uint32)
 
-    return Pure((B32,), (B32, B32, B32), run)
+    return LaneOp((B32,), (B32, B32, B32), run)
 
 
-ROWS: list[Row] = [
-    made
+ORDER = required("eq", "ne", "lt", "le", "gt", "ge")
+ROWS: list[OpcodeRow] = [
+    item
     for count in (2, 4)
-    for made in (
-        *(row(f"{name}{count}", (EITHER, EITHER, EITHER), _by_parts, ISA, sat="sat") for name in OPERATIONS),
-        *(row(f"{name}{count}", (EITHER, EITHER, EITHER), _by_parts, ISA, add="!add") for name in OPERATIONS),
-        row(f"vset{count}", (EITHER, EITHER), _by_parts, ISA, order="!eq ne lt le gt ge", add="add"),
+    for item in (
+        *(row(f"{name}{count}", [EITHER] * 3, _by_parts, ISA, sat=optional("sat")) for name in OPERATIONS),
+        *(row(f"{name}{count}", [EITHER] * 3, _by_parts, ISA, accumulate=required("add")) for name in OPERATIONS),
+        row(f"vset{count}", [EITHER] * 2, _by_parts, ISA, comparison=ORDER, accumulate=optional("add")),
     )
 ]

@@ -1,1 +1,1 @@
-"""A kernel, decoded: types, state spaces, actions, variables, and the passes that build a Program from syntax."""
+"""What both engines run: instructions with typed attributes, their operands and actions, types and state spaces."""

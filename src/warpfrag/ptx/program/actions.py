@@ -1,20 +1,25 @@
 """What an instruction does, decoded: the few kinds of action that both engines know how to run.
 
 An opcode row turns the words of an instruction into one of these. `results` and `sources` are the types of its register
-operands in order; what a `Pure` computes is a function of arrays of codes, lane by lane.
+operands in order; what a `LaneOp` computes is a function of arrays of codes, lane by lane.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.program.types import Type
+    from warpfrag.isa.words import Form
+    from warpfrag.ptx.program.state_spaces import StateSpace
+    from warpfrag.ptx.program.types import Codes, Type
 
-Space = Literal["generic", "global", "shared", "local", "param", "const"]
+CodeFunction: TypeAlias = "Callable[..., Codes]"
+"""From arrays of codes, one element for each lane, to the array of the result."""
+LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
+"""The same for several results: a CodeFunction is one."""
 
 
 @dataclass(frozen=True)
@@ -25,44 +30,54 @@ class Action:
     is_collective: ClassVar[bool] = False  # all lanes of a mask take part at once
 
 
+class FusedProduct(NamedTuple):
+    """The product that contraction put into a sum: its opcode, and which of product and addend change their sign."""
+
+    opcode: str
+    negates_product: bool
+    negates_addend: bool
+
+
 @dataclass(frozen=True)
-class Pure(Action):
+class LaneOp(Action):
     """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int."""
 
     results: tuple[Type, ...]
     sources: tuple[Type | None, ...]
-    function: Callable[..., Any]
+    function: LaneFunction
     extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
-    fused: tuple[str, bool, bool] | None = None  # the product in it, and whether product and addend turn their signs
+    fused: FusedProduct | None = None
 
 
 @dataclass(frozen=True)
 class Move(Action):
-    """mov: a copy, a pack of a vector into one register, or the other way."""
+    """mov: a copy, a pack of a vector into one register, or its parts into a vector."""
 
     type: Type
 
 
 @dataclass(frozen=True)
-class Nothing(Action):
+class NoOp(Action):
     """What has no effect that the machine shows: hints, fences, pauses."""
+
+    pauses: bool = False  # nanosleep: whoever waits lets others run
 
 
 @dataclass(frozen=True)
-class Load(Action):
+class MemoryLoad(Action):
     """ld, ldu and ld.global.nc."""
 
-    space: Space
+    space: StateSpace
     type: Type
     count: int
     polls: bool = False  # volatile, relaxed or acquire: somebody may wait for a change
 
 
 @dataclass(frozen=True)
-class Store(Action):
+class MemoryStore(Action):
     """st."""
 
-    space: Space
+    space: StateSpace
     type: Type
     count: int
 
@@ -71,11 +86,11 @@ class Store(Action):
 class Atomic(Action):
     """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted."""
 
-    space: Space
+    space: StateSpace
     type: Type
     count: int
     name: str
-    function: Callable[..., Any]
+    function: LaneFunction
     returns: bool
     is_float: bool
 
@@ -97,7 +112,7 @@ class Branch(Action):
 
 
 @dataclass(frozen=True)
-class Call(Action):
+class DirectCall(Action):
     """call."""
 
     ends_block: ClassVar[bool] = True
@@ -105,11 +120,10 @@ class Call(Action):
 
 @dataclass(frozen=True)
 class IndirectCall(Action):
-    """call by an address: of which functions, and the call of each, which stands elsewhere in the program."""
+    """call by an address: those of the functions it may reach; the targets of the step are a call of each."""
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]
-    calls: tuple[Any, ...]  # steps
 
 
 @dataclass(frozen=True)
@@ -120,7 +134,7 @@ class SystemCall(Action):
 
 
 @dataclass(frozen=True)
-class Leave(Action):
+class Return(Action):
     """ret and exit."""
 
     ends_block: ClassVar[bool] = True
@@ -150,7 +164,7 @@ class WarpWait(Action):
 
 
 @dataclass(frozen=True)
-class Across(Action):
+class WarpCollective(Action):
     """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
 
     `mask` is bool[warps, 32]: who takes part. With `synced` the last source names the lanes to wait for; those that
@@ -160,7 +174,7 @@ class Across(Action):
     is_collective: ClassVar[bool] = True
     results: tuple[Type, ...]
     sources: tuple[Type, ...]
-    function: Callable[..., Any]
+    function: LaneFunction
     synced: bool = True
     by_members: bool = True
 
@@ -170,7 +184,7 @@ class MemoryBarrier(Action):
     """mbarrier: an object of 64 bits in shared memory."""
 
     name: str
-    space: Space = "shared"
+    space: StateSpace = "shared"
     counts: bool = False
     parity: bool = False
     waits: bool = False
@@ -180,12 +194,19 @@ class MemoryBarrier(Action):
 
 
 @dataclass(frozen=True)
-class Matrix(Action):
+class MatrixOp(Action):
     """mma, wmma, ldmatrix, stmatrix, movmatrix: warpfrag's own instruction of this name."""
 
     is_collective: ClassVar[bool] = True
     name: str
     operation: str
+    form: Form = field(compare=False)  # the typed words of the name
+    space: StateSpace = "generic"
+
+
+@dataclass(frozen=True)
+class Unbound(Action):
+    """An instruction whose opcode is not bound yet: no engine sees one."""
 
 
 @dataclass(frozen=True)

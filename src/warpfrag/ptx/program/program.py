@@ -1,8 +1,9 @@
 """One entry, decoded: what both engines run.
 
 Names have become numbers: registers an index, variables an address, labels a place in one list of steps that holds the
-entry and every function it calls. Each step has its action (`actions`) and typed operands. A block is a run of steps
-that is entered at its top and left at its end; lanes meet again at the starts of blocks. `decoder` makes all this.
+entry and every function it calls. Each step is a decoded instruction: its opcode with typed attributes, its action and
+its operands. A block is a run of steps that is entered at its top and left at its end; lanes reconverge at the starts
+of blocks. `lowering` makes all this.
 """
 
 from __future__ import annotations
@@ -14,19 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.ptx.program.actions import (
-    Action,
-    Atomic,
-    Load,
-    MemoryBarrier,
-)
+from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from warpfrag.ptx.opcodes.rows import Row
+    from warpfrag.ptx.program.attributes import Attributes
+    from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
     from warpfrag.ptx.program.types import Type
-    from warpfrag.ptx.reader.syntax import Float
+    from warpfrag.ptx.reader.syntax import FloatLiteral
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +37,10 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Immediate:
     """A number; its code depends on the type it is read as."""
 
-    value: int | Float
+    value: int | FloatLiteral
 
     def code(self, kind: Type | None) -> int:
         """The code of this number in a type."""
@@ -66,21 +63,21 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Special:
+class SpecialRegister:
     """A register that the machine fills: %tid.x."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class VectorOperand:
     """Several operands at once."""
 
-    items: tuple[Operand, ...]
+    items: tuple[PtxOperand, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryOperand:
     """An address: a register, or none, plus a constant; `space` where a variable gives it."""
 
     base: Register | None
@@ -90,32 +87,34 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class Discard:
     """The result that nobody wants: _."""
 
 
-Operand = Register | Constant | Special | Vector | Place | Sink
+PtxOperand = Register | Immediate | SpecialRegister | VectorOperand | MemoryOperand | Discard
 
 
 class Copy(NamedTuple):
     """An argument on its way into a function, or a result on its way back."""
 
-    source: Operand
-    target: Operand
+    source: PtxOperand
+    target: PtxOperand
     size: int
 
 
+UNBOUND = Unbound()
+
+
 @dataclass(slots=True)
-class Step:
-    """One instruction, decoded."""
+class DecodedInstruction:
+    """One instruction: its opcode with typed attributes, what it does, and its operands."""
 
     line: int
-    name: str
-    row: Row | None
-    action: Action
-    guard: Register | None
-    results: tuple[Operand, ...] = ()
-    sources: tuple[Operand, ...] = ()
+    opcode: DecodedOpcode
+    action: Action = UNBOUND  # until its opcode is bound
+    guard: Register | None = None
+    results: tuple[PtxOperand, ...] = ()
+    sources: tuple[PtxOperand, ...] = ()
     targets: tuple[int, ...] = ()  # places in the list of steps: of a branch, or of the function that is called
     copies: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
@@ -124,10 +123,29 @@ class Step:
     text: str = ""
 
     @property
-    def memory_results(self) -> tuple[Operand, ...]:
+    def name(self) -> str:
+        """The whole opcode as it is written."""
+        return self.opcode.attributes.name
+
+    @property
+    def attributes(self) -> Attributes:
+        """What the words of the opcode say."""
+        return self.opcode.attributes
+
+    @property
+    def row(self) -> OpcodeRow | None:
+        """The row of the opcode table; None where there is none."""
+        return self.opcode.row
+
+    @property
+    def memory_results(self) -> tuple[PtxOperand, ...]:
         """What is read besides the sources: registers that addresses and calls use."""
-        places = [one.base for one in (*self.sources, *self.results) if isinstance(one, Place) and one.base is not None]
-        arguments = [one for copy in (*self.copies, *self.returns) for one in (copy.source, copy.target)]
+        places = [
+            operand.base
+            for operand in (*self.sources, *self.results)
+            if isinstance(operand, MemoryOperand) and operand.base is not None
+        ]
+        arguments = [operand for copy in (*self.copies, *self.returns) for operand in (copy.source, copy.target)]
         return (*places, *arguments)
 
 
@@ -149,7 +167,7 @@ class Program:
 
     name: str
     target: str
-    steps: list[Step]
+    steps: list[DecodedInstruction]
     registers: list[int]  # the bits of each
     parameters: list[Parameter]
     parameter_bytes: int
@@ -166,12 +184,7 @@ class Program:
     @cached_property
     def ends(self) -> list[int]:
         """For every step the end of its block."""
-        ends, end = [0] * len(self.steps), len(self.steps)
-        for at in range(len(self.steps) - 1, -1, -1):
-            if at + 1 in self.leaders or self.steps[at].action.ends_block:
-                end = at + 1
-            ends[at] = end
-        return ends
+        return block_ends(self.steps, self.leaders)
 
     @cached_property
     def polling(self) -> frozenset[int]:
@@ -179,24 +192,35 @@ class Program:
         return frozenset(
             start
             for start in self.leaders
-            if start < len(self.steps)
-            and any(polls(step.action) or step.name == "nanosleep.u32" for step in self.steps[start : self.ends[start]])
+            if start < len(self.steps) and any(polls(step.action) for step in self.steps[start : self.ends[start]])
         )
 
 
+def block_ends(steps: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
+    """For every step the end of its block: where another begins, or behind what leaves it."""
+    ends, end = [0] * len(steps), len(steps)
+    for at in range(len(steps) - 1, -1, -1):
+        if at + 1 in leaders or steps[at].action.ends_block:
+            end = at + 1
+        ends[at] = end
+    return ends
+
+
 def polls(action: Action) -> bool:
-    """Whether a step looks at memory that others may change."""
-    if isinstance(action, Load):
+    """Whether a step looks at memory that others may change, or pauses until they do."""
+    if isinstance(action, NoOp):
+        return action.pauses
+    if isinstance(action, MemoryLoad):
         return action.polls
     if isinstance(action, Atomic):
         return action.name in {"cas", "exch"}
     return isinstance(action, MemoryBarrier) and action.name in {"test_wait", "try_wait"}
 
 
-def registers_of(operand: Operand) -> Iterator[Register]:
+def registers_of(operand: PtxOperand) -> Iterator[Register]:
     """Every register of an operand."""
     if isinstance(operand, Register):
         yield operand
-    elif isinstance(operand, Vector):
+    elif isinstance(operand, VectorOperand):
         for item in operand.items:
             yield from registers_of(item)

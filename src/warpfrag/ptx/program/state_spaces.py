@@ -5,7 +5,10 @@ The places of the windows are ours: a real GPU chooses its own, and no program m
 
 from __future__ import annotations
 
-SPACES = ("global", "shared", "local", "param", "const")
+from typing import Literal
+
+StateSpace = Literal["generic", "global", "shared", "local", "param", "const"]
+SPACES: tuple[StateSpace, ...] = ("global", "shared", "local", "param", "const")
 WINDOW_SIZE = 1 << 32
 WINDOWS = {
     "global": 0,

@@ -33,7 +33,7 @@ class Token(NamedTuple):
     line: int
 
     @property
-    def said(self) -> str:
+    def quoted(self) -> str:
         """The token as a message repeats it."""
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
@@ -42,13 +42,13 @@ def tokens(text: str) -> Iterator[Token]:
     """Every token of a text, and the end."""
     line, at = 1, 0
     while at < len(text):
-        found = TOKEN.match(text, at)
-        if found is None:
+        token = TOKEN.match(text, at)
+        if token is None:
             raise PtxError(line, f"expected PTX, got the character {text[at]!r}")
-        kind = str(found.lastgroup)
+        kind = str(token.lastgroup)
         if kind not in SKIPPED:
-            yield Token(kind, found[0], line)
+            yield Token(kind, token[0], line)
         if kind in {"newline", "comment"}:
-            line += found[0].count("\n")
-        at = found.end()
+            line += token[0].count("\n")
+        at = token.end()
     yield Token("end", "", line)

@@ -16,21 +16,21 @@ from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.reader.lexer import Token, tokens
 from warpfrag.ptx.reader.syntax import (
     Address,
-    Braced,
-    Either,
-    Float,
-    Function,
-    Group,
-    Integer,
+    ArgumentList,
+    BracedList,
+    FloatLiteral,
+    FunctionDecl,
+    IntegerLiteral,
     Label,
-    Name,
-    Negation,
-    Operand,
-    Piece,
+    MaskedAddress,
+    ModuleSyntax,
+    NegatedPredicate,
+    OperandSyntax,
+    ResultPair,
     Scope,
-    Source,
     Statement,
-    Variable,
+    SymbolRef,
+    VariableDecl,
 )
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ LINKAGE = {".visible", ".extern", ".weak", ".common"}
 SPACES = {".reg", ".param", ".shared", ".global", ".const", ".local", ".sreg", ".tex"}
 IGNORED_LINES = {".loc", ".file"}  # they end with their line
 IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # they end with a semicolon
-MOST_REGISTERS = 1 << 20
-DEEPEST = 64
+MAX_REGISTERS = 1 << 20
+MAX_DEPTH = 64
 RANGE = re.compile(r"(.+)<(\d+)>")
 PRECEDENCE = ({"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"})
 BINARY: dict[str, Callable[[int, int], int]] = {
@@ -60,32 +60,32 @@ BINARY: dict[str, Callable[[int, int], int]] = {
 NAMED_NUMBERS = {"WARP_SZ": 32}
 
 
-def parse(text: str) -> Source:
+def parse(text: str) -> ModuleSyntax:
     """The module that a text spells."""
     return Parser(text).module()
 
 
-def number(text: str) -> int | Float:
+def number(text: str) -> int | FloatLiteral:
     """An integer, or the code of a float, as PTX spells it.
 
     >>> number("0x1F"), number("017"), number("0f3F800000").code == 0x3F800000
     (31, 15, True)
     """
     for pattern, bits in ((r"0[fF]([0-9a-fA-F]{8})", 32), (r"0[dD]([0-9a-fA-F]{16})", 64)):
-        if found := re.fullmatch(pattern, text):
-            return Float(int(found[1], 16), bits)
+        if hexadecimal := re.fullmatch(pattern, text):
+            return FloatLiteral(int(hexadecimal[1], 16), bits)
     if re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
         digits = text.rstrip("U")
         is_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0" and not set(digits) & {"8", "9"}
         return int(digits, 8 if is_octal else 10 if digits.isdigit() else 0)
-    return Float(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
+    return FloatLiteral(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
 
 
 class Parser:
     """A cursor over the tokens; each method reads one kind of thing."""
 
     def __init__(self, text: str) -> None:
-        """Start before the first token."""
+        """Cut the text into tokens; the cursor stands before the first."""
         self.tokens = list(tokens(text))
         self.at = 0
         self.depth = 0
@@ -127,7 +127,7 @@ class Parser:
 
     def error(self, expected: str) -> PtxError:
         """What is wrong at the next token."""
-        return PtxError(self.next.line, f"expected {expected}, got {self.next.said}")
+        return PtxError(self.next.line, f"expected {expected}, got {self.next.quoted}")
 
     def skip_line(self) -> None:
         """Step over the rest of a line."""
@@ -166,11 +166,11 @@ class Parser:
 
     # --- the module
 
-    def module(self) -> Source:
+    def module(self) -> ModuleSyntax:
         """The whole file."""
         version, target, size, is_debug = self.version(), "", 64, False
-        variables: list[Variable] = []
-        functions: list[Function] = []
+        variables: list[VariableDecl] = []
+        functions: list[FunctionDecl] = []
         aliases: dict[str, str] = {}
         while self.next.kind != "end":
             token = self.next
@@ -198,22 +198,22 @@ class Parser:
             raise PtxError(self.next.line, "expected a .target, got none")
         if size != 64:
             raise PtxError(0, f"expected .address_size 64, got {size}: addresses of 32 bits are not modelled")
-        return Source(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
+        return ModuleSyntax(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
 
     def version(self) -> tuple[int, int]:
         """The directive that every module starts with."""
         self.expect(".version")
         token = self.take()
-        found = re.fullmatch(r"(\d+)\.(\d+)", token.text)
-        if found is None:
-            raise PtxError(token.line, f"expected a version such as 8.7, got {token.said}")
-        version = int(found[1][:6]), int(found[2][:6])
+        numbers = re.fullmatch(r"(\d+)\.(\d+)", token.text)
+        if numbers is None:
+            raise PtxError(token.line, f"expected a version such as 8.7, got {token.quoted}")
+        version = int(numbers[1][:6]), int(numbers[2][:6])
         if not OLDEST <= version <= NEWEST:
             known = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
             raise PtxError(token.line, f"expected PTX {known}, got {token.text}")
         return version
 
-    def definition(self, variables: list[Variable], functions: list[Function]) -> None:
+    def definition(self, variables: list[VariableDecl], functions: list[FunctionDecl]) -> None:
         """A variable or a function, after its linkage."""
         linkage = ""
         while self.next.text in LINKAGE:
@@ -223,7 +223,7 @@ class Parser:
         else:
             variables += self.declaration(linkage)
 
-    def function(self, linkage: str) -> Function:
+    def function(self, linkage: str) -> FunctionDecl:
         """An entry or a function, with its body or without."""
         token = self.take()
         is_entry = token.text == ".entry"
@@ -247,21 +247,21 @@ class Parser:
         body = None
         if not self.takes(";"):
             body = self.scope()
-        return Function(token.line, name, is_entry, parameters, results, linkage, directives, body)
+        return FunctionDecl(token.line, name, is_entry, parameters, results, linkage, directives, body)
 
-    def parameters(self) -> tuple[Variable, ...]:
+    def parameters(self) -> tuple[VariableDecl, ...]:
         """Parameters in parentheses."""
-        found: list[Variable] = []
+        parameters: list[VariableDecl] = []
         self.expect("(")
         while not self.takes(")"):
             if self.next.text not in {".param", ".reg"}:
                 msg = "a .param"
                 raise self.error(msg)
-            found += self.variables("", ends={",", ")"})
+            parameters += self.variables("", ends={",", ")"})
             if not self.takes(","):
                 self.expect(")")
                 break
-        return tuple(found)
+        return tuple(parameters)
 
     def attribute(self) -> None:
         """Step over .attribute(...)."""
@@ -274,13 +274,13 @@ class Parser:
 
     # --- declarations
 
-    def declaration(self, linkage: str = "") -> list[Variable]:
+    def declaration(self, linkage: str = "") -> list[VariableDecl]:
         """A declaration with its semicolon: registers or memory."""
-        found = self.variables(linkage, ends={";"})
+        variables = self.variables(linkage, ends={";"})
         self.expect(";")
-        return found
+        return variables
 
-    def variables(self, linkage: str, ends: set[str]) -> list[Variable]:
+    def variables(self, linkage: str, ends: set[str]) -> list[VariableDecl]:
         """One or more variables of one space and type."""
         token = self.take()
         space, vector, align, pointer, kind = token.text[1:], 1, 0, False, ""
@@ -301,21 +301,21 @@ class Parser:
         if not kind:
             msg = f"the type of a .{space}"
             raise self.error(msg)
-        found: list[Variable] = []
+        variables: list[VariableDecl] = []
         while True:
-            found += self.variable(Variable(token.line, "", space, kind, vector, None, align, pointer, linkage))
+            variables += self.variable(VariableDecl(token.line, "", space, kind, vector, None, align, pointer, linkage))
             if self.next.text in ends or not self.takes(","):
-                return found
+                return variables
 
-    def variable(self, like: Variable) -> list[Variable]:
+    def variable(self, like: VariableDecl) -> list[VariableDecl]:
         """One name: of a variable, a range of registers, or an array with its values."""
         token = self.expect_kind("word", f"the name of a .{like.space}")
         names, dims = [token.text], None
         if self.takes("<"):
             count = self.integer()
             self.expect(">")
-            if not 0 <= count <= MOST_REGISTERS:
-                raise PtxError(token.line, f"expected at most {MOST_REGISTERS} registers, got {count}")
+            if not 0 <= count <= MAX_REGISTERS:
+                raise PtxError(token.line, f"expected at most {MAX_REGISTERS} registers, got {count}")
             names = [f"{token.text}{index}" for index in range(count)]
         while self.takes("["):
             size = 0 if self.next.text == "]" else self.integer()
@@ -323,49 +323,49 @@ class Parser:
                 raise PtxError(token.line, f"expected the size of an array, got {quote(size)}")
             dims = (*(dims or ()), size)
             self.expect("]")
-        initial: tuple[Operand | Piece, ...] = ()
+        initial: tuple[OperandSyntax | MaskedAddress, ...] = ()
         if self.takes("="):
             initial = tuple(self.initial())
             if dims and not dims[0]:  # as many as there are values
                 dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
         return [replace(like, line=token.line, name=name, dims=dims, initial=initial) for name in names]
 
-    def initial(self) -> list[Operand | Piece]:
+    def initial(self) -> list[OperandSyntax | MaskedAddress]:
         """The values of a variable, nested braces in a row; what a sampler is set to is left out."""
         if not self.takes("{"):
             if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
                 self.at += 3
                 return []
             return [self.initial_value()]
-        found: list[Operand | Piece] = []
+        values: list[OperandSyntax | MaskedAddress] = []
         self.deeper()
         while not self.takes("}"):
-            found += self.initial()
+            values += self.initial()
             if not self.takes(","):
                 self.expect("}")
                 break
         self.depth -= 1
-        return found
+        return values
 
-    def initial_value(self) -> Operand | Piece:
+    def initial_value(self) -> OperandSyntax | MaskedAddress:
         """A number, the address of a variable, as generic(x)+4, or some bits of one, as 0xFF00(x)."""
         if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
             mask = self.unary_integer()
             self.expect("(")
             inner = self.initial_value()
             self.expect(")")
-            if not isinstance(inner, Name):
+            if not isinstance(inner, SymbolRef):
                 msg = "a variable in a mask"
                 raise self.error(msg)
-            return Piece(inner, mask)
+            return MaskedAddress(inner, mask)
         if self.takes("generic"):
             self.expect("(")
             name = self.operand()
             self.expect(")")
-            if not isinstance(name, Name):
+            if not isinstance(name, SymbolRef):
                 msg = "a variable in generic()"
                 raise self.error(msg)
-            return Name(name.text, name.offset + self.added())
+            return SymbolRef(name.text, name.offset + self.added())
         return self.operand()
 
     # --- bodies
@@ -373,14 +373,14 @@ class Parser:
     def deeper(self) -> None:
         """Go into braces; text that only nests is no program."""
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise PtxError(self.next.line, f"expected at most {DEEPEST} braces inside each other")
+        if self.depth > MAX_DEPTH:
+            raise PtxError(self.next.line, f"expected at most {MAX_DEPTH} braces inside each other")
 
     def scope(self) -> Scope:
         """A body in braces."""
         self.expect("{")
         self.deeper()
-        items: list[Statement | Label | Variable | Scope] = []
+        items: list[Statement | Label | VariableDecl | Scope] = []
         while not self.takes("}"):
             token = self.next
             if token.text == "{":
@@ -397,7 +397,7 @@ class Parser:
         self.depth -= 1
         return Scope(tuple(items))
 
-    def body_directive(self) -> list[Variable]:
+    def body_directive(self) -> list[VariableDecl]:
         """A declaration, or what says something about the source."""
         if self.skips():
             return []
@@ -428,10 +428,10 @@ class Parser:
         guard, negated = None, False
         if self.takes("@"):
             negated = self.takes("!")
-            guard = Name(self.expect_kind("word", "a predicate").text)
+            guard = SymbolRef(self.expect_kind("word", "a predicate").text)
         token = self.expect_kind("word", "an opcode")
         self.in_call = token.text.split(".", maxsplit=1)[0] == "call"
-        operands: list[Operand] = []
+        operands: list[OperandSyntax] = []
         if not self.takes(";"):
             operands.append(self.result_operand())
             while self.takes(","):
@@ -441,28 +441,28 @@ class Parser:
 
     # --- operands
 
-    def result_operand(self) -> Operand:
+    def result_operand(self) -> OperandSyntax:
         """An operand, or two results with a bar between."""
         operand = self.operand()
         if self.takes("|"):
-            return Either(operand, self.operand())
+            return ResultPair(operand, self.operand())
         return operand
 
-    def operand(self) -> Operand:
+    def operand(self) -> OperandSyntax:
         """One operand of an instruction."""
         token = self.next
         if token.text == "{":
-            return Braced(self.list_of("{", "}"))
+            return BracedList(self.list_of("{", "}"))
         if token.text == "[":
             return self.address()
         if token.text == "(" and (self.in_call or self.begins_group()):
-            return Group(self.list_of("(", ")"))
+            return ArgumentList(self.list_of("(", ")"))
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
             self.take()
-            return Negation(Name(self.take().text))
+            return NegatedPredicate(SymbolRef(self.take().text))
         if token.kind == "word" and token.text not in NAMED_NUMBERS:
             self.take()
-            return Name(token.text, self.added())
+            return SymbolRef(token.text, self.added())
         return self.constant()
 
     def begins_group(self) -> bool:
@@ -470,11 +470,11 @@ class Parser:
         after = self.tokens[self.at + 1]
         return after.text == ")" or (after.kind == "word" and after.text not in NAMED_NUMBERS)
 
-    def list_of(self, opening: str, closing: str) -> tuple[Operand, ...]:
+    def list_of(self, opening: str, closing: str) -> tuple[OperandSyntax, ...]:
         """Operands between two signs."""
         self.expect(opening)
         self.deeper()
-        items: list[Operand] = []
+        items: list[OperandSyntax] = []
         while not self.takes(closing):
             items.append(self.operand())
             if not self.takes(","):
@@ -487,10 +487,10 @@ class Parser:
         """A place in memory."""
         self.expect("[")
         base = self.operand()
-        if not isinstance(base, Name | Integer):
+        if not isinstance(base, SymbolRef | IntegerLiteral):
             msg = "a register, a variable or a number in brackets"
             raise self.error(msg)
-        coordinates: list[Operand] = []
+        coordinates: list[OperandSyntax] = []
         while self.takes(","):
             coordinates.append(self.operand())
         self.expect("]")
@@ -504,15 +504,15 @@ class Parser:
             total += sign * self.unary_integer()
         return total
 
-    def constant(self) -> Operand:
+    def constant(self) -> OperandSyntax:
         """A number, or an expression of integers."""
         sign = -1 if self.next.text == "-" else 1
         first = self.tokens[self.at + (sign < 0)]
         value = number(first.text) if first.kind == "number" else None
-        if isinstance(value, Float):
+        if isinstance(value, FloatLiteral):
             self.at += 1 + (sign < 0)
-            return value if sign > 0 else Float(value.code ^ 1 << (value.bits - 1), value.bits)
-        return Integer(self.expression())
+            return value if sign > 0 else FloatLiteral(value.code ^ 1 << (value.bits - 1), value.bits)
+        return IntegerLiteral(self.expression())
 
     def integer(self) -> int:
         """An integer constant of a directive."""
@@ -550,6 +550,6 @@ class Parser:
             return NAMED_NUMBERS[self.take().text]
         token = self.expect_kind("number", "a number")
         value_or_float = number(token.text)
-        if isinstance(value_or_float, Float):
-            raise PtxError(token.line, f"expected an integer, got {token.said}")
+        if isinstance(value_or_float, FloatLiteral):
+            raise PtxError(token.line, f"expected an integer, got {token.quoted}")
         return value_or_float

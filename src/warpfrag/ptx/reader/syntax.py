@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class SymbolRef:
     """A register, variable, label or function, with a constant added to it."""
 
     text: str
@@ -18,10 +18,10 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MaskedAddress:
     """Some bits of an address, as a value of a variable: 0xFF00(x)."""
 
-    name: Name
+    name: SymbolRef
     mask: int
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Integer:
+class IntegerLiteral:
     """An integer constant."""
 
     value: int
@@ -45,7 +45,7 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
-class Float:
+class FloatLiteral:
     """A float constant: its bits as f64, or as f32 where it is written 0f..."""
 
     code: int
@@ -57,10 +57,10 @@ class Float:
 
 
 @dataclass(frozen=True, slots=True)
-class Negation:
+class NegatedPredicate:
     """A predicate that is negated: !%p."""
 
-    name: Name
+    name: SymbolRef
 
     def __str__(self) -> str:
         """As PTX spells it."""
@@ -68,10 +68,10 @@ class Negation:
 
 
 @dataclass(frozen=True, slots=True)
-class Braced:
+class BracedList:
     """A vector of operands: {%r1, %r2}."""
 
-    items: tuple[Operand, ...]
+    items: tuple[OperandSyntax, ...]
 
     def __str__(self) -> str:
         """As PTX spells it."""
@@ -79,10 +79,10 @@ class Braced:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ArgumentList:
     """Operands of a call in parentheses: (param0, param1)."""
 
-    items: tuple[Operand, ...]
+    items: tuple[OperandSyntax, ...]
 
     def __str__(self) -> str:
         """As PTX spells it."""
@@ -90,11 +90,11 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class ResultPair:
     """Two results with a bar between: %p|%q."""
 
-    first: Operand
-    second: Operand
+    first: OperandSyntax
+    second: OperandSyntax
 
     def __str__(self) -> str:
         """As PTX spells it."""
@@ -105,15 +105,17 @@ class Either:
 class Address:
     """A place in memory: [base + offset], with coordinates after it for a tensor."""
 
-    base: Name | Integer
-    coordinates: tuple[Operand, ...] = ()
+    base: SymbolRef | IntegerLiteral
+    coordinates: tuple[OperandSyntax, ...] = ()
 
     def __str__(self) -> str:
         """As PTX spells it."""
         return f"[{', '.join(map(str, (self.base, *self.coordinates)))}]"
 
 
-Operand = Name | Integer | Float | Negation | Braced | Group | Either | Address
+OperandSyntax = (
+    SymbolRef | IntegerLiteral | FloatLiteral | NegatedPredicate | BracedList | ArgumentList | ResultPair | Address
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,14 @@ class Statement:
 
     line: int
     opcode: str
-    operands: tuple[Operand, ...]
-    guard: Name | None = None
+    operands: tuple[OperandSyntax, ...]
+    guard: SymbolRef | None = None
     negated: bool = False
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode without its types and modifiers: call of call.uni."""
+        return self.opcode.partition(".")[0]
 
     def __str__(self) -> str:
         """As PTX spells it."""
@@ -142,7 +149,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class VariableDecl:
     """A declaration: a register, a parameter or a piece of memory."""
 
     line: int
@@ -154,38 +161,38 @@ class Variable:
     align: int = 0
     pointer: bool = False
     linkage: str = ""
-    initial: tuple[Operand | Piece, ...] = ()
+    initial: tuple[OperandSyntax | MaskedAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """A body in braces: declarations, labels, instructions and further bodies, in order."""
 
-    items: tuple[Statement | Label | Variable | Scope, ...]
+    items: tuple[Statement | Label | VariableDecl | Scope, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionDecl:
     """An entry or a function; a declaration has no body."""
 
     line: int
     name: str
     is_entry: bool
-    parameters: tuple[Variable, ...]
-    results: tuple[Variable, ...] = ()
+    parameters: tuple[VariableDecl, ...]
+    results: tuple[VariableDecl, ...] = ()
     linkage: str = ""
     directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
     body: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModuleSyntax:
     """A module as it is written."""
 
     version: tuple[int, int]
     target: str
     address_size: int
-    variables: tuple[Variable, ...]
-    functions: tuple[Function, ...]
+    variables: tuple[VariableDecl, ...]
+    functions: tuple[FunctionDecl, ...]
     aliases: dict[str, str] = field(default_factory=dict)  # other names of functions
     is_debug: bool = False  # an assembler leaves its instructions as they are

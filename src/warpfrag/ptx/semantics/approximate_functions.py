@@ -1,6 +1,7 @@
 """The functions that hardware approximates: ex2, rcp, rsqrt, sqrt, lg2, sin, cos, tanh, and the divisions over rcp.
 
-The special function unit gives each with a small error, its inputs and results flushed to zero (`unit`). Instructions
+The special function unit gives each with a small error, its inputs and results flushed to zero
+(`special_functions`). Instructions
 without .ftz are short sequences around it, read from the code that ptxas makes for sm_90: scale a subnormal input up,
 call the unit, scale back. All are those of sm_90 to the last bit, so their rows say "approximate" for another
 architecture.
@@ -15,7 +16,7 @@ import numpy as np
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.ptx.semantics import special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
-from warpfrag.ptx.semantics.floats import Style, add, fma, is_nan, magnitude_of, multiply, negate, sign_of
+from warpfrag.ptx.semantics.floats import FloatModifiers, add, fma, is_nan, magnitude_of, multiply, negate, sign_of
 from warpfrag.ptx.semantics.rounding import decode, infinity
 
 if TYPE_CHECKING:
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.types import Codes
 
 
-PLAIN, FTZ, CUT = Style(), Style(ftz=True), Style("rz")
+PLAIN, FTZ, TRUNCATED = FloatModifiers(), FloatModifiers(ftz=True), FloatModifiers("rz")
 SMALLEST_NORMAL = np.uint32(0x00800000)
 TWO_TO_126 = np.uint32(0x7E800000)
-TURNS = 0.15915493667125702  # 1 / (2 pi) as float32 has it
-INFINITY, ODD_NAN = np.uint64(0x7FF0000000000000), np.uint64(0xFFF8000000000000)
+INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(0xFFF8000000000000)
 
 
 def constant(like: Codes, value: float) -> Codes:
@@ -37,12 +37,12 @@ def constant(like: Codes, value: float) -> Codes:
     return np.full(like.shape, kind(value).view(like.dtype), like.dtype)
 
 
-def scaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes], Codes]) -> Codes:
+def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes], Codes]) -> Codes:
     """The unit on a subnormal input scaled up by 2**24, and its result scaled `back`."""
     tiny = magnitude_of(a) < SMALLEST_NORMAL
-    given: Codes = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
-    found = function(given)
-    return np.where(tiny, back(found), found)
+    normal: Codes = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
+    result = function(normal)
+    return np.where(tiny, back(result), result)
 
 
 def ex2(a: Codes, *, ftz: bool) -> Codes:
@@ -51,8 +51,8 @@ def ex2(a: Codes, *, ftz: bool) -> Codes:
         return special_functions.ex2(a)
     values = a.view(np.float32)
     low = values < np.float32(-126)
-    found = special_functions.ex2(np.where(low, multiply("f32", PLAIN, a, constant(a, 0.5)), a))
-    return np.where(low, multiply("f32", PLAIN, found, found), found)
+    result = special_functions.ex2(np.where(low, multiply("f32", PLAIN, a, constant(a, 0.5)), a))
+    return np.where(low, multiply("f32", PLAIN, result, result), result)
 
 
 def rcp(a: Codes, *, ftz: bool) -> Codes:
@@ -71,59 +71,59 @@ def reciprocal_factors(a: Codes) -> tuple[Codes, Codes]:
 
 
 def rsqrt(a: Codes, *, ftz: bool) -> Codes:
-    """1 / sqrt(a)."""
+    """1 / sqrt(a); without ftz a subnormal input is scaled up, and its result down."""
     return (
         special_functions.rsqrt(a)
         if ftz
-        else scaled(special_functions.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
+        else rescaled(special_functions.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
     )
 
 
 def sqrt(a: Codes, *, ftz: bool) -> Codes:
-    """The square root of a."""
+    """The square root of a; without ftz a subnormal input is scaled up, and its result down."""
     return (
         special_functions.sqrt(a)
         if ftz
-        else scaled(special_functions.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
+        else rescaled(special_functions.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
     )
 
 
 def lg2(a: Codes, *, ftz: bool) -> Codes:
-    """The logarithm of a to base 2."""
+    """The logarithm of a to base 2; without ftz that of a subnormal input times 2**24, minus 24."""
     return (
         special_functions.lg2(a)
         if ftz
-        else scaled(special_functions.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
+        else rescaled(special_functions.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
     )
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
     """The sine of a: the unit counts turns, and what a subnormal has of one is less than it sees."""
     del ftz
-    return special_functions.sin(multiply("f32", CUT, a, constant(a, TURNS)))
+    return special_functions.sin(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
 
 def cos(a: Codes, *, ftz: bool) -> Codes:
-    """The cosine of a."""
+    """The cosine of a, as `sin`."""
     del ftz
-    return special_functions.cos(multiply("f32", CUT, a, constant(a, TURNS)))
+    return special_functions.cos(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
 
 def tanh(a: Codes, *, ftz: bool) -> Codes:
-    """The hyperbolic tangent of a."""
+    """The hyperbolic tangent of a, which flushes nothing."""
     del ftz
     return special_functions.tanh(a)
 
 
 def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
-    """The unit on f16 or bf16: its result for the same number in f32, cut; what is too large is infinite."""
-    found = function(float_to_float(a, name, "f32", PLAIN))
-    codes = float_to_float(found, "f32", name, CUT)
-    beyond = decode(found, "f32") >= 2.0 ** (FORMATS[name].bias + 1)
+    """The unit on f16 or bf16: its result for the same number in f32, truncated; what is too large is infinite."""
+    result = function(float_to_float(a, name, "f32", PLAIN))
+    codes = float_to_float(result, "f32", name, TRUNCATED)
+    beyond = decode(result, "f32") >= 2.0 ** (FORMATS[name].bias + 1)
     return np.where(beyond, codes.dtype.type(infinity(FORMATS[name])), codes)
 
 
-def upper(function: Callable[[Codes, special_functions.Word], Codes], a: Codes) -> Codes:
+def upper(function: Callable[[Codes, special_functions.FloatEncoding], Codes], a: Codes) -> Codes:
     """The unit on the upper words of f64; the lower ones of its results are zero."""
     return function((a >> np.uint64(32)).astype(np.uint32), special_functions.UPPER).astype(np.uint64) << np.uint64(32)
 
@@ -135,16 +135,16 @@ def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
     zero, negative = magnitude_of(a) == 0, sign_of(a) != 0
     special = zero | negative | (a >= INFINITY)
     tiny = ~special & (a < np.uint64(1 << 52))
-    given: Codes = np.where(tiny, multiply("f64", PLAIN, a, constant(a, 2.0**54)), a)
-    given = np.where(special, constant(a, 1.0), given)
-    guess = upper(special_functions.rsqrt, given)
-    rest = fma("f64", PLAIN, given, negate(multiply("f64", PLAIN, guess, guess)), constant(a, 1.0))
+    normal: Codes = np.where(tiny, multiply("f64", PLAIN, a, constant(a, 2.0**54)), a)
+    normal = np.where(special, constant(a, 1.0), normal)
+    guess = upper(special_functions.rsqrt, normal)
+    rest = fma("f64", PLAIN, normal, negate(multiply("f64", PLAIN, guess, guess)), constant(a, 1.0))
     slope = fma("f64", PLAIN, rest, constant(a, 0.375), constant(a, 0.5))
-    found = fma("f64", PLAIN, slope, multiply("f64", PLAIN, guess, rest), guess)
-    found = np.where(tiny, multiply("f64", PLAIN, found, constant(a, 2.0**27)), found)
-    found = np.where(a == INFINITY, np.uint64(0), np.where(negative, ODD_NAN, found))
-    found = np.where(zero, sign_of(a) | INFINITY, found)
-    return np.where(is_nan(a, "f64"), add("f64", PLAIN, a, a), found)
+    result = fma("f64", PLAIN, slope, multiply("f64", PLAIN, guess, rest), guess)
+    result = np.where(tiny, multiply("f64", PLAIN, result, constant(a, 2.0**27)), result)
+    result = np.where(a == INFINITY, np.uint64(0), np.where(negative, NAN_OF_NEGATIVE, result))
+    result = np.where(zero, sign_of(a) | INFINITY, result)
+    return np.where(is_nan(a, "f64"), add("f64", PLAIN, a, a), result)
 
 
 def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:

@@ -8,8 +8,8 @@ import numpy as np
 
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.ptx.program.types import Codes, container, signed, unsigned
-from warpfrag.ptx.semantics.floats import ONE, Style, finish, flush, is_nan, magnitude_of, quiet, sign_of
-from warpfrag.ptx.semantics.rounding import TOP, Exact, decode, encode, round_sum
+from warpfrag.ptx.semantics.floats import CODE_OF_1, FloatModifiers, finish, flush, is_nan, magnitude_of, quiet, sign_of
+from warpfrag.ptx.semantics.rounding import TOP, ExactNumbers, decode, encode, round_sum
 
 if TYPE_CHECKING:
     from warpfrag.ptx.program.types import Type
@@ -18,7 +18,7 @@ INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def limits(kind: str, bits: int) -> tuple[int, int]:
-    """The least and the largest integer of a type."""
+    """The smallest and the largest integer of a type."""
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "s" else (0, (1 << bits) - 1)
 
 
@@ -27,8 +27,9 @@ def integer_to_integer(a: Codes, source: Type, target: Type, *, sat: bool) -> Co
     values = signed(a) if source.kind == "s" else a
     if sat:
         low, high = limits(target.kind, target.bits)
-        least, most = limits(source.kind, source.bits)
-        values = np.clip(values, max(low, least), min(high, most)) if (low > least or high < most) else values
+        source_low, source_high = limits(source.kind, source.bits)
+        if low > source_low or high < source_high:
+            values = np.clip(values, max(low, source_low), min(high, source_high))
     return values.astype(np.int64 if source.kind == "s" else np.uint64).astype(container(target.bits))
 
 
@@ -39,19 +40,19 @@ def integer_to_float(a: Codes, source: Type, name: str, mode: str) -> Codes:
     size = np.where(negative, (-values.view(np.int64)).view(np.uint64), values.view(np.uint64))
     length = bit_length(size)
     significand = np.where(size == 0, TOP, size << (np.uint64(64) - np.maximum(length, np.uint64(1))))
-    codes = encode(Exact(negative, significand, length.astype(np.int64) - 1), FORMATS[name], mode)
+    codes = encode(ExactNumbers(negative, significand, length.astype(np.int64) - 1), FORMATS[name], mode)
     return np.where(size == 0, codes.dtype.type(0), codes)
 
 
 def bit_length(values: Codes) -> Codes:
-    """How many bits a number has."""
-    found = np.zeros(values.shape, np.uint64)
+    """The position of the highest set bit plus one, as int.bit_length: a binary search."""
+    length = np.zeros(values.shape, np.uint64)
     for step in (32, 16, 8, 4, 2, 1):
         shift = np.uint64(step)
         large = values >= (np.uint64(1) << shift)
         values = np.where(large, values >> shift, values)
-        found += np.where(large, shift, np.uint64(0))
-    return found + (values != 0)
+        length += np.where(large, shift, np.uint64(0))
+    return length + (values != 0)
 
 
 def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
@@ -70,14 +71,14 @@ def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool)
     return unsigned(np.where(np.isnan(values), np.uint64(nan), codes), target.bits)
 
 
-def float_to_float(a: Codes, source: str, target: str, style: Style, *, satfinite: bool = False) -> Codes:
+def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers, *, satfinite: bool = False) -> Codes:
     """Widened, narrowed, or rounded to an integral number where both are one format."""
-    flushes = style.ftz and source == "f32" and target in {"f32", "f64", "bf16"}
+    flushes = modifiers.ftz and source == "f32" and target in {"f32", "f64", "bf16"}
     if flushes:
         a = quiet(flush(a, source), source)
-    if source == target and not (flushes or style.sat or style.relu or style.rounding in INTEGRAL):
+    if source == target and not (flushes or modifiers.sat or modifiers.relu or modifiers.rounding in INTEGRAL):
         return quiet(a, source) if source in {"f16", "bf16"} else a
-    mode = style.rounding
+    mode = modifiers.rounding
     with np.errstate(all="ignore"):
         values = decode(a, source)
         if mode in INTEGRAL:
@@ -87,12 +88,14 @@ def float_to_float(a: Codes, source: str, target: str, style: Style, *, satfinit
             codes = values.view(np.uint64)
         else:
             codes = round_sum(values, None, FORMATS[target], mode, satfinite=satfinite)
-    keeps = "f64" in {source, target} or ((source, target) == ("bf16", "f32") and not style.ftz)
-    if keeps and source in ONE and target in ONE:
+    keeps = "f64" in {source, target} or ((source, target) == ("bf16", "f32") and not modifiers.ftz)
+    if keeps and source in CODE_OF_1 and target in CODE_OF_1:
         codes = np.where(is_nan(a, source), nan_payload(a, source, target), codes)
-    if target in ONE:
-        return finish(codes, target, Style(ftz=style.ftz and target == "f32", sat=style.sat, relu=style.relu))
-    return relu_small(codes, target) if style.relu else codes
+    if target in CODE_OF_1:
+        return finish(
+            codes, target, FloatModifiers(ftz=modifiers.ftz and target == "f32", sat=modifiers.sat, relu=modifiers.relu)
+        )
+    return relu_small(codes, target) if modifiers.relu else codes
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
@@ -110,8 +113,7 @@ def nan_payload(a: Codes, source: str, target: str) -> Codes:
 
 def relu_small(codes: Codes, name: str) -> Codes:
     """Negative numbers become zero, for the formats below 16 bits and tf32."""
-    row = FORMATS[name]
-    sign = codes.dtype.type(row.sign_bit)
+    sign = codes.dtype.type(FORMATS[name].sign_bit)
     nan = np.isnan(decode(codes, name))
     return np.where(((codes & sign) != 0) & ~nan, codes.dtype.type(0), codes)
 
@@ -129,7 +131,7 @@ def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
     codes = rounded & ~drop
     if mode != "rna":
         codes = np.where(is_nan(a, "f32"), np.uint32(0x7FFFE000), codes)
-    if satfinite:  # one step back, NaNs too: so it was measured
+    if satfinite:  # one step back, NaNs too: as measured
         codes = np.where(magnitude_of(codes) >= exponent_ones, codes - np.uint32(0x2000), codes)
     if relu:
         codes = np.where((sign_of(codes) != 0) & ~is_nan(codes, "f32"), np.uint32(0), codes)

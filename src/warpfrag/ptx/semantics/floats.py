@@ -1,8 +1,8 @@
 """Arithmetic of floats on codes: one rounding of the exact result, in every mode; ftz, sat, relu and the NaN rules.
 
 Formats up to f32 go through float64: a product of two is exact there, a sum is float64 plus what it lacks, and the
-pair is rounded once (`rounding`). f64 to nearest even is numpy's own; its other modes and its fma are done in whole
-numbers where float64 cannot hold the pieces.
+pair is rounded once (`rounding`). f64 to nearest even is numpy's own; its other modes and its fma are done in
+integers of Python where float64 cannot hold the pieces.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.ptx.semantics.rounding import (
-    Exact,
+    ExactNumbers,
     canonical_nan,
     decode,
     encode,
@@ -22,7 +22,7 @@ from warpfrag.ptx.semantics.rounding import (
     exact_quotient,
     exact_root,
     round_sum,
-    round_to_odd,
+    sticky_round,
     two_product,
     two_sum,
 )
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, "bf16": 0x0080}
 FAR_FROM_TINY = 2.0**10  # what moves numbers near the smallest normal one to where every format is normal
-ONE = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
+CODE_OF_1 = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
 QUIET = np.uint64(1 << 51)
 SAFE = 2.0**-400, 2.0**400  # factors and sums within: nothing that fma64 splits can overflow or vanish
 
 
 @dataclass(frozen=True)
-class Style:
-    """The words of an instruction that change its result."""
+class FloatModifiers:
+    """The modifiers of an instruction that change its result, as PTX spells them."""
 
     rounding: str = "rn"
-    ftz: bool = False
-    sat: bool = False
-    relu: bool = False
-    nan: bool = False
-    xorsign_abs: bool = False
-    abs: bool = False
+    ftz: bool = False  # subnormal operands and results are zeros
+    sat: bool = False  # the result is clamped to 0..1
+    relu: bool = False  # a negative result is 0
+    nan: bool = False  # of min and max: a NaN beats a number
+    xorsign_abs: bool = False  # of min and max: magnitudes, with the exclusive or of both signs
+    abs: bool = False  # of min and max: magnitudes
 
 
 def sign_of(codes: Codes) -> Codes:
@@ -65,8 +65,8 @@ def magnitude_of(codes: Codes) -> Codes:
 
 def is_nan(codes: Codes, name: str) -> Codes:
     """Whether codes of f16, bf16, f32 or f64 are NaNs."""
-    row = FORMATS[name]
-    return magnitude_of(codes) > codes.dtype.type(((1 << row.exponent) - 1) << row.fraction)
+    fmt = FORMATS[name]
+    return magnitude_of(codes) > codes.dtype.type(((1 << fmt.exponent) - 1) << fmt.fraction)
 
 
 def flush(codes: Codes, name: str) -> Codes:
@@ -79,16 +79,16 @@ def quiet(codes: Codes, name: str) -> Codes:
     return np.where(is_nan(codes, name), codes.dtype.type(canonical_nan(FORMATS[name])), codes)
 
 
-def finish(codes: Codes, name: str, style: Style) -> Codes:
+def finish(codes: Codes, name: str, modifiers: FloatModifiers) -> Codes:
     """What follows the rounding: ftz, sat, relu."""
-    if style.ftz:
+    if modifiers.ftz:
         codes = flush(codes, name)
-    zero, one = codes.dtype.type(0), codes.dtype.type(ONE.get(name, 0))
-    if style.sat:
+    zero, code_of_1 = codes.dtype.type(0), codes.dtype.type(CODE_OF_1.get(name, 0))
+    if modifiers.sat:
         negative = sign_of(codes) != 0
         nan = is_nan(codes, name)
-        codes = np.where(nan | negative, zero, np.minimum(codes, one))
-    if style.relu:
+        codes = np.where(nan | negative, zero, np.minimum(codes, code_of_1))
+    if modifiers.relu:
         codes = np.where((sign_of(codes) != 0) & ~is_nan(codes, name), zero, codes)
     return codes
 
@@ -96,14 +96,14 @@ def finish(codes: Codes, name: str, style: Style) -> Codes:
 def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
     """Wrap a rounded operation: flush its operands before it; NaNs, ftz, sat and relu after it."""
 
-    def run(name: str, style: Style, *codes: Codes) -> Codes:
-        given = [flush(code, name) for code in codes] if style.ftz else codes
+    def run(name: str, modifiers: FloatModifiers, *codes: Codes) -> Codes:
+        operands = [flush(code, name) for code in codes] if modifiers.ftz else codes
         with np.errstate(all="ignore"):
-            found = function(name, style, *given)
+            result = function(name, modifiers, *operands)
             if name == "f64":  # a division takes the NaN of what is divided first
-                turned = given[::-1] if function.__name__ == "divide" else given
-                found = np.where(is_nan(found, name), _f64_nan(*turned), found)
-            return finish(found, name, style)
+                by_priority = operands[::-1] if function.__name__ == "divide" else operands
+                result = np.where(is_nan(result, name), _f64_nan(*by_priority), result)
+            return finish(result, name, modifiers)
 
     run.__doc__ = function.__doc__
     return run
@@ -111,42 +111,42 @@ def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
 
 def _f64_nan(*codes: Codes) -> Codes:
     """The NaN of an operation on f64: that of b, else c, else a, made quiet; or one of its own."""
-    found: Codes = np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
+    nan: Codes = np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
     for code in (codes[0], *codes[:0:-1]):  # a, c, b: the last wins
-        found = np.where(is_nan(code, "f64"), code | QUIET, found)
-    return found
+        nan = np.where(is_nan(code, "f64"), code | QUIET, nan)
+    return nan
 
 
-def _flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, style: Style) -> Codes:
+def _flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:
     """With ftz a result is zero that is too small once it is rounded to the format's precision, its exponent unbounded.
 
-    So 2**-126 * (1 - 2**-24), which f32 has no room for, is zero although it would round to a normal number, and what
+    So 2**-126 * (1 - 2**-24), which f32 cannot represent, is zero although it would round to a normal number, and what
     only rounding brings up to 2**-126 is that. (Measured on an H200.)
     """
-    if not style.ftz:
+    if not modifiers.ftz:
         return codes
-    row = FORMATS[name]
-    least = 2.0**row.emin
-    near = (np.abs(high) < 2 * least) & (high != 0)
+    fmt = FORMATS[name]
+    smallest = 2.0**fmt.emin
+    near = (np.abs(high) < 2 * smallest) & (high != 0)
     moved = np.where(near, high * FAR_FROM_TINY, 1.0)
     rest = None if low is None else np.where(near, low * FAR_FROM_TINY, 0.0)
-    rounded = np.abs(decode(round_sum(moved, rest, row, style.rounding), name))
-    return np.where(near & (rounded < least * FAR_FROM_TINY), sign_of(codes), codes)
+    rounded = np.abs(decode(round_sum(moved, rest, fmt, modifiers.rounding), name))
+    return np.where(near & (rounded < smallest * FAR_FROM_TINY), sign_of(codes), codes)
 
 
-def _zero_sign(high: Codes, x: Any, y: Any, mode: str) -> Codes:  # noqa: ANN401 (arrays)
-    """An exact zero from a sum of opposite numbers is negative when rounding down."""
+def _zero_sign(high: Codes, x: Codes, y: Codes, mode: str) -> Codes:
+    """The sum, its sign set where it is exactly zero: that of opposite numbers is -0 when rounding down."""
     if mode != "rm":
         return high
     return np.where((high == 0) & (np.signbit(x) | np.signbit(y)), -0.0, high)
 
 
 @operation
-def add(name: str, style: Style, a: Codes, b: Codes) -> Codes:
-    """a + b."""
-    mode = style.rounding
+def add(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
+    """a + b, rounded once."""
+    mode = modifiers.rounding
     if name == "f64":
-        return _f64(mode, a, np.full_like(a, ONE["f64"]), b)
+        return _f64(mode, a, np.full_like(a, CODE_OF_1["f64"]), b)
     if name == "f32" and mode == "rn":
         return quiet((a.view(np.float32) + b.view(np.float32)).view(np.uint32), name)
     x, y = decode(a, name), decode(b, name)
@@ -155,52 +155,52 @@ def add(name: str, style: Style, a: Codes, b: Codes) -> Codes:
 
 
 def negate(codes: Codes) -> Codes:
-    """The sign turned round."""
+    """The sign bit inverted, of NaNs too."""
     return codes ^ codes.dtype.type(1 << (codes.dtype.itemsize * 8 - 1))
 
 
-def subtract(name: str, style: Style, a: Codes, b: Codes) -> Codes:
-    """a - b."""
-    return add(name, style, a, np.where(is_nan(b, name), b, negate(b)))
+def subtract(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
+    """a - b, rounded once; a NaN in b keeps its sign."""
+    return add(name, modifiers, a, np.where(is_nan(b, name), b, negate(b)))
 
 
 @operation
-def multiply(name: str, style: Style, a: Codes, b: Codes) -> Codes:
-    """a * b."""
-    mode = style.rounding
+def multiply(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
+    """a * b, rounded once."""
+    mode = modifiers.rounding
     if name == "f64":
         sign = sign_of(a) ^ sign_of(b)
         return _f64(mode, a, b, sign, product_only=True)
-    if name == "f32" and mode == "rn" and not style.ftz:
+    if name == "f32" and mode == "rn" and not modifiers.ftz:
         return quiet((a.view(np.float32) * b.view(np.float32)).view(np.uint32), name)
     high = decode(a, name) * decode(b, name)
-    return _flush_tiny(round_sum(high, None, FORMATS[name], mode), high, None, name, style)
+    return _flush_tiny(round_sum(high, None, FORMATS[name], mode), high, None, name, modifiers)
 
 
 @operation
-def fma(name: str, style: Style, a: Codes, b: Codes, c: Codes) -> Codes:
+def fma(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, c: Codes) -> Codes:
     """a * b + c, rounded once."""
-    mode = style.rounding
+    mode = modifiers.rounding
     if name == "f64":
         return _f64(mode, a, b, c)
     product, addend = decode(a, name) * decode(b, name), decode(c, name)
     high, low = two_sum(product, addend)
     if name == "f32" and mode == "rn":
-        codes = quiet(round_to_odd(high, low).astype(np.float32).view(np.uint32), name)
+        codes = quiet(sticky_round(high, low).astype(np.float32).view(np.uint32), name)
     else:
         codes = round_sum(_zero_sign(high, product, addend, mode), low, FORMATS[name], mode)
-    return _flush_tiny(codes, high, low, name, style)
+    return _flush_tiny(codes, high, low, name, modifiers)
 
 
 @operation
-def divide(name: str, style: Style, a: Codes, b: Codes) -> Codes:
-    """a / b."""
-    mode = style.rounding
+def divide(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
+    """a / b, rounded once."""
+    mode = modifiers.rounding
     if name == "f64":
         if mode == "rn":
             return quiet((a.view(np.float64) / b.view(np.float64)).view(np.uint64), name)
         return _whole(mode, exact_quotient, (a, b), a.view(np.float64) / b.view(np.float64))
-    if mode == "rn" and not style.ftz:
+    if mode == "rn" and not modifiers.ftz:
         return quiet((a.view(np.float32) / b.view(np.float32)).view(np.uint32), name)
     x, y = decode(a, name), decode(b, name)
     quotient = x / y
@@ -208,13 +208,13 @@ def divide(name: str, style: Style, a: Codes, b: Codes) -> Codes:
     rest = (x - back) - lost  # its sign is that of what the quotient lacks, times y's
     low = np.where(np.isfinite(quotient) & (y != 0), rest * np.copysign(1.0, y), 0.0)
     low = np.where(np.isfinite(low), low, 0.0)
-    return _flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, style)
+    return _flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, modifiers)
 
 
 @operation
-def square_root(name: str, style: Style, a: Codes) -> Codes:
-    """The square root of a."""
-    mode = style.rounding
+def square_root(name: str, modifiers: FloatModifiers, a: Codes) -> Codes:
+    """The square root of a, rounded once."""
+    mode = modifiers.rounding
     if name == "f64":
         if mode == "rn":
             return quiet(np.sqrt(a.view(np.float64)).view(np.uint64), name)
@@ -228,9 +228,9 @@ def square_root(name: str, style: Style, a: Codes) -> Codes:
     return round_sum(root, low, FORMATS[name], mode)
 
 
-def reciprocal(name: str, style: Style, a: Codes) -> Codes:
-    """1 / a."""
-    return divide(name, style, np.full_like(a, ONE[name]), a)
+def reciprocal(name: str, modifiers: FloatModifiers, a: Codes) -> Codes:
+    """1 / a, rounded once."""
+    return divide(name, modifiers, np.full_like(a, CODE_OF_1[name]), a)
 
 
 def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False) -> Codes:
@@ -239,13 +239,13 @@ def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False)
     plain = x * y if product_only else x * y + z
     if not product_only:  # a product of finite numbers is finite, whatever float64 makes of it
         plain = np.where(np.isinf(z) & np.isfinite(x) & np.isfinite(y), z, plain)
-    if mode == "rn" and (product_only or not np.any(b != np.uint64(ONE["f64"]))):
+    if mode == "rn" and (product_only or not np.any(b != np.uint64(CODE_OF_1["f64"]))):
         return plain.view(np.uint64)
     if mode == "rn":
         high, low = two_product(x, y)
         low_sum, low_rest = two_sum(z, low)
         top, top_rest = two_sum(high, low_sum)
-        rest = round_to_odd(*two_sum(low_rest, top_rest))
+        rest = sticky_round(*two_sum(low_rest, top_rest))
         fast = (top + rest).view(np.uint64)
         sizes = [np.abs(part) for part in (x, y, z, top)]
         safe = np.ones(x.shape, np.bool_)
@@ -267,7 +267,7 @@ def _whole(
     codes: tuple[Codes, ...],
     plain: Codes,
 ) -> Codes:
-    """An operation on f64 in whole numbers; `plain` knows about infinities, NaNs and the signs of zeros."""
+    """An operation on f64 in integers of Python; `plain`, numpy's result, has infinities, NaNs and signs of zeros."""
     shape = plain.shape
     flat = [code.reshape(-1) for code in codes]
     special = ~np.isfinite(plain.reshape(-1))
@@ -280,17 +280,19 @@ def _whole(
     result = plain.reshape(-1).copy().view(np.uint64)
     at = np.nonzero(~special)[0]
     if len(at):
-        found = [
+        exact = [
             function(*(int(code[i]) for code in flat)) if _is_plain(function, flat, int(i)) else (False, 0, 0)
             for i in at
         ]
-        number = Exact(
-            np.array([f[0] for f in found], np.bool_),
-            np.array([f[1] for f in found], np.uint64),
-            np.array([f[2] for f in found], np.int64),
+        number = ExactNumbers(
+            np.array([f[0] for f in exact], np.bool_),
+            np.array([f[1] for f in exact], np.uint64),
+            np.array([f[2] for f in exact], np.int64),
         )
         zero = number.significand == 0
-        rounded = encode(Exact(number.negative, number.significand | zero, number.exponent), FORMATS["f64"], mode)
+        rounded = encode(
+            ExactNumbers(number.negative, number.significand | zero, number.exponent), FORMATS["f64"], mode
+        )
         zeros = plain.reshape(-1)[at].copy()
         zeros = np.where(zero & (zeros != 0), 0.0, zeros)
         if mode == "rm" and function is exact_fma:
@@ -303,7 +305,7 @@ def _whole(
 
 
 def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bool:
-    """Whether a root has something to take: zeros are their own."""
+    """Whether integers can do it: the root of a zero is that zero."""
     return function is not exact_root or int(flat[0][index]) << 1 & ((1 << 64) - 1) != 0
 
 
@@ -314,26 +316,26 @@ def _ordered(codes: Codes) -> Codes:
     return np.where(values < 0, values ^ values.dtype.type((1 << (bits - 1)) - 1), values)
 
 
-def extreme(name: str, style: Style, a: Codes, b: Codes, *, largest: bool) -> Codes:
+def extreme(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, *, largest: bool) -> Codes:
     """min and max: a number beats a NaN unless .NaN asks for it; -0 is less than +0."""
-    if style.ftz:
+    if modifiers.ftz:
         a, b = flush(a, name), flush(b, name)
     sign = sign_of(a) ^ sign_of(b)
-    if style.xorsign_abs or style.abs:
+    if modifiers.xorsign_abs or modifiers.abs:
         a, b = magnitude_of(a), magnitude_of(b)
     takes_a = _ordered(a) >= _ordered(b) if largest else _ordered(a) <= _ordered(b)
     result: Codes = np.where(takes_a, a, b)
     nan_a, nan_b = is_nan(a, name), is_nan(b, name)
     canonical = a.dtype.type(canonical_nan(FORMATS[name]))
-    if style.nan:
+    if modifiers.nan:
         result = np.where(nan_a | nan_b, canonical, result)
     else:
         result = np.where(nan_a, b, np.where(nan_b, a, result))
         both = _f64_nan(a, b) if name == "f64" else canonical
         result = np.where(nan_a & nan_b, both, result)
-    if style.xorsign_abs:
+    if modifiers.xorsign_abs:
         result = np.where(is_nan(result, name), result, magnitude_of(result) | sign)
-    return finish(result, name, style)
+    return finish(result, name, modifiers)
 
 
 def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> Codes:
@@ -351,12 +353,12 @@ def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> C
             "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
             "gt": np.greater, "ge": np.greater_equal,
         }[word.removesuffix("u") if len(word) == 3 else word](x, y)  # fmt: skip
-    found: Codes = held | unordered if len(word) == 3 else held & ~unordered
-    return found
+    result: Codes = held | unordered if len(word) == 3 else held & ~unordered
+    return result
 
 
 def test_property(name: str, word: str, a: Codes) -> Codes:
-    """testp."""
+    """testp: whether numbers have a property, such as being finite."""
     size, nan = magnitude_of(a), is_nan(a, name)
     top = a.dtype.type(((1 << FORMATS[name].exponent) - 1) << FORMATS[name].fraction)
     subnormal = (size < a.dtype.type(SMALLEST_NORMAL[name])) & (size != 0)

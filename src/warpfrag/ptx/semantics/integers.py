@@ -1,8 +1,11 @@
-"""Arithmetic of integers on codes: everything wraps unless it says .sat."""
+"""Integer instructions on arrays of codes: all arithmetic wraps, but for .sat.
+
+A code is an unsigned integer as wide as the type; `kind` says whether it means a signed one ("s") or not ("u").
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def values_of(a: Codes, kind: str) -> Codes:
-    """Codes as integers of a kind."""
+    """Codes as the integers they mean, signed or not."""
     return signed(a) if kind == "s" else a
 
 
 def width(a: Codes) -> int:
-    """The bits of a code."""
+    """How many bits the codes of an array have."""
     return int(a.dtype.itemsize) * 8
 
 
 def saturate(values: Codes, bits: int) -> Codes:
-    """Clamp int64 to s32."""
+    """Clamp int64 to signed integers of so many bits."""
     low, high = limits("s", bits)
     return np.clip(values, low, high).astype(f"i{bits // 8}").view(f"u{bits // 8}")
 
 
 def add_saturated(a: Codes, b: Codes) -> Codes:
-    """add.sat.s32."""
+    """add.sat.s32: the sum, clamped."""
     return saturate(signed(a).astype(np.int64) + signed(b), 32)
 
 
 def subtract_saturated(a: Codes, b: Codes) -> Codes:
-    """sub.sat.s32."""
+    """sub.sat.s32: the difference, clamped."""
     return saturate(signed(a).astype(np.int64) - signed(b), 32)
 
 
@@ -97,16 +100,15 @@ def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
     x, y = values_of(a, kind), np.where(zero, b.dtype.type(1), b)
     y = values_of(y, kind)
     if kind == "s":
-        least = x == limits("s", width(a))[0]
-        overflow = least & (y == -1)
+        overflow = (x == limits("s", width(a))[0]) & (y == -1)
         y = np.where(overflow, y.dtype.type(1), y)  # INT_MIN / -1 wraps to INT_MIN, with remainder 0
         quotient = (np.abs(x).view(a.dtype) // np.abs(y).view(a.dtype)).view(x.dtype)
         quotient = np.where((x < 0) != (y < 0), -quotient, quotient)
-        found = (x - quotient * y).view(a.dtype) if remainder else quotient.view(a.dtype)
+        result = (x - quotient * y).view(a.dtype) if remainder else quotient.view(a.dtype)
     else:
-        found = x % y if remainder else x // y
+        result = x % y if remainder else x // y
     ones = b.dtype.type((1 << width(b)) - 1)
-    return np.where(zero, ones, found)
+    return np.where(zero, ones, result)
 
 
 def shift_left(a: Codes, count: Codes) -> Codes:
@@ -130,8 +132,8 @@ def funnel(a: Codes, b: Codes, c: Codes, *, left: bool, wrap: bool) -> Codes:
     count = (c & np.uint32(31)) if wrap else np.minimum(c, np.uint32(32))
     pair = b.astype(np.uint64) << np.uint64(32) | a
     n = count.astype(np.uint64)
-    found = (pair << n) >> np.uint64(32) if left else pair >> n
-    return found.astype(np.uint32)
+    shifted = (pair << n) >> np.uint64(32) if left else pair >> n
+    return shifted.astype(np.uint32)
 
 
 def logic(a: Codes, b: Codes, c: Codes, table: int) -> Codes:
@@ -145,12 +147,12 @@ def logic(a: Codes, b: Codes, c: Codes, table: int) -> Codes:
 
 
 def population(a: Codes) -> Codes:
-    """popc."""
+    """popc: how many bits are set."""
     return np.bitwise_count(a).astype(np.uint32)
 
 
 def leading_zeros(a: Codes) -> Codes:
-    """clz."""
+    """clz: the zeros above the highest set bit."""
     return (np.uint64(width(a)) - bit_length(a.astype(np.uint64))).astype(np.uint32)
 
 
@@ -158,12 +160,12 @@ def find_leading(a: Codes, kind: str, *, shift_amount: bool) -> Codes:
     """bfind: the place of the leading bit that is not a sign; all ones where there is none."""
     values = np.where(signed(a) < 0, ~a, a) if kind == "s" else a
     length = bit_length(values.astype(np.uint64)).astype(np.int64)
-    found = width(a) - length if shift_amount else length - 1
-    return np.where(length == 0, np.uint32(0xFFFFFFFF), found.astype(np.uint32))
+    position = width(a) - length if shift_amount else length - 1
+    return np.where(length == 0, np.uint32(0xFFFFFFFF), position.astype(np.uint32))
 
 
 def reverse_bits(a: Codes) -> Codes:
-    """brev."""
+    """brev: the bits in reverse order."""
     bits = width(a)
     result = np.zeros_like(a)
     for place in range(bits):
@@ -225,7 +227,7 @@ def extend(a: Codes, b: Codes, kind: str, *, wrap: bool) -> Codes:
 def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
     """fns: the n-th set bit from a base, upwards or downwards; all ones where there is none."""
 
-    def one(bits: int, start: int, count: int) -> int:
+    def find(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count
         if count == -(1 << 31):
             return 0  # as measured
@@ -240,16 +242,16 @@ def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
             at += step
         return 0xFFFFFFFF
 
-    flat = [one(int(m), int(s), int(n)) for m, s, n in zip(mask.flat, base.flat, offset.flat, strict=True)]
+    flat = [find(int(m), int(s), int(n)) for m, s, n in zip(mask.flat, base.flat, offset.flat, strict=True)]
     return np.array(flat, np.uint32).reshape(mask.shape)
 
 
 def permute_bytes(a: Codes, b: Codes, c: Codes, mode: str) -> Codes:
-    """prmt: four bytes of b:a by selectors; in the default mode bit 3 of one spreads the sign of its byte."""
+    """prmt: four bytes of b:a by selectors; in the default mode bit 3 of a selector asks for the sign of its byte."""
     pair = (b.astype(np.uint64) << np.uint64(32)) | a
     result = np.zeros_like(a)
     for index in range(4):
-        sign: Any = np.zeros(c.shape, np.bool_)
+        sign: Codes = np.zeros(c.shape, np.bool_)
         if mode:
             chosen = c & np.uint32(3)
             place = PERMUTE_MODES[mode](chosen.astype(np.int64), index)
@@ -258,8 +260,8 @@ def permute_bytes(a: Codes, b: Codes, c: Codes, mode: str) -> Codes:
             place = (selector & np.uint32(7)).astype(np.int64)
             sign = (selector & np.uint32(8)) != 0
         byte = (pair >> (place * 8).astype(np.uint64)).astype(np.uint32) & np.uint32(0xFF)
-        spread = np.where((byte & np.uint32(0x80)) != 0, np.uint32(0xFF), np.uint32(0))
-        result |= np.where(sign, spread, byte) << np.uint32(8 * index)
+        sign_byte = np.where((byte & np.uint32(0x80)) != 0, np.uint32(0xFF), np.uint32(0))
+        result |= np.where(sign, sign_byte, byte) << np.uint32(8 * index)
     return result
 
 

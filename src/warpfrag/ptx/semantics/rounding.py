@@ -1,4 +1,4 @@
-"""Rounding, once and exactly: an exact number to the code of a format, in any mode of PTX.
+"""Correct rounding: an exact number to the code of a format, once, in any rounding mode of PTX.
 
 The exact number is a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. What lies below
 the 64 bits is folded into the last one ("sticky"): no format keeps more than 53, so the last bit never decides alone.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,7 @@ HIDDEN = np.uint64(1 << 52)
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactNumbers:
     """Numbers that are not zero: (-1)**negative * significand * 2**(exponent - 63)."""
 
     negative: Codes
@@ -34,21 +34,21 @@ class Exact:
     exponent: Codes
 
 
-def infinity(row: Format) -> int:
+def infinity(fmt: Format) -> int:
     """The code of infinity, or the first code above all finite ones."""
-    top = 1 << (row.exponent + row.fraction)
-    if row.nan == "ieee":
-        return top - (1 << row.fraction)
-    return top - (row.nan == "ones")
+    top = 1 << (fmt.exponent + fmt.fraction)
+    if fmt.nan == "ieee":
+        return top - (1 << fmt.fraction)
+    return top - (fmt.nan == "ones")
 
 
-def canonical_nan(row: Format) -> int:
+def canonical_nan(fmt: Format) -> int:
     """The NaN that arithmetic makes: all ones but the sign for the narrow formats, as the hardware does."""
-    if row.name == "f64":
+    if fmt.name == "f64":
         return 0xFFF8000000000000
-    if row.nan == "none":
+    if fmt.nan == "none":
         return 0
-    return (1 << (row.bits - 1)) - 1 if row.signed else (1 << row.bits) - 1
+    return (1 << (fmt.bits - 1)) - 1 if fmt.signed else (1 << fmt.bits) - 1
 
 
 def decode(codes: Codes, name: str) -> Codes:
@@ -70,13 +70,13 @@ _SMALL: dict[str, Codes] = {}
 def _small_values(name: str) -> Codes:
     """Every value of a format of at most 8 bits."""
     if name not in _SMALL:
-        row = FORMATS[name]
-        _SMALL[name] = np.array([float(row.decode(code)) for code in range(row.codes)])
+        fmt = FORMATS[name]
+        _SMALL[name] = np.array([float(fmt.decode(code)) for code in range(fmt.codes)])
     return _SMALL[name]
 
 
-def exact_of(high: Codes, low: Codes | None = None) -> Exact:
-    """The exact number high + low; `low` is less than half the last place of `high`. Zeros give nonsense."""
+def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
+    """The exact numbers high + low; `low` is less than half the last place of `high`. Zeros are not represented."""
     bits = high.view(np.uint64)
     exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64) - 1023
     significand = ((bits & FRACTION) | HIDDEN) << np.uint64(11)
@@ -88,13 +88,13 @@ def exact_of(high: Codes, low: Codes | None = None) -> Exact:
         shrunk = significand < TOP
         significand = np.where(shrunk, significand << U1 | U1, significand)
         exponent = exponent - shrunk
-    return Exact(negative, significand, exponent)
+    return ExactNumbers(negative, significand, exponent)
 
 
-def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) -> Codes:
+def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = False) -> Codes:
     """The codes of exact numbers that are not zero."""
-    emin = 1 - row.bias
-    drop = 63 - row.fraction + np.maximum(0, emin - number.exponent)
+    emin = 1 - fmt.bias
+    drop = 63 - fmt.fraction + np.maximum(0, emin - number.exponent)
     gone = drop > 64  # less than half the smallest number: only its being there counts
     significand = np.where(gone, U1, number.significand)
     drop = np.clip(drop, 1, 64).astype(np.uint64)
@@ -102,36 +102,36 @@ def encode(number: Exact, row: Format, mode: str, *, satfinite: bool = False) ->
     rest = np.where(drop == U64, significand, significand & ((U1 << np.minimum(drop, U63)) - U1))
     half = U1 << (drop - U1)
     up = _rounds_up(mode, number.negative, kept, rest, half)
-    biased = np.minimum(np.maximum(number.exponent, emin) + row.bias, (1 << row.exponent) - (row.nan == "ieee"))
+    biased = np.minimum(np.maximum(number.exponent, emin) + fmt.bias, (1 << fmt.exponent) - (fmt.nan == "ieee"))
     # the hidden bit of `kept` adds one to the exponent, and a carry one more
-    magnitude = kept.astype(np.int64) + up + ((biased - 1) << row.fraction)
-    limit = infinity(row)
+    magnitude = kept.astype(np.int64) + up + ((biased - 1) << fmt.fraction)
+    limit = infinity(fmt)
     largest = limit - 1
     # an exponent beyond all: adding to its code could go past 63 bits
-    beyond = number.exponent + row.bias >= (1 << row.exponent) - (row.nan == "ieee")
+    beyond = number.exponent + fmt.bias >= (1 << fmt.exponent) - (fmt.nan == "ieee")
     magnitude = np.where(beyond, limit, magnitude)
-    if row.fraction == 0:  # ue8m0 has no hidden bit to add: its codes are exponents
-        magnitude = number.exponent + row.bias + up
+    if fmt.fraction == 0:  # ue8m0 has no hidden bit to add: its codes are exponents
+        magnitude = number.exponent + fmt.bias + up
         magnitude = np.maximum(magnitude, 0)
         limit, largest = 255, 254
     over = magnitude >= limit
-    if satfinite or not row.infinity:
+    if satfinite or not fmt.infinity:
         outside = np.full(over.shape, largest, np.int64)
-        if not satfinite and row.nan == "ones":
-            outside = np.full(over.shape, canonical_nan(row), np.int64)
+        if not satfinite and fmt.nan == "ones":
+            outside = np.full(over.shape, canonical_nan(fmt), np.int64)
     else:
-        towards: dict[str, Any] = {"rz": True, "rm": ~number.negative, "rp": number.negative}
+        towards: dict[str, Codes | bool] = {"rz": True, "rm": ~number.negative, "rp": number.negative}
         finite = towards.get(mode, False)
         outside = np.where(finite, largest, limit)
     magnitude = np.where(over, outside, magnitude)
     code = magnitude.astype(np.uint64)
-    if row.signed:
-        code |= number.negative.astype(np.uint64) << np.uint64(row.bits - 1 - row.unused)
-    return (code << np.uint64(row.unused)).astype(container(row.bits))
+    if fmt.signed:
+        code |= number.negative.astype(np.uint64) << np.uint64(fmt.bits - 1 - fmt.unused)
+    return (code << np.uint64(fmt.unused)).astype(container(fmt.bits))
 
 
-def _rounds_up(mode: str, negative: Codes, kept: Any, rest: Any, half: Any) -> Any:  # noqa: ANN401 (arrays)
-    """Whether the magnitude grows by one."""
+def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes) -> Codes:
+    """Whether rounding adds one to the magnitude: `rest` of what is dropped, `half` of its range."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
     if mode == "rna":
@@ -141,18 +141,18 @@ def _rounds_up(mode: str, negative: Codes, kept: Any, rest: Any, half: Any) -> A
     return (rest != 0) & (negative if mode == "rm" else ~negative)
 
 
-def round_sum(high: Codes, low: Codes | None, row: Format, mode: str, *, satfinite: bool = False) -> Codes:
+def round_sum(high: Codes, low: Codes | None, fmt: Format, mode: str, *, satfinite: bool = False) -> Codes:
     """Codes of high + low, with zeros, infinities and NaNs."""
-    codes = encode(exact_of(high, low), row, mode, satfinite=satfinite)
-    sign = np.signbit(high).astype(codes.dtype) << codes.dtype.type(row.bits - 1) if row.signed else codes.dtype.type(0)
+    codes = encode(exact_of(high, low), fmt, mode, satfinite=satfinite)
+    sign = np.signbit(high).astype(codes.dtype) << codes.dtype.type(fmt.bits - 1) if fmt.signed else codes.dtype.type(0)
     codes = np.where(high == 0, sign, codes)
     infinite = np.isinf(high)
     if infinite.any():
-        top = infinity(row) - (satfinite or not (row.infinity or row.nan == "ones"))
-        if row.nan == "ones" and not satfinite:
-            top = canonical_nan(row)
-        codes = np.where(infinite, sign | codes.dtype.type(top << row.unused), codes)
-    return np.where(np.isnan(high), codes.dtype.type(canonical_nan(row)), codes)
+        top = infinity(fmt) - (satfinite or not (fmt.infinity or fmt.nan == "ones"))
+        if fmt.nan == "ones" and not satfinite:
+            top = canonical_nan(fmt)
+        codes = np.where(infinite, sign | codes.dtype.type(top << fmt.unused), codes)
+    return np.where(np.isnan(high), codes.dtype.type(canonical_nan(fmt)), codes)
 
 
 def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
@@ -163,8 +163,11 @@ def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
     return high, np.where(np.isfinite(high), low, 0.0)
 
 
-def round_to_odd(high: Codes, low: Codes) -> Codes:
-    """high + low as one float64 that every narrower format rounds as it would the exact number."""
+def sticky_round(high: Codes, low: Codes) -> Codes:
+    """high + low rounded to odd: one float64 that every narrower format rounds as it would the exact number.
+
+    Where something is lost, the last bit is set: it is sticky, as in the adders of hardware (Boldo and Melquiond).
+    """
     bits = high.view(np.int64)
     even = (low != 0) & ((bits & 1) == 0)
     away = np.signbit(low) == np.signbit(high)
@@ -186,7 +189,7 @@ def _halves(x: Codes) -> tuple[Codes, Codes]:
     return upper, x - upper
 
 
-# --- whole numbers of Python: slow, plain, and exact for f64 in every mode
+# --- integers of Python: slow, and exact for f64 in every mode
 
 
 def parts(code: int) -> tuple[bool, int, int]:

@@ -9,12 +9,12 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.reader.syntax import Group, Name, Piece, Scope, Statement
+from warpfrag.ptx.reader.syntax import MaskedAddress, Scope, Statement, SymbolRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.ptx.reader.syntax import Function, Source
+    from warpfrag.ptx.reader.syntax import FunctionDecl, ModuleSyntax
 
 
 def statements(scope: Scope) -> Iterator[Statement]:
@@ -26,46 +26,48 @@ def statements(scope: Scope) -> Iterator[Statement]:
             yield item
 
 
-def callee_of(statement: Statement) -> Name | None:
+def callee_of(statement: Statement) -> SymbolRef | None:
     """What a call names: a function, or the register that holds the address of one."""
-    return next((one for one in statement.operands if not isinstance(one, Group) and isinstance(one, Name)), None)
+    return next((operand for operand in statement.operands if isinstance(operand, SymbolRef)), None)
 
 
 class CallGraph:
     """The functions of a module that have a body, and who calls whom."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ModuleSyntax) -> None:
         """Nothing is read before it is asked for: most kernels call nothing."""
         self.source = source
         self.known: dict[str, bool] = {}  # whether a function is recursive
-        self.bodies: dict[str, Function] = {one.name: one for one in source.functions if one.body is not None}
+        self.bodies: dict[str, FunctionDecl] = {
+            function.name: function for function in source.functions if function.body is not None
+        }
 
     @cached_property
     def addressed(self) -> tuple[str, ...]:
         """The functions whose address is taken, in the order of the module."""
-        values = [one for variable in self.source.variables for one in variable.initial]
-        values = [one.name if isinstance(one, Piece) else one for one in values]
-        named = {one.text for one in values if isinstance(one, Name)}
+        values = [value for variable in self.source.variables for value in variable.initial]
+        values = [value.name if isinstance(value, MaskedAddress) else value for value in values]
+        named = {value.text for value in values if isinstance(value, SymbolRef)}
         for function in self.bodies.values():
             for statement in statements(function.body) if function.body else ():
-                is_call = statement.opcode.split(".", maxsplit=1)[0] == "call"
-                named |= {one.text for one in statement.operands if isinstance(one, Name) and not is_call}
-        return tuple(name for name, one in self.bodies.items() if name in named and not one.is_entry)
+                is_call = statement.mnemonic == "call"
+                named |= {ref.text for ref in statement.operands if isinstance(ref, SymbolRef) and not is_call}
+        return tuple(name for name, function in self.bodies.items() if name in named and not function.is_entry)
 
     @cached_property
     def calls(self) -> dict[str, set[str]]:
         """The functions that each function calls."""
-        found: dict[str, set[str]] = defaultdict(set)
+        callees: dict[str, set[str]] = defaultdict(set)
         for function in self.bodies.values():
             for statement in statements(function.body) if function.body else ():
-                if statement.opcode.split(".", maxsplit=1)[0] != "call":
+                if statement.mnemonic != "call":
                     continue
                 callee = callee_of(statement)
                 if callee is not None:
                     name = self.source.aliases.get(callee.text, callee.text)
-                    is_known = any(one.name == name for one in self.source.functions)
-                    found[function.name] |= {name} if is_known else set(self.addressed)
-        return found
+                    is_known = any(other.name == name for other in self.source.functions)
+                    callees[function.name] |= {name} if is_known else set(self.addressed)
+        return callees
 
     def comes_back(self, caller: str, callee: str) -> bool:
         """Whether a function that is called may call its caller, directly or not."""

@@ -9,32 +9,32 @@ import numpy as np
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.program import Constant, Parameter, Place, Register, Vector
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, Parameter, Register, VectorOperand
 from warpfrag.ptx.program.types import TYPES
-from warpfrag.ptx.reader.syntax import Float, Integer, Name, Piece
+from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral, MaskedAddress, SymbolRef
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.program.call_graph import CallGraph
+    from warpfrag.ptx.lowering.call_graph import CallGraph
     from warpfrag.ptx.program.types import Type
-    from warpfrag.ptx.reader.syntax import Function, Source, Variable
+    from warpfrag.ptx.reader.syntax import FunctionDecl, ModuleSyntax, VariableDecl
 
 FUNCTION_BYTES = 16  # between the addresses of two functions
 
 
-Found = TypeVar("Found")
+Entry = TypeVar("Entry")
 
 
-class Scoped(dict[str, Found]):
+class ScopedTable(dict[str, Entry]):
     """What the names of one kind stand for in a scope; `find` asks the scopes around it too."""
 
-    def __init__(self, outer: Scoped[Found] | None) -> None:
-        """Start empty."""
+    def __init__(self, outer: ScopedTable[Entry] | None) -> None:
+        """An empty scope inside another."""
         super().__init__()
         self.outer = outer
 
-    def find(self, name: str) -> Found | None:
+    def find(self, name: str) -> Entry | None:
         """What a name stands for in the innermost scope that has it."""
-        scope: Scoped[Found] | None = self
+        scope: ScopedTable[Entry] | None = self
         while scope is not None:
             if name in scope:
                 return scope[name]
@@ -42,20 +42,22 @@ class Scoped(dict[str, Found]):
         return None
 
 
-class Names:
+class SymbolTable:
     """The names of a scope: registers and variables, labels, and tables of labels."""
 
-    def __init__(self, outer: Names | None = None) -> None:
-        """Start empty."""
-        self.known: Scoped[Register | Place | Vector] = Scoped(outer.known if outer else None)
-        self.labels: Scoped[list[int]] = Scoped(outer.labels if outer else None)  # filled in when the place is known
-        self.tables: Scoped[tuple[str, ...]] = Scoped(outer.tables if outer else None)
+    def __init__(self, outer: SymbolTable | None = None) -> None:
+        """No names yet; those of `outer` are seen through."""
+        self.symbols: ScopedTable[Register | MemoryOperand | VectorOperand] = ScopedTable(
+            outer.symbols if outer else None
+        )
+        self.labels: ScopedTable[list[int]] = ScopedTable(outer.labels if outer else None)  # filled in when it is known
+        self.tables: ScopedTable[tuple[str, ...]] = ScopedTable(outer.tables if outer else None)
 
 
-class Variables:
+class StorageAllocator:
     """The variables of a module and of the functions of one entry, as they are declared."""
 
-    def __init__(self, source: Source, functions: dict[str, Function], graph: CallGraph, entry: str) -> None:
+    def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], graph: CallGraph, entry: str) -> None:
         """Lay out the variables of the module."""
         self.functions, self.graph = functions, graph
         self.current = entry  # the function whose declarations come
@@ -64,42 +66,42 @@ class Variables:
         self.shared = state_spaces.SHARED_START
         self.shared_align = 16
         self.has_dynamic = False
-        self.dynamic: list[tuple[Names, Variable]] = []
+        self.dynamic: list[tuple[SymbolTable, VariableDecl]] = []
         self.local = 0
         self.globals = state_spaces.VARIABLES
         self.values: dict[str, tuple[int, int, bytes]] = {}
-        self.waiting: list[tuple[Variable, int]] = []
+        self.waiting: list[tuple[VariableDecl, int]] = []
         self.carry = self.register("%cc", 1)
         self.frame = self.register("%frame", 64)
         self.stack = self.register("%stack", 64)
-        self.module = Names()
+        self.module = SymbolTable()
         for variable in source.variables:
             self.declare(variable, self.module)
 
     def register(self, name: str, bits: int) -> Register:
         """A new register."""
         self.bits.append(bits)
-        found = Register(len(self.bits) - 1, bits, name)
-        self.owned.setdefault(self.current, []).append(found)
-        return found
+        register = Register(len(self.bits) - 1, bits, name)
+        self.owned.setdefault(self.current, []).append(register)
+        return register
 
-    def declare(self, variable: Variable, names: Names) -> None:
+    def declare(self, variable: VariableDecl, names: SymbolTable) -> None:
         """Give a variable its place."""
         if variable.space == "reg":
             kind = TYPES.get(variable.type)
             if kind is None:
                 raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
             if kind.bits == 128:  # two registers, the low half first
-                names.known[variable.name] = Vector(
+                names.symbols[variable.name] = VectorOperand(
                     tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
                 )
             elif variable.vector > 1:
                 parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
-                names.known[variable.name] = Vector(parts)
+                names.symbols[variable.name] = VectorOperand(parts)
                 for part in parts:
-                    names.known[part.name] = part
+                    names.symbols[part.name] = part
             else:
-                names.known[variable.name] = self.register(variable.name, kind.bits)
+                names.symbols[variable.name] = self.register(variable.name, kind.bits)
             return
         if variable.type not in TYPES:
             return  # textures and samplers: whatever uses them is refused
@@ -109,19 +111,19 @@ class Variables:
                 self.has_dynamic = True
                 self.shared_align = max(self.shared_align, align)
                 self.dynamic.append((names, variable))
-                names.known[variable.name] = Place(None, -1, "dynamic", variable.name)
+                names.symbols[variable.name] = MemoryOperand(None, -1, "dynamic", variable.name)
                 return
             self.shared = -(-self.shared // align) * align
-            names.known[variable.name] = Place(None, self.shared, "shared", variable.name)
+            names.symbols[variable.name] = MemoryOperand(None, self.shared, "shared", variable.name)
             self.shared += size
         elif variable.space in {"local", "param"}:
             self.local = -(-self.local // align) * align
             base = self.frame if self.graph.is_recursive(self.current) else None
-            names.known[variable.name] = Place(base, self.local, "local", variable.name)
+            names.symbols[variable.name] = MemoryOperand(base, self.local, "local", variable.name)
             self.local += size
         else:
             self.globals = -(-self.globals // max(align, state_spaces.ALIGNMENT)) * max(align, state_spaces.ALIGNMENT)
-            names.known[variable.name] = Place(None, self.globals, "global", variable.name)
+            names.symbols[variable.name] = MemoryOperand(None, self.globals, "global", variable.name)
             self.values[variable.name] = self.globals, size, b""
             self.waiting.append((variable, size))
             self.globals += size + state_spaces.ALIGNMENT
@@ -130,7 +132,7 @@ class Variables:
         """Where dynamic shared memory begins, once everything is declared."""
         start = -(-self.shared // self.shared_align) * self.shared_align
         for names, variable in self.dynamic:
-            names.known[variable.name] = Place(None, start, "shared", variable.name)
+            names.symbols[variable.name] = MemoryOperand(None, start, "shared", variable.name)
         return start
 
     def initialise(self) -> None:
@@ -139,13 +141,13 @@ class Variables:
             kind = TYPES[variable.type]
             data = bytearray()
             for value in variable.initial:
-                if isinstance(value, Name | Piece):
-                    name = value.name if isinstance(value, Piece) else value
+                if isinstance(value, SymbolRef | MaskedAddress):
+                    name = value.name if isinstance(value, MaskedAddress) else value
                     address = self.address_of(name, variable.line)
-                    address = value.of(address) if isinstance(value, Piece) else address
+                    address = value.of(address) if isinstance(value, MaskedAddress) else address
                     data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
-                elif isinstance(value, Integer | Float):
-                    number = Constant(_as_written(value, kind))
+                elif isinstance(value, IntegerLiteral | FloatLiteral):
+                    number = Immediate(_as_written(value, kind))
                     data += number.code(kind).to_bytes(max(1, kind.bits // 8), "little")
                 else:
                     raise PtxError(variable.line, f"expected a number as a value, got {value}")
@@ -154,10 +156,10 @@ class Variables:
             address = self.values[variable.name][0]
             self.values[variable.name] = address, size, bytes(data)
 
-    def address_of(self, name: Name, line: int) -> int:
+    def address_of(self, name: SymbolRef, line: int) -> int:
         """The generic address of a variable of the module, or the address of a function."""
-        place = self.module.known.find(name.text)
-        if isinstance(place, Place):
+        place = self.module.symbols.find(name.text)
+        if isinstance(place, MemoryOperand):
             return state_spaces.WINDOWS.get(place.space, 0) + place.offset + name.offset
         function = self.function_address(name.text)
         if function is None:
@@ -171,18 +173,18 @@ class Variables:
         return state_spaces.CODE + FUNCTION_BYTES * (1 + list(self.functions).index(name))
 
 
-def parameters_of(function: Function) -> tuple[list[Parameter], int]:
+def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
     """The parameters of an entry, one after the other as their alignment wants."""
-    found, offset = [], 0
+    parameters, offset = [], 0
     for variable in function.parameters:
         size, align = size_of(variable), alignment_of(variable)
         offset = -(-offset // align) * align
-        found.append(Parameter(variable.name, variable.type, size, align, offset, variable.dims is not None))
+        parameters.append(Parameter(variable.name, variable.type, size, align, offset, variable.dims is not None))
         offset += size
-    return found, offset
+    return parameters, offset
 
 
-def size_of(variable: Variable) -> int:
+def size_of(variable: VariableDecl) -> int:
     """The bytes of a variable; 0 for an array without a size."""
     kind = TYPES.get(variable.type)
     if kind is None:
@@ -190,17 +192,17 @@ def size_of(variable: Variable) -> int:
     return max(1, kind.bits // 8) * variable.vector * prod(variable.dims or (1,))
 
 
-def alignment_of(variable: Variable) -> int:
+def alignment_of(variable: VariableDecl) -> int:
     """What its address is a multiple of."""
     kind = TYPES.get(variable.type)
     natural = max(1, kind.bits // 8) * variable.vector if kind else 1
     return variable.align or natural
 
 
-def _as_written(value: Integer | Float, kind: Type) -> int | Float:
+def _as_written(value: IntegerLiteral | FloatLiteral, kind: Type) -> int | FloatLiteral:
     """A value of a variable: an integer among floats is a float."""
-    if isinstance(value, Float):
+    if isinstance(value, FloatLiteral):
         return value
     if kind.is_float:
-        return Float(int(np.float64(value.value).view(np.uint64)), 64)
+        return FloatLiteral(int(np.float64(value.value).view(np.uint64)), 64)
     return value.value

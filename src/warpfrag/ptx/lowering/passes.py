@@ -1,0 +1,235 @@
+"""The passes that make a program of an entry, in order: `PASSES` is the list, `lower` runs it.
+
+Each pass has one job and leaves the rest to the next. An opcode is bound to its action only when the state spaces of
+addresses are known, since what it does may depend on them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from warpfrag.errors import PtxError, quote
+from warpfrag.ptx.lowering.contraction import contract
+from warpfrag.ptx.lowering.statements import KernelLowering
+from warpfrag.ptx.opcodes.table import find, rebind
+from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, Refused, Unbound, WarpCollective
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    MemoryOperand,
+    Program,
+    PtxOperand,
+    Register,
+    VectorOperand,
+    block_ends,
+)
+from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warpfrag.ptx.program.state_spaces import StateSpace
+    from warpfrag.ptx.reader.syntax import ModuleSyntax
+
+MAX_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
+MAX_FRAMES = 512  # of functions that call themselves
+FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger
+STACK_BYTES = 16 * 1024  # for alloca
+ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # whose address may be that of a variable, which has a state space
+
+
+def lower(source: ModuleSyntax, entry: str) -> Program:
+    """The program of an entry and all that it calls."""
+    functions = {function.name: function for function in source.functions if not function.is_entry}
+    functions |= {function.name: function for function in source.functions if function.body}
+    functions |= {other: functions[name] for other, name in source.aliases.items() if name in functions}
+    function = functions.get(entry)
+    if function is None or not function.is_entry:
+        names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
+        raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
+    kernel = KernelLowering(source, functions, function)
+    for item in PASSES:
+        item.run(kernel)
+    return _program(kernel)
+
+
+def _program(kernel: KernelLowering) -> Program:
+    return Program(
+        name=kernel.entry.name,
+        target=kernel.source.target,
+        steps=kernel.steps,
+        registers=kernel.variables.bits,
+        parameters=kernel.parameters,
+        parameter_bytes=kernel.parameter_bytes,
+        shared_bytes=kernel.variables.shared - SHARED_START,
+        dynamic_start=kernel.dynamic_start,
+        has_dynamic=kernel.variables.has_dynamic,
+        local_bytes=kernel.local_bytes,
+        frame=kernel.variables.frame,
+        frame_bytes=kernel.variables.local,
+        directives=kernel.entry.directives,
+        variables=kernel.variables.values,
+        leaders=kernel.leaders,
+    )
+
+
+def lower_statements(kernel: KernelLowering) -> None:
+    """Statements become steps: names are looked up, the words of opcodes become attributes."""
+    kernel.lower()
+
+
+def expand_indirect_calls(kernel: KernelLowering) -> None:
+    """A call by address gets a call of each function that it may reach, with a branch back behind it."""
+    for at, calls in kernel.indirect_calls:
+        step = kernel.steps[at]
+        for call in calls:
+            step.targets = (*step.targets, len(kernel.steps))
+            back = DecodedInstruction(step.line, find("bra", 1), targets=(at + 1,), text=step.text)
+            kernel.steps += [call, back]
+
+
+def resolve_state_spaces(kernel: KernelLowering) -> None:
+    """A generic access of a variable is one of the variable's space; parameters of functions are local memory."""
+    for at, step in enumerate(kernel.steps):
+        if step.row is None or "space" not in step.row.modifiers:
+            continue
+        space = _resolved_space(step, in_function=at >= kernel.entry_end)
+        if space != step.attributes.space:
+            step.opcode = rebind(step.opcode, space)
+
+
+def _resolved_space(step: DecodedInstruction, *, in_function: bool) -> StateSpace:
+    attributes = step.attributes
+    if attributes.opcode == "cvta" and not attributes.to_space:
+        return "local" if attributes.space == "param" and in_function else attributes.space
+    if attributes.opcode not in ACCESSES or not step.sources:
+        return attributes.space
+    place = step.sources[0]
+    if not isinstance(place, MemoryOperand):
+        return attributes.space
+    if attributes.space == "generic" and place.space in WINDOWS:
+        return cast("StateSpace", place.space)
+    if attributes.space == "param" and (place.space == "local" or (place.base is not None and in_function)):
+        return "local"
+    return attributes.space
+
+
+def bind_opcodes(kernel: KernelLowering) -> None:
+    """Every opcode is bound to its action; an instruction that is refused has no operands."""
+    for step in kernel.steps:
+        if isinstance(step.action, Unbound):
+            step.action = step.opcode.action
+            if isinstance(step.action, Refused):
+                step.results = step.sources = ()
+
+
+def check_operands(kernel: KernelLowering) -> None:
+    """What lanes compute has as many operands as its action takes, and of its kinds."""
+    for step in kernel.steps:
+        action = step.action
+        if not isinstance(action, LaneOp | WarpCollective):
+            continue
+        if step.row is not None and step.row.any_words:
+            step.sources = ()
+            continue
+        if len(step.sources) != len(action.sources) or not 1 <= len(step.results) <= len(action.results):
+            count = f"{len(action.sources)} sources"
+            raise PtxError(step.line, f"expected a result and {count} for {step.name}, got {step.text}")
+        if not all(isinstance(result, Register | Discard) for result in step.results):
+            raise PtxError(step.line, f"expected a register as the result of {step.name}, got {step.text}")
+        for kind, source in zip(action.sources, step.sources, strict=True):
+            if kind is None and not isinstance(source, Immediate):
+                raise PtxError(step.line, f"expected a constant in {step.text}")
+            if isinstance(source, Discard | VectorOperand):
+                raise PtxError(step.line, f"expected a register or a number as a source in {step.text}")
+
+
+def link_targets(kernel: KernelLowering) -> None:
+    """Labels and functions become places in the list of steps; where they lie, and behind a jump, a block begins."""
+    for at, labels in kernel.branches:
+        kernel.steps[at].targets = tuple(label[0] for label in labels)
+    kernel.leaders = {0}
+    for at, step in enumerate(kernel.steps):
+        if isinstance(step.action, DirectCall):
+            step.targets = (kernel.called[step.text][0],)
+        if isinstance(step.action, Branch | DirectCall | IndirectCall):
+            kernel.leaders.update(step.targets)
+        if step.action.ends_block:
+            kernel.leaders.add(at + 1)
+
+
+def save_frames(kernel: KernelLowering) -> None:
+    """A call that may come back to its caller saves the caller's registers: all of them are known now."""
+    for step, caller in kernel.recursive_calls:
+        step.saves, step.deepens = tuple(kernel.variables.owned[caller]), True
+
+
+def place_shared_memory(kernel: KernelLowering) -> None:
+    """Dynamic shared memory lies behind the static variables; operands get its address."""
+    start = kernel.dynamic_start = kernel.variables.place_dynamic()
+
+    def placed(operand: PtxOperand) -> PtxOperand:
+        if isinstance(operand, MemoryOperand) and operand.space == "dynamic":
+            return MemoryOperand(operand.base, operand.offset + 1 + start, "shared", operand.name)
+        if isinstance(operand, VectorOperand):
+            return VectorOperand(tuple(placed(item) for item in operand.items))
+        return operand
+
+    if kernel.variables.has_dynamic:
+        for step in kernel.steps:
+            step.results = tuple(placed(result) for result in step.results)
+            step.sources = tuple(placed(source) for source in step.sources)
+
+
+def initialise_variables(kernel: KernelLowering) -> None:
+    """The bytes that variables start with; the addresses of all are known now."""
+    kernel.variables.initialise()
+
+
+def place_local_memory(kernel: KernelLowering) -> None:
+    """Local memory holds a frame for each call of a recursive function, and behind them the stack of alloca."""
+    variables, frames = kernel.variables, 1
+    if any(step.deepens for step in kernel.steps):
+        variables.local = max(16, -(-variables.local // 16) * 16)
+        frames = max(16, min(MAX_FRAMES, FRAMES_BYTES // variables.local))
+    kernel.local_bytes = frames * variables.local
+    if kernel.allocates:
+        start = -(-kernel.local_bytes // 16) * 16
+        kernel.local_bytes = start + STACK_BYTES
+        for step in kernel.steps:
+            if step.attributes.opcode == "alloca":
+                step.sources = (*step.sources[:-1], Immediate(start))
+            elif isinstance(step.action, DirectCall) and step.text in kernel.allocates:
+                step.saves = (*step.saves, variables.stack)  # what a function allocates ends with it
+    if variables.local > MAX_LOCAL:
+        msg = f"expected at most {MAX_LOCAL} bytes of local memory, got {variables.local}"
+        raise PtxError(kernel.entry.line, msg)
+
+
+def contract_products(kernel: KernelLowering) -> None:
+    """Products and sums that say nothing about rounding become fma, as ptxas does it; not in a module for debugging."""
+    if not kernel.source.is_debug:
+        kernel.steps = contract(kernel.steps, block_ends(kernel.steps, kernel.leaders))
+
+
+class Pass(NamedTuple):
+    """One step of the lowering; the docstring of `run` says what holds when it is done."""
+
+    name: str
+    run: Callable[[KernelLowering], None]
+
+
+PASSES = (
+    Pass("lower statements", lower_statements),
+    Pass("expand indirect calls", expand_indirect_calls),
+    Pass("resolve state spaces", resolve_state_spaces),
+    Pass("bind opcodes", bind_opcodes),
+    Pass("check operands", check_operands),
+    Pass("link targets", link_targets),
+    Pass("save frames", save_frames),
+    Pass("place shared memory", place_shared_memory),
+    Pass("initialise variables", initialise_variables),
+    Pass("place local memory", place_local_memory),
+    Pass("contract products", contract_products),
+)

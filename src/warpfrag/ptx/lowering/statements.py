@@ -1,0 +1,354 @@
+"""From syntax to steps: every statement of an entry and of the functions it calls becomes a decoded instruction.
+
+Names become registers, addresses and labels; the words of an opcode become typed attributes. What an opcode does is
+not bound yet, and targets are not linked: `passes` lists what follows. Functions are lowered when the first call of
+them is met.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import PtxError, quote
+from warpfrag.ptx.lowering.call_graph import CallGraph
+from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
+from warpfrag.ptx.opcodes.table import find
+from warpfrag.ptx.program.actions import DirectCall, IndirectCall, Refused, SystemCall
+from warpfrag.ptx.program.program import (
+    Copy,
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
+from warpfrag.ptx.program.special_registers import is_special
+from warpfrag.ptx.reader.syntax import (
+    Address,
+    ArgumentList,
+    BracedList,
+    FloatLiteral,
+    FunctionDecl,
+    IntegerLiteral,
+    Label,
+    ModuleSyntax,
+    NegatedPredicate,
+    ResultPair,
+    Scope,
+    Statement,
+    SymbolRef,
+    VariableDecl,
+)
+
+if TYPE_CHECKING:
+    from warpfrag.ptx.reader.syntax import OperandSyntax
+
+SYSTEM = {"vprintf", "__assertfail", "malloc", "free"}  # functions that every GPU's driver brings
+
+
+class KernelLowering:
+    """An entry on its way from syntax to a program: what the passes read and change."""
+
+    def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl) -> None:
+        """No step is there yet; the variables of the module have their addresses."""
+        self.source, self.functions, self.entry = source, functions, entry
+        self.graph = CallGraph(source)
+        self.variables = StorageAllocator(source, functions, self.graph, entry.name)
+        self.parameters, self.parameter_bytes = parameters_of(entry)
+        self.steps: list[DecodedInstruction] = []
+        self.entry_end = 0  # steps before it are the entry's, those behind its functions'
+        self.branches: list[tuple[int, list[list[int]]]] = []  # where each is, and the labels it may go to
+        self.called: dict[str, tuple[int, FunctionDecl, SymbolTable]] = {}
+        self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # and a call of each function it may reach
+        self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # calls that may come back, and their callers
+        self.allocates: set[str] = set()  # functions with an alloca
+        self.leaders: set[int] = set()  # starts of blocks
+        self.local_bytes = 0
+        self.dynamic_start = 0
+
+    def lower(self) -> None:
+        """Lower the body of the entry, then those of the functions that are called, as long as there are more."""
+        outer = SymbolTable(self.variables.module)
+        for parameter in self.parameters:
+            outer.symbols[parameter.name] = MemoryOperand(None, parameter.offset, "param", parameter.name)
+        self.function(self.entry, outer)
+        self.entry_end = len(self.steps)
+        while waiting := [name for name, (start, _, _) in self.called.items() if start < 0]:
+            for name in waiting:
+                _, function, names = self.called[name]
+                self.called[name] = (len(self.steps), function, names)
+                self.function(function, names)
+
+    # --- functions
+
+    def function(self, function: FunctionDecl, names: SymbolTable) -> None:
+        """Decode the body of a function."""
+        if function.body is None:
+            raise PtxError(function.line, f"expected a body of {function.name}")
+        self.variables.current = function.name
+        self.scope(function.body, names)
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.guard is not None or last.row is None or last.attributes.opcode not in {"ret", "exit"}:
+            self.steps.append(DecodedInstruction(function.line, find("ret", 0), text="the end of the body"))
+
+    def scope(self, scope: Scope, names: SymbolTable) -> None:
+        """Decode a body in braces."""
+        for item in scope.items:  # a branch may lead to a label that comes later
+            if isinstance(item, Label):
+                if item.name in names.labels or item.name in names.tables:
+                    raise PtxError(item.line, f"expected one label {item.name}, got a second")
+                if item.targets:
+                    names.tables[item.name] = item.targets
+                else:
+                    names.labels[item.name] = [-1]
+        for item in scope.items:
+            if isinstance(item, VariableDecl):
+                self.variables.declare(item, names)
+            elif isinstance(item, Scope):
+                self.scope(item, SymbolTable(names))
+            elif isinstance(item, Label):
+                if not item.targets:
+                    names.labels[item.name][0] = len(self.steps)
+            else:
+                self.steps.append(self.step(item, names))
+
+    def step(self, statement: Statement, names: SymbolTable) -> DecodedInstruction:
+        """Decode an instruction: the words of its opcode, its guard and its operands."""
+        opcode = find(statement.opcode, len(statement.operands))
+        guard = None
+        if statement.guard is not None:
+            predicate = names.symbols.find(statement.guard.text)
+            if not isinstance(predicate, Register) or predicate.bits != 1:
+                raise PtxError(statement.line, f"expected a predicate after @, got {statement.guard}")
+            guard = Register(predicate.index, 1, predicate.name, statement.negated)
+        step = DecodedInstruction(statement.line, opcode, guard=guard, text=str(statement))
+        if opcode.row is None:
+            return step
+        if opcode.attributes.opcode in {"bra", "brx"}:
+            self.branch(step, statement, names)
+        elif opcode.attributes.opcode == "call":
+            self.call(step, statement, names)
+        else:
+            self.operands(step, statement, names)
+        return step
+
+    def operands(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+        """Results and sources of everything but branches and calls."""
+        operands, attributes = list(statement.operands), step.attributes
+        if operands and step.row is not None and step.row.has_result:
+            first = operands.pop(0)
+            pair = (first.first, first.second) if isinstance(first, ResultPair) else (first,)
+            step.results = tuple(self.operand(result, names, statement) for result in pair)
+        step.sources = tuple(self.operand(source, names, statement) for source in operands)
+        if attributes.carry_in:
+            step.sources = (*step.sources, self.variables.carry)
+        if attributes.carry_out:
+            step.results = (*step.results, self.variables.carry)
+        if attributes.opcode in {"alloca", "stacksave", "stackrestore"}:
+            self.use_stack(step)
+        elif attributes.opcode == "mov":
+            self.move_vector(step, statement)
+
+    def use_stack(self, step: DecodedInstruction) -> None:
+        """alloca, stacksave and stackrestore read or write how much of the stack is taken."""
+        if step.attributes.opcode == "alloca":
+            self.allocates.add(self.variables.current)
+            align = step.sources[1] if len(step.sources) > 1 else Immediate(8)
+            step.results = (*step.results, self.variables.stack)
+            step.sources = (*step.sources[:1], align, self.variables.stack, Immediate(0))
+        elif step.attributes.opcode == "stacksave":
+            step.sources = (self.variables.stack,)
+        else:
+            step.results, step.sources = (self.variables.stack,), step.results
+
+    def move_vector(self, step: DecodedInstruction, statement: Statement) -> None:
+        """A move from vector to vector: a move of each register, through copies, since both sides may share some."""
+        target, source = step.results[0] if step.results else None, step.sources[0] if step.sources else None
+        if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
+            return
+        widths = {item.bits for item in target.items if isinstance(item, Register)}
+        if len(target.items) != len(source.items) or len(widths) != 1:
+            raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
+        bits = widths.pop()
+        copies = [self.variables.register("", bits) for _ in source.items]
+        step.opcode = find(f"mov.b{bits}", 2)
+        moves = [
+            DecodedInstruction(step.line, step.opcode, guard=step.guard, results=(to,), sources=(item,), text=step.text)
+            for to, item in [*zip(copies, source.items, strict=True), *zip(target.items, copies, strict=True)]
+        ]
+        self.steps += moves[:-1]
+        step.results, step.sources = moves[-1].results, moves[-1].sources
+
+    def branch(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+        """Targets of a branch; where their labels are is known when all is lowered."""
+        labels: list[str] = []
+        operands = statement.operands
+        if step.attributes.opcode == "brx":
+            label = operands[1] if len(operands) == 2 else None
+            table = names.tables.find(label.text) if isinstance(label, SymbolRef) else None
+            if table is None:
+                raise PtxError(statement.line, f"expected an index and a table of targets, got {statement}")
+            step.sources = (self.operand(operands[0], names, statement),)
+            labels += table
+        elif len(operands) == 1 and isinstance(operands[0], SymbolRef):
+            labels.append(operands[0].text)
+        else:
+            raise PtxError(statement.line, f"expected a label, got {statement}")
+        places = []
+        for name in labels:
+            place = names.labels.find(name)
+            if place is None:
+                raise PtxError(statement.line, f"expected a label, got {quote(name)}, which is nowhere")
+            places.append(place)
+        self.branches.append((len(self.steps), places))
+
+    def call(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+        """The function that is called, and how its parameters and results are copied."""
+        rest = list(statement.operands)
+        results = _take_group(rest)
+        name = rest.pop(0) if rest else None
+        arguments = _take_group(rest)
+        holder = names.symbols.find(name.text) if isinstance(name, SymbolRef) else None
+        if isinstance(holder, Register):
+            self.call_by_address(step, statement, names, holder)
+            return
+        function = self.functions.get(name.text) if isinstance(name, SymbolRef) else None
+        if function is not None and function.body is None and function.name in SYSTEM and not rest:
+            step.action = SystemCall(function.name)
+            step.results = tuple(self.operand(result, names, statement) for result in results)
+            step.sources = tuple(self.operand(argument, names, statement) for argument in arguments)
+            return
+        if function is None or function.body is None or rest:
+            what = str(name) if name is not None else "nothing"
+            step.action = Refused(f"call of {what}: only functions with a body in this module are modelled")
+            return
+        if len(results) != len(function.results) or len(arguments) != len(function.parameters):
+            raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
+        self.call_function(
+            step, function, [self.operand(operand, names, statement) for operand in (*arguments, *results)]
+        )
+
+    def call_function(self, step: DecodedInstruction, function: FunctionDecl, operands: list[PtxOperand]) -> None:
+        """Copy operands of a caller, arguments and then results, to and from the parameters of a function."""
+        if function.name not in self.called:
+            inner, caller = SymbolTable(self.variables.module), self.variables.current
+            self.variables.current = function.name
+            for variable in (*function.results, *function.parameters):
+                self.variables.declare(variable, inner)
+            self.variables.current = caller
+            self.called[function.name] = (-1, function, inner)
+        inner = self.called[function.name][2]
+        step.action, step.text = DirectCall(), function.name
+        formals = [(formal, inner.symbols[formal.name]) for formal in (*function.parameters, *function.results)]
+        copies = [(outer, own, size_of(formal)) for outer, (formal, own) in zip(operands, formals, strict=True)]
+        count = len(function.parameters)
+        step.copies = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
+        step.returns = tuple(Copy(own, outer, size) for outer, own, size in copies[count:])
+        if self.graph.comes_back(self.variables.current, function.name):
+            self.recursive_calls.append((step, self.variables.current))
+
+    def call_by_address(
+        self, step: DecodedInstruction, statement: Statement, names: SymbolTable, holder: Register
+    ) -> None:
+        """Every function that a register may hold the address of: those of a table, or all that fit."""
+        rest = list(statement.operands)
+        results = _take_group(rest)
+        rest.pop(0)
+        arguments = _take_group(rest)
+        listed = rest[0].text if len(rest) == 1 and isinstance(rest[0], SymbolRef) else ""
+        table = names.tables.find(listed)
+        candidates = self.graph.addressed if table is None else table
+        fitting = [
+            function
+            for function in (self.functions.get(name) for name in candidates)
+            if function is not None
+            and function.body is not None
+            and (len(function.results), len(function.parameters)) == (len(results), len(arguments))
+        ]
+        operands = [self.operand(operand, names, statement) for operand in (*arguments, *results)]
+        calls = []
+        for function in fitting:
+            call = DecodedInstruction(statement.line, step.opcode)
+            self.call_function(call, function, operands)
+            calls.append(call)
+        addresses = tuple(self.variables.function_address(function.name) or 0 for function in fitting)
+        step.action = IndirectCall(addresses)
+        step.sources = (holder,)
+        self.indirect_calls.append((len(self.steps), calls))
+
+    # --- operands
+
+    def operand(self, syntax: OperandSyntax, names: SymbolTable, statement: Statement) -> PtxOperand:
+        """One operand, its names looked up."""
+        if isinstance(syntax, IntegerLiteral):
+            return Immediate(syntax.value)
+        if isinstance(syntax, FloatLiteral):
+            return Immediate(syntax)
+        if isinstance(syntax, BracedList):
+            return VectorOperand(tuple(self.operand(item, names, statement) for item in syntax.items))
+        if isinstance(syntax, NegatedPredicate):
+            predicate = names.symbols.find(syntax.name.text)
+            if not isinstance(predicate, Register) or predicate.bits != 1:
+                raise PtxError(statement.line, f"expected a predicate after !, got {syntax.name}")
+            return Register(predicate.index, 1, predicate.name, negated=True)
+        if isinstance(syntax, Address):
+            return self.place(syntax, names, statement)
+        if isinstance(syntax, SymbolRef):
+            return self.named(syntax, names, statement)
+        raise PtxError(statement.line, f"expected a register, a number or an address, got {syntax}")
+
+    def named(self, ref: SymbolRef, names: SymbolTable, statement: Statement) -> PtxOperand:
+        """A name on its own: a register, a variable's address, a special register or the discarded result."""
+        if ref.text == "_":
+            return Discard()
+        symbol = names.symbols.find(ref.text)
+        if isinstance(symbol, Register) and ref.offset:
+            return self.sum_of(symbol, ref.offset, statement)
+        if isinstance(symbol, MemoryOperand):
+            return MemoryOperand(symbol.base, symbol.offset + ref.offset, symbol.space, ref.text)
+        if symbol is not None:
+            return symbol
+        if is_special(ref.text):
+            return SpecialRegister(ref.text)
+        address = self.variables.function_address(ref.text)
+        if address is not None:
+            return Immediate(address + ref.offset)
+        raise PtxError(statement.line, f"expected a name that is declared, got {quote(ref.text)}")
+
+    def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
+        """A register plus a constant where an operand is expected: an addition of its own, as ptxas makes it."""
+        if register.bits not in {16, 32, 64}:
+            raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
+        result = self.variables.register(f"{register.name}{offset:+d}", register.bits)
+        self.steps.append(
+            DecodedInstruction(
+                statement.line,
+                find(f"add.s{register.bits}", 3),
+                results=(result,),
+                sources=(register, Immediate(offset)),
+                text=str(statement),
+            )
+        )
+        return result
+
+    def place(self, address: Address, names: SymbolTable, statement: Statement) -> PtxOperand:
+        """An address."""
+        if isinstance(address.base, IntegerLiteral):
+            return MemoryOperand(None, address.base.value)
+        base = names.symbols.find(address.base.text)
+        if isinstance(base, Register):
+            return MemoryOperand(base, address.base.offset)
+        if isinstance(base, MemoryOperand):
+            return MemoryOperand(base.base, base.offset + address.base.offset, base.space, address.base.text)
+        raise PtxError(statement.line, f"expected a register or a variable in brackets, got {address}")
+
+
+def _take_group(operands: list[OperandSyntax]) -> tuple[OperandSyntax, ...]:
+    """The operands in the parentheses that come first, if they do."""
+    if operands and isinstance(operands[0], ArgumentList):
+        group = operands.pop(0)
+        return group.items if isinstance(group, ArgumentList) else ()
+    return ()

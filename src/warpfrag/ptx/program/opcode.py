@@ -1,0 +1,76 @@
+"""A decoded opcode: its row of the opcode table, its attributes, and the action that they are bound to.
+
+The columns of a row: the opcode; the types it takes, position by position; the modifiers, each a choice of words, of
+which an instruction has at most one; `bind`, which makes an action of the attributes; the source of the fact. A
+modifier is named after the field of `Attributes` that it sets; those in `HINTS` are read and change nothing here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from warpfrag.ptx.program.actions import Action, Refused
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.types import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Level = Literal["specified", "measured", "approximate"]
+"""Who says what an opcode gives: the ISA, a table of one architecture that was measured, or nobody to the last bit."""
+Binder: TypeAlias = "Callable[[Attributes], Action]"
+Types: TypeAlias = tuple[Type, ...]
+
+HINTS = frozenset((
+    "scope", "cache", "level1", "level2", "prefetch", "cache_hint", "coherent", "unified",  # where data is cached
+    "uniform", "cta", "warp", "indexed", "event_mask",  # parts of a name that has one meaning
+    "asynchronous", "to", "source", "group", "mbarrier", "arrive", "b64", "noftz",
+))  # fmt: skip
+
+
+class Modifier(NamedTuple):
+    """The words of a modifier, of which an instruction has at most one; a required one has to be there."""
+
+    words: tuple[str, ...]
+    is_required: bool
+
+
+@dataclass(frozen=True)
+class OpcodeRow:
+    """One opcode, or one family of its types."""
+
+    opcode: str
+    types: tuple[Types, ...]  # which may stand at each position
+    modifiers: Mapping[str, Modifier]
+    bind: Binder
+    source: str
+    level: Level = "specified"
+    has_result: bool = True  # the first operand is written
+    may_contract: bool = False  # the assembler may fuse it with another, where nothing says how it rounds
+    any_words: bool = False  # hints, fences and matrix instructions take words that are not listed here
+    cases: int = 0  # inputs that were compared with a GPU
+    implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode itself has
+
+    def __post_init__(self) -> None:
+        """Refuse a modifier that would set nothing."""
+        known = {item.name for item in fields(Attributes)} | HINTS
+        unknown = sorted((self.modifiers.keys() | self.implies.keys()) - known)
+        if unknown:
+            msg = f"{self.opcode}: expected modifiers that are attributes or hints, got {', '.join(unknown)}"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class DecodedOpcode:
+    """An opcode with its words read; what it does is bound once its attributes are final."""
+
+    row: OpcodeRow | None
+    attributes: Attributes
+    refusal: str = ""  # why no row fits
+
+    @cached_property
+    def action(self) -> Action:
+        """What the row says that an instruction with these attributes does."""
+        return Refused(self.refusal) if self.row is None else self.row.bind(self.attributes)

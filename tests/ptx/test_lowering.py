@@ -1,0 +1,117 @@
+"""From text to a program: typed attributes, named passes, and opcodes that are bound when state spaces are known."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from warpfrag.ptx.lowering.passes import PASSES, lower
+from warpfrag.ptx.opcodes.rows import match, optional, row
+from warpfrag.ptx.opcodes.table import ROWS, find
+from warpfrag.ptx.program.actions import Atomic, MemoryLoad, NoOp, Refused, Unbound
+from warpfrag.ptx.program.types import F32, S32, U32
+from warpfrag.ptx.reader.parser import parse
+
+pytestmark = pytest.mark.one_engine
+KERNEL = """.version 8.0
+.target sm_80
+.address_size 64
+.func (.param .b32 result) twice(.param .b32 x)
+{
+    .reg .b32 %r<3>; .reg .b64 %rd;
+    ld.param.u32 %r1, [x];
+    cvta.param.u64 %rd, x;
+    shl.b32 %r2, %r1, 1;
+    st.param.b32 [result], %r2;
+    ret;
+}
+.visible .entry k(.param .u64 out)
+{
+    .reg .b64 %rd<3>; .reg .b32 %r<4>; .reg .f32 %f<5>;
+    .shared .f32 total;
+    ld.param.u64 %rd1, [out];
+    ld.u32 %r1, [total];
+    atom.add.f32 %f1, [total], %f2;
+    atom.add.f32 %f1, [%rd1], %f2;
+    mul.f32 %f3, %f1, %f2;
+    add.f32 %f4, %f3, %f2;
+    nanosleep.u32 20;
+    { .param .b32 a; .param .b32 b; st.param.b32 [a], %r1; call.uni (b), twice, (a); ld.param.b32 %r2, [b]; }
+    ret;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return lower(parse(KERNEL), "k").steps
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mad.hi.cc.u32", {"half": "hi", "carry_out": True, "carry_in": False, "types": (U32,)}),
+        ("madc.lo.s32", {"half": "lo", "carry_out": False, "carry_in": True, "types": (S32,)}),
+        ("add.rz.ftz.sat.f32", {"rounding": "rz", "ftz": True, "sat": True, "types": (F32,)}),
+        ("add.f32", {"rounding": None, "ftz": False, "sat": False, "space": "generic"}),
+        ("div.full.ftz.f32", {"accuracy": "full", "ftz": True}),
+        ("ld.volatile.shared::cta.v4.u32", {"space": "shared", "vector": 4, "ordering": "volatile"}),
+        ("setp.ltu.and.f32", {"comparison": "ltu", "combine": "and"}),
+        ("cvt.pack.sat.u8.s32.b32", {"packs": True, "narrow": ("u", 8)}),
+        ("shf.l.wrap.b32", {"direction": "l", "wraps": True}),
+        ("shf.r.clamp.b32", {"direction": "r", "wraps": False}),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", {"space": "shared"}),
+        ("wmma.store.d.sync.aligned.row.m16n16k16.global.f32", {"space": "global", "operation": "store"}),
+    ],
+)
+def test_the_words_of_an_opcode_become_typed_attributes(name, expected):
+    attributes = find(name, 3).attributes
+
+    assert {key: getattr(attributes, key) for key in expected} == expected
+    assert attributes.name == name
+    with pytest.raises(FrozenInstanceError):
+        attributes.ftz = True
+
+
+def test_a_modifier_that_would_set_nothing_is_refused():
+    with pytest.raises(ValueError, match="mad: expected modifiers that are attributes or hints, got colour"):
+        row("mad", [], lambda _: NoOp(), "a test", colour=optional("red"))
+
+
+def test_every_row_takes_its_own_first_spelling():
+    for rows in ROWS.values():
+        for item in rows:
+            words = [choice.words[0] for choice in item.modifiers.values() if choice.is_required]
+            types = [kinds[0].name for kinds in item.types]
+            matched = match(item, ".".join([item.opcode, *words, *types]), 3)
+            assert not isinstance(matched, str), matched
+
+
+def test_passes_have_names_and_say_what_they_do():
+    names = [item.name for item in PASSES]
+
+    assert len(set(names)) == len(names)
+    assert all(item.run.__doc__ for item in PASSES)
+    assert names.index("resolve state spaces") < names.index("bind opcodes") < names.index("contract products")
+
+
+def test_what_an_opcode_does_is_bound_after_its_state_space_is_known(steps):
+    atomics = [step for step in steps if isinstance(step.action, Atomic)]
+    loads = {step.text: step.action.space for step in steps if isinstance(step.action, MemoryLoad)}
+
+    assert (
+        [step.attributes.space for step in atomics] == [step.action.space for step in atomics] == ["shared", "generic"]
+    )
+    assert loads["ld.u32 %r1, [total]"] == "shared"
+    assert loads["ld.param.u64 %rd1, [out]"] == "param"
+    assert loads["ld.param.u32 %r1, [x]"] == "local"  # the parameters of a function
+    assert next(step for step in steps if step.attributes.opcode == "cvta").attributes.space == "local"
+    assert not any(isinstance(step.action, Unbound | Refused) for step in steps)
+
+
+def test_contraction_reads_attributes(steps):
+    add = next(step for step in steps if step.attributes.opcode == "add" and step.attributes.types == (F32,))
+    mul = next(step for step in steps if step.attributes.opcode == "mul")
+
+    assert add.action.fused == ("mul", False, False)
+    assert mul.action == NoOp()
+    assert next(step for step in steps if step.attributes.opcode == "nanosleep").action == NoOp(pauses=True)
