@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from importlinter.cli import lint_imports
+
+import warpfrag as wf
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "warpfrag"
@@ -108,7 +112,7 @@ OLD_VOCABULARY = {
     "found",
 }
 """Words that engineers of this field do not use for what the code does: no identifier has one as a whole word."""
-OF_LIBRARIES = {"most_common"}  # collections.Counter's
+OF_LIBRARIES = {"most_common", "NOT_FOUND"}  # collections.Counter's, http.HTTPStatus'
 
 
 def identifiers(tree):
@@ -130,8 +134,9 @@ def identifiers(tree):
 
 
 def words_of(identifier):
-    """The words of snake_case and CamelCase, in lower case."""
-    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)}
+    """The words of snake_case and CamelCase, in lower case; a round trip is a term of the field."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", re.sub(r"(?i)round_?trip", "", identifier))
+    return {word.lower() for word in words}
 
 
 def test_identifiers_use_the_vocabulary_of_the_field():
@@ -188,3 +193,104 @@ def test_what_differs_by_operation_is_data():
     places = [place for place in lines_with(r"\bform\.is_\w+") if not place.startswith("src/warpfrag/isa/")]
 
     assert len(places) <= 10, places
+
+
+# The public surface
+
+
+def test_every_export_is_documented():
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    names = [name for name in wf.__all__ if not name.startswith("__")]
+
+    assert len(names) > 50
+    assert [name for name in names if not re.search(rf"\bwarpfrag\.{name}\b", page)] == []
+    assert [name for name in names if name != "FORMATS" and not (getattr(wf, name).__doc__ or "").strip()] == []
+
+
+def test_dir_lists_what_is_public():
+    assert dir(wf) == sorted(wf.__all__)
+    assert dir(wf.ptx) == sorted(wf.ptx.__all__)
+    assert {"Kernel", "Module", "Run", "load"} <= set(dir(wf.ptx))
+
+
+def test_no_package_shares_its_name_with_an_export():
+    packages = {path.stem for path in SOURCE.iterdir()}
+
+    assert packages & {name for name in wf.__all__ if name not in {"ptx", "wmma"}} == set()
+
+
+KERNEL = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry nothing()
+{
+    ret;
+}
+"""
+
+
+def results():
+    """A result of every public class, as users get it."""
+    mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    wgmma = wf.get("wgmma.mma_async.m64n64k16.f32.f16.f16")
+    A, B = np.eye(16, dtype=np.float16), np.full((16, 8), 0.1, np.float16)
+    memory = wf.Memory(order="row", pitch=128, swizzle=128)
+    swapped = mma(A, B)[:, ::-1]
+    values = [
+        *(mma, mma.a, mma.a.layout, mma.a.format, mma.evidence("sm_90"), mma.a.layout.at(lane=0, reg=0, slot=0)),
+        *(mma.a.layout.where(row=0, col=0)[0], memory, wgmma.b.store(np.zeros((16, 64), np.float16))),
+        *(wf.Descriptor(stride=1024, swizzle=128), wf.Order(split_k=3), wf.Epilogue(alpha=2.0), wf.draw(mma, "a")),
+        *(wf.relayout(mma.d.tiled(col=2), mma.a), wf.relayout(mma.d, mma.b), wf.loads(mma.a, memory)[0]),
+        *(wf.ptx.load(KERNEL)["nothing"].launch(grid=1, block=32), wf.diagnose(mma, swapped, A, B)),
+        *(
+            wf.Finding("lanes", "a", "lanes swapped"),
+            wf.predict(np.ones((64, 64), np.float16), np.ones((64, 64), np.float16)),
+        ),
+    ]
+    report = wf.error_report(A, B, instruction=mma, arch=["sm_80", "sm_90"])
+    return [*values, report, report.errors[0]]
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return results()
+
+
+def test_every_public_result_has_a_short_repr(samples):
+    classes = {
+        name
+        for name in wf.__all__
+        if inspect.isclass(getattr(wf, name)) and not issubclass(getattr(wf, name), BaseException)
+    }
+
+    seen = {name for name in classes for value in samples if isinstance(value, getattr(wf, name))}
+    assert sorted(classes - seen) == []
+    for value in samples:
+        assert type(value).__repr__ is not object.__repr__
+        assert len(repr(value).splitlines()) <= 5, repr(value)
+        assert len(repr(value)) <= 600, repr(value)
+
+
+def test_results_have_cards_in_notebooks(samples):
+    kinds = (wf.Relayout, wf.AccessPlan, wf.Run, wf.ErrorReport, wf.Diagnosis, wf.Descriptor, wf.Prediction, wf.Memory)
+    for kind in kinds:
+        value = next(value for value in samples if isinstance(value, kind))
+        card = value._repr_html_()
+        assert card.startswith('<div class="wf-card">'), kind
+        assert re.search(r"<(p|td|th|figcaption)[^>]*>[^<]*\w", card), kind  # words, not only colours
+        assert "background:#" not in card.replace(" ", ""), kind
+
+
+def test_names_of_0_2_work_and_warn():
+    mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
+    plan = wf.relayout(mma.d, mma.b)
+    kernel = wf.ptx.load(KERNEL)["nothing"]
+    with pytest.warns(DeprecationWarning, match="Relayout.cheaper_trip is now called cheaper_round_trip"):
+        assert plan.cheaper_trip("sm_90") == plan.cheaper_round_trip("sm_90")
+    with pytest.warns(DeprecationWarning, match="given is now called source"):
+        assert wf.Layout.read("triton", given=mma.a.layout.to("triton")) == mma.a.layout
+    with pytest.warns(DeprecationWarning, match="Kernel.native is now called compiled"):
+        assert kernel.native is kernel.compiled
+    with pytest.raises(AttributeError, match="'Relayout' object has no attribute 'nothing'"):
+        getattr(plan, "nothing")  # noqa: B009 (as a user would)

@@ -217,7 +217,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "drawing save": (wf.draw(F16, "a").save, {"path": "a.svg"}),
         "relayout": (wf.relayout, {"source": mma.d.tiled(col=2), "target": mma.a, "permute": None}),
         "plan emit": (plan.emit, {"lang": "cuda", "name": "f"}),
-        "cheaper_trip": (plan.cheaper_trip, {"legal_on": "sm_90"}),
+        "cheaper_round_trip": (plan.cheaper_round_trip, {"legal_on": "sm_90"}),
         "way emit": (load.emit, {"lang": "ptx", "name": "f"}),
         "expression": (load.expression, {"access": load.accesses[0]}),
         "plan": (plan, {"words": np.zeros((32, 8), np.uint32)}),

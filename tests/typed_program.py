@@ -107,15 +107,20 @@ def warpgroups() -> None:
 
 def motion() -> None:
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
-    plan = wf.relayout(mma.d.tiled(col=2), mma.a)
+    plan: wf.Relayout = wf.relayout(mma.d.tiled(col=2), mma.a)
     registers = np.zeros((32, 8), np.uint32)
     print(plan.is_free, plan.counts["shfl"], plan.steps, plan(registers).shape, plan.emit("ptx").splitlines()[0])
     order = wf.relayout(mma.d.tiled(col=2), mma.a, permute="col").permutation
     print(order[0] if order else None)
+    print(plan.cost, plan.verdict, plan.source, plan.target, plan.permuted, plan.permutation_text)
+    print(plan.through_memory, plan.cheaper_round_trip("sm_90"))
     memory = wf.Memory(order="row", pitch=128, swizzle=128)
-    way = wf.loads(mma.a, memory)[0]
+    load: wf.AccessPlan = wf.loads(mma.a, memory)[0]
     shared = np.zeros(4096, np.uint8)
-    print(way.name, way.passes, way.accesses[0].addresses[5], way.expression(way.accesses[0]), way.load(shared).shape)
+    first = load.accesses[0]
+    print(load.name, load.passes, first.addresses[5], load.expression(first), load.load(shared).shape)
+    print(load.conflicts, load.cost, load.direction, load.instructions, load.memory, load.operand, load.shift)
+    print(load.targets, load.transposes, load.emit("cuda").splitlines()[0])
     print(wf.stores(mma.d, memory)[0].store(registers[:, :4], shared).shape)
 
 
@@ -202,9 +207,10 @@ def arrays_of_others(A: Tensor, B: Chunks) -> tuple[Tensor, Chunks]:
 def whole_kernels() -> None:
     module: wf.ptx.Module = wf.ptx.load(KERNEL)
     kernel: wf.ptx.Kernel = module["nothing"]
-    run: wf.ptx.Run = kernel.launch(grid=1, block=32)
+    run: wf.Run = kernel.launch(grid=1, block=32)
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
     print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes), run.printed)
+    print(run.engine, run.inexact, run.interpreted)
 
 
 def on_a_gpu() -> None:
@@ -230,12 +236,18 @@ def the_rest() -> None:
     except wf.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
     except (
+        wf.CannotServe,
+        wf.Fault,
         wf.InvalidOperand,
         wf.InvalidSparsity,
+        wf.MissingExtra,
         wf.NoGpu,
         wf.NotModelled,
         wf.OutOfMemory,
+        wf.ParseError,
+        wf.PtxError,
         wf.UnusableFile,
+        wf.UnusableScheduler,
         wf.WarpfragError,
     ) as error:
         print(error)

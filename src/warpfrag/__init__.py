@@ -1,4 +1,4 @@
-"""warpfrag: NVIDIA's matrix instructions of warps and warpgroups, completely.
+"""warpfrag: NVIDIA's matrix instructions of warps and warpgroups.
 
 Which lane, register and bit holds which matrix element; what is legal on which GPU; what the tensor core computes.
 No GPU needed.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.identify import identify
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.catalog.registry import aliases, find, get
+    from warpfrag.core.coordinates import Coordinate, Place
     from warpfrag.core.layout import Layout
     from warpfrag.debug.diagnose import Diagnosis, Finding, diagnose
     from warpfrag.drawing import draw
@@ -32,14 +33,20 @@ if TYPE_CHECKING:
     from warpfrag.emission import emit
     from warpfrag.emission.vectors import vectors
     from warpfrag.errors import (
+        CannotServe,
+        Fault,
         IllegalInstruction,
         InvalidOperand,
         InvalidSparsity,
+        MissingExtra,
         NoGpu,
         NotModelled,
         OutOfMemory,
+        ParseError,
+        PtxError,
         SlowArithmetic,
         UnusableFile,
+        UnusableScheduler,
         WarpfragError,
     )
     from warpfrag.execution.operand import Operand
@@ -47,8 +54,9 @@ if TYPE_CHECKING:
     from warpfrag.hardware.verify import verify
     from warpfrag.memory.descriptor import Descriptor
     from warpfrag.memory.shared_memory import Memory
+    from warpfrag.motion.access_plan import AccessPlan
     from warpfrag.motion.loads import loads, stores
-    from warpfrag.motion.relayout import relayout
+    from warpfrag.motion.relayout import Relayout, relayout
     from warpfrag.numerics.epilogue import Epilogue
     from warpfrag.numerics.formats import FORMATS, Format
     from warpfrag.numerics.quantize import quantize
@@ -58,11 +66,15 @@ if TYPE_CHECKING:
     from warpfrag.products.gemm import gemm
     from warpfrag.products.order import Order
     from warpfrag.products.prune import compress, prune
+    from warpfrag.ptx.launch.run import Run
 
 __version__ = "0.3.0.dev0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
+    "AccessPlan": "motion.access_plan",
+    "CannotServe": "errors",
+    "Coordinate": "core.coordinates",
     "Descriptor": "memory.descriptor",
     "Diagnosis": "debug.diagnose",
     "Drawing": "drawing.drawing",
@@ -71,6 +83,7 @@ _EXPORTS = {
     "Errors": "prediction.error_report",
     "Evidence": "catalog.evidence",
     "FORMATS": "numerics.formats",
+    "Fault": "errors",
     "Finding": "debug.diagnose",
     "Format": "numerics.formats",
     "IllegalInstruction": "errors",
@@ -79,14 +92,22 @@ _EXPORTS = {
     "InvalidSparsity": "errors",
     "Layout": "core.layout",
     "Memory": "memory.shared_memory",
+    "MissingExtra": "errors",
     "NoGpu": "errors",
     "NotModelled": "errors",
-    "Shared": "execution.shared_operand",
-    "SlowArithmetic": "errors",
-    "UnusableFile": "errors",
     "Operand": "execution.operand",
     "Order": "products.order",
     "OutOfMemory": "errors",
+    "ParseError": "errors",
+    "Place": "core.coordinates",
+    "Prediction": "prediction.predict",
+    "PtxError": "errors",
+    "Relayout": "motion.relayout",
+    "Run": "ptx.launch.run",
+    "Shared": "execution.shared_operand",
+    "SlowArithmetic": "errors",
+    "UnusableFile": "errors",
+    "UnusableScheduler": "errors",
     "WarpfragError": "errors",
     "aliases": "catalog.registry",
     "compress": "products.prune",
@@ -101,7 +122,6 @@ _EXPORTS = {
     "get": "catalog.registry",
     "identify": "catalog.identify",
     "loads": "motion.loads",
-    "Prediction": "prediction.predict",
     "predict": "prediction.predict",
     "prune": "products.prune",
     "quantize": "numerics.quantize",
@@ -137,6 +157,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     "ptx",
     "wmma",
     "Instruction",
+    "Coordinate",
+    "Place",
     "Evidence",
     "ErrorReport",
     "Errors",
@@ -145,23 +167,32 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Drawing",
     "Operand",
     "Order",
-    "OutOfMemory",
     "Prediction",
     "Epilogue",
     "Layout",
     "Memory",
+    "Relayout",
+    "AccessPlan",
+    "Run",
     "Descriptor",
     "Shared",
     "Format",
     "FORMATS",
     "WarpfragError",
+    "CannotServe",
+    "Fault",
     "IllegalInstruction",
     "InvalidOperand",
     "InvalidSparsity",
+    "MissingExtra",
     "NoGpu",
     "NotModelled",
-    "UnusableFile",
+    "OutOfMemory",
+    "ParseError",
+    "PtxError",
     "SlowArithmetic",
+    "UnusableFile",
+    "UnusableScheduler",
     "__version__",
 ]
 
@@ -189,9 +220,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     if name not in _EXPORTS:
         msg = f"module 'warpfrag' has no attribute {name!r}"
         raise AttributeError(msg)
-    found = getattr(import_module(f"warpfrag.{_EXPORTS[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"warpfrag.{_EXPORTS[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

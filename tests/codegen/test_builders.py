@@ -8,8 +8,9 @@ from warpfrag import InvalidOperand
 from warpfrag.codegen import ptx
 from warpfrag.codegen.cuda import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, guarded
 from warpfrag.codegen.languages import LANGUAGES, check_function_name, check_language
-from warpfrag.codegen.operations import LANE, SPELLINGS, WARPGROUP_THREAD, RegisterOperations
+from warpfrag.codegen.operations import RegisterOperations
 from warpfrag.codegen.ptx import PtxBuilder
+from warpfrag.codegen.spellings import LANE, SPELLINGS, WARPGROUP_THREAD
 from warpfrag.core.expressions import IndexConstant, IndexOperation, IndexVariable
 
 

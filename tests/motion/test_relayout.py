@@ -291,7 +291,7 @@ def test_a_trip_through_memory_is_named_where_it_costs_less():
     assert trip is not None
     assert trip.cost < plan.cost
     assert (trip.store.name, trip.targets[0]) == ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8", "sm_100a")
-    older = plan.cheaper_trip("sm_90")
+    older = plan.cheaper_round_trip("sm_90")
     assert (older.store.name, older.load.name) == ("st.shared.b8", "ldmatrix.sync.aligned.m8n8.x1.shared.b16")
     assert str(older) == "st.shared.b8, then ldmatrix.sync.aligned.m8n8.x1.shared.b16, in col order, pitch 16"
     assert relayout(F16.d.tiled(col=2), F16.a).through_memory is None  # nothing is cheaper than free

@@ -8,7 +8,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.study import Case, Study
 from warpfrag.study.data import DISTRIBUTIONS
-from warpfrag.study.plan import OutputBlock
+from warpfrag.study.plan import StudyBlock
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
@@ -125,7 +125,7 @@ def test_operands_do_not_depend_on_how_d_is_cut(name: str):
         if one.refusal:
             continue
         tried += 1
-        whole, part = one.operands(), one.operands(OutputBlock(range(2, 5), range(3, 7)))
+        whole, part = one.operands(), one.operands(StudyBlock(range(2, 5), range(3, 7)))
         assert np.array_equal(part["A"], whole["A"][2:5])
         assert np.array_equal(part["B"], whole["B"][:, 3:7])
         if name == SCALED:

@@ -60,12 +60,14 @@ def command(
 
         draw(plan).save(output)
     if as_json:
-        print_json("relayout", {**_json(plan, plan.cheaper_trip(target)), "lang": lang, "code": code, "file": output})
+        print_json(
+            "relayout", {**_json(plan, plan.cheaper_round_trip(target)), "lang": lang, "code": code, "file": output}
+        )
     if write_or_echo(code, output, quiet=as_json) or as_json:
         return
     print_heading(f"{fragment_text(plan.source)}")
     print_heading(f"-> {fragment_text(plan.target)}")
-    _print_plan(plan, plan.cheaper_trip(target))
+    _print_plan(plan, plan.cheaper_round_trip(target))
 
 
 def _print_plan(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from warpfrag.codegen.operations import Spelling, ThreadIndex
+    from warpfrag.codegen.spellings import Spelling, ThreadIndex
 
 # The C++ type and the constraint of inline assembly for the registers of each PTX type; packed elements are words.
 C_TYPES = {".f32": ("float", "f"), ".f64": ("double", "d"), ".s32": ("int32_t", "r")}

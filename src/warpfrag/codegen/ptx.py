@@ -25,7 +25,7 @@ from warpfrag.core.expressions import IndexConstant, IndexVariable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from warpfrag.codegen.operations import Spelling, ThreadIndex
+    from warpfrag.codegen.spellings import Spelling, ThreadIndex
     from warpfrag.core.expressions import Expression
 
 # The instruction of each operator of a formula; indices are small and not negative, so signed multiplication will do.

@@ -76,6 +76,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 from warpfrag.core.axes import Axis, digits_of
 from warpfrag.core.basis_text import read_bases, write_basis
 from warpfrag.core.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, coordinate_type
+from warpfrag.core.deprecation import renamed_parameters
 from warpfrag.core.digit_runs import diagonals
 from warpfrag.core.gf2 import Echelon
 from warpfrag.core.linear_map import LinearMap, check_axis
@@ -177,17 +178,18 @@ class Layout(LinearMap):
         return cls(ins, outs, columns, 0 if origin is None else column(origin))
 
     @classmethod
+    @renamed_parameters({"given": "source"})
     def read(
         cls,
         notation: str,
-        given: object,
+        source: object,
         *,
         shape: Sequence[int] | None = None,
         slots: int | None = None,
         dims: Sequence[str] | None = None,
         transposed: bool = False,
     ) -> Layout:
-        """The layout that a text says in another notation: cute, triton or json; or index arrays: numpy.
+        """The layout that a source means in another notation: cute, triton and json are text, numpy index arrays.
 
         CuTe's text has neither extents nor registers: `shape` says how far the coordinates run, and `slots` how many
         values share a register, 1 by default. `transposed`: the text counts columns first, as CuTe does for B, which
@@ -200,7 +202,7 @@ class Layout(LinearMap):
             "transposed": check_flag("transposed", transposed) or None,
         }
         read = converter(notation, "read")
-        return cast("Layout", read(given, **{name: value for name, value in options.items() if value is not None}))
+        return cast("Layout", read(source, **{name: value for name, value in options.items() if value is not None}))
 
     @overload
     def to(self, notation: Literal["numpy"]) -> dict[str, NDArray[np.intp]]: ...

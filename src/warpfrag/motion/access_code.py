@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 from warpfrag.codegen import ptx
 from warpfrag.codegen.cuda import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray
 from warpfrag.codegen.languages import check_function_name, check_language
-from warpfrag.codegen.operations import THREAD_INDICES, RegisterOperations
+from warpfrag.codegen.operations import RegisterOperations
 from warpfrag.codegen.ptx import PtxBuilder
+from warpfrag.codegen.spellings import THREAD_INDICES
 from warpfrag.memory.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
 

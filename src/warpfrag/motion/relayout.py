@@ -20,6 +20,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.core.axes import Axis
+from warpfrag.core.deprecation import renamed_attributes
 from warpfrag.core.gf2 import Echelon
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, quote
@@ -86,15 +87,18 @@ class Relayout:
     @cached_property
     def through_memory(self) -> SharedMemoryRoundTrip | None:
         """A store to shared memory and a load from it that cost less than these steps; None where none does."""
-        return self.cheaper_trip()
+        return self.cheaper_round_trip()
 
-    def cheaper_trip(self, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
+    def cheaper_round_trip(self, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
         """The same with what one target has."""
         from warpfrag.motion.shared_memory_round_trip import plan_through_memory
 
         target = None if legal_on is None else read_target(legal_on, "relayout", "target").name
         plan = None if self.is_free or self.permutation else plan_through_memory(self.source, self.target, target)
         return plan if plan and plan.cost < self.cost else None
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes({"cheaper_trip": "cheaper_round_trip"})
 
     @property
     def verdict(self) -> str:

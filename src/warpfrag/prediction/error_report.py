@@ -26,6 +26,7 @@ from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.backend import check_backend
 from warpfrag.products.gemm import gemm, prepare
 from warpfrag.products.order import Order
+from warpfrag.render import html
 from warpfrag.render.plots import error_page
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ class Errors:
         """The mean relative error."""
         return self.summary.mean_relative
 
+    def __repr__(self) -> str:
+        """The architecture, and the largest and root mean square errors."""
+        return f"<Errors of {self.name}: largest {self.largest_ulps:.4g} ulps, rms {self.rms_ulps:.4g} ulps>"
+
     @property
     def name(self) -> str:
         """The architecture, and the order where it is not the plain one."""
@@ -158,26 +163,43 @@ class ErrorReport:
         """The errors of each architecture and order."""
         return iter(self.errors)
 
-    def __str__(self) -> str:
-        """As a table."""
-        m, n, k = self.shape
-        header = ["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", "mean rel.", "worst at"]
-        lines = [header]
+    def _rows(self) -> list[list[str]]:
+        """Heading and figures, a row for each architecture and order."""
+        rows = [["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", "mean rel.", "worst at"]]
         for errors in self.errors:
             ulps = [errors.largest_ulps, errors.rms_ulps, errors.mean_ulps]
             relative = [errors.largest_relative, errors.rms_relative, errors.mean_relative]
             figures = [f"{value:.4g}" for value in ulps] + [f"{value:.3g}" for value in relative]
-            lines.append([errors.name, *figures, f"D[{errors.row}, {errors.col}]"])
-        widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+            rows.append([errors.name, *figures, f"D[{errors.row}, {errors.col}]"])
+        return rows
+
+    @property
+    def _title(self) -> str:
+        m, n, k = self.shape
+        return f"{self.instruction}, {m} x {n} x {k}: computed minus exact, ulps of {self.result}"
+
+    def __str__(self) -> str:
+        """As a table."""
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         body = [
             "  ".join(
                 cell.ljust(width) if not column else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
-            for line in lines
+            for row in rows
         ]
-        head = f"{self.instruction}, {m} x {n} x {k}: computed minus exact, ulps of {self.result}"
-        return "\n".join([head, *body])
+        return "\n".join([self._title, *body])
+
+    def __repr__(self) -> str:
+        """The product, and the largest error of each architecture."""
+        largest = ", ".join(f"{errors.name}: {errors.largest_ulps:.4g}" for errors in self.errors)
+        return f"<ErrorReport of {self._title}\n largest {largest}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the same table."""
+        head, *rows = self._rows()
+        return html.card(f"<p>{html.escape(self._title)}</p>", html.table(head, rows))
 
     def to_dict(self) -> dict[str, object]:
         """Everything but the trace, as JSON has it."""

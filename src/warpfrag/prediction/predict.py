@@ -22,6 +22,7 @@ from warpfrag.numerics.formats import FORMATS
 from warpfrag.prediction.libraries import instruction_for
 from warpfrag.products.gemm import gemm
 from warpfrag.products.order import Order
+from warpfrag.render import html
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -65,6 +66,22 @@ class Prediction:
     row: MeasuredProduct
     is_guess: bool
     text: str
+
+    def __repr__(self) -> str:
+        """What D is, the order, and how it is known."""
+        shape = " x ".join(map(str, self.D.shape))
+        return f"<Prediction of {shape} {self.D.dtype} by {self.instruction}\n {self.order}\n {self.text}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the product, the order, the kernel, and how it is known."""
+        rows = [
+            ("D", f"{' x '.join(map(str, self.D.shape))} {self.D.dtype}"),
+            ("instruction", self.instruction),
+            ("order of additions", str(self.order)),
+            ("kernel", self.row.kernel),
+            ("known", "a guess from the nearest measured shape" if self.is_guess else "measured"),
+        ]
+        return html.card(html.table(("", "prediction"), rows), f"<p>{html.escape(self.text)}</p>")
 
 
 @cache

@@ -47,7 +47,7 @@ MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
 
 
-class OutputBlock(NamedTuple):
+class StudyBlock(NamedTuple):
     """Some rows and columns of D: one task, and one chunk of the store."""
 
     rows: range
@@ -77,9 +77,9 @@ class Case:
         any_such = replace(self, shape=(1, 1, self.shape[2]), data="normal", seed=0, backend="cpu")
         return refusal(self.form, self.data) or _refusal(any_such)
 
-    def operands(self, block: OutputBlock | None = None) -> dict[str, Any]:
+    def operands(self, block: StudyBlock | None = None) -> dict[str, Any]:
         """Codes, as `wf.gemm(raw=True)` takes them: A and B, and scale_a and scale_b where there are any."""
-        rows, columns = block or OutputBlock(range(self.shape[0]), range(self.shape[1]))
+        rows, columns = block or StudyBlock(range(self.shape[0]), range(self.shape[1]))
         a, scale_a = draw(self.form, self.data, self.seed, "A", rows, self.shape[2])
         b, scale_b = draw(self.form, self.data, self.seed, "B", columns, self.shape[2])
         operands = {"A": a, "B": np.ascontiguousarray(b.T)}
@@ -92,14 +92,14 @@ class Case:
         options: dict[str, Any] = {"instruction": self.instruction, "arch": self.arch, "order": self.order}
         return options if self.backend == "cpu" else options | {"backend": self.backend}
 
-    def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], OutputBlock]]:
+    def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], StudyBlock]]:
         """The blocks of D, by their places in the grid of chunks."""
         rows, columns = (
             [range(first, min(first + step, extent)) for first in range(0, extent, step)]
             for extent, step in zip(self.shape[:2], size, strict=True)
         )
         for row, column in product(range(len(rows)), range(len(columns))):
-            yield (row, column), OutputBlock(rows[row], columns[column])
+            yield (row, column), StudyBlock(rows[row], columns[column])
 
     def to_dict(self) -> dict[str, Any]:
         """As a store and JSON have it."""
@@ -123,7 +123,7 @@ class Case:
 def _refusal(case: Case) -> str:
     """Why no product like this one can be made: that of no rows and no columns tells."""
     try:
-        gemm(**case.operands(OutputBlock(range(0), range(0))), **case.options(), raw=True)
+        gemm(**case.operands(StudyBlock(range(0), range(0))), **case.options(), raw=True)
     except WarpfragError as error:
         return str(error)
     return ""

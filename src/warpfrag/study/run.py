@@ -18,7 +18,7 @@ from warpfrag.numerics.codes import from_codes, values_of
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.gemm import gemm
 from warpfrag.study.cluster import connected, run_all
-from warpfrag.study.plan import Case, OutputBlock, Study
+from warpfrag.study.plan import Case, Study, StudyBlock
 from warpfrag.study.store import ResultStore, versions
 from warpfrag.study.tally import ErrorTally, tally
 
@@ -37,7 +37,7 @@ class BlockTask(NamedTuple):
     number: int
     place: tuple[int, int]
     case: Case
-    block: OutputBlock
+    block: StudyBlock
     versions: dict[str, str]
     threads: int | None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpfrag.debug.mistakes.mistake import KINDS, Misreading, Mistake, likelihood
+from warpfrag.render import html
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 Suspect: TypeAlias = Mistake | Misreading
 Candidate: TypeAlias = tuple[Suspect, ...]
 """What may have gone wrong: one mistake, or two in the order in which they are made."""
+
+
+MAX_LISTED = 3  # findings in a repr
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,18 @@ class Diagnosis(list[Finding]):
     def __str__(self) -> str:
         """The answer in words."""
         return "\n".join(map(str, self)) or self.summary
+
+    def __repr__(self) -> str:
+        """The summary, and the likeliest findings."""
+        listed = [f" {finding}" for finding in self[:MAX_LISTED]]
+        more = [f" and {len(self) - MAX_LISTED} more"] if len(self) > MAX_LISTED else []
+        return "\n".join([f"<Diagnosis: {self.summary}", *listed, *more]) + ">"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the summary, and every finding with its rank."""
+        rows = [(str(rank), finding.kind, finding.operand, str(finding)) for rank, finding in enumerate(self, start=1)]
+        findings = html.table(("likelihood", "kind", "operand", "mistake"), rows) if rows else ""
+        return html.card(f"<p>{html.escape(self.summary)}</p>", findings)
 
     @property
     def summary(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.catalog.evidence import Evidence
+from warpfrag.core.deprecation import renamed_attributes
 from warpfrag.errors import InvalidOperand, UnusableFile, quote
 from warpfrag.isa.targets import read_target
 from warpfrag.numerics.float_environment import exact_floats
@@ -133,6 +134,9 @@ class Kernel:
     def opcodes(self) -> dict[str, Evidence]:
         """Every opcode of the program and how well it is known, on the architecture of the module's target."""
         return {step.name: step_evidence(step, "sm_90") for step in self.program.steps}
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes({"native": "compiled"})
 
     @cached_property
     def compiled(self) -> CompiledProgram:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from warpfrag.render import html
 
+if TYPE_CHECKING:
     from warpfrag.catalog.evidence import Evidence
 
 MAX_ROWS = 12  # of a table in a notebook
@@ -109,15 +108,11 @@ class Run:
         findings = [(item.check, str(item.line), item.text) for item in self.findings[:MAX_ROWS]]
         if len(self.findings) > MAX_ROWS:
             findings.append((f"{len(self.findings) - MAX_ROWS} more findings", "", ""))
-        return "".join(
-            (
-                '<div style="color:inherit;font:13px/1.5 system-ui,sans-serif">',
-                f"<p><b>{escape(self._summary())}</b></p>",
-                _table(("opcode", "warp instructions", "evidence"), rows),
-                _table(("state space", "bytes read", "bytes written", "wavefronts"), traffic) if traffic else "",
-                _table(("check", "line", "finding"), findings) if findings else "",
-                "</div>",
-            )
+        return html.card(
+            f"<p>{html.escape(self._summary())}</p>",
+            html.table(("opcode", "warp instructions", "evidence"), rows),
+            html.table(("state space", "bytes read", "bytes written", "wavefronts"), traffic) if traffic else "",
+            html.table(("check", "line", "finding"), findings) if findings else "",
         )
 
 
@@ -125,11 +120,3 @@ def _listed(names: list[str]) -> str:
     """The first of some names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in the colours of the page around it."""
-    cell = 'style="text-align:left;padding:1px 12px 1px 0;border:0;background:none"'
-    lines = [f"<tr>{''.join(f'<th {cell}>{escape(text)}</th>' for text in head)}</tr>"]
-    lines += [f"<tr>{''.join(f'<td {cell}>{escape(text)}</td>' for text in row)}</tr>" for row in rows]
-    return f'<table style="border-collapse:collapse;color:inherit">{"".join(lines)}</table>'

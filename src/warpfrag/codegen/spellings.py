@@ -1,0 +1,70 @@
+"""Register operations in CUDA C++ and in PTX: one row each, and how each language reads the number of a thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Spelling(NamedTuple):
+    """An operation in each language; {0} is the result, {1}, {2}, ... the operands."""
+
+    cuda: str
+    ptx: str
+
+
+class ThreadIndex(NamedTuple):
+    """The number of a thread among those that work together: its name, and how each language reads it."""
+
+    name: str
+    cuda: tuple[str, ...]
+    ptx: tuple[str, ...]
+
+
+LANE = ThreadIndex("lane", ('uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));',), ("mov.u32 %lane, %laneid",))
+WARPGROUP_THREAD = ThreadIndex(
+    "thread",
+    ("uint32_t thread = threadIdx.x % 128;",),
+    ("mov.u32 %thread, %tid.x", "and.b32 %thread, %thread, 127"),
+)
+THREAD_INDICES = {32: LANE, 128: WARPGROUP_THREAD}
+"""The thread's number by how many threads work together: a warp, or a warpgroup."""
+
+SPELLINGS = {
+    "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),
+    "or": Spelling("{0} = {1} | {2};", "or.b32 {0}, {1}, {2};"),
+    "xor": Spelling("{0} = {1} ^ {2};", "xor.b32 {0}, {1}, {2};"),
+    "shl": Spelling("{0} = {1} << {2};", "shl.b32 {0}, {1}, {2};"),
+    "shr": Spelling("{0} = {1} >> {2};", "shr.u32 {0}, {1}, {2};"),
+    "add": Spelling("{0} = {1} + {2};", "add.u32 {0}, {1}, {2};"),
+    "mad": Spelling("{0} = {1} * {2} + {3};", "mad.lo.u32 {0}, {1}, {2}, {3};"),
+    "popc": Spelling("{0} = __popc({1});", "popc.b32 {0}, {1};"),
+    "prmt": Spelling("{0} = __byte_perm({1}, {2}, {3:#06x});", "prmt.b32 {0}, {1}, {2}, {3:#06x};"),
+    "select": Spelling(
+        "{0} = {3} ? {1} : {2};", "{{ .reg .pred p; setp.ne.b32 p, {3}, 0; selp.b32 {0}, {1}, {2}, p; }}"
+    ),
+    "shfl": Spelling("{0} = __shfl_sync(0xffffffff, {1}, {2});", "shfl.sync.idx.b32 {0}, {1}, {2}, 31, 0xffffffff;"),
+    "bfly": Spelling(
+        "{0} = __shfl_xor_sync(0xffffffff, {1}, {2});", "shfl.sync.bfly.b32 {0}, {1}, {2}, 31, 0xffffffff;"
+    ),
+    # instructions that CUDA C++ has no function for: {1} is the instruction. A collective one is run by a whole warp,
+    # so the compiler must not move it; a conversion takes words or halves of them, of a pair the upper element first
+    "collective": Spelling('asm volatile("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
+    "cvt pair to word": Spelling('asm("{1} %0, %1, %2;" : "=r"({0}) : "r"({2}), "r"({3}));', "{1} {0}, {2}, {3};"),
+    "cvt pair to half": Spelling(
+        'asm("{{ .reg .b16 h; {1} h, %1, %2; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}), "r"({3}));',
+        "{{ .reg .b16 h; {1} h, {2}, {3}; cvt.u32.u16 {0}, h; }}",
+    ),
+    "cvt word to half": Spelling(
+        'asm("{{ .reg .b16 h; {1} h, %1; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 h; {1} h, {2}; cvt.u32.u16 {0}, h; }}",
+    ),
+    "cvt": Spelling('asm("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
+    "cvt low half": Spelling(
+        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, l; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, l; }}",
+    ),
+    "cvt high half": Spelling(
+        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, h; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, h; }}",
+    ),
+}
