@@ -55,6 +55,13 @@ def maps() -> None:
     print(layout.joined("place", "reg", "slot").ins["place"], next(layout.places()).lane)
     steps = {name: layout.steps(name) for name in layout.ins}
     print(wf.Layout.of_steps(layout.outs, steps) == layout)
+    place: wf.Place = layout.where(row=9, col=3)[0]
+    element: wf.Coordinate = layout.at(lane=5, reg=2, slot=1)
+    print(place.lane + 1, element.row + 1, layout.is_bitwise, layout.is_trivial_over())
+    thread: wf.Layout = layout.rename(lane="thread")
+    warps: wf.Layout = wf.Layout.identity(warp=4) * thread
+    print(warps.divide_left(thread), warps.divide_right(thread), thread.sublayout(["thread"], ["row", "col"]).ins)
+    print(layout.reshape(ins={"place": 256}, outs={"element": 256}).outs)
     print(layout.in_axes[0].name, layout.out_axes[0].radices[0], layout.columns[0] + layout.origin)
 
 
@@ -226,7 +233,16 @@ def the_rest() -> None:
     print(figure.svg, figure.text, figure.to_text(80), figure.title, figure.instruction, figure.notes, figure.theme)
     print(figure.scenes[0], figure.save, figure.png)
     print(
-        f16.codes, f16.min, f16.emin, f16.sign_bit, f16.nan_code, f16.is_nan(0x7E00), f16.signed, f16.infinity, f16.nan
+        f16.codes,
+        f16.min,
+        f16.canonical_nan,
+        f16.emin,
+        f16.sign_bit,
+        f16.nan_code,
+        f16.is_nan(0x7E00),
+        f16.signed,
+        f16.infinity,
+        f16.nan,
     )
     print(f16.dtype, f16.register, f16.exponent, f16.fraction, f16.bias, f16.unused)
     print(wf.emit("mma.m16n8k16.f32.f16.f16.f32", lang="cuda").splitlines()[0], wf.__version__)
@@ -235,9 +251,10 @@ def the_rest() -> None:
         wf.get("mma.m16n8k99")
     except wf.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
+    except wf.Fault as fault:
+        print(fault.index, fault.of(0).reason)
     except (
         wf.CannotServe,
-        wf.Fault,
         wf.InvalidOperand,
         wf.InvalidSparsity,
         wf.MissingExtra,

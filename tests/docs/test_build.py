@@ -23,8 +23,6 @@ from warpfrag.execution.operand import Metadata, Operands, Scale
 from warpfrag.isa.immediates import Immediates
 from warpfrag.memory.shared_memory import Digit
 from warpfrag.motion.access import Access
-from warpfrag.motion.access_plan import AccessPlan
-from warpfrag.motion.relayout import Relayout
 from warpfrag.ptx.launch.kernel import Module
 from warpfrag.ptx.launch.run import Counts, Observation
 from warpfrag.ptx.program.program import Parameter
@@ -32,8 +30,6 @@ from warpfrag.ptx.program.program import Parameter
 ROOT = Path(__file__).parents[2]
 NEEDED = ("sphinx", "myst_parser", "furo")
 HANDED_OUT = (
-    Relayout,
-    AccessPlan,
     Access,
     Immediates,
     Operands,

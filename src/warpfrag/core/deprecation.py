@@ -36,7 +36,7 @@ def renamed_parameters(
 
 
 def renamed_attributes(names: Mapping[str, str]) -> Callable[[object, str], object]:
-    """A `__getattr__` that finds attributes by their old names too; hide it from type checkers, or they take any name."""
+    """A `__getattr__` that finds attributes by their old names too; hide it from type checkers: they take any name."""
 
     def find(self: object, name: str) -> object:
         if name in names:

@@ -97,7 +97,7 @@ class Order:
         """The parts of a K of this depth, each a list of chains: for an instruction's k, and `bits` of A's elements.
 
         >>> Order(split_k=2).chains(100, 16, 16)
-        [[(Span(first=0, last=64),)], [(Span(first=64, last=100),)]]
+        [[(KSpan(first=0, last=64),)], [(KSpan(first=64, last=100),)]]
         """
         for name, number in (("depth", depth), ("k", k), ("bits", bits)):
             _check_count(name, number, minimum=int(name != "depth"), optional=False)

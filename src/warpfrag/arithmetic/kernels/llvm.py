@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from numba.np.unsafe.ndarray import to_fixed_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,8 +67,22 @@ def count_ones(_typing_context: TypingContext, word: types.Integer) -> Lowering:
     return word(word), emit
 
 
-first_elements = cast("Callable[[Array, int], tuple[Int, ...]]", to_fixed_tuple)
-"""The first elements of an array as a tuple, whose length is a constant of the kernel."""
+def _first_elements(_typing_context: TypingContext, array: types.Array, count: types.IntegerLiteral) -> Lowering:
+    """See `first_elements`."""
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        places = (ir.Constant(ir.IntType(64), place) for place in range(count.literal_value))
+        elements = [builder.load(builder.gep(data, [place])) for place in places]
+        return context.make_tuple(builder, signature.return_type, elements)
+
+    return types.UniTuple(array.dtype, count.literal_value)(array, count), emit
+
+
+first_elements = cast("Callable[[Array, int], tuple[Int, ...]]", intrinsic(prefer_literal=True)(_first_elements))
+"""The first elements of a contiguous array as a tuple, whose length is a constant of the kernel."""
 bits_of_f32 = _reinterpret(types.float32, types.int32, ir.IntType(32))
 f32_of_bits = _reinterpret(types.int32, types.float32, ir.FloatType())
 bits_of_f64 = _reinterpret(types.float64, types.int64, ir.IntType(64))

@@ -196,7 +196,7 @@ def _bounded(message: str) -> str:
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2) -> list[str]:
     """Lines of aligned columns: numbers to the right, words to the left.
 
-    >>> table(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
+    >>> table_lines(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
     ['lane  bits', '   5  15:0', '  12  31:16']
     """
     cells = [list(row) for row in rows]
