@@ -22,7 +22,7 @@ from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -131,9 +131,9 @@ def compare(gpu: Gpu, case: Case, pool: Executor, total: int | None = None) -> O
     return outcome
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compare all, print and write a report; the exit status says whether something differs."""
-    arguments = report_parser("functions", __doc__, "only functions that start with this text").parse_args()
+    arguments = report_parser("functions", __doc__, "only functions that start with this text").parse_args(argv)
     gpu = open_gpu()
     lines = [
         f"{gpu.name}, driver {gpu.driver}",

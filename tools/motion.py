@@ -30,7 +30,7 @@ from warpfrag.motion.relayout import Relayout, relayout
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from warpfrag.motion.access_plan import AccessPlan
 
@@ -247,11 +247,11 @@ def report() -> tuple[list[str], bool]:
     return lines, not any("DIFFERS" in line or "astray" in line for line in lines)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compare, time, print and write a report; the exit status says whether all is as predicted."""
     parser = make_parser("motion", __doc__)
     parser.add_argument("report", nargs="?", type=Path, metavar="REPORT.md", help="write a report to this file")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     try:
         lines, good = report()
     except WarpfragError as error:

@@ -32,12 +32,13 @@ from warpfrag.ptx.program.types import TYPES, Type
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from warpfrag.ptx.program.opcode import OpcodeRow
 
+EVIDENCE = CHECKOUT / "src" / "warpfrag" / "ptx" / "opcodes" / TABLE.name
 WARPS = 96
 THREADS = WARPS * 32
 TABLES = (0xE8, 0x96, 0x1B, 0x80)  # of lop3: majority, parity, and two without a name
@@ -296,14 +297,14 @@ def keep(report: Path) -> None:
     equal = {one.name for one in outcomes if one.cases and not one.different and one.level != "approximate"}
     unequal = {one.name for one in outcomes if one.different}  # with another immediate
     known = Compared(found["gpu"], found["driver"], found["arch"], THREADS, frozenset(equal - unequal))
-    write_atomically(CHECKOUT / "src" / "warpfrag" / "ptx" / "opcodes" / TABLE.name, packed(known))
+    write_atomically(EVIDENCE, packed(known))
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compare all, print and write a report; the exit status says whether something differs."""
     parser = report_parser("opcodes", __doc__, "only opcodes that start with this text")
     parser.add_argument("--keep", type=Path, metavar="REPORT.json", help="make what a report found equal the evidence")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if arguments.keep:
         keep(arguments.keep)
         return 0

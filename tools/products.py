@@ -28,7 +28,7 @@ from warpfrag.products.gemm import gemm
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -185,9 +185,9 @@ def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
     return seconds["cuda"], seconds.get("native"), unlike, unlike_native
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compare, measure, and write a page."""
-    arguments = report_parser("products", __doc__, "only rules whose text contains this").parse_args()
+    arguments = report_parser("products", __doc__, "only rules whose text contains this").parse_args(argv)
     name = cupy().cuda.runtime.getDeviceProperties(0)["name"].decode()
     lines = ["# Whole products on a GPU", "", name, ""]
 

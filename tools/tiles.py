@@ -242,9 +242,9 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
     return lines, failures
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run, compare, and write a report; the exit status says whether something differs."""
-    arguments = report_parser("tiles", __doc__, "only instructions whose name contains this").parse_args()
+    arguments = report_parser("tiles", __doc__, "only instructions whose name contains this").parse_args(argv)
     lines, wrong = check_tiles(only=arguments.only)
     if arguments.report:
         write_atomically(arguments.report, "# Emitted kernels on hardware\n\n" + "\n".join(lines) + "\n")

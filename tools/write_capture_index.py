@@ -8,16 +8,20 @@ variable WARPFRAG_CAPTURED names it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tools.arguments import make_parser
 from warpfrag.catalog.captures.capture import open_capture
 from warpfrag.catalog.captures.index import INDEX
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
 from warpfrag.render.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def count(folder: Path) -> dict[str, object]:
@@ -41,13 +45,13 @@ def write(folder: Path) -> Path:
     return path
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Write the index of the folder that the command line names."""
-    parser = argparse.ArgumentParser(description="Count the captures of a folder and write their index.")
+    parser = make_parser("write_capture_index", __doc__)
     parser.add_argument(
         "folder", type=Path, help="the folder with the .npz files, such as src/warpfrag/catalog/captures"
     )
-    sys.stdout.write(f"wrote {write(parser.parse_args().folder)}\n")
+    sys.stdout.write(f"wrote {write(parser.parse_args(argv).folder)}\n")
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ def test_a_report_becomes_the_table(tmp_path, monkeypatch):
     ]
     head = {"gpu": "GPU", "driver": "1.2", "arch": "sm_90"}
     (tmp_path / "report.json").write_text(json.dumps(head | {"outcomes": outcomes}))
-    monkeypatch.setattr(opcodes, "TABLE", tmp_path / "table.gz")
+    monkeypatch.setattr(opcodes, "EVIDENCE", tmp_path / "table.gz")
     assert opcodes.main(["--keep", str(tmp_path / "report.json")]) == 0
 
     assert gzip.decompress((tmp_path / "table.gz").read_bytes()).split() == [b"GPU,1.2,sm_90,3072", b"add.s32"]

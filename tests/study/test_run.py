@@ -106,7 +106,7 @@ def test_a_chunk_of_negative_zeros_comes_back(tmp_path):
     study = Study.of_table(TABLE)
     with store.ResultStore(tmp_path / "study.zarr", study) as kept:
         kept.begin(0)
-        kept.write(0, (0, 0), np.full((16, 17), -0.0, np.float32), run.Tally())
+        kept.write(0, (0, 0), np.full((16, 17), -0.0, np.float32), run.ErrorTally())
     assert np.signbit(zarr.open_group(tmp_path / "study.zarr", mode="r")["0"][:]).all()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tools.libraries as package
 from tools.arguments import make_parser
@@ -10,15 +11,18 @@ from tools.libraries.explain import explain
 from tools.libraries.measure import measure
 from tools.libraries.report import write
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 ACTIONS = {"measure": measure, "explain": explain, "write": write}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measure, explain or write."""
     parser = make_parser("libraries", package.__doc__)
     parser.add_argument("action", choices=ACTIONS)
     parser.add_argument("folder", type=Path, help="where the measured products lie")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     ACTIONS[arguments.action](arguments.folder)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from operator import index
 from typing import TYPE_CHECKING, cast
 
@@ -195,12 +195,17 @@ def arithmetic_arch(form: Form, arch: str) -> str:
 @lru_cache(MAX_FORMS)
 def _arithmetic_arch(form: Form, arch: str) -> str:
     if not form.is_product:
-        raise IllegalInstruction(spell(form), "it moves registers and computes nothing")
-    target = read_target(arch, lambda: spell(form), "arch")
+        raise illegal(form, "it moves registers and computes nothing")
+    target = read_target(arch, partial(spell, form), "arch")
     able = able_architectures(form)
     if target.arch not in able:
-        raise IllegalInstruction(spell(form), f"arch {target.name!r} cannot run it; it runs on {', '.join(able)}")
+        raise illegal(form, f"arch {target.name!r} cannot run it; it runs on {', '.join(able)}")
     return target.arch
+
+
+def illegal(form: Form, reason: str) -> IllegalInstruction:
+    """The error for a form that a caller asks too much of; only here is its name spelled."""
+    return IllegalInstruction(spell(form), reason)
 
 
 def able_architectures(form: Form) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ import numpy as np
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
-from warpfrag.errors import IllegalInstruction, InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import operands_of
-from warpfrag.isa.legality import arithmetic_arch, form_of
+from warpfrag.isa.legality import arithmetic_arch, form_of, illegal
 from warpfrag.isa.names import spell
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import code_dtype, codes_of, from_codes, natural_dtype
@@ -201,7 +201,7 @@ def prepare(
     form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
     if form.c != form.d:
-        raise IllegalInstruction(spell(form), f"it cannot be chained along k: D is {form.d} but C is {form.c}")
+        raise illegal(form, f"it cannot be chained along k: D is {form.d} but C is {form.c}")
     operands = operands_of(form, wanted)
     a = _codes(operands["a"], A, "A", raw=raw, rounding=rounding)
     b = _codes(operands["b"], B, "B", raw=raw, rounding=rounding)

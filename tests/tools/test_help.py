@@ -1,0 +1,19 @@
+"""Every tool says what it does and which arguments it takes, without a GPU."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+TOOLS = ("opcodes", "functions", "motion", "products", "tiles", "libraries.__main__", "write_capture_index")
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_tool_explains_itself(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        import_module(f"tools.{name}").main(["--help"])
+
+    text = capsys.readouterr().out
+    assert text.startswith("usage: ")
+    assert len(text.splitlines()) > 5
