@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.aliases import meaning, near
-from warpfrag.isa.aliases.source import is_plain, statements
+from warpfrag.isa.aliases.source import is_plain, names_in
 from warpfrag.isa.names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
@@ -39,7 +39,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
     """
     if not isinstance(text, str):
         raise IllegalInstruction(quote(text), f"expected PTX text, got a {type(text).__name__}")
-    name = text if is_plain(text) else _statement(text)
+    name = _statement(text)
     try:
         form = _match(read(name))
     except ParseError as error:
@@ -52,8 +52,8 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
 
 
 def _statement(text: str) -> str:
-    """The one instruction of a piece of source; the text itself where there is none."""
-    names = statements(text)
+    """The one instruction of a text, a name or a piece of source; the text itself where there is none."""
+    names = names_in(text)
     forms = {}
     if len(names) > 1:
         for name in names:
@@ -201,6 +201,13 @@ def _arithmetic_arch(form: Form, arch: str) -> str:
     if target.arch not in able:
         raise illegal(form, f"arch {target.name!r} cannot run it; it runs on {', '.join(able)}")
     return target.arch
+
+
+def chained_arch(form: Form, arch: str) -> str:
+    """`arithmetic_arch` of a form that can be chained along k: refused where C has another type than D."""
+    if form.c != form.d:
+        raise illegal(form, f"it cannot be chained along k: D is {form.d} but C is {form.c}")
+    return arithmetic_arch(form, arch)
 
 
 def illegal(form: Form, reason: str) -> IllegalInstruction:

@@ -172,8 +172,9 @@ def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductSh
         extents.check_bias(len(bias))
     form = form_of(options.get("instruction", ""))
     if form.block_scale and "scale_a" in arrays and "scale_b" in arrays:
+        counts = extents.scale_counts(form)
         for role in ("scale_a", "scale_b"):
-            extents.check_scales(form, role, arrays[role].shape)
+            extents.check_scales(counts, role, arrays[role].shape)
     return extents
 
 

@@ -16,7 +16,7 @@ from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import operands_of
-from warpfrag.isa.legality import arithmetic_arch, form_of, illegal
+from warpfrag.isa.legality import arithmetic_arch, chained_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import code_dtype, codes_of, from_codes, natural_dtype
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.arithmetic.rules import Rule
-    from warpfrag.execution.operand import Registers
+    from warpfrag.execution.operand import Operands, Registers
     from warpfrag.isa.words import Form, HasForm
     from warpfrag.numerics.arrays import Array
     from warpfrag.numerics.formats import Format, Rounding
@@ -199,16 +199,14 @@ def prepare(
 ) -> Product:
     """Take the operands of a product: legal, of fitting extents, as codes."""
     form = form_of(instruction)
-    wanted = arithmetic_arch(form, arch)
-    if form.c != form.d:
-        raise illegal(form, f"it cannot be chained along k: D is {form.d} but C is {form.c}")
+    wanted = chained_arch(form, arch)
     operands = operands_of(form, wanted)
     a = _codes(operands["a"], A, "A", raw=raw, rounding=rounding)
     b = _codes(operands["b"], B, "B", raw=raw, rounding=rounding)
     extents = ProductShape.of(a.shape, b.shape)
     scale_codes: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
     if form.block_scale or scales[0] is not None or scales[1] is not None:
-        scale_codes = _scales(form, scales, extents, raw=raw, rounding=rounding)
+        scale_codes = _scales(form, operands, scales, extents, raw=raw, rounding=rounding)
     multiplicands = Multiplicands(_flat(a, extents.batch), _flat(b, extents.batch), operands.a.pattern, *scale_codes)
     return Product(form, plan(form, wanted).rule, multiplicands, extents)
 
@@ -258,6 +256,7 @@ def _codes_on_gpu(
 
 def _scales(
     form: Form,
+    operands: Operands,
     scales: tuple[MatrixLike | None, MatrixLike | None],
     extents: ProductShape,
     *,
@@ -272,14 +271,13 @@ def _scales(
     if len(factors) < len(scales):
         msg = f"{spell(form)} needs scale_a and scale_b"
         raise InvalidOperand(msg)
-    operands = operands_of(form, "")
     unity = operands["scale_a"].format.encode(1.0)
-    _, blocks = extents.scale_blocks(form)
+    counts = extents.scale_counts(form)
     padded = []
     for what, scale, along in zip(("scale_a", "scale_b"), factors, (-1, -2), strict=True):
         codes = _codes(operands[what], scale, what, raw=raw, rounding=rounding)
-        extents.check_scales(form, what, codes.shape)
+        extents.check_scales(counts, what, codes.shape)
         padding = [(0, 0)] * codes.ndim
-        padding[along] = (0, blocks - codes.shape[along])
+        padding[along] = (0, counts.allowed - codes.shape[along])
         padded.append(_flat(np.pad(codes, padding, constant_values=unity), extents.batch))
     return padded[0], padded[1]

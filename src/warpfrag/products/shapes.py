@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     Shape = tuple[int, ...]
 
 
+class ScaleCounts(NamedTuple):
+    """How many scale factors K needs, and how many whole instructions take: padding alone reaches the others."""
+
+    needed: int
+    allowed: int
+
+
 class ProductShape(NamedTuple):
     """M, N, K and the batch axes that A and B have together."""
 
@@ -53,14 +60,14 @@ class ProductShape(NamedTuple):
             msg = f"bias: expected {self.columns} numbers, one for each column, got {count}"
             raise InvalidOperand(msg)
 
-    def scale_blocks(self, form: Form) -> tuple[int, int]:
-        """How many scale factors a row takes, and how many whole instructions do: padding alone reaches the others."""
+    def scale_counts(self, form: Form) -> ScaleCounts:
+        """How many scale factors a row of the product takes."""
         each = operands(form, "")["scale_a"].layout.outs["scale"]
-        return -(-self.depth // (form.shape.k // each)), max(1, -(-self.depth // form.shape.k)) * each
+        return ScaleCounts(-(-self.depth // (form.shape.k // each)), max(1, -(-self.depth // form.shape.k)) * each)
 
-    def check_scales(self, form: Form, role: str, shape: Shape) -> None:
+    def check_scales(self, counts: ScaleCounts, role: str, shape: Shape) -> None:
         """Refuse scale factors that are too few, too many, or of another batch."""
-        needed, allowed = self.scale_blocks(form)
+        needed, allowed = counts
         along, expected = (-1, (self.rows, needed)) if role == "scale_a" else (-2, (needed, self.columns))
         across = -3 - along
         if shape[across] != expected[across] or not needed <= shape[along] <= allowed:

@@ -42,6 +42,11 @@ def _instruction() -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.%$])(?:{first})(?:\.[\w:?]+)+", re.IGNORECASE | re.ASCII)
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """The text itself where it is the name of an instruction, else the instructions of a piece of source."""
+    return (text,) if is_plain(text) else statements(text)
+
+
 def statements(text: str) -> tuple[str, ...]:
     """The instructions of a text, each once, without operands."""
     text = text[:MAX_SOURCE]
