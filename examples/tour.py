@@ -81,8 +81,8 @@ def show_motion(mma: wf.Instruction) -> None:
 
     print("which loads fill A from rows of 128 bytes in shared memory?")
     for swizzle in (0, 128):
-        way = wf.loads(mma.a, wf.Memory(order="row", pitch=128, swizzle=swizzle))[0]
-        print(f"  {f'swizzle of {swizzle} bytes' if swizzle else 'no swizzle'}: {way}")
+        plan = wf.loads(mma.a, wf.Memory(order="row", pitch=128, swizzle=swizzle))[0]
+        print(f"  {f'swizzle of {swizzle} bytes' if swizzle else 'no swizzle'}: {plan}")
     print()
 
 

@@ -1,4 +1,4 @@
-"""The reference and the fast twin give the same codes, for codes chosen to hurt."""
+"""The reference and the fast twin give the same codes, for edge-case codes."""
 
 from __future__ import annotations
 

@@ -155,9 +155,7 @@ def test_of_several_operands_the_one_that_is_asked_for_is_read():
 
     assert single_warp(parse_warps(text, DumpFormat(2, role="b")), None)[31] == [32, 31]
     assert single_warp(parse_warps(text, DumpFormat(2, role="a")), None)[31] == [7, 9]
-    with pytest.raises(
-        InvalidOperand, match="line 1: 'a0' is called otherwise than 'b1' in line 1, and neither is a reg"
-    ):
+    with pytest.raises(InvalidOperand, match="line 1: 'a0' does not match 'b1' in line 1, and neither is a reg"):
         parse_warps(text, DumpFormat(2, role="d"))
 
 
@@ -204,9 +202,12 @@ def test_a_float_beside_hex_is_a_remark():
         (["lane 0: a1=0x1 a2=0x2"], "line 1: of lane 0, 'a1' comes first; expected 'a0'"),
         (["lane 0: %r4=0x1 %r6=0x2"], "line 1: of lane 0, '%r6' comes after '%r4'; expected '%r5'"),
         (["lane 0: a0=0x1", "lane 0: 0x2"], "line 2: '2' has no number in its name, though other words of lane 0 have"),
-        (["lane 0: lo=0x1 hi=0x2"], "line 1: 'hi' is called otherwise than 'lo' in line 1"),
+        (["lane 0: lo=0x1 hi=0x2"], "line 1: 'hi' does not match 'lo' in line 1"),
         (["lane 0: 0x1 17"], "line 1: cannot tell what '17' is beside words with 0x"),
-        (["after lane 0: 0x1 0x2"], "line 1: 'lane' stands behind other words; whose registers they are is said first"),
+        (
+            ["after lane 0: 0x1 0x2"],
+            "line 1: 'lane' stands behind other words: the name of the registers must come first",
+        ),
         (["lane 0: a0= a1=0x2"], "line 1: no word follows 'a0'"),
         (["lane 0: 0x1 0x2 end:"], "line 1: no word follows 'end'"),
         (["block 1 lane 0: 0x1", "block 2 lane 0: 0x1"], "line 2 is of another block than those before"),

@@ -54,8 +54,8 @@ def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
     base = Place if set(names) & set(REGISTERS) else Coordinate
     fields = namedtuple(base.__name__, names)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
     # pickle looks a class up by its name and would not find one that is made from data
-    travel = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (names, tuple(self)))}
-    return type(base.__name__, (fields, base), travel)
+    pickling = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (names, tuple(self)))}
+    return type(base.__name__, (fields, base), pickling)
 
 
 def place(**indices: int) -> Place:

@@ -1,4 +1,7 @@
-"""Names that 0.2 had: they still work, and warn with the new name until 0.5."""
+"""Renamed parameters and attributes: the old name works, and warns with the new one until 0.5.
+
+Declare a rename where the new name is defined; searching for `renamed_` lists them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ldmatrix and stmatrix for an operand in shared memory whose strides are known when the kernel runs.
 
-`motion.lines` says which matrix moves serve, and where the line of each lane starts; here that becomes formulas of
-the lane.
+`motion.matrix_lines` says which matrix moves serve, and where the line of each lane starts; here that becomes formulas
+of the lane.
 
     >>> from warpfrag.catalog.registry import get
     >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]

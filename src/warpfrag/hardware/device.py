@@ -68,7 +68,7 @@ class LoadedModule(Protocol):
     """Machine code that is loaded."""
 
     def get_kernel(self, name: str) -> object:
-        """A kernel of it."""
+        """The kernel of this name."""
 
 
 @dataclass

@@ -84,7 +84,7 @@ def operands(
         words.pop("a")
         descriptor_a = _descriptor(instruction.a, swizzle, variant.trans[0], random, (0, MAX_BYTES // 4))
         reach_a = _reach(instruction.a, descriptor_a, variant.trans[0])
-    start = int(random.integers(0, reach_a + 1)) if swizzle == RANDOM else reach_a  # odd ones may share bytes
+    start = int(random.integers(0, reach_a + 1)) if swizzle == RANDOM else reach_a  # random ones may share bytes
     start = -(-start // UNIT) * UNIT
     descriptor_b = _descriptor(instruction.b, swizzle, variant.trans[1], random, (start, MAX_BYTES))
     reach = max(reach_a, _reach(instruction.b, descriptor_b, variant.trans[1]))

@@ -85,7 +85,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
 
 
 def _short(text: str) -> str:
-    """The text as an error quotes it: a screenful of nonsense helps nobody."""
+    """The text as an error quotes it: shortened to one line."""
     name, longest = head(text), 160
     return name if len(name) <= longest else name[:longest] + "..."
 
@@ -278,22 +278,22 @@ def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layou
 def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     """The legal spellings that share most words with a text, on a target if one is given; none if no word is shared."""
     words = tokens(text)
-    kin = _kin(words[0]) if words else ""
-    if not kin or out_of_scope(text):
+    operation = _nearest_operation(words[0]) if words else ""
+    if not operation or out_of_scope(text):
         return ()
     wanted = _pieces(words)
     scored = []
     is_sparse = any(word == "sp" or word.startswith("sp::") for word in words)
     for order, (form, pieces) in enumerate(_form_pieces().items()):
         shared = sum((wanted & pieces).values())
-        if shared and form.op.split(".")[0] == kin and (target is None or target in legal_targets(form)):
+        if shared and form.op.split(".")[0] == operation and (target is None or target in legal_targets(form)):
             # a dense kernel has no use for a sparse instruction, however many words they share
             scored.append((form.is_sparse != is_sparse, -shared, sum(pieces.values()) - shared, order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
     return tuple(spell(_in_space(form, words)) for form in best)
 
 
-def _kin(word: str) -> str:
+def _nearest_operation(word: str) -> str:
     """The operations that a first word is one of, or is mistyped for; nothing where it is neither."""
     from difflib import get_close_matches
 

@@ -22,7 +22,7 @@ Storage = Literal["registers", "shared", "either"]
 
 @dataclass(frozen=True)
 class Op:
-    """An operation.
+    """An operation of the ISA, such as mma or ldmatrix, as data.
 
     name       what its PTX text begins with
     does       what it is for

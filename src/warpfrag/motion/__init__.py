@@ -20,5 +20,5 @@ Between memory and fragment:
     access_plan               accesses that move an operand: what they cost, and what they leave in registers
     loads                     every access plan of an operand: `wf.loads`, `wf.stores`
 
-As code: `relayout_code` and `loads_code`, both by `code_operations`, which spells each operation in CUDA and in PTX.
+As code: `relayout_code` and `access_code`, both through the builders of `warpfrag.codegen`.
 """

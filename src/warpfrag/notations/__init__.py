@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Notation(NamedTuple):
-    """A notation: the module that knows it, whether it can be read, and what it is for."""
+    """A notation: the module that implements it, whether it can be read, and what it is for."""
 
     module: str
     is_read: bool

@@ -65,9 +65,9 @@ def quantize(
     formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. Zeros have the smallest scale of the format,
     and of f32 the scale 1.
 
-    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as the top of `warpfrag.quantize` has them. Infinity and
-    NaN are refused; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN, whatever
-    its elements are: NaN where the format has one, else zero.
+    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as the docstring of the module has them. Infinity
+    and NaN are refused; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,
+    whatever its elements are: NaN where the format has one, else zero.
     """
     _check_name("number_format", number_format, ELEMENTS)
     _check_name("scale", scale, SCALES)

@@ -199,7 +199,7 @@ class ErrorReport:
     def _repr_html_(self) -> str:
         """A card for notebooks: the same table."""
         head, *rows = self._rows()
-        return html.card(f"<p>{html.escape(self._title)}</p>", html.table(head, rows))
+        return html.card("<code>ErrorReport</code>", f"<p>{html.escape(self._title)}</p>", html.table(head, rows))
 
     def to_dict(self) -> dict[str, object]:
         """Everything but the trace, as JSON has it."""

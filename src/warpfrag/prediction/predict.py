@@ -75,13 +75,17 @@ class Prediction:
     def _repr_html_(self) -> str:
         """A card for notebooks: the product, the order, the kernel, and how it is known."""
         rows = [
-            ("D", f"{' x '.join(map(str, self.D.shape))} {self.D.dtype}"),
             ("instruction", self.instruction),
             ("order of additions", str(self.order)),
             ("kernel", self.row.kernel),
             ("known", "a guess from the nearest measured shape" if self.is_guess else "measured"),
         ]
-        return html.card(html.table(("", "prediction"), rows), f"<p>{html.escape(self.text)}</p>")
+        title = f"Prediction of {' x '.join(map(str, self.D.shape))} {self.D.dtype}"
+        return html.card(
+            f"<code>{html.escape(title)}</code>",
+            html.table(("", "library"), rows),
+            f"<p>{html.escape(self.text)}</p>",
+        )
 
 
 @cache

@@ -41,7 +41,7 @@ class Machine(Protocol):
     """Whether it takes and gives arrays of a GPU."""
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
-        """D's codes."""
+        """The codes of D = A B + C."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Cpu:
     on_gpu = False
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
-        """D's codes."""
+        """The codes of D = A B + C."""
         from warpfrag.arithmetic import matmul
 
         a, b, c, columns, scale_a, scale_b = operands

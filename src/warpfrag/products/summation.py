@@ -49,7 +49,7 @@ class Multiplicands:
 
     @property
     def depth(self) -> int:
-        """K."""
+        """The extent of k."""
         return int(self.b.shape[1])
 
     def only(self, rows: list[int], columns: list[int]) -> Multiplicands:

@@ -57,7 +57,7 @@ def _own_target() -> str:
 
 
 class NativeKernel(DeviceKernel):
-    """One instruction."""
+    """The GPU kernel of one instruction."""
 
     source = "native"
     bytes_per_element = 8.0
@@ -126,7 +126,7 @@ class NativeKernel(DeviceKernel):
         return words, down, across
 
     def run(self, operands: ProductOperands) -> Device:
-        """From C."""
+        """D's codes for these operands, accumulated onto C."""
         a, down, instructions = self.pack(operands.a, "a")
         b, _, across = self.pack(operands.b, "b", by_column=True)
         c, *_ = self.pack(operands.c, "c")
@@ -167,7 +167,7 @@ class TensorCores:
         self.form, self.rows = form, rows
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:
-        """D's codes."""
+        """The codes of D = A B + C."""
         kernel = _kernel_of(rule, self.form, tuple(self.rows.items()), current_gpu())
         product = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)
         return in_memory_of(product, operands)

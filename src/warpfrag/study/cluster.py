@@ -33,7 +33,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     with ExitStack() as stack:
         stack.enter_context(_without_logs())
         if scheduler is None:
-            with _unheard_interrupts():
+            with _ignored_interrupts():
                 cluster = distributed.LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -62,8 +62,8 @@ def _without_logs() -> Iterator[None]:
 
 
 @contextmanager
-def _unheard_interrupts() -> Iterator[None]:
-    """Processes that are started now do not hear Ctrl-C: it is for the sweep, which ends them."""
+def _ignored_interrupts() -> Iterator[None]:
+    """Processes that are started now ignore SIGINT: it is for the sweep, which ends them."""
     if threading.current_thread() is not threading.main_thread():  # only that one may say what a signal does
         yield
         return

@@ -75,11 +75,11 @@ class ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let others have it."""
+        """Release the lock of the store."""
         self.close()
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock of the store."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

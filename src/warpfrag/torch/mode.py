@@ -12,7 +12,7 @@ import numpy as np
 try:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-except ImportError as error:  # pragma: no cover (tests of this room need torch)
+except ImportError as error:  # pragma: no cover (tests of this module need torch)
     msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
     raise ImportError(msg) from error
 

@@ -1,7 +1,7 @@
 """Run the emitted test programs on a GPU: they pass as they are, and name the right groups when a mistake is planted.
 
-    python tests/vectors/run_programs.py build FOLDER     # needs warpfrag and nvcc, no GPU
-    python tests/vectors/run_programs.py run FOLDER       # needs a GPU and Python, no warpfrag and no nvcc
+    python tests/emission/vectors/run_programs.py build FOLDER     # needs warpfrag and nvcc, no GPU
+    python tests/emission/vectors/run_programs.py run FOLDER       # needs a GPU and Python, no warpfrag and no nvcc
 
 For each of a sample of instructions, `build` compiles the program twice: as it is, and with a function under test that
 makes one mistake of `debug.mistakes`. What each must print is worked out, register by register, by executing the

@@ -1,6 +1,6 @@
 """`python -m warpfrag.arithmetic.kernels`: compile every kernel now, for instance while a container image is built.
 
-Where there is no folder to keep them in, a warning says so, and this was for nothing.
+Where there is no folder to keep them in, a warning says so, and nothing is cached.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class AddressMap(NamedTuple):
 
 
 class AddressMaps(NamedTuple):
-    """All of one GPU."""
+    """All address maps captured on one GPU."""
 
     device: str
     arch: str

@@ -227,7 +227,7 @@ def _name(text: str, number: int) -> RegisterName:
     elif last in FIELDS:
         name = RegisterName(before, FIELDS.index(last))
     if name.stem.lower() in {"lane", "tid", "thread", "warp", "block"}:
-        msg = f"line {number}: {quote(name.stem)} stands behind other words; whose registers they are is said first"
+        msg = f"line {number}: {quote(name.stem)} stands behind other words: the name of the registers must come first"
         raise InvalidOperand(msg)
     return name
 
@@ -349,8 +349,8 @@ def _of_role(lines: list[DumpLine], role: str) -> list[DumpLine]:
         for line in lines
     ]
     if not any(line.words for line in kept):
-        stranger = next(word for word in named if word.name and word.name.stem != stems[0])
-        msg = f"line {stranger.line}: {stranger.name} is called otherwise than {named[0].name} in line {named[0].line}"
+        other = next(word for word in named if word.name and word.name.stem != stems[0])
+        msg = f"line {other.line}: {other.name} does not match {named[0].name} in line {named[0].line}"
         raise InvalidOperand(msg + (f", and neither is a register of {role}" if role else ""))
     return [line for line in kept if line.words]
 

@@ -64,9 +64,12 @@ class Diagnosis(list[Finding]):
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the summary, and every finding with its rank."""
-        rows = [(str(rank), finding.kind, finding.operand, str(finding)) for rank, finding in enumerate(self, start=1)]
-        findings = html.table(("likelihood", "kind", "operand", "mistake"), rows) if rows else ""
-        return html.card(f"<p>{html.escape(self.summary)}</p>", findings)
+        rows = [
+            (str(rank), finding.kind, finding.operand, finding.text if finding.second is None else str(finding))
+            for rank, finding in enumerate(self, start=1)
+        ]
+        findings = html.table(("rank", "kind", "operand", "mistake"), rows) if rows else ""
+        return html.card("<code>Diagnosis</code>", f"<p>{html.escape(self.summary)}</p>", findings)
 
     @property
     def summary(self) -> str:

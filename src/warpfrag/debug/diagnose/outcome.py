@@ -1,4 +1,4 @@
-"""What a product gives if mistakes are made: the judge of every candidate."""
+"""What a product gives if mistakes are made: evaluates every candidate."""
 
 from __future__ import annotations
 

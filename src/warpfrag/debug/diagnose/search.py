@@ -71,7 +71,7 @@ class Search:
         self.pairs = 0
 
     def diagnosis(self) -> Diagnosis:
-        """Singles, else pairs."""
+        """Search single mistakes; if none explains D, pairs."""
         right = [self.case.right(words) for words in self.tiles]
         wrong = [tile for tile, codes in enumerate(right) if not np.array_equal(codes, self.observed[tile])]
         if not wrong:

@@ -90,7 +90,7 @@ def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
     return (addresses[..., None] + np.arange(size)).reshape(-1)
 
 
-# ---- what the hardware is told
+# ---- wrong descriptors
 
 
 def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:

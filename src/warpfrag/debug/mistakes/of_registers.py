@@ -1,4 +1,4 @@
-"""Registers, parts of a register and lanes in another order: mistakes that know nothing of the matrix."""
+"""Registers, parts of a register and lanes in another order: mistakes independent of the matrix."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def lane_orders() -> dict[str, NDArray[np.intp]]:
 
 @cache
 def rare_lane_orders() -> dict[str, NDArray[np.intp]]:
-    """More of them."""
+    """Lane orders that are seldom seen: shifts within groups, one lane for all, xor masks."""
     lane = np.arange(LANES)
     orders = {f"lanes moved by {step}": lane - step for step in range(2, LANES - 1)}
     orders |= {f"lane ^ {mask} taken for lane": lane ^ mask for mask in range(1, LANES)}

@@ -24,7 +24,7 @@ ATTRIBUTE = re.compile(r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|(\[[^\]]*\]|[^<>{}
 TYPES = re.compile(r"\}\s*:|\s:\s*(?=\()")
 REGISTERS = re.compile(r"\b[A-Za-z]*\[[^\]]*\]")
 
-FLAGS = ("ordered", "kind", "tf32")  # what is not said of these is not meant
+FLAGS = ("ordered", "kind", "tf32")  # absent means false
 
 Facts = dict[str, str]
 

@@ -109,7 +109,7 @@ class Run:
         if len(self.findings) > MAX_ROWS:
             findings.append((f"{len(self.findings) - MAX_ROWS} more findings", "", ""))
         return html.card(
-            f"<p>{html.escape(self._summary())}</p>",
+            f"<code>{html.escape(self._summary())}</code>",
             html.table(("opcode", "warp instructions", "evidence"), rows),
             html.table(("state space", "bytes read", "bytes written", "wavefronts"), traffic) if traffic else "",
             html.table(("check", "line", "finding"), findings) if findings else "",

@@ -1,7 +1,8 @@
 """The passes that make a program of an entry, in order: `PASSES` is the list, `lower` runs it.
 
 Each pass has one job and leaves the rest to the next. An opcode is bound to its action only when the state spaces of
-addresses are known, since what it does may depend on them.
+addresses are known, since what it does may depend on them. A check of the decoded program is a pass of its own, behind
+the pass whose result it reads; checks while a kernel runs are the option `checks` of `Kernel.launch`.
 """
 
 from __future__ import annotations

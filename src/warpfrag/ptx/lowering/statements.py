@@ -335,7 +335,7 @@ class KernelLowering:
         return result
 
     def place(self, address: Address, names: SymbolTable, statement: Statement) -> PtxOperand:
-        """An address."""
+        """The operand that an address stands for."""
         if isinstance(address.base, IntegerLiteral):
             return MemoryOperand(None, address.base.value)
         base = names.symbols.find(address.base.text)

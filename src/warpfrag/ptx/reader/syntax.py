@@ -1,4 +1,4 @@
-"""What a PTX module is made of, as it is written: nothing here knows what an opcode does."""
+"""What a PTX module is made of, as it is written: opcodes are not interpreted here."""
 
 from __future__ import annotations
 
