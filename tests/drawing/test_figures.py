@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 NUMBERS = [*range(46, 56), *range(62, 65), *range(87, 93), *range(130, 138)]
 
 
-def quote(key):
+def figure_of(key):
     """For each element of a figure, the words of its cell; the first coordinate only where there is one."""
     found = cells(parse(draw_figure(key).svg))
     return {tuple(int(value) for name, value in cell.items() if name in PLACE): words(cell) for cell in found}
@@ -76,7 +76,7 @@ def test_the_command_of_a_figure_says_what_its_row_says(key):
     ],
 )
 def test_a_figure_shows_what_the_section_says(number, count, places):
-    found = quote(number)
+    found = figure_of(number)
 
     assert len(found) == count
     assert {place: found[place] for place in places} == {place: [said] for place, said in places.items()}

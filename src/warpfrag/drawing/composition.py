@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.cells import ColourKey
 from warpfrag.drawing.panel import FONT, PADDING, SMALL, TITLE, GridPanel, width_of
 from warpfrag.render import svg
@@ -33,7 +34,6 @@ MIN_HEADING = 280  # the space that a heading beside B needs
 CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones fit T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
-WARP = 32  # lanes
 
 FAMILY = "'DejaVu Sans',Verdana,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 
@@ -198,7 +198,7 @@ def wrapped(words: str, width: int, *, size: int, at: str) -> list[str]:
 
 
 def _chip_width(lanes: int) -> int:
-    return CHIP_WIDTH if lanes <= WARP else WIDE_CHIP
+    return CHIP_WIDTH if lanes <= LANES else WIDE_CHIP
 
 
 def _lanes_in_line(width: int, lanes: int) -> int:
@@ -215,7 +215,7 @@ def _legend_height(width: int, lanes: int) -> int:
 
 def _lanes(lanes: int) -> ColourKey:
     """The key of a figure of registers."""
-    return ColourKey(LEGEND if lanes <= WARP else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
+    return ColourKey(LEGEND if lanes <= LANES else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
 
 
 def _legend(y: int, width: int, key: ColourKey) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.cells import HeadingLevel, HeadingMark
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from warpfrag.drawing.cells import FigureGrid
     from warpfrag.execution.operand import Registers
 
-LANES = 32  # of a warp
 WARPS = {"warp": 1, "warpgroup": 4}  # by the scope of an operation
 ROWS = 16  # of the matrix, that each warp of a warpgroup holds
 

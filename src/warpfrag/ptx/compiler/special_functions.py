@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from warpfrag.numerics.formats import CANONICAL_NANS
 from warpfrag.ptx.compiler.ir_builder import FloatLanes, IntLanes, IRBuilder, float_splat, splat
 from warpfrag.ptx.semantics.special_functions import (
     COLUMN,
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.attributes import Attributes
 
 UnaryFunction = Callable[[IRBuilder, IntLanes], IntLanes]
-SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, 0x7FFFFFFF, 0x7F800000, 0x3F800000
+SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 0x3F800000
+MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
 FRACTION, MIN_NORMAL, TWO_TO_126 = 0x007FFFFF, 0x00800000, 0x7E800000
 TWO_TO_16, TWO_TO_24, QUARTER = 0x47800000, 0x4B800000, 0x3E800000
 # beyond them nothing changes: ex2 is infinite or zero, and sin and cos get whole turns
@@ -47,7 +49,7 @@ def scale(ir: IRBuilder, a: IntLanes, factor: float) -> IntLanes:
 
 def quiet(ir: IRBuilder, a: IntLanes) -> IntLanes:
     """The canonical NaN in the place of every other."""
-    return ir.select_where("ugt", ir.and_(a, NAN), INFINITY, NAN, a)
+    return ir.select_where("ugt", ir.and_(a, MAGNITUDE), INFINITY, NAN, a)
 
 
 def parabola(ir: IRBuilder, function: str, digits: IntLanes) -> FloatLanes:
@@ -78,14 +80,14 @@ def fields(
     ir: IRBuilder, a: IntLanes, encoding: FloatEncoding = SINGLE
 ) -> tuple[IntLanes, IntLanes, IntLanes, IntLanes]:
     """Sign, magnitude, exponent field and fraction."""
-    magnitude = ir.and_(a, NAN)
+    magnitude = ir.and_(a, MAGNITUDE)
     fraction = ir.and_(magnitude, (1 << encoding.fraction) - 1)
     return ir.and_(a, SIGN), magnitude, ir.lshr(magnitude, encoding.fraction), fraction
 
 
 def absolute_double(ir: IRBuilder, a: IntLanes, limit: int) -> FloatLanes:
     """Magnitudes of f32 as float64, none above that of the code `limit`."""
-    magnitude = ir.minimum(ir.and_(a, NAN), limit, signed=False)
+    magnitude = ir.minimum(ir.and_(a, MAGNITUDE), limit, signed=False)
     return ir.fpext(ir.as_float(magnitude), 64)
 
 
@@ -144,7 +146,7 @@ def ex2(ir: IRBuilder, a: IntLanes) -> IntLanes:
     result = ir.sub(truncate(ir, parabola(ir, "ex2", ir.and_(digits, FRACTION))), 1 << 23)
     result = ir.add(result, ir.shl(power, 23))
     result = ir.select_where("slt", result, MIN_NORMAL, 0, ir.minimum(result, INFINITY, signed=True))
-    return ir.select_where("ugt", ir.and_(a, NAN), INFINITY, NAN, result)
+    return ir.select_where("ugt", ir.and_(a, MAGNITUDE), INFINITY, NAN, result)
 
 
 def lg2(ir: IRBuilder, a: IntLanes) -> IntLanes:
@@ -175,7 +177,7 @@ def _sine(ir: IRBuilder, a: IntLanes, quarters: int, sign: IntLanes) -> IntLanes
     digits = ir.select_where("ne", ir.and_(phase, 1 << 23), 0, ir.not_(phase), phase)
     result = truncate(ir, parabola(ir, "sin", ir.and_(digits, FRACTION)))
     sign = ir.xor(ir.and_(ir.shl(phase, 7), SIGN), sign)
-    return ir.select_where("uge", ir.and_(a, NAN), INFINITY, NAN, ir.or_(result, sign))
+    return ir.select_where("uge", ir.and_(a, MAGNITUDE), INFINITY, NAN, ir.or_(result, sign))
 
 
 def sin(ir: IRBuilder, a: IntLanes) -> IntLanes:
@@ -213,7 +215,7 @@ def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
     """The unit on a subnormal input scaled up by 2**24, and its result scaled `back`."""
 
     def build(ir: IRBuilder, a: IntLanes) -> IntLanes:
-        magnitude = ir.and_(a, NAN)
+        magnitude = ir.and_(a, MAGNITUDE)
         normal = ir.select_where("ult", magnitude, MIN_NORMAL, scale(ir, a, 2.0**24), a)
         result = function(ir, normal)
         return ir.select_where("ult", magnitude, MIN_NORMAL, back(ir, result), result)
@@ -231,7 +233,7 @@ def plain_ex2(ir: IRBuilder, a: IntLanes) -> IntLanes:
 
 def plain_rcp(ir: IRBuilder, a: IntLanes) -> IntLanes:
     """An input at either end is scaled to the middle, and its result with it."""
-    magnitude = ir.and_(a, NAN)
+    magnitude = ir.and_(a, MAGNITUDE)
     factor_code = ir.select_where("ult", magnitude, MIN_NORMAL, TWO_TO_24, splat(CODE_OF_1, 32))
     large = is_large(ir, magnitude)
     factor = ir.as_float(ir.select(large, splat(QUARTER, 32), factor_code))
@@ -280,11 +282,11 @@ def on_f16(function: UnaryFunction) -> UnaryFunction:
         result = function(ir, ir.as_int(ir.fpext(halves, 32)))
         rounded = ir.fptrunc(ir.as_float(result), 16)
         back = ir.as_int(ir.fpext(rounded, 32))
-        codes, magnitude = ir.as_int(rounded), ir.and_(result, NAN)
-        rounded_up = ir.icmp("ugt", ir.and_(back, NAN), magnitude)
+        codes, magnitude = ir.as_int(rounded), ir.and_(result, MAGNITUDE)
+        rounded_up = ir.icmp("ugt", ir.and_(back, MAGNITUDE), magnitude)
         codes = ir.resize(ir.select(rounded_up, ir.sub(codes, 1), codes), 32)
         codes = ir.select_where("uge", magnitude, TWO_TO_16, 0x7C00, codes)  # of ex2, which has no sign
-        return ir.select_where("ugt", magnitude, INFINITY, 0x7FFF, codes)
+        return ir.select_where("ugt", magnitude, INFINITY, CANONICAL_NANS["f16"], codes)
 
     return build
 
@@ -324,7 +326,7 @@ def lower_approximate(
 
 def quotient_factors(ir: IRBuilder, attributes: Attributes, a: IntLanes, b: IntLanes) -> list[IntLanes]:
     """The unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
-    magnitude = ir.and_(b, NAN)
+    magnitude = ir.and_(b, MAGNITUDE)
     if attributes.accuracy == "full":
         large = is_large(ir, magnitude)
         lower = scale(ir, a, 0.25)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
+from warpfrag.numerics.formats import CANONICAL_NANS
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import (
     Action,
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
 
     Mask = NDArray[np.bool_]
 
-LANES = np.arange(32, dtype=np.uint32)
-BIT = np.uint32(1) << LANES
+LANE_NUMBERS = np.arange(LANES, dtype=np.uint32)
+BIT = np.uint32(1) << LANE_NUMBERS
 FLOW = "PTX ISA, Control Flow Instructions"
 ISA = "PTX ISA, Parallel Synchronization and Communication Instructions"
 MATRIX = "warpfrag's own rows: see `warpfrag info`"
@@ -52,7 +54,7 @@ def ballot(mask: Mask) -> Codes:
 def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: str) -> tuple[Codes, Codes]:
     """shfl: the value of another lane, and whether that lane is in range. As on sm_90 a lane that has left gives 0."""
     offset, bound, segment = (v.astype(np.int64) for v in (b & 31, c & 31, (c >> np.uint32(8)) & 31))
-    lane = LANES.astype(np.int64)
+    lane = LANE_NUMBERS.astype(np.int64)
     top, bottom = (lane & segment) | (bound & ~segment), lane & segment
     source = {"up": lane - offset, "down": lane + offset, "bfly": lane ^ offset, "idx": bottom | (offset & ~segment)}[
         mode
@@ -90,7 +92,7 @@ def reduce_lanes(
 ) -> Codes:
     """redux: one number of all lanes."""
     if kind.is_float:
-        total = np.full((len(a), 1), 0x7FFFFFFF, np.uint32)
+        total = np.full((len(a), 1), CANONICAL_NANS["f32"], np.uint32)
         started = np.zeros((len(a), 1), np.bool_)
         for lane in range(32):
             value = a[:, lane : lane + 1]
@@ -114,7 +116,7 @@ def reduce_lanes(
 def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
     """elect: the first lane, by number and by predicate."""
     first = mask.argmax(axis=1).astype(np.uint32)[:, None]
-    return np.repeat(first, 32, axis=1), first == LANES
+    return np.repeat(first, 32, axis=1), first == LANE_NUMBERS
 
 
 def _shuffle(attributes: Attributes) -> WarpCollective:

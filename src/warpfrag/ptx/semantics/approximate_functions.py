@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.numerics.formats import CANONICAL_NANS, FORMATS
 from warpfrag.ptx.semantics import special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
 from warpfrag.ptx.semantics.floats import FloatModifiers, add, fma, is_nan, magnitude_of, multiply, negate, sign_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PLAIN, FTZ, TRUNCATED = FloatModifiers(), FloatModifiers(ftz=True), FloatModifiers("rz")
 SMALLEST_NORMAL = np.uint32(0x00800000)
 TWO_TO_126 = np.uint32(0x7E800000)
-INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(0xFFF8000000000000)
+INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(CANONICAL_NANS["f64"])
 
 
 def constant(like: Codes, value: float) -> Codes:

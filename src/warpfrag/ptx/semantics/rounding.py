@@ -43,9 +43,9 @@ def infinity(fmt: Format) -> int:
 
 
 def canonical_nan(fmt: Format) -> int:
-    """The NaN that arithmetic makes: all ones but the sign for the narrow formats, as the hardware does."""
-    if fmt.name == "f64":
-        return 0xFFF8000000000000
+    """The NaN that arithmetic makes; of formats that are only converted to, all ones but the sign."""
+    if fmt.canonical_nan is not None:
+        return fmt.canonical_nan
     if fmt.nan == "none":
         return 0
     return (1 << (fmt.bits - 1)) - 1 if fmt.signed else (1 << fmt.bits) - 1

@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.numerics.formats import CANONICAL_NANS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.program.types import Codes
 
 SIGN = np.int64(0x80000000)
-NAN = np.int64(0x7FFFFFFF)
+NAN = np.int64(CANONICAL_NANS["f32"])
+MAGNITUDE = np.int64(0x7FFFFFFF)  # all bits but the sign
 DIGITS = 17  # of x
 COLUMN = 19  # the squarer's last
 PLACES = 40  # behind the point of a coefficient
@@ -50,7 +53,7 @@ class FloatEncoding:
     def parts(self, codes: Codes) -> tuple[Codes, Codes, Codes]:
         """Sign, exponent field and fraction; a subnormal counts as a zero."""
         wide = codes.astype(np.int64)
-        exponent = (wide & NAN) >> self.fraction
+        exponent = (wide & MAGNITUDE) >> self.fraction
         return wide & SIGN, exponent, np.where(exponent == 0, 0, wide & ((1 << self.fraction) - 1))
 
     def truncate(self, units: Codes) -> Codes:
@@ -97,7 +100,7 @@ def parabola(function: str, digits: Codes) -> Codes:
 
 def fixed_point(codes: Codes, places: int, limit: float) -> Codes:
     """Magnitudes, at most `limit`, truncated to so many binary places behind the point."""
-    size = np.minimum(codes & np.uint32(NAN), np.float32(limit).view(np.uint32)).view(np.float32)
+    size = np.minimum(codes & np.uint32(MAGNITUDE), np.float32(limit).view(np.uint32)).view(np.float32)
     return (size.astype(np.float64) * 2.0**places).astype(np.int64)
 
 
@@ -123,7 +126,7 @@ def _root(function: str, codes: Codes, encoding: FloatEncoding, power: int) -> t
     result = np.where(digits == 0, code_of_1, encoding.truncate(parabola(function, digits))) + power * (
         half << encoding.fraction
     )
-    return np.where((sign != 0) | ((codes & NAN) > encoding.infinity), NAN, result), sign, exponent
+    return np.where((sign != 0) | ((codes & MAGNITUDE) > encoding.infinity), NAN, result), sign, exponent
 
 
 def rsqrt(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
@@ -151,7 +154,7 @@ def ex2(codes: Codes) -> Codes:
     digits = np.where(codes & SIGN, negative, digits)
     result = SINGLE.truncate(parabola("ex2", digits & FRACTION)) + (((digits >> 23) - 1) << 23)
     result = np.where(result >> 23 <= 0, 0, np.minimum(result, SINGLE.infinity))
-    return np.where((codes & NAN) > SINGLE.infinity, NAN, result).astype(np.uint32)
+    return np.where((codes & MAGNITUDE) > SINGLE.infinity, NAN, result).astype(np.uint32)
 
 
 def lg2(codes: Codes) -> Codes:
@@ -169,7 +172,7 @@ def _sine(codes: Codes, quarters: int, sign: Codes | int) -> Codes:
     turns = fixed_point(codes, 25, 2.0**30) + (quarters << 23)
     digits = np.where((turns >> 23) & 1, ~turns, turns) & FRACTION
     result = SINGLE.truncate(parabola("sin", digits)) | (turns << 7 & SIGN) ^ sign
-    return np.where((codes & NAN) >= SINGLE.infinity, NAN, result).astype(np.uint32)
+    return np.where((codes & MAGNITUDE) >= SINGLE.infinity, NAN, result).astype(np.uint32)
 
 
 def sin(codes: Codes) -> Codes:
@@ -184,7 +187,7 @@ def cos(codes: Codes) -> Codes:
 
 def tanh(codes: Codes) -> Codes:
     """The hyperbolic tangent: x itself below 2**-8, 1 from 8 on; nothing is flushed."""
-    size = codes.astype(np.int64) & NAN
+    size = codes.astype(np.int64) & MAGNITUDE
     lengths = np.array([*TANH_DIGITS.values()], np.int64)
     before = np.cumsum(1 << lengths) - (1 << lengths)
     place = np.clip((size >> 23) - min(TANH_DIGITS), 0, len(TANH_DIGITS) - 1)
