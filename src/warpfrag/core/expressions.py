@@ -41,7 +41,7 @@ class IndexVariable:
     name: str
 
     def __str__(self) -> str:
-        """Its name."""
+        """The name of the variable."""
         return self.name
 
 

@@ -458,7 +458,7 @@ class Operands(Mapping[str, AnyOperand]):
         return self._by_role[role]
 
     def __iter__(self) -> Iterator[str]:
-        """The roles."""
+        """The roles, in the order of the instruction."""
         return iter(self._by_role)
 
     def __len__(self) -> int:

@@ -51,10 +51,10 @@ class Buffer(Protocol):
         """Give it back."""
 
     def __dlpack__(self, *, stream: None = None) -> CapsuleType:
-        """For numpy."""
+        """The protocol by which numpy reads the buffer without a copy."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """For numpy."""
+        """The protocol by which numpy reads the buffer without a copy."""
 
 
 class PinnedMemory(Protocol):

@@ -84,7 +84,7 @@ class Report:
         return bool(self.lines) and all(line.equal for line in self.lines)
 
     def summary(self) -> str:
-        """One sentence."""
+        """How many kernels and cases were compared, and how many differ."""
         if not self.cases:
             result = "nothing was compared"
         else:

@@ -187,7 +187,7 @@ class Recorder:
     """Collects operands and results for a capture file; operands that several kernels share are kept once."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Collect arrays and entries; `write` makes the capture file of them."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
         self.entries: dict[tuple[str, Immediates | Variant], CaptureEntry] = {}
 

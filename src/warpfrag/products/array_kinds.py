@@ -42,18 +42,18 @@ class TorchTensor(Protocol):
 
 
 class CupyArray(Protocol):
-    """CuPy's arrays."""
+    """What a type checker sees of CuPy's arrays."""
 
     def get(self) -> object:
         """The same in the memory of the host."""
 
     @property
     def device(self) -> object:
-        """Its GPU."""
+        """The GPU whose memory it is in."""
 
 
 class DaskArray(Protocol):
-    """Dask's arrays."""
+    """What a type checker sees of Dask's arrays."""
 
     def compute(self) -> object:
         """The same as one array."""
@@ -82,7 +82,7 @@ class ArrayKind(NamedTuple):
         return self.device != "cpu"
 
     def __str__(self) -> str:
-        """In words."""
+        """As messages name it, such as `torch tensor on cuda:0`."""
         names = {"numpy": "numpy array", "torch": "torch tensor", "cupy": "CuPy array"}
         return f"{names[self.library]} on {self.device}"
 

@@ -138,7 +138,7 @@ class Order:
         return chains
 
     def __str__(self) -> str:
-        """In words."""
+        """What differs from k ascending, in words."""
         return self.describe()
 
     def describe(self, depth: int | None = None) -> str:

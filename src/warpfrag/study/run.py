@@ -205,7 +205,7 @@ class _Run:
         return True
 
     def outcomes(self) -> list[Outcome]:
-        """Every case."""
+        """The outcome of every case, in the order of the study."""
         return [
             Outcome(self.store.name(number), case, self.figures.get(number), self.refusals.get(number, ""))
             for number, case in enumerate(self.study.cases)

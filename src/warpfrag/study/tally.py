@@ -41,7 +41,7 @@ class ErrorTally:
     """Where the largest error in ulps is: the first such row and column."""
 
     def __add__(self, other: ErrorTally) -> ErrorTally:
-        """Both together."""
+        """The errors of two parts of one product, as if they had been counted at once."""
         worst = [part for part in (self, other) if part.worst is not None]
         first = min(worst, key=lambda part: (-part.largest_ulps, part.worst), default=self)
         sums = ("outputs", "nonfinite", "compared", "ulps", "squared_ulps", "relatives", "relative", "squared_relative")

@@ -222,7 +222,7 @@ class Emulation(TorchDispatchMode):
         return self
 
     def __exit__(self, *why: object) -> None:
-        """End."""
+        """Stop emulating, and remove the hooks of the model."""
         try:
             super().__exit__(*why)  # type: ignore[arg-type] # as torch has it, whatever it is called there
         finally:

@@ -42,13 +42,13 @@ class Lanes(Protocol):
     """A vector, as kernels see it."""
 
     def __add__(self, other: Lanes, /) -> Lanes:
-        """Sums."""
+        """Lane by lane a + b."""
 
     def __sub__(self, other: Lanes, /) -> Lanes:
-        """Differences."""
+        """Lane by lane a - b."""
 
     def __mul__(self, other: Lanes, /) -> Lanes:
-        """Products."""
+        """Lane by lane a * b."""
 
     def __and__(self, other: Lanes, /) -> Lanes:
         """Bits set in both, of integers."""

@@ -47,7 +47,7 @@ class Sums:
 
     @cached_property
     def whole(self) -> NDArray[Any]:
-        """Of everything."""
+        """The sum of C and all products."""
         return _exact([*self.terms, self.c])
 
     @cached_property
@@ -57,7 +57,7 @@ class Sums:
 
     @cached_property
     def products(self) -> NDArray[Any]:
-        """Without C."""
+        """The sum of the products without C."""
         return _exact([*self.terms])
 
 

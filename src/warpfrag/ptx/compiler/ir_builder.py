@@ -145,11 +145,11 @@ class IRBuilder:
         return self._int("xor", a, b)
 
     def not_(self, a: IntLanes) -> IntLanes:
-        """~a."""
+        """~a, bit by bit."""
         return self._int("xor", a, -1)
 
     def neg(self, a: IntLanes) -> IntLanes:
-        """-a, wrapping."""
+        """-a modulo 2**bits."""
         return self._int("sub", splat(0, a.bits), a)
 
     def shl(self, a: IntLanes, b: IntOperand) -> IntLanes:

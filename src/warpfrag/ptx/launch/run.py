@@ -73,7 +73,7 @@ class Run:
         return f"<{self._summary()}>"
 
     def _summary(self) -> str:
-        """One sentence."""
+        """Whether it was exact, what ran, on which engine, and how many findings there are."""
         exact = "exact" if self.exact else f"not exact ({_listed(self.inexact)})"
         count = len(self.counts.opcodes)
         parts = [

@@ -75,7 +75,7 @@ class MemoryLoad(Action):
 
 @dataclass(frozen=True)
 class MemoryStore(Action):
-    """st."""
+    """st: registers to memory."""
 
     space: StateSpace
     type: Type
@@ -113,7 +113,7 @@ class Branch(Action):
 
 @dataclass(frozen=True)
 class DirectCall(Action):
-    """call."""
+    """call of a function by its name."""
 
     ends_block: ClassVar[bool] = True
 

@@ -424,7 +424,7 @@ class Parser:
         return Label(token.line, token.text, tuple(targets))
 
     def statement(self) -> Statement:
-        """One instruction."""
+        """The statement of one instruction: guard, opcode, operands."""
         guard, negated = None, False
         if self.takes("@"):
             negated = self.takes("!")

@@ -40,7 +40,7 @@ class IntegerLiteral:
     value: int
 
     def __str__(self) -> str:
-        """In decimal."""
+        """The literal in decimal, as messages show it."""
         return str(self.value)
 
 
