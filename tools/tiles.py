@@ -30,6 +30,7 @@ from warpfrag.emission.matrix_copies import kernel_copies, memory_orders
 from warpfrag.emission.memory_indexing import contiguous_strides, element_bits
 from warpfrag.emission.statement import choices, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.emission.wgmma_variants import kernel_variants
+from warpfrag.errors import InvalidOperand
 from warpfrag.execution.wgmma import run_wgmma_cases
 from warpfrag.hardware.device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
@@ -206,6 +207,9 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
     """Run every emitted kernel of every product; the lines of a report, and how many kernels differ or fail."""
     gpu = open_gpu()
     instructions = sample(gpu.target, only)
+    if not instructions:
+        msg = f"no product that {gpu.target} can run contains {only!r}"
+        raise InvalidOperand(msg)
     units = [instructions[first : first + UNIT] for first in range(0, len(instructions), UNIT)]
     languages = ["ptx", *(["cuda"] if shutil.which("nvcc") else [])]
     lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
