@@ -12,10 +12,22 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 Job = Callable[[], Any]
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
+
+
+def codes_module() -> ModuleType:
+    """The module of codes, in this version and in 0.2, which had no packages."""
+    try:
+        return import_module("warpfrag.numerics.codes")
+    except ImportError:
+        return import_module("warpfrag.codes")
 
 
 def warpfrag_gemm(name: str, n: int) -> Job:
@@ -117,11 +129,10 @@ def tiles_of_a(name: str, n: int) -> Any:  # noqa: ANN401
     import numpy as np
 
     import warpfrag as wf
-    from warpfrag.numerics.codes import from_codes
 
     operand = wf.get(name).a
     codes = np.random.default_rng(0).integers(0, operand.format.codes, (n, *operand.shape), dtype=np.uint64)
-    return operand, from_codes(operand.format, codes)
+    return operand, codes_module().from_codes(operand.format, codes)
 
 
 def numpy_matmul(name: str, n: int) -> Job:  # noqa: ARG001
@@ -135,13 +146,12 @@ def operands(format_name: str, n: int, seed: int) -> Any:  # noqa: ANN401
     import numpy as np
 
     from warpfrag import FORMATS
-    from warpfrag.numerics.codes import from_codes, natural_dtype
 
     row = FORMATS[format_name]
     random = np.random.default_rng(seed)
     if not row.is_float:
-        return from_codes(row, random.integers(0, row.codes, (n, n), dtype=np.uint64))
-    return random.standard_normal((n, n)).astype(natural_dtype(row))
+        return codes_module().from_codes(row, random.integers(0, row.codes, (n, n), dtype=np.uint64))
+    return random.standard_normal((n, n)).astype(codes_module().natural_dtype(row))
 
 
 def torch_operands(dtype: Any, n: int) -> Any:  # noqa: ANN401
