@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.by_element import (
     FieldChoice,
     logical_grid,
@@ -15,7 +16,7 @@ from warpfrag.drawing.by_element import (
 )
 from warpfrag.drawing.by_lane import field_warp_grid, warp_grid
 from warpfrag.drawing.staged_view import StagedFigure, left_out, staged_grids
-from warpfrag.drawing.warpgroup_lanes import LANES, ROWS, flatten_warps, of_warp, with_warps
+from warpfrag.drawing.warpgroup_lanes import ROWS, flatten_warps, of_warp, with_warps
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
 
