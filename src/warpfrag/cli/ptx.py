@@ -238,6 +238,7 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
                 "findings": [
                     {"check": finding.check, "line": finding.line, "text": finding.text} for finding in run.findings
                 ],
+                "inexact_lines": [asdict(item) for item in run.inexact_lines],
                 "printed": run.printed,
                 "arrays": {name: {"dtype": str(a.dtype), "shape": a.shape} for name, a in arrays.items()},
             },
@@ -265,5 +266,7 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
             ],
         )
     print_notes(f"{name}: {entry.detail}" for name, entry in run.evidence.items() if entry.level == "approximate")
+    for item in run.inexact_lines:
+        echo(f"not exact, line {item.line}: {item.reason}")
     for finding in run.findings:
         echo(f"{finding.check}, line {finding.line}: {finding.text}")

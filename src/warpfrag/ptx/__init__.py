@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from warpfrag.errors import Fault, PtxError
     from warpfrag.ptx.launch.kernel import Kernel, Module, load
-    from warpfrag.ptx.launch.run import Run
+    from warpfrag.ptx.launch.run import InexactLine, Run
 
-__all__ = ["Fault", "Kernel", "Module", "PtxError", "Run", "load"]
+__all__ = ["Fault", "InexactLine", "Kernel", "Module", "PtxError", "Run", "load"]
 
 
 def __getattr__(name: str) -> object:

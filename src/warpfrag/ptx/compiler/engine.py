@@ -227,6 +227,7 @@ class CompiledWarpBatch(WarpBatch):
         words[word.ALLOCATION_COUNT] = len(self.table)
         words[word.WARP_BLOCK] = self.block_numbers.ctypes.data
         words[word.STEP_WAVEFRONTS] = memory.step_wavefronts.ctypes.data
+        words[word.STEP_CAUSES] = self.tally.causes.ctypes.data
         words[word.FAULT_STEP] = word.NO_FAULT
         return words
 

@@ -60,9 +60,10 @@ class LaunchConfig:
 
 @dataclass
 class LaunchTally:
-    """Counts of a launch: how often each step ran, and the special registers that make its result inexact."""
+    """Counts of a launch: how often each step ran, and what makes its result inexact: special registers, causes."""
 
     steps: NDArray[np.int64]
+    causes: NDArray[np.uint8]  # bits of InexactCause, by step
     inexact: set[str] = field(default_factory=set)
     total: int = 0
     is_stopped: bool = False  # by an interrupt, from another thread
@@ -71,6 +72,7 @@ class LaunchTally:
     def join(self, other: LaunchTally) -> None:
         """Add the counts of other blocks."""
         self.steps += other.steps
+        self.causes |= other.causes
         self.inexact |= other.inexact
         self.total += other.total
         self.printed += other.printed

@@ -36,7 +36,7 @@ class Work:
     ) -> None:
         """Nothing is done yet."""
         self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
-        self.tally = LaunchTally(np.zeros(len(program.steps), np.int64))
+        self.tally = LaunchTally(np.zeros(len(program.steps), np.int64), np.zeros(len(program.steps), np.uint8))
         self.divergent: dict[int, str] = {}  # what the barriers saw, by line
         self.done = 0  # blocks
         self.failure: tuple[int, WarpfragError] | None = None  # and the number of its wave

@@ -22,10 +22,11 @@ from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.evidence import step_evidence
 from warpfrag.ptx.launch.grid import Blocks, Progress, Work
-from warpfrag.ptx.launch.run import Counts, Observation, Run
+from warpfrag.ptx.launch.run import Counts, InexactLine, Observation, Run
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryLoad, SystemCall
+from warpfrag.ptx.program.inexact import REASONS, InexactCause
 from warpfrag.ptx.program.program import DecodedInstruction, Discard, Parameter, Program
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.render.files import read_bytes
@@ -312,6 +313,7 @@ class Kernel:
                 lines[step.line] += int(count)
                 if step.name not in known:
                     known[step.name] = step_evidence(step, config.arch)
+        doubts = self._inexact_lines(tally)
         for name in sorted(tally.inexact):
             known[name] = Evidence("approximate", "the machine's own value: a GPU has others")
         passes: Counter[int] = Counter()
@@ -322,9 +324,19 @@ class Kernel:
             dict(memory.wavefronts), dict(passes),
         )  # fmt: skip
         if compiled is None or not compiled.segments:
-            return Run(known, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed))
+            return Run(known, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed), doubts)
         interpreted = tuple(sorted(set(opcodes) - compiled.opcodes))
-        return Run(known, counts, findings, "compiled", interpreted, "".join(tally.printed))
+        return Run(known, counts, findings, "compiled", interpreted, "".join(tally.printed), doubts)
+
+    def _inexact_lines(self, tally: LaunchTally) -> tuple[InexactLine, ...]:
+        """The lines that ran and have a cause for doubt, in order."""
+        doubts: dict[InexactLine, None] = {}
+        for step, count, bits in zip(self.program.steps, tally.steps, tally.causes, strict=True):
+            reasons = [REASONS[cause] for cause in InexactCause(int(bits))]
+            if count and step.doubt:
+                reasons.append(step.doubt)
+            doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
+        return tuple(sorted(doubts, key=lambda item: item.line))
 
 
 def _is_ordered(action: Action, step: DecodedInstruction) -> bool:

@@ -48,6 +48,15 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class InexactLine:
+    """A line of which a GPU may leave another result, and why."""
+
+    line: int
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Run:
     """What a launch left besides memory: how well its result is known, what it executed, what the checks saw."""
 
@@ -57,11 +66,12 @@ class Run:
     engine: str = "reference"  # or "compiled"
     interpreted: tuple[str, ...] = ()  # opcodes that ran without machine code
     printed: str = ""  # what printf gave, block after block
+    inexact_lines: tuple[InexactLine, ...] = ()
 
     @property
     def exact(self) -> bool:
-        """Whether every instruction that ran gives exactly what the GPU gives."""
-        return not self.inexact
+        """Whether the GPU gives exactly this: every opcode that ran is known, and no line has a cause for doubt."""
+        return not self.inexact and not self.inexact_lines
 
     @property
     def inexact(self) -> list[str]:
@@ -74,7 +84,8 @@ class Run:
 
     def _summary(self) -> str:
         """Whether it was exact, what ran, on which engine, and how many findings there are."""
-        exact = "exact" if self.exact else f"not exact ({_listed(self.inexact)})"
+        causes = [*self.inexact, *(f"line {item.line}" for item in self.inexact_lines)]
+        exact = f"not exact ({_listed(causes)})" if causes else "exact"
         count = len(self.counts.opcodes)
         parts = [
             f"Run: {exact}",
@@ -108,11 +119,13 @@ class Run:
         findings = [(item.check, str(item.line), item.text) for item in self.findings[:MAX_ROWS]]
         if len(self.findings) > MAX_ROWS:
             findings.append((f"{len(self.findings) - MAX_ROWS} more findings", "", ""))
+        doubts = [(str(item.line), item.source, item.reason) for item in self.inexact_lines[:MAX_ROWS]]
         return html.card(
             f"<code>{html.escape(self._summary())}</code>",
             html.table(("opcode", "warp instructions", "evidence"), rows),
             html.table(("state space", "bytes read", "bytes written", "wavefronts"), traffic) if traffic else "",
             html.table(("check", "line", "finding"), findings) if findings else "",
+            html.table(("line", "instruction", "not exact because"), doubts) if doubts else "",
         )
 
 

@@ -121,6 +121,7 @@ class DecodedInstruction:
     saves: tuple[Register, ...] = ()  # what a call keeps, to be given back when it returns
     deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
     text: str = ""
+    doubt: str = ""  # why a GPU may leave another result as soon as it runs
 
     @property
     def name(self) -> str:
