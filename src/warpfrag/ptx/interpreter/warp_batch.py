@@ -44,6 +44,7 @@ from warpfrag.ptx.program.actions import (
     WarpWait,
 )
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program, Register, VectorOperand
+from warpfrag.ptx.program.state_spaces import is_in_window
 from warpfrag.ptx.program.types import TYPES, container, split
 
 if TYPE_CHECKING:
@@ -317,15 +318,18 @@ class WarpBatch(WarpState):
         ):
             cells = self.memory.elements(buffer, kind.dtype)
             index = offsets // size
+            update = action.function
+            if action.space == "generic" and action.in_window is not None and is_in_window(addresses[which[0]]):
+                update = action.in_window
             if len(np.unique(index)) == len(index):  # no two at one address: all at once
                 at = index[:, None] + np.arange(action.count)
                 old[which] = cells[at]
-                cells[at] = action.function(old[which], *(operand[which] for operand in operands))
+                cells[at] = update(old[which], *(operand[which] for operand in operands))
                 continue
             for lane, first in zip(which, index, strict=True):
                 own = slice(first, first + action.count)
                 old[lane] = cells[own]
-                cells[own] = action.function(old[lane], *(operand[lane] for operand in operands))
+                cells[own] = update(old[lane], *(operand[lane] for operand in operands))
         return old
 
     def async_copy(self, step: DecodedInstruction, _action: AsyncCopy, group: LaneGroup) -> None:

@@ -62,10 +62,25 @@ def _store(attributes: Attributes) -> MemoryStore:
     return MemoryStore(attributes.space, *_wide(attributes))
 
 
-def _float_sum(kind: Type, attributes: Attributes) -> CodeFunction:
-    # sums of f32 in global memory flush subnormals, those in shared memory do not
-    style = FloatModifiers(ftz=kind.element == "f32" and attributes.space != "shared")
-    return by_parts(kind, lambda a, b: floats.add(kind.element, style, a, b))
+def _global_sum(kind: Type) -> CodeFunction:
+    """Sums in global memory, by the unit in L2: those of f32 flush subnormals; a NaN of f64 stays, the operand's first.
+
+    (Measured on an H200.)
+    """
+    style = FloatModifiers(ftz=kind.element == "f32")
+
+    def run(a: Codes, b: Codes) -> Codes:
+        result = floats.add(kind.element, style, a, b)
+        if kind.element != "f64":
+            return result
+        return np.where(floats.is_nan(b, "f64"), b, np.where(floats.is_nan(a, "f64"), a, result))
+
+    return by_parts(kind, run)
+
+
+def _loop_sum(kind: Type) -> CodeFunction:
+    """Sums in shared and local memory: a loop around cas, with memory as the second operand of an ordinary addition."""
+    return by_parts(kind, lambda a, b: floats.add(kind.element, FloatModifiers(), b, a))
 
 
 def _increment(a: Codes, b: Codes) -> Codes:
@@ -89,7 +104,7 @@ def _update(attributes: Attributes) -> CodeFunction:
         pick = np.minimum if name == "min" else np.maximum
         return lambda a, b: pick(integers.values_of(a, kind.kind), integers.values_of(b, kind.kind)).view(a.dtype)
     if name == "add" and kind.is_float:
-        return _float_sum(kind, attributes)
+        return _global_sum(kind) if attributes.space in {"global", "generic"} else _loop_sum(kind)
     plain: dict[str, CodeFunction] = {
         "add": np.add,
         "and": np.bitwise_and,
@@ -105,10 +120,9 @@ def _update(attributes: Attributes) -> CodeFunction:
 
 def _atomic(attributes: Attributes) -> Atomic:
     kind, count = _wide(attributes)
-    returns = attributes.opcode == "atom"
-    return Atomic(
-        attributes.space, kind, count, attributes.operation or "", _update(attributes), returns, kind.is_float
-    )
+    returns, name = attributes.opcode == "atom", attributes.operation or ""
+    in_window = _loop_sum(kind) if name == "add" and kind.is_float else None
+    return Atomic(attributes.space, kind, count, name, _update(attributes), returns, kind.is_float, in_window)
 
 
 def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, has_result: bool) -> list[OpcodeRow]:

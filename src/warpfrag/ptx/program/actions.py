@@ -84,7 +84,10 @@ class MemoryStore(Action):
 
 @dataclass(frozen=True)
 class Atomic(Action):
-    """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted."""
+    """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted.
+
+    `in_window` computes it where a generic address lies in the window of shared or local memory; None: all the same.
+    """
 
     space: StateSpace
     type: Type
@@ -93,6 +96,7 @@ class Atomic(Action):
     function: LaneFunction
     returns: bool
     is_float: bool
+    in_window: LaneFunction | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ WINDOWS = {
     "local": 0x0002_0000_0000_0000,
     "param": 0x0003_0000_0000_0000,
 }
+WINDOW_SHIFT = 48  # from an address to the number of its window
 CODE = 0x0004_0000_0000_0000
 HEAP = 0x7D00_0000_0000
 HEAP_BYTES = 8 << 20
@@ -26,3 +27,8 @@ ARRAYS = 0x7F00_0000_0000
 SHARED_START = 1024
 """The first address of shared memory: the system keeps what is below, as on real GPUs."""
 ALIGNMENT = 256
+
+
+def is_in_window(address: int) -> bool:
+    """Whether a generic address is one of shared, local or parameter memory, not of global memory."""
+    return 1 <= int(address) >> WINDOW_SHIFT <= len(set(WINDOWS.values())) - 1

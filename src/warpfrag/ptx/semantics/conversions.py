@@ -8,7 +8,17 @@ import numpy as np
 
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.ptx.program.types import Codes, container, signed, unsigned
-from warpfrag.ptx.semantics.floats import CODE_OF_1, FloatModifiers, finish, flush, is_nan, magnitude_of, quiet, sign_of
+from warpfrag.ptx.semantics.floats import (
+    CODE_OF_1,
+    FloatModifiers,
+    finish,
+    flush,
+    flush_tiny,
+    is_nan,
+    magnitude_of,
+    quiet,
+    sign_of,
+)
 from warpfrag.ptx.semantics.rounding import TOP, ExactNumbers, decode, encode, round_sum
 
 if TYPE_CHECKING:
@@ -88,6 +98,8 @@ def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers
             codes = values.view(np.uint64)
         else:
             codes = round_sum(values, None, FORMATS[target], mode, satfinite=satfinite)
+            if (source, target) == ("f64", "f32"):
+                codes = flush_tiny(codes, values, None, target, FloatModifiers(mode, ftz=modifiers.ftz))
     keeps = "f64" in {source, target} or ((source, target) == ("bf16", "f32") and not modifiers.ftz)
     if keeps and source in CODE_OF_1 and target in CODE_OF_1:
         codes = np.where(is_nan(a, source), nan_payload(a, source, target), codes)

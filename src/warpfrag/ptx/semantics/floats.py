@@ -117,7 +117,7 @@ def _f64_nan(*codes: Codes) -> Codes:
     return nan
 
 
-def _flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:
+def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:
     """With ftz a result is zero that is too small once it is rounded to the format's precision, its exponent unbounded.
 
     So 2**-126 * (1 - 2**-24), which f32 cannot represent, is zero although it would round to a normal number, and what
@@ -174,7 +174,7 @@ def multiply(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
     if name == "f32" and mode == "rn" and not modifiers.ftz:
         return quiet((a.view(np.float32) * b.view(np.float32)).view(np.uint32), name)
     high = decode(a, name) * decode(b, name)
-    return _flush_tiny(round_sum(high, None, FORMATS[name], mode), high, None, name, modifiers)
+    return flush_tiny(round_sum(high, None, FORMATS[name], mode), high, None, name, modifiers)
 
 
 @operation
@@ -189,7 +189,7 @@ def fma(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, c: Codes) -> C
         codes = quiet(sticky_round(high, low).astype(np.float32).view(np.uint32), name)
     else:
         codes = round_sum(_zero_sign(high, product, addend, mode), low, FORMATS[name], mode)
-    return _flush_tiny(codes, high, low, name, modifiers)
+    return flush_tiny(codes, high, low, name, modifiers)
 
 
 @operation
@@ -208,7 +208,7 @@ def divide(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
     rest = (x - back) - lost  # its sign is that of what the quotient lacks, times y's
     low = np.where(np.isfinite(quotient) & (y != 0), rest * np.copysign(1.0, y), 0.0)
     low = np.where(np.isfinite(low), low, 0.0)
-    return _flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, modifiers)
+    return flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, modifiers)
 
 
 @operation
