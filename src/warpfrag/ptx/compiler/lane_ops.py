@@ -248,12 +248,24 @@ def flush(ir: IRBuilder, a: IntLanes) -> IntLanes:
 
 
 def canonical(ir: IRBuilder, result: IntLanes, operands: Lanes) -> IntLanes:
-    """The NaN of an operation: the canonical one, or for f64 that of b, else c, else a, made quiet."""
+    """The NaN of an operation: the canonical one, or for f64 that of its operand; `choose_nan` has several."""
     nan = splat(NAN[result.bits], result.bits)
     if result.bits == 64:
-        for operand in (operands[0], *operands[:0:-1]):
-            nan = ir.select(is_nan(ir, operand), ir.or_(operand, QUIET_F64), nan)
+        if len(operands) > 1:
+            return result
+        nan = ir.select(is_nan(ir, operands[0]), ir.or_(operands[0], QUIET_F64), nan)
     return ir.select(is_nan(ir, result), nan, result)
+
+
+def choose_nan(ir: IRBuilder, result: IntLanes, operands: Lanes, order: Sequence[int]) -> tuple[IntLanes, IntLanes]:
+    """A result of f64 with the NaN of the operand that is first in an order; and where another would be another."""
+    nan, differs, is_chosen = splat(NAN[64], 64), splat(0, 1), splat(0, 1)
+    for index in order[::-1]:
+        here, quieted = is_nan(ir, operands[index]), ir.or_(operands[index], QUIET_F64)
+        differs = ir.or_(differs, ir.and_(ir.and_(here, is_chosen), ir.icmp("ne", quieted, nan)))
+        nan, is_chosen = ir.select(here, quieted, nan), ir.or_(is_chosen, here)
+    is_result = is_nan(ir, result)
+    return ir.select(is_result, nan, result), ir.and_(differs, is_result)
 
 
 def saturate(ir: IRBuilder, a: IntLanes) -> IntLanes:
@@ -329,8 +341,7 @@ def lower_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resul
             b = ir.select(is_nan(ir, b), b, negate(ir, b))
         x, y = ir.as_float(a), ir.as_float(b)
         exact = FLOAT_INSTRUCTIONS[opcode](ir, x, y)
-        # a division takes the NaN of what is divided first
-        result = canonical(ir, ir.as_int(exact), (b, a) if opcode == "div" else (a, b))
+        result = canonical(ir, ir.as_int(exact), (b,) if attributes.opcode == "rcp" else (a, b))
         if ftz and opcode == "mul":
             result = flush_before_rounding(ir, result, ir.fmul(scale_up(ir, a), y))
     return finish(ir, attributes, result)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, splat
-from warpfrag.ptx.compiler.lane_ops import LOWERINGS, lower_contracted, lower_lop3
+from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
 from warpfrag.ptx.compiler.liveness import live_after
 from warpfrag.ptx.compiler.memory_access import Helper, helper_name
 from warpfrag.ptx.interpreter.special_registers import INEXACT
@@ -21,9 +22,11 @@ from warpfrag.ptx.program.actions import (
     MemoryLoad,
     MemoryStore,
     Move,
+    NanChoice,
     NoOp,
     WarpCollective,
 )
+from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
     Discard,
@@ -161,7 +164,7 @@ class WarpCode:
         if isinstance(action, NoOp):
             return
         if isinstance(action, LaneOp):
-            self.pure(step, action, active)
+            self.pure(at, step, action, active)
         elif isinstance(action, Move):
             self.move(step, action, active)
         elif isinstance(action, MemoryLoad | MemoryStore):
@@ -175,7 +178,7 @@ class WarpCode:
         else:
             raise UnsupportedStep
 
-    def pure(self, step: DecodedInstruction, action: LaneOp, active: IntLanes | None) -> None:
+    def pure(self, at: int, step: DecodedInstruction, action: LaneOp, active: IntLanes | None) -> None:
         """What each lane computes for itself."""
         attributes = step.attributes
         operands: list[IntLanes] = []
@@ -195,10 +198,40 @@ class WarpCode:
             results = lower_lop3(self.ir, attributes, operands, *immediates)
         elif attributes.opcode in LOWERINGS:
             results = LOWERINGS[attributes.opcode](self.ir, attributes, operands)
-        if results is None:
+        if results is None or action.replaces or action.alternative is not None:
             raise UnsupportedStep
+        if action.nan_choice is not None:
+            results = (self.choose_nan(at, results[0], operands, action.nan_choice, active),)
         for target, value, kind in zip(step.results, results, action.results, strict=False):
             self.write(target, value, active, kind if action.extends else None)
+
+    def choose_nan(
+        self, at: int, result: IntLanes, operands: list[IntLanes], choice: NanChoice, active: IntLanes | None
+    ) -> IntLanes:
+        """The result of f64 with one of its operands' NaNs, if any lane has a NaN; the cause, if it might be another."""
+        ir = self.ir
+        is_any = ir.assign(f"icmp ne i32 {ir.lane_mask(is_nan(ir, result))}, 0")
+        before = f"numbers{at}"
+        ir.line(f"br label %{before}")
+        ir.label(before)
+        ir.line(f"br i1 {is_any}, label %nan{at}, label %chosen{at}, !prof !0")
+        ir.label(f"nan{at}")
+        chosen, differs = choose_nan(ir, result, operands, choice.order)
+        after = f"nan{at}"
+        if not choice.is_fixed:
+            here = ir.assign(f"and i32 {self.mask_of(active)}, {ir.lane_mask(differs)}")
+            is_cause = ir.assign(f"icmp ne i32 {here}, 0")
+            ir.line(f"br i1 {is_cause}, label %cause{at}, label %known{at}")
+            ir.label(f"cause{at}")
+            place = ir.gep(ir.assign(f"load ptr, ptr {ir.gep('%context', 8 * context.STEP_CAUSES)}"), at)
+            bits = ir.assign(f"or i8 {ir.assign(f'load i8, ptr {place}')}, {int(InexactCause.NAN_OPERANDS)}")
+            ir.line(f"store i8 {bits}, ptr {place}")
+            ir.line(f"br label %known{at}")
+            after = f"known{at}"
+            ir.label(after)
+        ir.line(f"br label %chosen{at}")
+        ir.label(f"chosen{at}")
+        return IntLanes(ir.assign(f"phi {result.type} [{result.name}, %{before}], [{chosen.name}, %{after}]"), 64)
 
     def move(self, step: DecodedInstruction, action: Move, active: IntLanes | None) -> None:
         """mov, packing and unpacking."""
@@ -240,6 +273,8 @@ class WarpCode:
     ) -> None:
         """ld and st: a helper moves the data, or answers that an access is a fault."""
         kind, space = action.type, action.space
+        if isinstance(action, MemoryStore) and action.converts is not None:
+            raise UnsupportedStep
         if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
             raise UnsupportedStep
         ir = self.ir

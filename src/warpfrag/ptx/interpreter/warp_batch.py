@@ -43,9 +43,11 @@ from warpfrag.ptx.program.actions import (
     WarpCollective,
     WarpWait,
 )
+from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program, Register, VectorOperand
 from warpfrag.ptx.program.state_spaces import is_in_window
 from warpfrag.ptx.program.types import TYPES, container, split
+from warpfrag.ptx.semantics.floats import choose_nan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,7 +242,16 @@ class WarpBatch(WarpState):
                 args.append(group.read(operand, kind))
             elif isinstance(operand, Immediate):
                 args.append(operand.code(None))
-        self.write_results(step, group, action.function(*args), action)
+        values = action.function(*args)
+        if action.nan_choice is not None and isinstance(values, np.ndarray):
+            values, doubtful = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_choice.order)
+            if doubtful is not None and not action.nan_choice.is_fixed and (doubtful & group.mask).any():
+                self.tally.causes[self.memory.step] |= InexactCause.NAN_OPERANDS
+        if action.alternative is not None and isinstance(values, np.ndarray):
+            differs = np.asarray(values != action.alternative.function(*args))
+            if (differs & group.mask).any():
+                self.tally.causes[self.memory.step] |= InexactCause.COMPILER
+        self.write_results(step, group, values, action)
 
     def write_results(
         self,
@@ -289,7 +300,11 @@ class WarpBatch(WarpState):
     def store(self, step: DecodedInstruction, action: MemoryStore, group: LaneGroup) -> None:
         """st: each lane writes one or more elements."""
         items = items_of(step.sources[1])
-        codes = np.stack([group.read(item, action.type)[group.mask] for item in items], axis=1)
+        if action.converts is None:
+            codes = np.stack([group.read(item, action.type)[group.mask] for item in items], axis=1)
+        else:
+            kind, convert = action.converts
+            codes = np.stack([convert(group.read(item, kind)[group.mask]) for item in items], axis=1)
         self.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
         self.progress += 1
 

@@ -23,9 +23,10 @@ from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.evidence import step_evidence
 from warpfrag.ptx.launch.grid import Blocks, Progress, Work
 from warpfrag.ptx.launch.run import Counts, InexactLine, Observation, Run
+from warpfrag.ptx.lowering.departures import DEFAULT, VERSIONS, CompilerVersion
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.actions import Action, Atomic, MemoryLoad, SystemCall
+from warpfrag.ptx.program.actions import Action, Atomic, LaneOp, MemoryLoad, SystemCall
 from warpfrag.ptx.program.inexact import REASONS, InexactCause
 from warpfrag.ptx.program.program import DecodedInstruction, Discard, Parameter, Program
 from warpfrag.ptx.reader.parser import parse
@@ -85,7 +86,7 @@ class Module(Mapping[str, "Kernel"]):
     def __getitem__(self, name: str) -> Kernel:
         """A kernel; PtxError names the entries if there is none of this name."""
         if name not in self._kernels:
-            self._kernels[name] = Kernel(lower(self.source, name))
+            self._kernels[name] = Kernel(lower(self.source, name), self.source)
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -108,9 +109,10 @@ class Module(Mapping[str, "Kernel"]):
 class Kernel:
     """An entry of a module, ready to launch."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, source: ModuleSyntax) -> None:
         """Machine code is made later, when the kernel has run for long enough without."""
-        self.program = program
+        self.program, self.source = program, source
+        self._otherwise: dict[str, Kernel] = {}  # as other versions of ptxas compile it
 
     def __repr__(self) -> str:
         """Name and parameters."""
@@ -179,6 +181,7 @@ class Kernel:
         limit: int = LIMIT,
         threads: int | None = None,
         progress: Progress | None = None,
+        compiler: CompilerVersion = DEFAULT,
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
@@ -193,7 +196,15 @@ class Kernel:
         An access outside every array ends the launch, and so does one that is misaligned, outside shared or local
         memory, or a store to read-only memory. With "memory" among the `checks` these last ones are findings instead:
         a load gives 0 and a store nothing. "barriers" lists barriers that only part of a warp reaches.
+
+        `compiler` is the version of ptxas whose code is run, where versions differ: 13.0 is that of driver 580.
         """
+        _check_choice("compiler", [compiler], VERSIONS)
+        if compiler != self.program.compiler:
+            return self._compiled_by(compiler).launch(
+                grid, block, args, shared=shared, arch=arch, checks=checks, engine=engine, seed=seed, limit=limit,
+                threads=threads, progress=progress, compiler=compiler,
+            )  # fmt: skip
         config = self._config(grid, block, shared, arch, limit)
         _check_choice("checks", checks, CHECKS)
         _check_choice("engine", [engine], ENGINES)
@@ -213,6 +224,12 @@ class Kernel:
         findings = [Observation("barriers", *item) for item in work.divergent.items()] if "barriers" in checks else []
         findings += [Observation("memory", *item) for item in work.memory.findings()]
         return self._summary(work.tally, work.memory, config, findings, work.compiled)
+
+    def _compiled_by(self, compiler: CompilerVersion) -> Kernel:
+        """The same kernel as another version of ptxas compiles it."""
+        if compiler not in self._otherwise:
+            self._otherwise[compiler] = Kernel(lower(self.source, self.name, compiler), self.source)
+        return self._otherwise[compiler]
 
     @staticmethod
     def _run(work: Work, waves: list[Blocks], threads: int | None, progress: Progress | None) -> None:
@@ -332,11 +349,19 @@ class Kernel:
         """The lines that ran and have a cause for doubt, in order."""
         doubts: dict[InexactLine, None] = {}
         for step, count, bits in zip(self.program.steps, tally.steps, tally.causes, strict=True):
-            reasons = [REASONS[cause] for cause in InexactCause(int(bits))]
+            reasons = [_reason(step, cause) for cause in InexactCause(int(bits))]
             if count and step.doubt:
                 reasons.append(step.doubt)
             doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
         return tuple(sorted(doubts, key=lambda item: item.line))
+
+
+def _reason(step: DecodedInstruction, cause: InexactCause) -> str:
+    """Why a step is inexact: the departure's own words, where one is the cause."""
+    action = step.action
+    if cause is InexactCause.COMPILER and isinstance(action, LaneOp) and action.alternative is not None:
+        return action.alternative.reason
+    return REASONS[cause]
 
 
 def _is_ordered(action: Action, step: DecodedInstruction) -> bool:

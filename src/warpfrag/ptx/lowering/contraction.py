@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import FusedProduct, LaneOp, NoOp
 from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
@@ -102,7 +103,10 @@ def fused(step: DecodedInstruction, product: DecodedInstruction, result: Registe
     sources = product.action.sources if isinstance(product.action, LaneOp) else ()
     return replace(
         step,
-        action=replace(action, sources=(*sources, kind), function=run, fused=parts),
+        action=replace(
+            action, sources=(*sources, kind), function=run, fused=parts,
+            nan_choice=NAN_CHOICES["fma"] if action.nan_choice else None,
+        ),
         sources=(*product.sources, addend),
     )
 

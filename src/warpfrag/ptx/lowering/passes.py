@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.contraction import contract
+from warpfrag.ptx.lowering.departures import DEFAULT, depart
+from warpfrag.ptx.lowering.nan_operands import place_constants
 from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.opcodes.table import find, rebind
 from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, Refused, Unbound, WarpCollective
@@ -30,6 +32,7 @@ from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warpfrag.ptx.lowering.departures import CompilerVersion
     from warpfrag.ptx.program.state_spaces import StateSpace
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
@@ -40,8 +43,8 @@ STACK_BYTES = 16 * 1024  # for alloca
 ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # whose address may be that of a variable, which has a state space
 
 
-def lower(source: ModuleSyntax, entry: str) -> Program:
-    """The program of an entry and all that it calls."""
+def lower(source: ModuleSyntax, entry: str, compiler: CompilerVersion = DEFAULT) -> Program:
+    """The program of an entry and all that it calls, as a version of ptxas compiles it."""
     functions = {function.name: function for function in source.functions if not function.is_entry}
     functions |= {function.name: function for function in source.functions if function.body}
     functions |= {other: functions[name] for other, name in source.aliases.items() if name in functions}
@@ -49,7 +52,7 @@ def lower(source: ModuleSyntax, entry: str) -> Program:
     if function is None or not function.is_entry:
         names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
         raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
-    kernel = KernelLowering(source, functions, function)
+    kernel = KernelLowering(source, functions, function, compiler)
     for item in PASSES:
         item.run(kernel)
     return _program(kernel)
@@ -72,6 +75,8 @@ def _program(kernel: KernelLowering) -> Program:
         directives=kernel.entry.directives,
         variables=kernel.variables.values,
         leaders=kernel.leaders,
+        compiler=kernel.compiler,
+        departures=tuple((line, text, name) for (line, name), text in sorted(kernel.departures.items())),
     )
 
 
@@ -214,6 +219,14 @@ def contract_products(kernel: KernelLowering) -> None:
         kernel.steps = contract(kernel.steps, block_ends(kernel.steps, kernel.leaders))
 
 
+def order_nans(kernel: KernelLowering) -> None:
+    """Whose NaN an operation on f64 keeps is known where an operand is a constant: that has a fixed place in the code."""
+    for step in kernel.steps:
+        action = step.action
+        if isinstance(action, LaneOp) and action.nan_choice is not None:
+            step.action, step.sources = place_constants(step, action, action.nan_choice)
+
+
 class Pass(NamedTuple):
     """One step of the lowering; the docstring of `run` says what holds when it is done."""
 
@@ -233,4 +246,6 @@ PASSES = (
     Pass("initialise variables", initialise_variables),
     Pass("place local memory", place_local_memory),
     Pass("contract products", contract_products),
+    Pass("depart from the manual", depart),
+    Pass("order NaNs", order_nans),
 )

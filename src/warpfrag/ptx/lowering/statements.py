@@ -52,9 +52,12 @@ SYSTEM = {"vprintf", "__assertfail", "malloc", "free"}  # functions that every G
 class KernelLowering:
     """An entry on its way from syntax to a program: what the passes read and change."""
 
-    def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl) -> None:
+    def __init__(
+        self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl, compiler: str
+    ) -> None:
         """No step is there yet; the variables of the module have their addresses."""
-        self.source, self.functions, self.entry = source, functions, entry
+        self.source, self.functions, self.entry, self.compiler = source, functions, entry, compiler
+        self.departures: dict[tuple[int, str], str] = {}  # line and name of each, and the text of the line
         self.graph = CallGraph(source)
         self.variables = StorageAllocator(source, functions, self.graph, entry.name)
         self.parameters, self.parameter_bytes = parameters_of(entry)

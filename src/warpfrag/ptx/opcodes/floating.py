@@ -9,7 +9,7 @@ import numpy as np
 
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.opcodes.rows import optional, required, row
-from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.program.actions import LaneOp, NanChoice
 from warpfrag.ptx.program.types import BF16, BF16X2, F16, F16X2, F32, F32X2, F64, PRED
 from warpfrag.ptx.semantics import approximate_functions, floats, special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
@@ -45,12 +45,24 @@ def style_of(attributes: Attributes) -> FloatModifiers:
     )
 
 
+NAN_CHOICES = {"div": NanChoice((0, 1)), "fma": NanChoice((1, 2, 0)), "mad": NanChoice((1, 2, 0))}
+"""Whose NaN stays; of every other operation on f64 that of b, then a."""
+
+
+def nan_choice(attributes: Attributes) -> NanChoice | None:
+    """Whose NaN an operation of several f64 keeps."""
+    if attributes.types != (F64,) or attributes.opcode in {"rcp", "sqrt"}:
+        return None
+    return NAN_CHOICES.get(attributes.opcode, NanChoice((1, 0)))
+
+
 def rounded(count: int, function: CodeFunction) -> Binder:
     """An operation of `count` sources of one type, each part rounded for itself."""
 
     def make(attributes: Attributes) -> LaneOp:
         kind = attributes.types[-1]
-        return LaneOp((kind,), (kind,) * count, by_parts(kind, partial(function, kind.element, style_of(attributes))))
+        run = by_parts(kind, partial(function, kind.element, style_of(attributes)))
+        return LaneOp((kind,), (kind,) * count, run, nan_choice=nan_choice(attributes))
 
     return make
 
@@ -89,7 +101,7 @@ def _extreme(attributes: Attributes) -> LaneOp:
     pick = partial(floats.extreme, kind.element, style_of(attributes), largest=attributes.opcode == "max")
     if attributes.operand_count == 4:
         return LaneOp((kind,), (kind,) * 3, by_parts(kind, lambda a, b, c: pick(pick(a, b), c)))
-    return LaneOp((kind,), (kind, kind), by_parts(kind, pick))
+    return LaneOp((kind,), (kind, kind), by_parts(kind, pick), nan_choice=nan_choice(attributes))
 
 
 def _copy_sign(attributes: Attributes) -> LaneOp:

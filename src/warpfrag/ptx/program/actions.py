@@ -38,15 +38,35 @@ class FusedProduct(NamedTuple):
     negates_addend: bool
 
 
+class NanChoice(NamedTuple):
+    """Whose NaN an operation on f64 keeps: its operands by preference; `is_fixed` where ptxas cannot change that."""
+
+    order: tuple[int, ...]
+    is_fixed: bool = False
+
+
+class Alternative(NamedTuple):
+    """What a step may compute instead, for a reason: its result is inexact where the two differ."""
+
+    function: LaneFunction
+    reason: str
+
+
 @dataclass(frozen=True)
 class LaneOp(Action):
-    """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int."""
+    """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int.
+
+    `replaces` names the departure of a compiler that the function is of: it is then not what the opcode says.
+    """
 
     results: tuple[Type, ...]
     sources: tuple[Type | None, ...]
     function: LaneFunction
     extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
     fused: FusedProduct | None = None
+    nan_choice: NanChoice | None = None
+    replaces: str = ""
+    alternative: Alternative | None = None
 
 
 @dataclass(frozen=True)
@@ -75,11 +95,12 @@ class MemoryLoad(Action):
 
 @dataclass(frozen=True)
 class MemoryStore(Action):
-    """st: registers to memory."""
+    """st: registers to memory; `converts` has the type that its registers are read as, and what is stored of that."""
 
     space: StateSpace
     type: Type
     count: int
+    converts: tuple[Type, CodeFunction] | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ class InexactCause(IntFlag):
     NAN_OPERANDS = 1
     OVERLAPPING_STORES = 2
     STMATRIX_ROWS = 4
+    COMPILER = 64
 
 
 REASONS = {
@@ -24,5 +25,6 @@ REASONS = {
     InexactCause.OVERLAPPING_STORES: "several threads store different bytes to one address without a barrier between"
     " them: which stays depends on timing",
     InexactCause.STMATRIX_ROWS: "several lanes give stmatrix one address and different bytes",
+    InexactCause.COMPILER: "ptxas may compile it otherwise, with another result for these values",
 }
 """What `Run.inexact_lines` says of each cause."""

@@ -181,6 +181,8 @@ class Program:
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)  # address, bytes, initial values
     leaders: set[int] = field(default_factory=set)
+    compiler: str = ""  # the version of ptxas whose code it does
+    departures: tuple[tuple[int, str, str], ...] = ()  # line, text and the name of what ptxas does there
 
     @cached_property
     def ends(self) -> list[int]:

@@ -22,7 +22,11 @@ from warpfrag.ptx.semantics.rounding import decode, infinity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from types import ModuleType
+
     from warpfrag.ptx.program.types import Codes
+
+    FunctionUnit = ModuleType  # with the functions of the special function unit, or another module's of these names
 
 
 PLAIN, FTZ, TRUNCATED = FloatModifiers(), FloatModifiers(ftz=True), FloatModifiers("rz")
@@ -45,55 +49,55 @@ def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes
     return np.where(tiny, back(result), result)
 
 
-def ex2(a: Codes, *, ftz: bool) -> Codes:
+def ex2(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """2 to the power of a; without ftz a result that would be subnormal is the square of that of a / 2."""
     if ftz:
-        return special_functions.ex2(a)
+        return unit.ex2(a)
     values = a.view(np.float32)
     low = values < np.float32(-126)
-    result = special_functions.ex2(np.where(low, multiply("f32", PLAIN, a, constant(a, 0.5)), a))
+    result = unit.ex2(np.where(low, multiply("f32", PLAIN, a, constant(a, 0.5)), a))
     return np.where(low, multiply("f32", PLAIN, result, result), result)
 
 
-def rcp(a: Codes, *, ftz: bool) -> Codes:
+def rcp(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """1 / a; without ftz an input at either end is scaled to the middle and its result with it."""
     if ftz:
-        return special_functions.rcp(a)
-    return multiply("f32", PLAIN, *reciprocal_factors(a))
+        return unit.rcp(a)
+    return multiply("f32", PLAIN, *reciprocal_factors(a, unit=unit))
 
 
-def reciprocal_factors(a: Codes) -> tuple[Codes, Codes]:
+def reciprocal_factors(a: Codes, *, unit: FunctionUnit = special_functions) -> tuple[Codes, Codes]:
     """The two factors of 1 / a without ftz."""
     size = magnitude_of(a)
     factor: Codes = np.where(size < SMALLEST_NORMAL, constant(a, 2.0**24), constant(a, 1.0))
     factor = np.where((size > TWO_TO_126) & (size <= 0x7F800000), constant(a, 0.25), factor)
-    return factor, special_functions.rcp(multiply("f32", PLAIN, a, factor))
+    return factor, unit.rcp(multiply("f32", PLAIN, a, factor))
 
 
-def rsqrt(a: Codes, *, ftz: bool) -> Codes:
+def rsqrt(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """1 / sqrt(a); without ftz a subnormal input is scaled up, and its result down."""
     return (
-        special_functions.rsqrt(a)
+        unit.rsqrt(a)
         if ftz
-        else rescaled(special_functions.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
+        else rescaled(unit.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
     )
 
 
-def sqrt(a: Codes, *, ftz: bool) -> Codes:
+def sqrt(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """The square root of a; without ftz a subnormal input is scaled up, and its result down."""
     return (
-        special_functions.sqrt(a)
+        unit.sqrt(a)
         if ftz
-        else rescaled(special_functions.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
+        else rescaled(unit.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
     )
 
 
-def lg2(a: Codes, *, ftz: bool) -> Codes:
+def lg2(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """The logarithm of a to base 2; without ftz that of a subnormal input times 2**24, minus 24."""
     return (
-        special_functions.lg2(a)
+        unit.lg2(a)
         if ftz
-        else rescaled(special_functions.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
+        else rescaled(unit.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
     )
 
 
@@ -147,12 +151,14 @@ def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
     return np.where(is_nan(a, "f64"), add("f64", PLAIN, a, a), result)
 
 
-def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
+def divide(a: Codes, b: Codes, *, full: bool, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """a times the unit's 1 / b."""
-    return multiply("f32", FTZ if ftz else PLAIN, *quotient_factors(a, b, full=full, ftz=ftz))
+    return multiply("f32", FTZ if ftz else PLAIN, *quotient_factors(a, b, full=full, ftz=ftz, unit=unit))
 
 
-def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Codes, Codes]:
+def quotient_factors(
+    a: Codes, b: Codes, *, full: bool, ftz: bool, unit: FunctionUnit = special_functions
+) -> tuple[Codes, Codes]:
     """The unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
     style = FTZ if ftz else PLAIN
     size = magnitude_of(b)
@@ -162,4 +168,4 @@ def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Code
     if not ftz:
         tiny = size < SMALLEST_NORMAL
         a, b = (np.where(tiny, multiply("f32", style, v, constant(v, 2.0**24)), v) for v in (a, b))
-    return special_functions.rcp(b), a
+    return unit.rcp(b), a

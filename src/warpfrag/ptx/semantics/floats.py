@@ -28,7 +28,7 @@ from warpfrag.ptx.semantics.rounding import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from warpfrag.ptx.program.types import Codes
 
@@ -115,6 +115,22 @@ def _f64_nan(*codes: Codes) -> Codes:
     for code in (codes[0], *codes[:0:-1]):  # a, c, b: the last wins
         nan = np.where(is_nan(code, "f64"), code | QUIET, nan)
     return nan
+
+
+def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -> tuple[Codes, Codes | None]:
+    """A result of f64 with the NaN of the operand that comes first in an order, and where another would be another."""
+    nan = is_nan(result, "f64")
+    if not nan.any():
+        return result, None
+    chosen: Codes = np.full(result.shape, canonical_nan(FORMATS["f64"]), np.uint64)
+    differs: Codes = np.zeros(result.shape, np.bool_)
+    is_chosen: Codes = np.zeros(result.shape, np.bool_)
+    for index in order[::-1]:
+        here = is_nan(operands[index], "f64")
+        quieted = operands[index] | QUIET
+        differs = differs | (here & is_chosen & (quieted != chosen))
+        chosen, is_chosen = np.where(here, quieted, chosen), is_chosen | here
+    return np.where(nan, chosen, result), nan & differs
 
 
 def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:

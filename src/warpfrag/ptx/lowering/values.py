@@ -1,0 +1,215 @@
+"""Which values the registers of a program hold, as far as a compiler can tell: constants, and copies of one result.
+
+A value is a constant, or the result of a step, or what a register holds where several of those meet. Two operands with
+equal values are equal whenever the step runs. The analysis is the one of an optimising compiler: it starts by assuming
+that every register is a copy of one definition, and gives that up where blocks join that disagree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from warpfrag.ptx.program.actions import Branch, LaneOp, Move, Return
+from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
+from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.semantics import floats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Type
+
+MAX_ROUNDS = 20
+
+
+class Constant(NamedTuple):
+    """A number that is known when a kernel is compiled."""
+
+    code: int
+
+
+class Result(NamedTuple):
+    """The result of a step, by its place among those that the step has."""
+
+    step: int
+    position: int
+
+
+class Joined(NamedTuple):
+    """What a register holds at the start of a block, or of the program: one of several values."""
+
+    block: int
+    register: int
+
+
+Value = Constant | Result | Joined
+Fold = "Callable[[DecodedInstruction, LaneOp, tuple[int, ...]], int | None]"
+
+
+class ValueTable:
+    """The values of a program's registers; `operands(at)` are those of the sources of a step that was asked for."""
+
+    def __init__(
+        self,
+        steps: Sequence[DecodedInstruction],
+        leaders: set[int],
+        ends: Sequence[int],
+        wanted: set[int],
+        fold: Callable[[DecodedInstruction, LaneOp, tuple[int, ...]], int | None],
+    ) -> None:
+        """Go through the program until nothing changes; `fold` computes what a compiler computes with constants."""
+        self.steps, self.ends, self.fold, self.wanted = steps, ends, fold, wanted
+        self.found: dict[int, tuple[Value | None, ...]] = {}
+        written = Counter(register.index for step in steps for register in written_registers(step))
+        self.several = {index for index, count in written.items() if count > 1}
+        self.single: dict[int, Value] = {}
+        self.starts: dict[int, dict[int, Value]] = defaultdict(dict)
+        blocks = sorted(leader for leader in leaders if leader < len(steps))
+        for _ in range(MAX_ROUNDS):
+            before = dict(self.single)
+            changed = [self._run_block(block) for block in blocks]
+            if not any(changed) and before == self.single:
+                break
+        else:
+            self.found = {}
+
+    def operands(self, at: int) -> tuple[Value | None, ...]:
+        """The values of the sources of a step; None where nothing is known."""
+        return self.found.get(at, (None,) * len(self.steps[at].sources))
+
+    def definition(self, value: Value | None) -> tuple[DecodedInstruction, int] | None:
+        """The step that a value is the result of, and which result."""
+        return (self.steps[value.step], value.position) if isinstance(value, Result) else None
+
+    # --- blocks
+
+    def _run_block(self, block: int) -> bool:
+        """Go through a block; whether a block behind it starts with other values than were known."""
+        state = dict(self.starts[block])
+        end = self.ends[block]
+        for at in range(block, end):
+            step = self.steps[at]
+            if at in self.wanted:
+                self.found[at] = tuple(self._value(source, kind, state) for source, kind in typed_sources(step))
+            self._transfer(at, step, state)
+        return any([self._join(after, state) for after in successors(self.steps[end - 1], end)])
+
+    def _join(self, block: int, state: dict[int, Value]) -> bool:
+        start, changed = self.starts[block], False
+        for index, value in state.items():
+            old = start.get(index)
+            if old is None or (old != value and not isinstance(old, Joined)):
+                start[index] = value if old is None else Joined(block, index)
+                changed = True
+            elif old != value and old != Joined(block, index):
+                start[index], changed = Joined(block, index), True
+        return changed
+
+    def _transfer(self, at: int, step: DecodedInstruction, state: dict[int, Value]) -> None:
+        """The registers that a step writes get their values."""
+        results = list(written_registers(step))
+        values = self._results(at, step, len(results), state)
+        for register, value in zip(results, values, strict=True):
+            known = state if register.index in self.several else self.single
+            if step.guard is not None and known.get(register.index, value) != value:
+                value = Result(at, -1)  # one of two
+            known[register.index] = value
+
+    def _results(self, at: int, step: DecodedInstruction, count: int, state: dict[int, Value]) -> list[Value]:
+        own: list[Value] = [Result(at, position) for position in range(count)]
+        action = step.action
+        if isinstance(action, Move):
+            return self._moved(step, action, own, state)
+        if not isinstance(action, LaneOp) or count != 1 or not step.sources:
+            return own
+        codes = []
+        for source, kind in typed_sources(step):
+            value = self._value(source, kind, state)
+            if kind is None or not isinstance(value, Constant):
+                return own
+            codes.append(value.code)
+        folded = self.fold(step, action, tuple(codes))
+        return own if folded is None else [Constant(folded)]
+
+    def _moved(self, step: DecodedInstruction, action: Move, own: list[Value], state: dict[int, Value]) -> list[Value]:
+        target, source = step.results[0], step.sources[0]
+        bits = action.type.bits
+        if isinstance(source, VectorOperand):
+            part = bits // len(source.items)
+            values = [self._value(item, TYPES.get(f"b{part}"), state) for item in source.items]
+            if isinstance(target, VectorOperand) or not all(isinstance(value, Constant) for value in values):
+                return own
+            codes = [value.code for value in values if isinstance(value, Constant)]
+            return [Constant(sum(code << part * index for index, code in enumerate(codes)))]
+        value = self._value(source, action.type, state)
+        if not isinstance(target, VectorOperand):
+            return own if value is None else [value]
+        if not isinstance(value, Constant):
+            return self._unpacked(value, target, own, state)
+        part = bits // len(target.items)
+        parts = [Constant(value.code >> part * index & ((1 << part) - 1)) for index in range(len(target.items))]
+        return [item for item, kept in zip(parts, target.items, strict=True) if isinstance(kept, Register)]
+
+    def _unpacked(
+        self, value: Value | None, target: VectorOperand, own: list[Value], state: dict[int, Value]
+    ) -> list[Value]:
+        """The parts of a value that was packed of as many registers: those, where they still hold the same."""
+        packed = self.definition(value)
+        if packed is None or not isinstance(packed[0].action, Move) or packed[0].guard is not None:
+            return own
+        source = packed[0].sources[0]
+        if not isinstance(source, VectorOperand) or len(source.items) != len(target.items):
+            return own
+        kept = [item for item, to in zip(source.items, target.items, strict=True) if isinstance(to, Register)]
+        single = [self.single.get(item.index) if isinstance(item, Register) else None for item in kept]
+        del state
+        return [mine if other is None else other for mine, other in zip(own, single, strict=True)]
+
+    def _value(self, operand: PtxOperand, kind: Type | None, state: dict[int, Value]) -> Value | None:
+        """What an operand holds: a constant has the code of the type that it is read as."""
+        if isinstance(operand, Immediate):
+            return Constant(int(operand.code(kind)))
+        if not isinstance(operand, Register) or operand.bits == 1:
+            return None
+        known = state if operand.index in self.several else self.single
+        value = known.get(operand.index, Joined(-1, operand.index))
+        if isinstance(value, Constant) and kind is not None:
+            return Constant(value.code & ((1 << kind.bits) - 1))
+        return value
+
+
+def typed_sources(step: DecodedInstruction) -> Iterator[tuple[PtxOperand, Type | None]]:
+    """The sources of a step with the types they are read as, where it says them."""
+    kinds = step.action.sources if isinstance(step.action, LaneOp) else ()
+    for index, source in enumerate(step.sources):
+        yield source, kinds[index] if index < len(kinds) else None
+
+
+def written_registers(step: DecodedInstruction) -> Iterator[Register]:
+    """Every register that a step writes."""
+    for operand in (*step.results, *(copy.target for copy in (*step.returns, *step.copies))):
+        yield from registers_of(operand)
+
+
+def successors(step: DecodedInstruction, end: int) -> Iterator[int]:
+    """The blocks behind the last step of a block; those of functions start without knowledge."""
+    if isinstance(step.action, Branch):
+        yield from step.targets
+        if step.guard is not None:
+            yield end
+    elif not isinstance(step.action, Return) or step.guard is not None:
+        yield end
+
+
+def evaluate(action: LaneOp, codes: tuple[int, ...]) -> int:
+    """What a lane computes of some codes."""
+    arrays = [np.full((1, 1), code, kind.dtype) for code, kind in zip(codes, action.sources, strict=True) if kind]
+    values = action.function(*arrays)
+    result = values[0] if isinstance(values, tuple) else values
+    if action.nan_choice is not None:
+        result, _ = floats.choose_nan(result, arrays, action.nan_choice.order)
+    return int(np.asarray(result).reshape(-1)[0])
