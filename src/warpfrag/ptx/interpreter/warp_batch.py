@@ -316,6 +316,8 @@ class WarpBatch(WarpState):
             np.stack([group.read(item, kind)[group.mask] for item in items_of(operand)], axis=1)
             for operand in step.sources[1 : 3 if action.name == "cas" else 2]
         ]
+        if action.merges is not None:
+            operands = [action.merges(operands[0], group.read(step.sources[2], B64)[group.mask][:, None])]
         with self.memory.lock:
             old = self.exchange(action, addresses, owners, operands)
         self.progress += 1

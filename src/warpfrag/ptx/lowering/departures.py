@@ -18,9 +18,21 @@ import numpy as np
 
 from warpfrag.ptx.lowering.values import Constant, ValueTable, evaluate
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Alternative, Atomic, LaneOp, MatrixOp, MemoryStore, Move, WarpCollective, WarpWait
+from warpfrag.ptx.program.actions import (
+    Alternative,
+    AsyncCopy,
+    Atomic,
+    Branch,
+    LaneOp,
+    MatrixOp,
+    MemoryLoad,
+    MemoryStore,
+    Move,
+    WarpCollective,
+    WarpWait,
+)
 from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, block_ends, registers_of
-from warpfrag.ptx.program.types import B16, B32, F32, F64, PRED, TYPES, container
+from warpfrag.ptx.program.types import B16, B32, BF16, F16, F32, F64, PRED, TYPES, container
 from warpfrag.ptx.semantics import approximate_functions, conversions, floats, folded_functions
 
 if TYPE_CHECKING:
@@ -87,7 +99,7 @@ DEPARTURES = {
         Departure(
             "atomic sum of an unpacked half", VERSIONS,
             "both halves of a and b are added",
-            "in shared memory the upper half adds the lower half of an operand that is the upper word of a 64-bit value",
+            "in shared memory, if the operand is a word of a 64-bit value, the upper half adds bits 32 to 47 of that",
             READ,
         ),
         Departure(
@@ -111,7 +123,9 @@ DEPARTURES = {
         ),
         Departure(
             "sign of a constant NaN", VERSIONS,
-            "abs and neg make a NaN canonical", "abs and neg of a constant NaN keep its payload", READ, warns=False,
+            "abs and neg make a NaN canonical, a conversion from f64 keeps its payload",
+            "abs and neg of a constant NaN keep its payload, and its conversion from f64 to 16 bits is canonical",
+            READ, warns=False,
         ),
         Departure(
             "conversion of a truth value", VERSIONS,
@@ -275,13 +289,15 @@ def _begins_block(step: DecodedInstruction) -> bool:
 def _float_type(step: DecodedInstruction) -> Type | None:
     """The float type that ptxas remembers of the result of a step."""
     attributes = step.attributes
-    if attributes.name in UNTYPED or not attributes.types or attributes.vector != 1:
+    if attributes.name in UNTYPED or not attributes.types:
         return None
     if attributes.opcode in {"setp", "testp", "st", "red"}:
         return None
     kind = attributes.types[0]
     if kind.name == "tf32":
         return F32
+    if kind == BF16 and attributes.opcode not in {"add", "sub", "mul", "ex2", "tanh"}:
+        return F16  # which is what the store then converts from
     return kind if kind.is_float and kind.parts == 1 else None
 
 
@@ -289,12 +305,13 @@ def _each_typed(kernel: KernelLowering, rule: Callable[[DecodedInstruction, dict
     """Call a rule for each step with the registers that hold results of float instructions of its block."""
     known: dict[int, Type] = {}
     for at, step in enumerate(kernel.steps):
-        if at in kernel.leaders:
+        is_apart = step.guard is not None and isinstance(step.action, MemoryLoad | MemoryStore | Atomic | AsyncCopy)
+        if at in kernel.leaders or is_apart:  # a guarded access of memory is a block of its own
             known = {}
         rule(step, known)
         if _begins_block(step) or step.action.ends_block:
             known = {}
-        kind = _float_type(step)
+        kind = None if is_apart else _float_type(step)
         for register in (item for operand in step.results for item in registers_of(operand)):
             known.pop(register.index, None)
             if kind is not None and kind.bits == register.bits:
@@ -323,9 +340,15 @@ def _float_shift(kernel: KernelLowering) -> None:
 
 
 def _narrow_store(kernel: KernelLowering) -> None:
+    converted: set[int] = set()  # registers whose value a cvt between floats left
+
     def rule(step: DecodedInstruction, known: dict[int, Type]) -> None:
         action = step.action
-        if not isinstance(action, MemoryStore) or action.count != 1 or len(step.sources) < 2:
+        for register in (item for operand in step.results for item in registers_of(operand)):
+            converted.discard(register.index)
+            if step.attributes.opcode == "cvt" and all(kind.is_float for kind in step.attributes.types):
+                converted.add(register.index)
+        if not isinstance(action, MemoryStore) or action.count != 1 or len(step.sources) < 2 or step.guard is not None:
             return
         value = step.sources[1]
         if not isinstance(value, Register) or value.bits <= action.type.bits or action.type.is_float:
@@ -335,6 +358,8 @@ def _narrow_store(kernel: KernelLowering) -> None:
             return
         target = TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
         convert = partial(_to_integer, kind.element, target)
+        if value.index in converted:
+            step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
         step.action = replace(action, converts=(kind, convert))
         _note(kernel, step, "narrow store of a float")
 
@@ -363,6 +388,8 @@ def _fold_constants(step: DecodedInstruction, action: LaneOp, codes: tuple[int, 
         action = replace(action, function=function)
     elif attributes.opcode in {"abs", "neg"} and kind.is_float:
         action = replace(action, function=_constant_sign(attributes.opcode, kind))
+    elif attributes.opcode == "cvt" and action.sources == (F64,) and kind in {F16, BF16}:
+        action = replace(action, function=_canonical(action.function, kind))
     code = evaluate(action, codes)
     if kind.is_float and kind.parts == 1 and kind.element in CODES_OF_1:
         array = np.full((1, 1), code, kind.dtype)
@@ -400,6 +427,16 @@ def _constant_sign(opcode: str, kind: Type) -> LaneFunction:
     return by_parts(kind, run)
 
 
+def _canonical(function: LaneFunction, kind: Type) -> LaneFunction:
+    """A function whose NaNs are canonical."""
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        return floats.quiet(result[0] if isinstance(result, tuple) else result, kind.element)
+
+    return run
+
+
 def _wants_values(step: DecodedInstruction) -> bool:
     """Whether a rule looks at the values of a step's operands."""
     action, attributes = step.action, step.attributes
@@ -422,7 +459,7 @@ def _fold_values(kernel: KernelLowering) -> None:
         return
     ends = block_ends(kernel.steps, kernel.leaders)
     table = ValueTable(kernel.steps, kernel.leaders, ends, wanted, _fold_constants)
-    has_library = any(_calls_library(step) for step in kernel.steps)
+    has_library = any(_calls_library(step) or _goes_back(at, step) for at, step in enumerate(kernel.steps))
     for at in sorted(wanted):
         step = kernel.steps[at]
         values = table.operands(at)
@@ -498,9 +535,14 @@ def _function_of_constant(kernel: KernelLowering, step: DecodedInstruction, valu
 
 def _sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
     del table
-    attributes = step.attributes
+    attributes, action = step.attributes, step.action
     codes = _constants(values)
-    if attributes.opcode not in {"abs", "neg"} or not attributes.types[0].is_float or codes is None:
+    if codes is None or not isinstance(action, LaneOp):
+        return False
+    if attributes.opcode == "cvt" and action.sources == (F64,) and action.results[0] in {F16, BF16}:
+        _replace(kernel, step, "sign of a constant NaN", _canonical(action.function, action.results[0]))
+        return True
+    if attributes.opcode not in {"abs", "neg"} or not attributes.types[0].is_float:
         return False
     kind = attributes.types[0]
     function = _constant_sign(attributes.opcode, kind)
@@ -550,27 +592,51 @@ def _unpacked_half(kernel: KernelLowering, step: DecodedInstruction, values: tup
     if not isinstance(action, Atomic):
         return False
     definition = table.definition(values[1])
-    if definition is None or not isinstance(definition[0].action, Move) or definition[0].guard is not None:
+    if definition is None:
         return True
-    move, _ = definition
-    target, operand = move.results[0], step.sources[1]
-    if not isinstance(target, VectorOperand) or move.action.type.bits != 64 or len(target.items) != 2:  # type: ignore[attr-defined]
+    source, position = definition
+    is_upper = _is_upper_word(source, position)
+    if is_upper is None or table.is_packed(source):
         return True
-    upper = target.items[1]
-    position = sum(isinstance(item, Register) for item in target.items) - 1
-    if not isinstance(upper, Register) or definition[1] != position or not isinstance(operand, Register):
-        return True
-    name = "atomic sum of an unpacked half"
+    whole = source.sources[0]
     function = action.in_window or action.function
-
-    def run(a: Codes, b: Codes) -> Codes:
-        low = b & b.dtype.type(0xFFFF)
-        result = function(a, low | low << b.dtype.type(16))
-        return result[0] if isinstance(result, tuple) else result
-
-    step.action = replace(action, in_window=run, function=run if action.space == "shared" else action.function)
-    _note(kernel, step, name)
+    if is_upper:
+        run = partial(_add_half, function)
+        step.action = replace(action, in_window=run, function=run if action.space == "shared" else action.function)
+    elif action.space == "shared" and isinstance(whole, Register) and table.is_unchanged(source, step, whole):
+        step.action = replace(action, merges=_merge_half)
+        step.sources = (*step.sources, whole)
+    else:
+        step.doubt = DEPARTURES["atomic sum of an unpacked half"].compiler
+    _note(kernel, step, "atomic sum of an unpacked half")
     return True
+
+
+def _is_upper_word(step: DecodedInstruction, position: int) -> bool | None:
+    """Whether a result is the upper word of a 64-bit register, or the lower one; None if neither."""
+    if step.guard is not None:
+        return None
+    if step.attributes.opcode == "cvt":
+        is_word = [kind.bits for kind in step.attributes.types] == [32, 64] and not step.attributes.types[1].is_float
+        return False if is_word else None
+    target = step.results[0] if isinstance(step.action, Move) and step.action.type.bits == 64 else None
+    if not isinstance(target, VectorOperand) or len(target.items) != 2:
+        return None
+    kept = [index for index, item in enumerate(target.items) if isinstance(item, Register)]
+    return kept[position] == 1 if 0 <= position < len(kept) else None
+
+
+def _add_half(function: LaneFunction, a: Codes, b: Codes) -> Codes:
+    """The sum with the lower half in both halves."""
+    low = b & b.dtype.type(0xFFFF)
+    result = function(a, low | low << b.dtype.type(16))
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _merge_half(word: Codes, whole: Codes) -> Codes:
+    """A word with bits 32 to 47 of a 64-bit value as its upper half."""
+    middle = (whole >> np.uint64(32) & np.uint64(0xFFFF)).astype(word.dtype)
+    return (word & word.dtype.type(0xFFFF)) | middle << word.dtype.type(16)
 
 
 def _selection_by_power(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
@@ -634,6 +700,29 @@ def _calls_library(step: DecodedInstruction) -> bool:
     return attributes.opcode in {"sqrt", "div", "rcp"} and attributes.types == (F64,) and attributes.accuracy is None
 
 
+def _goes_back(at: int, step: DecodedInstruction) -> bool:
+    """Whether a step ends a loop."""
+    return isinstance(step.action, Branch) and any(target <= at for target in step.targets)
+
+
+def _loop_predicate(kernel: KernelLowering) -> None:
+    """Doubt a predicate that a loop changes by a logical operation on itself, where a branch before looked at it."""
+    looked: dict[int, int] = {}  # the first branch that each predicate guards
+    for at, step in enumerate(kernel.steps):
+        if isinstance(step.action, Branch) and step.guard is not None:
+            looked.setdefault(step.guard.index, at)
+    for end, step in enumerate(kernel.steps):
+        if not _goes_back(end, step):
+            continue
+        start = min(step.targets)
+        for inner in kernel.steps[start:end]:
+            results = {register.index for operand in inner.results for register in registers_of(operand)}
+            sources = {source.index for source in inner.sources if isinstance(source, Register) and source.bits == 1}
+            if any(looked.get(index, end) < start for index in results & sources):
+                inner.doubt = DEPARTURES["predicate of a loop"].compiler
+                _note(kernel, inner, "predicate of a loop")
+
+
 def _truth_value(
     step: DecodedInstruction, values: tuple[object, ...], table: ValueTable, *, has_library: bool
 ) -> None:
@@ -671,6 +760,7 @@ RULES: dict[str, Callable[[KernelLowering], None]] = {
     "guarded testp": _guarded_testp,
     "float shift amount": _float_shift,
     "narrow store of a float": _narrow_store,
+    "predicate of a loop": _loop_predicate,
 }
 """By the name of a departure: what finds its steps by their text and their block."""
 VALUE_RULES: dict[str, Callable[..., bool]] = {

@@ -85,6 +85,23 @@ class ValueTable:
         """The step that a value is the result of, and which result."""
         return (self.steps[value.step], value.position) if isinstance(value, Result) else None
 
+    def is_packed(self, step: DecodedInstruction) -> bool:
+        """Whether the first source of a step was packed of several registers, as its last definition before it."""
+        at = next(index for index, other in enumerate(self.steps) if other is step)
+        source = step.sources[0]
+        for other in self.steps[at - 1 :: -1] if at else ():
+            if any(isinstance(source, Register) and item.index == source.index for item in written_registers(other)):
+                return isinstance(other.action, Move) and isinstance(other.sources[0], VectorOperand)
+        return False
+
+    def is_unchanged(self, first: DecodedInstruction, last: DecodedInstruction, register: Register) -> bool:
+        """Whether a register keeps its value between two steps of one block."""
+        start, end = (next(at for at, other in enumerate(self.steps) if other is step) for step in (first, last))
+        between = self.steps[start:end]
+        return end < self.ends[start] and not any(
+            item.index == register.index for step in between for item in written_registers(step)
+        )
+
     # --- blocks
 
     def _run_block(self, block: int) -> bool:

@@ -108,6 +108,7 @@ class Atomic(Action):
     """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted.
 
     `in_window` computes it where a generic address lies in the window of shared or local memory; None: all the same.
+    `merges` makes b of it and one more source.
     """
 
     space: StateSpace
@@ -118,6 +119,7 @@ class Atomic(Action):
     returns: bool
     is_float: bool
     in_window: LaneFunction | None = None
+    merges: CodeFunction | None = None
 
 
 @dataclass(frozen=True)
