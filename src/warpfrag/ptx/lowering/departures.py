@@ -77,6 +77,16 @@ DEPARTURES = {
             "a guard that is false leaves p as it was", "the guard of testp is ignored", READ,
         ),
         Departure(
+            "guarded sum of bytes", VERSIONS,
+            "a guard that is false leaves d as it was",
+            "the guard of vadd4 and vsub4 with .add is ignored where all types are u32", READ,
+        ),
+        Departure(
+            "long shift of 16 bits", VERSIONS,
+            "an amount beyond the width shifts all bits out",
+            "of an amount that is written as a number, shl and shr of 16 bits take the low 16 bits", READ,
+        ),
+        Departure(
             "float shift amount", VERSIONS,
             "the amount of a shift is an integer of 32 bits",
             "an amount that a float instruction of the same block left is converted from f32 to an integer", READ,
@@ -140,7 +150,12 @@ DEPARTURES = {
         ),
         Departure(
             "selection by a power of 2", VERSIONS,
-            "slct takes b where c is a NaN", "where c is the result of ex2, it takes a", READ,
+            "slct takes b where c is a NaN", "where c is the result of ex2 or abs, it takes a", READ,
+        ),
+        Departure(
+            "abs of halves of a positive number", VERSIONS,
+            "abs of two halves clears the signs of both",
+            "it is dropped where the word is the result of an instruction on f32 that is never negative", READ,
         ),
         Departure(
             "tf32 of a packed sum", VERSIONS,
@@ -195,7 +210,7 @@ def _guarded_set(kernel: KernelLowering) -> None:
         if step.guard is None or step.attributes.opcode != "set" or not isinstance(action, LaneOp):
             continue
         target, kind = step.attributes.types
-        if kind.parts != 1 or (not target.is_float and (kind.bits != 16 or kind.is_float)):
+        if kind.parts != 1 or target.bits < 32 and not target.is_float or (not target.is_float and kind.bits != 16):
             continue
         function = action.function
 
@@ -224,8 +239,7 @@ def _unguarded(old: Codes, target: Type, *, narrow: bool) -> Codes:
     with np.errstate(over="ignore"):
         size = np.abs(code)
     unsigned = size.view(container(source.bits))
-    kind = source if narrow else TYPES["u32"]  # of 32 bits the smallest integer is 2**31
-    return conversions.integer_to_float(unsigned, kind, target.element, "rn")
+    return conversions.integer_to_float(unsigned, source, target.element, "rn")
 
 
 def _guarded_testp(kernel: KernelLowering) -> None:
@@ -233,6 +247,26 @@ def _guarded_testp(kernel: KernelLowering) -> None:
         if step.guard is not None and step.attributes.opcode == "testp":
             step.guard = None
             _note(kernel, step, "guarded testp")
+
+
+def _guarded_byte_sum(kernel: KernelLowering) -> None:
+    for step in kernel.steps:
+        attributes = step.attributes
+        is_sum = attributes.opcode in {"vadd4", "vsub4"} and attributes.accumulate
+        if is_sum and step.guard is not None and {kind.name for kind in attributes.types} == {"u32"}:
+            step.guard = None
+            _note(kernel, step, "guarded sum of bytes")
+
+
+def _long_shift(kernel: KernelLowering) -> None:
+    for step in kernel.steps:
+        attributes, amount = step.attributes, step.sources[-1] if step.sources else None
+        if attributes.opcode not in {"shl", "shr"} or attributes.types[0].bits != 16 or not isinstance(amount, Immediate):
+            continue
+        code = amount.code(TYPES["u32"])
+        if code > 0xFFFF:
+            step.sources = (step.sources[0], Immediate(code & 0xFFFF))
+            _note(kernel, step, "long shift of 16 bits")
 
 
 def _guarded_sign(kernel: KernelLowering) -> None:
@@ -643,10 +677,33 @@ def _selection_by_power(kernel: KernelLowering, step: DecodedInstruction, values
     if step.attributes.opcode != "slct" or step.attributes.types[1] != F32:
         return False
     definition = table.definition(values[2])
-    if definition is None or definition[0].attributes.opcode != "ex2" or definition[0].guard is not None:
+    source = definition[0] if definition is not None else None
+    if source is None or source.guard is not None or F32 not in source.attributes.types[:1]:
         return False
-    _replace(kernel, step, "selection by a power of 2", _first)
-    return True
+    if source.attributes.opcode in {"ex2", "abs"} and not step.attributes.ftz:
+        _replace(kernel, step, "selection by a power of 2", _first)
+        return True
+    if source.attributes.opcode in {"ex2", "abs", "sqrt", "rsqrt"}:
+        _doubt(step, "selection by a power of 2", _first)
+        return True
+    return False
+
+
+def _packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+    """abs of two halves in a word that ptxas knows as an f32 without a sign."""
+    attributes = step.attributes
+    if attributes.opcode != "abs" or attributes.types[0].parts != 2:
+        return False
+    definition = table.definition(values[0])
+    if definition is None or definition[0].guard is not None or F32 not in definition[0].attributes.types[:1]:
+        return False
+    source = definition[0].attributes
+    if source.sat or source.opcode in {"ex2", "abs"}:
+        _replace(kernel, step, "abs of halves of a positive number", _first)
+        return True
+    if source.opcode in {"sqrt", "rsqrt", "set", "cos", "sin", "cvt"}:
+        _doubt(step, "abs of halves of a positive number", _first)
+    return False
 
 
 def _sign_before(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
@@ -758,6 +815,8 @@ def _truth_value(
 RULES: dict[str, Callable[[KernelLowering], None]] = {
     "guarded set": _guarded_set,
     "guarded testp": _guarded_testp,
+    "guarded sum of bytes": _guarded_byte_sum,
+    "long shift of 16 bits": _long_shift,
     "float shift amount": _float_shift,
     "narrow store of a float": _narrow_store,
     "predicate of a loop": _loop_predicate,
@@ -772,6 +831,7 @@ VALUE_RULES: dict[str, Callable[..., bool]] = {
     "bfi of a long field": _long_field,
     "atomic sum of an unpacked half": _unpacked_half,
     "selection by a power of 2": _selection_by_power,
+    "abs of halves of a positive number": _packed_abs,
     "sign before a selection": _sign_before,
     "tf32 of a packed sum": _packed_tf32,
 }

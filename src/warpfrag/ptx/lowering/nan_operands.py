@@ -31,8 +31,13 @@ def place_constants(
     is_division = step.attributes.opcode == "div"
     if len(registers) == 1 and not constants:
         return replace(action, nan_choice=fixed_choice(choice.order)), sources
-    if len(constants) == len(sources) == 2 and step.attributes.opcode == "mul":
-        return replace(action, nan_choice=fixed_choice(choice.order)), _move_sign(sources)
+    if len(constants) == len(sources) == 2 and step.attributes.opcode == "mul":  # the sign is that of both
+        sign = (_code(sources[0]) ^ _code(sources[1])) & SIGN
+        moved = tuple(Immediate(_code(source) & ~SIGN | sign) for source in sources)
+        has_nan = any(_code(source) & ~SIGN > INFINITY for source in sources)
+        return replace(action, nan_choice=fixed_choice((0, 1))), moved if has_nan else sources
+    if len(constants) == len(sources) == 2 and step.attributes.opcode == "sub":
+        constants = [1]
     if len(constants) != 1 or is_division:
         return action, sources
     constant = constants[0]
@@ -46,14 +51,6 @@ def place_constants(
     if action.fused is None and step.attributes.opcode == "sub" and constant == 1 and code & ~SIGN > INFINITY:
         sources = (sources[0], Immediate(code ^ SIGN))  # ptxas adds the constant with the other sign
     return replace(action, nan_choice=fixed_choice(order)), sources
-
-
-def _move_sign(sources: tuple[PtxOperand, ...]) -> tuple[PtxOperand, ...]:
-    """The factors of a product of constants: a zero gives its sign to the other, although that is a NaN."""
-    codes = [_code(source) for source in sources]
-    if SIGN in codes and any(code & ~SIGN > INFINITY for code in codes):
-        return tuple(Immediate(code if code == SIGN else code ^ SIGN) for code in codes)
-    return sources
 
 
 def fixed_choice(order: tuple[int, ...]) -> NanChoice:
