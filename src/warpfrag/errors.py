@@ -114,6 +114,10 @@ class SlowArithmetic(UserWarning):
     """The codes are right, but take longer than they could: compiled kernels cannot be had, or not be kept."""
 
 
+class StoreWarning(UserWarning):
+    """Of the store of a study: what is damaged in it, or that it has no checksums to tell by."""
+
+
 class IllegalInstruction(WarpfragError):
     """No assembler accepts this spelling, or not for this target or selector.
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from warpfrag.cli.support.options import complete_file, file_option, integer, json_option
 from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import NoGpu, UnusableFile
+from warpfrag.errors import NoGpu, StoreWarning, UnusableFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +26,7 @@ FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative")
 @verb(
     "warpfrag sweep study.toml                                   # writes study.zarr; the same again goes on",
     "warpfrag sweep study.toml --workers 8 -o results.zarr       # on eight processes of this machine",
+    "warpfrag sweep study.toml --verify                          # reads what is there, and mends what is damaged",
     "warpfrag sweep study.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
 )
 @click.argument("file", metavar="FILE.toml", shell_complete=complete_file)
@@ -31,13 +34,17 @@ FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative")
 @click.option(
     "--workers", metavar="N", type=integer(1, 1024), help="Run on so many processes of this machine; else in this one."
 )
+@click.option("--verify", is_flag=True, help="Read every block that is there, and compare it with its checksum.")
 @file_option("-o", "--output", help_text="The Zarr store; without it, FILE.zarr.")
 @json_option
-def command(file: str, *, scheduler: str | None, workers: int | None, output: str | None, as_json: bool) -> None:
+def command(
+    file: str, *, scheduler: str | None, workers: int | None, verify: bool, output: str | None, as_json: bool
+) -> None:
     """Compute every product that FILE.toml asks for, block by block, and compare it with the exact one.
 
     The file names instructions, architectures, shapes, data and orders; every combination is a case. Blocks are written
-    to a Zarr store as they are done. However the command ends, the same command goes on where it stopped.
+    to a Zarr store as they are done. However the command ends, the same command goes on where it stopped. Blocks that
+    are missing or cut are computed again; with --verify also those that were changed.
     """
     from warpfrag.study import Study, UnusableScheduler, sweep
 
@@ -49,7 +56,10 @@ def command(file: str, *, scheduler: str | None, workers: int | None, output: st
     with ProgressLine(lines=True) as progress:
         case_progress = _CaseProgress(progress)
         try:
-            outcomes = sweep(study, store, scheduler=scheduler, workers=workers, progress=case_progress)
+            with _warnings_told(progress):
+                outcomes = sweep(
+                    study, store, scheduler=scheduler, workers=workers, verify=verify, progress=case_progress
+                )
         except KeyboardInterrupt:
             progress.clear()
             echo_error(f"interrupted{case_progress.kept(store)}")
@@ -64,6 +74,24 @@ def command(file: str, *, scheduler: str | None, workers: int | None, output: st
     _print_outcomes(study, outcomes)
     summary = f"computed {case_progress.computed} blocks" if case_progress.computed else "nothing was left to compute"
     echo(f"{summary}; everything is in {store}")
+
+
+@contextmanager
+def _warnings_told(progress: ProgressLine) -> Iterator[None]:
+    """What a sweep has to say of its store, as the command says things: at once, in a line."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def tell(message: Warning | str, category: type[Warning], *where: Any) -> None:  # noqa: ANN401 (Python's)
+            if not issubclass(category, StoreWarning):
+                show(message, category, *where)
+                return
+            progress.clear()
+            echo_error(f"warpfrag: {message}")
+
+        warnings.simplefilter("always", StoreWarning)
+        warnings.showwarning = tell
+        yield
 
 
 class _CaseProgress:

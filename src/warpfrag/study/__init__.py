@@ -3,14 +3,29 @@
     study = Study.read("study.toml")        # which cases there are
     sweep(study, "study.zarr")              # computes what is not there yet
     study.cases[3].operands()               # the operands of one case: they follow from the seed
+    warpfrag.study.open("study.zarr")       # what a store has, without the file and without computing
 
 `warpfrag sweep` is the same from the command line. It needs the extra `dask`.
 """
 
 from __future__ import annotations
 
-from warpfrag.errors import MissingExtra, UnusableScheduler
+from warpfrag.errors import MissingExtra, StoreWarning, UnusableScheduler
+from warpfrag.study.checksums import BlockDamage
 from warpfrag.study.plan import Case, Study
+from warpfrag.study.results import StudyResults
+from warpfrag.study.results import open_results as open  # noqa: A004 (only as warpfrag.study.open)
 from warpfrag.study.run import Outcome, sweep
 
-__all__ = ["Case", "MissingExtra", "Outcome", "Study", "UnusableScheduler", "sweep"]
+__all__ = [
+    "BlockDamage",
+    "Case",
+    "MissingExtra",
+    "Outcome",
+    "StoreWarning",
+    "Study",
+    "StudyResults",
+    "UnusableScheduler",
+    "open",
+    "sweep",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,14 +11,16 @@ import numpy as np
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import Popcount
-from warpfrag.core.coordinates import check_index
-from warpfrag.errors import InvalidOperand, NotModelled, UnusableScheduler, quote
+from warpfrag.core.coordinates import check_flag, check_index
+from warpfrag.errors import InvalidOperand, NotModelled, StoreWarning, UnusableFile, UnusableScheduler, quote
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
 from warpfrag.numerics.codes import from_codes, values_of
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.gemm import gemm
+from warpfrag.study.checksums import list_damage
 from warpfrag.study.cluster import connected, run_all
+from warpfrag.study.contents import BlockRecord, without_checksums
 from warpfrag.study.plan import Case, Study, StudyBlock
 from warpfrag.study.store import ResultStore, versions
 from warpfrag.study.tally import ErrorTally, tally
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from numpy.typing import NDArray
+
+    from warpfrag.study.checksums import BlockDamage
 
     Progress = Callable[[int, int, Case, bool], None]
 
@@ -50,10 +55,13 @@ class Outcome:
     case: Case
     figures: dict[str, Any] | None
     refusal: str
+    mended: tuple[str, ...] = ()
+    """What of it was damaged in the store, and is computed again."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {"name": self.name, **self.case.to_dict(), "figures": self.figures, "refusal": self.refusal}
+        facts = {"figures": self.figures, "refusal": self.refusal, "mended": [*self.mended]}
+        return {"name": self.name, **self.case.to_dict(), **facts}
 
 
 def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally] | str:
@@ -100,6 +108,7 @@ def sweep(
     *,
     scheduler: str | None = None,
     workers: int | None = None,
+    verify: bool = False,
     progress: Progress | None = None,
 ) -> list[Outcome]:
     """Compute what the store at `path` does not have yet, and give the figures of every case.
@@ -107,14 +116,20 @@ def sweep(
     In this process; on so many `workers` of this machine, each a process; or on those of the scheduler at an address.
     It may be killed at any moment: the next call goes on, and the end is the same. `progress` is told the blocks that
     are done, how many there are, whose the last one was, and whether that case is done.
+
+    Blocks whose chunk is missing, cut or no file are computed again, with a `StoreWarning` that names them; with
+    `verify` also those whose content is not what was written. A damaged zarr.json is refused. A store of 0.2, which
+    has no checksums, is read with a warning, and refused where something is left to compute.
     """
     if not isinstance(study, Study):
         msg = f"study: expected a Study, such as Study.read('study.toml') gives, got {quote(study)}"
         raise InvalidOperand(msg)
     if workers is not None:
         check_index("workers", workers, 1 << 10)
+    check_flag("verify", verify)
     with ResultStore(path, study) as store:
-        run = _Run(store, progress)
+        run = _Run(store, progress, verify=verify)
+        run.report()
         if run.left:
             if scheduler is None and not workers:
                 for task in run.tasks(threads=None):
@@ -132,11 +147,14 @@ def sweep(
 class _Run:
     """What a store has, and what is still to do."""
 
-    def __init__(self, store: ResultStore, progress: Progress | None) -> None:
+    def __init__(self, store: ResultStore, progress: Progress | None, *, verify: bool) -> None:
         """Look at the store."""
         self.store, self.study, self.progress = store, store.study, progress
         self.figures: dict[int, dict[str, Any]] = {}
-        self.tallies: dict[int, dict[tuple[int, int], ErrorTally]] = {}
+        self.records: dict[int, dict[tuple[int, int], BlockRecord]] = {}
+        self.lost: dict[int, dict[tuple[int, int], str]] = {}
+        """The crc32c of chunks that are damaged, of cases that are done."""
+        self.damage: dict[int, tuple[BlockDamage, ...]] = {}
         self.refusals: dict[int, str] = {}
         self.total = self.done = 0
         for number, case in enumerate(self.study.cases):
@@ -145,15 +163,40 @@ class _Run:
                 continue
             blocks = self._count(case)
             self.total += blocks
-            figures = store.figures(number)
-            if figures is not None:
-                self.figures[number] = figures
-                store.forget(number)
-                self.done += blocks
-            else:
-                self.tallies[number] = store.tallies(number)
-                self.done += len(self.tallies[number])
-                self._finish(number)
+            stored = store.contents.read_case(number, verify=verify)
+            if stored.damage:
+                self.damage[number] = stored.damage
+            if stored.figures is None:
+                self.records[number] = stored.records
+                self.done += len(stored.records)
+                continue
+            self.figures[number] = stored.figures
+            self.done += blocks - len(stored.crc32c)
+            if stored.crc32c:
+                self.lost[number] = stored.crc32c
+
+    def report(self) -> None:
+        """Say what is damaged, and remove it; finish what has all of its blocks. Old stores are not written."""
+        path = quote(str(self.store.path))
+        listed = list_damage([entry for damage in self.damage.values() for entry in damage])
+        if not self.store.contents.has_checksums:
+            if self.left:
+                what = listed or f"{self.left} of {self.total} blocks are missing"
+                made_by = f"version {self.store.about.get('version')}"
+                msg = f"{path} was made with {made_by}, and this version cannot go on with it: {what}"
+                raise UnusableFile(msg)
+            warnings.warn(without_checksums(self.store.path, self.store.about), StoreWarning, stacklevel=3)
+            return
+        if self.damage:
+            for number, damage in self.damage.items():
+                for entry in damage:
+                    self.store.remove(number, entry)
+            msg = f"{path} is damaged, and what is lost is computed again: {listed}"
+            warnings.warn(msg, StoreWarning, stacklevel=3)
+        for number in self.figures:
+            self.store.forget(number)
+        for number in [*self.records]:
+            self._finish(number)
 
     @property
     def left(self) -> int:
@@ -161,19 +204,21 @@ class _Run:
         return self.total - self.done
 
     def _count(self, case: Case) -> int:
-        rows, columns = (-(-size // step) for size, step in zip(case.shape, self.study.block, strict=False))
+        rows, columns = self.store.contents.grid(case)
         return rows * columns
 
     def tasks(self, threads: int | None) -> Iterator[BlockTask]:
         """The blocks that are not done, case by case."""
-        for number in sorted(self.tallies):
+        for number in sorted({*self.records, *self.lost}):
             case = self.study.cases[number]
-            self.store.begin(number)
-            there = set(self.tallies[number])
+            lost = set(self.lost.get(number, ()))
+            there = set(self.records.get(number, ()))
+            if not lost:
+                self.store.begin(number)
             for place, block in case.blocks(self.study.block):
                 if number in self.refusals:
                     break
-                if place not in there:
+                if place in lost or (not lost and place not in there):
                     yield BlockTask(number, place, case, block, versions(), threads)
 
     def keep(self, task: BlockTask, answer: tuple[NDArray[Any], ErrorTally] | str) -> None:
@@ -181,32 +226,62 @@ class _Run:
         if task.number in self.refusals:
             return  # this block was under way when another was refused
         if isinstance(answer, str):
-            self.refusals[task.number] = answer
-            self.done += self._count(task.case) - len(self.tallies.pop(task.number))
-            self.store.drop(task.number)
+            self._refuse(task, answer)
             return
         D, errors = answer
-        self.store.write(task.number, task.place, D, errors)
-        self.tallies[task.number][task.place] = errors
+        if task.number in self.lost:
+            is_done = self._mend(task, D)
+        else:
+            crc32c = self.store.write(task.number, task.place, D, errors)
+            self.records[task.number][task.place] = BlockRecord(crc32c, errors)
+            is_done = self._finish(task.number)
         self.done += 1
-        is_done = self._finish(task.number)
         if self.progress is not None:
             self.progress(self.done, self.total, task.case, is_done)
 
+    def _refuse(self, task: BlockTask, reason: str) -> None:
+        """Give up a case that this machine cannot compute; not one that is done but for a damaged block."""
+        if task.number in self.lost:
+            msg = f"{quote(str(self.store.contents.chunk(task.number, task.place)))} is lost: {reason}"
+            raise UnusableFile(msg)
+        self.refusals[task.number] = reason
+        self.done += self._count(task.case) - len(self.records.pop(task.number))
+        self.store.drop(task.number)
+
+    def _mend(self, task: BlockTask, D: NDArray[Any]) -> bool:
+        """Write a block of a case that is done, if it is what it was; whether it was the last that was lost."""
+        chunk, lost = self.store.contents.chunk(task.number, task.place), self.lost[task.number]
+        if self.store.write(task.number, task.place, D, None) != lost[task.place]:
+            chunk.unlink()
+            msg = f"{quote(str(chunk))} is lost: computed again, it is another; remove {quote(str(chunk.parents[2]))}"
+            raise UnusableFile(msg)
+        del lost[task.place]
+        if lost:
+            return False
+        del self.lost[task.number]
+        return True
+
     def _finish(self, number: int) -> bool:
         """Write the figures of a case that has all of its blocks; whether it has."""
-        tallies = self.tallies[number]
-        if len(tallies) < self._count(self.study.cases[number]):
+        records = self.records[number]
+        if len(records) < self._count(self.study.cases[number]):
             return False
-        figures = sum(tallies.values(), ErrorTally()).figures()
-        self.store.finish(number, figures)
+        figures = sum((record.tally for record in records.values()), ErrorTally()).figures()
+        self.store.begin(number)
+        self.store.finish(number, figures, [records[place].crc32c for place in sorted(records)])
         self.figures[number] = figures
-        del self.tallies[number]
+        del self.records[number]
         return True
 
     def outcomes(self) -> list[Outcome]:
         """The outcome of every case, in the order of the study."""
         return [
-            Outcome(self.store.name(number), case, self.figures.get(number), self.refusals.get(number, ""))
+            Outcome(
+                self.store.contents.name(number),
+                case,
+                self.figures.get(number),
+                self.refusals.get(number, ""),
+                tuple(str(entry) for entry in self.damage.get(number, ())),
+            )
             for number, case in enumerate(self.study.cases)
         ]

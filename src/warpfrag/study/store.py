@@ -3,12 +3,13 @@
     study.zarr/
       zarr.json           a group: the study, its hash, and who made it
       0, 1, ...           an array for each case: D, in chunks of one block; its attributes are the case and, once D is
-                          there, the figures
-      .blocks/0/1.2.json  the tally of a block that is done, as long as its case is not
+                          there, the figures and the crc32c of every chunk
+      .blocks/0/1.2.json  the record of a block that is done, as long as its case is not: its tally, its chunk's crc32c
 
-Every file is written whole or not at all. The tally of a block is written after its chunk, and the figures of a case
-after all of its tallies: so what is said to be there is there. Whatever else a killed process left is done again, and
-has the same bytes.
+Every file is written whole or not at all. The record of a block is written after its chunk, and the figures of a case
+after all of its records: so what is said to be there was there. Whether it still is, `contents` looks, and `checksums`
+says how. What is damaged is removed before it is computed again: whoever comes after a kill sees that it is missing.
+Whatever else a killed process left is done again, and has the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,22 +27,20 @@ from warpfrag import __version__
 from warpfrag.errors import UnusableFile, quote
 from warpfrag.numerics.codes import natural_dtype
 from warpfrag.numerics.formats import FORMATS
-from warpfrag.render.files import PART, read_bytes, write_atomically
+from warpfrag.render.files import PART, write_atomically
+from warpfrag.study.checksums import CRC_BYTES, BlockDamage, seal
+from warpfrag.study.contents import BLOCKS, KEY, METADATA, SCHEMA, WITHOUT_CHECKSUMS, StoreContents, read_about
 from warpfrag.study.extra import extra
-from warpfrag.study.tally import ErrorTally
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from os import PathLike
 
     import zarr
     from numpy.typing import NDArray
 
     from warpfrag.study.plan import Study
-
-SCHEMA = 1
-KEY = "warpfrag"
-BLOCKS = ".blocks"
-MAX_BYTES = 1 << 24
+    from warpfrag.study.tally import ErrorTally
 
 
 def versions() -> dict[str, str]:
@@ -60,12 +59,21 @@ class ResultStore:
         self.path, self.study = Path(path), study
         self._zarr = extra("zarr")
         self._arrays: dict[int, Any] = {}
-        self._prepare()
+        about = self._prepare()
         self._lock = _lock(self.path)
         try:
             self._clean()
-            self._files = _whole_files(self.path)
-            self._group = self._open()
+            mine = {"schema": SCHEMA, "sha256": study.digest, **versions(), "study": study.to_dict()}
+            if about is not None:
+                self._check(about, mine)
+            self.about = about or mine
+            self.contents = StoreContents(self.path, study, self.about)
+            self._crc32c: dict[str, str] = {}
+            self._files = _whole_files(self.path, self._owner, self._crc32c)
+            if about is None:
+                self._group = self._zarr.create_group(self._files, attributes={KEY: mine})
+            elif self.contents.has_checksums:
+                self._group = self._zarr.open_group(self._files, mode="r+")
         except BaseException:
             self.close()
             raise
@@ -84,8 +92,8 @@ class ResultStore:
             os.close(self._lock)
             self._lock = None
 
-    def _prepare(self) -> None:
-        """Make the folder; what is there and is no study of ours is refused."""
+    def _prepare(self) -> dict[str, Any] | None:
+        """Make the folder; what the group says where there is a study. What is no study of ours is refused."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(PART)]
@@ -93,30 +101,21 @@ class ResultStore:
             reason = error.strerror if isinstance(error, OSError) else error
             msg = f"cannot write {quote(str(self.path))}: {reason}"
             raise UnusableFile(msg) from None
-        if others and self._about() is None:
-            msg = f"{quote(str(self.path))} is there and is no study: give another name with -o"
+        about = read_about(self.path) if METADATA in others else None
+        if others and about is None:
+            why = "" if METADATA in others else f", for {quote(str(self.path / METADATA))} is missing"
+            msg = f"{quote(str(self.path))} is there and is no study{why}: give another name with -o"
             raise UnusableFile(msg)
-
-    def _about(self) -> dict[str, Any] | None:
-        """What the group says of the study."""
-        try:
-            table = json.loads(read_bytes(self.path / "zarr.json", MAX_BYTES))
-            about: dict[str, Any] = table["attributes"][KEY]
-        except (UnusableFile, ValueError, KeyError, TypeError):
-            return None
         return about
 
     def _clean(self) -> None:
         """Remove the files that a killed process was writing."""
         for part in self.path.rglob(f"{PART}*"):
-            part.unlink(missing_ok=True)
+            _remove(part)
 
-    def _open(self) -> zarr.Group:
-        about = self._about()
-        mine = {"schema": SCHEMA, "sha256": self.study.digest, **versions(), "study": self.study.to_dict()}
-        if about is None:
-            return self._zarr.create_group(self._files, attributes={KEY: mine})
-        for name in ("schema", "study", *versions()):
+    def _check(self, about: dict[str, Any], mine: dict[str, Any]) -> None:
+        """Refuse another study; one without checksums may be of any version, since it is only read."""
+        for name in ("study",) if about["schema"] == WITHOUT_CHECKSUMS else ("schema", "study", *versions()):
             if about.get(name) != mine[name]:
                 differing = (
                     _difference(about.get(name), mine[name])
@@ -125,72 +124,93 @@ class ResultStore:
                 )
                 msg = f"{quote(str(self.path))} holds another study: {differing}; give another name with -o"
                 raise UnusableFile(msg)
-        return self._zarr.open_group(self._files, mode="r+")
 
-    def name(self, number: int) -> str:
-        """What the array of a case is called."""
-        return str(number).zfill(len(str(len(self.study.cases) - 1)))
-
-    def figures(self, number: int) -> dict[str, Any] | None:
-        """The figures of a case; None if it is not done."""
-        if not (self.path / self.name(number) / "zarr.json").is_file():
-            return None
-        figures: dict[str, Any] | None = dict(self._array(number).attrs).get("figures")
-        return figures
+    def _owner(self, key: str) -> str:
+        """Whose a document of zarr is: that of the group is its own."""
+        name = key.removesuffix(METADATA).rstrip("/")
+        return self.contents.owner(name) if name else ""
 
     def _array(self, number: int) -> zarr.Array:
         if number not in self._arrays:
-            self._arrays[number] = self._group[self.name(number)]
+            self._arrays[number] = self._group[self.contents.name(number)]
         return self._arrays[number]
 
-    def tallies(self, number: int) -> dict[tuple[int, int], ErrorTally]:
-        """The blocks of a case that are done, while the case is not."""
-        tallies = {}
-        for path in (self.path / BLOCKS / self.name(number)).glob("*.json"):
-            row, column = path.stem.split(".")
-            tallies[int(row), int(column)] = ErrorTally.from_dict(json.loads(read_bytes(path, MAX_BYTES)))
-        return tallies
-
     def begin(self, number: int) -> None:
-        """Make the array of a case and the folder of its tallies, where they are not there yet."""
-        case, name = self.study.cases[number], self.name(number)
-        (self.path / BLOCKS / name).mkdir(parents=True, exist_ok=True)
-        if (self.path / name / "zarr.json").is_file():
+        """Make the array of a case and the folder of its records, where they are not there yet."""
+        case, name = self.study.cases[number], self.contents.name(number)
+        records = self.path / BLOCKS / name
+        self._make_folder(records)
+        if (self.path / name / METADATA).is_file():
             return
         rows, columns, _ = case.shape
         self._group.create_array(
             name,
             shape=(rows, columns),
-            chunks=(min(rows, self.study.block[0]), min(columns, self.study.block[1])),
+            chunks=self.contents.chunk_shape(case),
             dtype=natural_dtype(FORMATS[case.form.d]),
-            compressors=None,
+            compressors=[extra("zarr.codecs").Crc32cCodec()],
             attributes=case.to_dict(),
             config={"write_empty_chunks": True},  # else a chunk of negative zeros would come back positive
         )
 
-    def write(self, number: int, place: tuple[int, int], D: NDArray[Any], tally: ErrorTally) -> None:
-        """Keep a block: the chunk first, then that it is there."""
+    def write(self, number: int, place: tuple[int, int], D: NDArray[Any], tally: ErrorTally | None) -> str:
+        """Keep a block: the chunk first, then, of a case that is not done, that it is there; the chunk's crc32c."""
+        chunk = self.contents.chunk(number, place)
+        self._make_folder(chunk.parent)
         rows, columns = (index * size for index, size in zip(place, self.study.block, strict=True))
         self._array(number)[rows : rows + D.shape[0], columns : columns + D.shape[1]] = D
-        path = self.path / BLOCKS / self.name(number) / f"{place[0]}.{place[1]}.json"
-        write_atomically(path, json.dumps(tally.to_dict()))
+        crc32c = self._crc32c.pop(chunk.relative_to(self.path).as_posix())
+        if tally is not None:
+            record = self.contents.record(number, place)
+            owner = self.contents.owner(record.relative_to(self.path).as_posix())
+            write_atomically(record, seal({"crc32c": crc32c, "tally": tally.to_dict()}, owner))
+        return crc32c
 
-    def finish(self, number: int, figures: dict[str, Any]) -> None:
-        """Keep the figures of a case; then its tallies are not needed any more."""
-        self._array(number).update_attributes({"figures": figures})
+    def finish(self, number: int, figures: dict[str, Any], crc32c: Iterable[str]) -> None:
+        """Keep the figures of a case, and the crc32c of its chunks; then its records are not needed any more."""
+        self._array(number).update_attributes({"figures": figures, "crc32c": "".join(crc32c)})
         self.forget(number)
 
     def drop(self, number: int) -> None:
-        """Remove what there is of a case that turns out not to be computable."""
+        """Remove what there is of a case that cannot be computed; chunks first, which without metadata are damage."""
         self.forget(number)
-        shutil.rmtree(self.path / self.name(number), ignore_errors=True)
+        for part in ("c", "."):
+            shutil.rmtree(self.path / self.contents.name(number) / part, ignore_errors=True)
 
     def forget(self, number: int) -> None:
-        """Remove the tallies of a case that is done, and their folder when it was the last."""
+        """Remove the records of a case that is done, and their folder when it was the last."""
         self._arrays.pop(number, None)
-        shutil.rmtree(self.path / BLOCKS / self.name(number), ignore_errors=True)
+        shutil.rmtree(self.path / BLOCKS / self.contents.name(number), ignore_errors=True)
         with suppress(OSError):  # there are others
             (self.path / BLOCKS).rmdir()
+
+    def remove(self, number: int, damage: BlockDamage) -> None:
+        """Remove a chunk or record that is not what was written, and all that speaks for its block."""
+        if damage.file.startswith(BLOCKS):
+            _remove(self.path / damage.file)
+        if damage.place is not None:
+            _remove(self.contents.record(number, damage.place))
+            _remove(self.contents.chunk(number, damage.place))
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder of the store; a file in its place, or in that of one above, is removed."""
+        if folder.is_dir():
+            return
+        inside = folder.relative_to(self.path)
+        for path in (*reversed(inside.parents), inside):
+            if not (self.path / path).is_dir():
+                _remove(self.path / path)
+        with _refusals_of(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or whatever is in its place."""
+    with _refusals_of(path), suppress(FileNotFoundError, NotADirectoryError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _difference(there: object, here: object) -> str:
@@ -201,17 +221,31 @@ def _difference(there: object, here: object) -> str:
     return "; ".join(f"{name} is {quote(there.get(name))} there and {quote(here.get(name))} here" for name in names)
 
 
-def _whole_files(path: Path) -> zarr.abc.store.Store:
-    """Files of zarr that are written whole or not at all."""
+@contextmanager
+def _refusals_of(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"cannot write {quote(str(path))}: {error.strerror}"
+        raise UnusableFile(msg) from None
+
+
+def _whole_files(path: Path, owner: Callable[[str], str], crc32c: dict[str, str]) -> zarr.abc.store.Store:
+    """Files of zarr that are written whole or not at all: metadata with a checksum, and that of a chunk is kept."""
     storage = extra("zarr.storage")
 
     class WholeFiles(storage.LocalStore):  # type: ignore[misc, name-defined] # zarr is imported when it is needed
         """A folder on this machine."""
 
         async def set(self, key: str, value: zarr.abc.buffer.Buffer) -> None:
-            file = self.root / key
+            file, content = self.root / key, value.to_bytes()
+            if file.name == METADATA:
+                content = seal(json.loads(content), owner(key))
+            else:
+                crc32c[key] = content[-CRC_BYTES:].hex()
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, value.to_bytes())
+            write_atomically(file, content)
 
         async def set_if_not_exists(self, key: str, value: zarr.abc.buffer.Buffer) -> None:
             if not (self.root / key).exists():
