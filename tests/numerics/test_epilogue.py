@@ -76,6 +76,16 @@ def test_a_batch_has_one_epilogue():
     ("epilogue", "message"),
     [
         ({"alpha": "1"}, "alpha: expected a real number, got '1'"),
+        ({"alpha": 1j}, "alpha: expected a real number, got 1j"),
+        ({"alpha": np.complex64(1j)}, r"alpha: expected a real number, got np.complex64\(1j\)"),
+        ({"beta": np.True_}, "beta: expected a real number, got np.True_"),
+        ({"alpha": 1e300}, r"alpha: expected a number in the range of float32, got 1e\+300"),
+        (
+            {"alpha": np.float64(-3.5e38)},
+            r"alpha: expected a number in the range of float32, got np.float64\(-3.5e\+38",
+        ),
+        ({"beta": 1e-60}, "beta: expected a number in the range of float32, got 1e-60"),
+        ({"alpha": 10**400}, "alpha: expected a number in the range of float32, got an integer of 1329 bits"),
         ({"result": "e4m3"}, "result: expected one of f32, f16, bf16; got 'e4m3'"),
         ({"bias": np.ones((2, 7))}, r"bias: expected one number for each column, got shape \(2, 7\)"),
         ({"bias": np.full(7, 0.1)}, "bias: expected numbers that are exact in float32"),
@@ -86,6 +96,28 @@ def test_what_is_no_epilogue_is_refused(epilogue: dict, message: str):
     A, B, *_ = operands()
     with pytest.raises(wf.InvalidOperand, match=message):
         wf.gemm(A, B, instruction=F16, epilogue=wf.Epilogue(**epilogue))
+
+
+@pytest.mark.parametrize("beta", [0, 0.0, -0.0, np.float32(0)])
+def test_with_beta_zero_c_is_not_read(beta):
+    """As in cuBLAS, where C may hold anything then."""
+    A, B, C, bias = operands()
+    C[0, 0], C[1, 1], A[2] = np.nan, np.inf, 0
+    B[:] = -np.abs(B)  # the third row is of negative zeros, which an addition of zero would turn
+    for alpha in (1, -1.5):
+        found = wf.gemm(A, B, C, instruction=F16, epilogue=wf.Epilogue(alpha=alpha, beta=beta, bias=bias))
+        without = wf.gemm(A, B, instruction=F16, epilogue=wf.Epilogue(alpha=alpha, bias=bias))
+        assert np.array_equal(found.view(np.uint32), without.view(np.uint32))
+    assert np.isnan(wf.gemm(A, B, C, instruction=F16, epilogue=wf.Epilogue())[0, 0])
+
+
+@pytest.mark.parametrize("alpha", [np.inf, -np.inf, np.nan, 0, -0.0, 3, 1e-45, 3.4028235e38, np.float16(2), np.int8(3)])
+def test_every_number_of_float32_is_a_factor(alpha):
+    A, B, *_ = operands()
+    with np.errstate(all="ignore"):
+        expected = np.float32(alpha) * wf.gemm(A, B, instruction=F16)
+        found = wf.gemm(A, B, instruction=F16, epilogue=wf.Epilogue(alpha=alpha))
+    assert np.array_equal(found, expected, equal_nan=True)
 
 
 def test_where_there_is_no_epilogue():

@@ -4,7 +4,8 @@
     x = x + bias                        float32, a number for each column
     D = x                               rounded to nearest even, to the format of the result
 
-With alpha = beta = 1 the first line is one float32 addition. A kernel that has an epilogue starts its sums from zero.
+With alpha = beta = 1 the first line is one float32 addition. With beta = 0 C is not read, as in cuBLAS: not even a NaN
+in it changes alpha * sum. A kernel that has an epilogue starts its sums from zero.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ RESULTS = ("f32", "f16", "bf16")
 class Epilogue:
     """alpha * (A B) + beta * C + bias, rounded to `result`: f32, f16 or bf16.
 
-    `bias` has one number for each column of D. Numbers are taken as float32 and must be exact in it.
+    `alpha` and `beta` are rounded to float32, which must not make them infinite or zero; where `beta` is 0, C is not
+    read. `bias` has one number for each column of D, each exact in float32.
     """
 
     alpha: float = 1.0
@@ -45,10 +47,7 @@ class Epilogue:
     def __post_init__(self) -> None:
         """Refuse what is no number, no row of numbers or no result."""
         for name in ("alpha", "beta"):
-            number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int | float | np.number):
-                msg = f"{name}: expected a real number, got {quote(number)}"
-                raise InvalidOperand(msg)
+            _check_factor(name, getattr(self, name))
         if not isinstance(self.result, str) or self.result not in RESULTS:
             msg = f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}"
             raise InvalidOperand(msg)
@@ -57,12 +56,29 @@ class Epilogue:
             raise InvalidOperand(msg)
 
 
+def _check_factor(name: str, number: object) -> None:
+    """Refuse what is no real number, and what float32 has no number near."""
+    is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
+    if not is_real:
+        msg = f"{name}: expected a real number, got {quote(number)}"
+        raise InvalidOperand(msg)
+    try:
+        with np.errstate(all="ignore"):
+            rounded = np.float32(number)  # type: ignore[arg-type] # it is one of the above
+    except OverflowError:  # an integer beyond every float
+        rounded = np.float32(np.inf)
+    is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
+    if is_lost:
+        msg = f"{name}: expected a number in the range of float32, got {quote(number)}"
+        raise InvalidOperand(msg)
+
+
 @exact_floats
 def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
     """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
     with np.errstate(all="ignore"):
         alpha = np.float32(epilogue.alpha)
-        if c is not None:
+        if c is not None and epilogue.beta != 0:
             sums = fma(alpha, sums, np.float32(epilogue.beta) * c)
         elif alpha != 1:
             sums = alpha * sums
