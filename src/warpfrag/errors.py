@@ -118,6 +118,10 @@ class StoreWarning(UserWarning):
     """Of the store of a study: what is damaged in it, or that it has no checksums to tell by."""
 
 
+class NotEmulated(UserWarning):
+    """Inside `warpfrag.torch.emulate`, a sum of products that stays PyTorch's own."""
+
+
 class IllegalInstruction(WarpfragError):
     """No assembler accepts this spelling, or not for this target or selector.
 

@@ -13,6 +13,7 @@ without emulation. Everything but products stays PyTorch's own. It needs the ext
 
 from __future__ import annotations
 
+from warpfrag.errors import NotEmulated
 from warpfrag.torch.mode import Emulation, Record, emulate
 
-__all__ = ["Emulation", "Record", "emulate"]
+__all__ = ["Emulation", "NotEmulated", "Record", "emulate"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from contextlib import ExitStack
-from dataclasses import dataclass
-from threading import Lock, local
+from dataclasses import dataclass, replace
+from threading import Lock, current_thread, get_ident, local
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -18,7 +20,7 @@ except ImportError as error:  # pragma: no cover (tests of this module need torc
 
 from warpfrag.arithmetic.backends.cuda import cupy
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, NoGpu, quote
+from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, quote
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
 from warpfrag.numerics.codes import as_read, from_codes, to_codes
@@ -28,6 +30,7 @@ from warpfrag.products.array_kinds import ArrayKind, to_caller_kind
 from warpfrag.products.backend import check_backend
 from warpfrag.products.gemm import gemm
 from warpfrag.products.order import Order
+from warpfrag.torch.process import ProcessSwitch, ProductHooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,6 +141,33 @@ def _operations() -> dict[Any, Callable[..., TorchProduct]]:
 
 
 OPERATIONS = _operations()
+ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+NOT_EMULATED = (
+    *("mv", "addmv", "addmv_", "dot", "vdot", "_trilinear", "_cdist_forward", "_addmm_activation"),
+    *("convolution", "convolution_backward", "convolution_overrideable", "conv1d", "conv2d", "conv3d", "conv_tbc"),
+    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn"),
+    *("_scaled_mm", "_scaled_grouped_mm", "_grouped_mm", "_sparse_addmm", "_weight_int4pack_mm", "_weight_int8pack_mm"),
+    *("mkldnn_linear", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
+    *(f"_scaled_dot_product_{name}" for name in ATTENTION),
+    *(f"_scaled_dot_product_{name}_backward" for name in ATTENTION),
+)
+"""Operations with sums of products that stay PyTorch's own: GPUs compute them without tensor cores, or in kernels whose
+order of additions is not modelled. (einsum, matmul, addbmm and others are made of products that are emulated.)"""
+
+
+def _plain_products() -> dict[Any, str]:
+    """Every overload of the operations that are not emulated, as far as this PyTorch has them."""
+    packets = [getattr(torch.ops.aten, name, None) for name in NOT_EMULATED]
+    return {
+        getattr(packet, overload): packet.__name__
+        for packet in packets
+        if packet is not None
+        for overload in packet.overloads()
+    }
+
+
+PLAIN_PRODUCTS = _plain_products()
 
 
 class _Inside(local):
@@ -147,34 +177,50 @@ class _Inside(local):
         self.layers: list[str] = []
 
 
-class _Unfused:
-    """Attention made of its products rather than one fused kernel: a switch of the process, which threads share."""
+class _Computing(local):
+    """Whether this thread is inside a product that is taken care of: operations in there are not met once more."""
 
     def __init__(self) -> None:
-        self._users = 0
-        self._lock = Lock()
-        self._undo = ExitStack()
+        self.depth = 0
 
     def __enter__(self) -> None:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        with self._lock:
-            if not self._users:
-                with ExitStack() as undo:
-                    undo.enter_context(sdpa_kernel(SDPBackend.MATH))
-                    undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-                    torch.backends.mha.set_fastpath_enabled(False)
-                    self._undo = undo.pop_all()
-            self._users += 1
+        self.depth += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                self._undo.close()
+        self.depth -= 1
 
 
-UNFUSED = _Unfused()
+COMPUTING = _Computing()
+OPEN: list[Emulation] = []
+"""The emulations of all threads, the innermost of each last."""
+HOOKS = ProductHooks()
+
+
+def _emulation_here(name: str) -> Emulation | None:
+    """The emulation that a product of this thread belongs to: its own, or the only one that there is."""
+    emulations = tuple(OPEN)
+    own = [emulation for emulation in emulations if emulation.thread == get_ident()]
+    owners = {emulation.thread for emulation in emulations}
+    if not own and len(owners) > 1:
+        msg = f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter one here too"
+        raise InvalidOperand(msg)
+    return (own or emulations or (None,))[-1]
+
+
+def _run_anywhere(func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
+    """An operation that no mode has taken, in whatever thread it is."""
+    is_ours = OPEN and not COMPUTING.depth and _has_numbers(args)
+    emulation = _emulation_here(func.overloadpacket.__name__) if is_ours else None
+    return plain(*args, **kwargs) if emulation is None else emulation.run(func, plain, args, kwargs)
+
+
+def _warn_of_workers(method: str) -> None:
+    msg = f"the workers of a DataLoader ({method}) are processes of their own: products in them are not emulated"
+    for emulation in OPEN:
+        emulation.warn_once("DataLoader", msg)
+
+
+SWITCH = ProcessSwitch(_warn_of_workers)
 
 
 class Emulation(TorchDispatchMode):
@@ -204,25 +250,34 @@ class Emulation(TorchDispatchMode):
         self._layer_of_storage: dict[int, str] = {}
         self._around = ExitStack()
         self._is_open = False
+        self._lock = Lock()
+        self._warned: set[str] = set()
+        self._process = os.getpid()
+        self.thread = get_ident()
+        """The thread that entered it."""
 
     def __enter__(self) -> Self:
-        """Begin; attention is made of its products rather than one fused kernel."""
+        """Begin, in every thread: those that do not enter an emulation of their own take part in this one."""
         from torch.nn.modules import module as hooks
 
         if self._is_open:
             msg = "this emulation is entered already: call emulate() again for another one"
             raise InvalidOperand(msg)
         with ExitStack() as around:  # what is begun is undone if something fails
-            around.enter_context(UNFUSED)
+            HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
+            around.enter_context(SWITCH)
             around.callback(hooks.register_module_forward_pre_hook(self._enter_layer).remove)
             around.callback(hooks.register_module_forward_hook(self._leave_layer, always_call=True).remove)
             super().__enter__()
             self._around = around.pop_all()
+        self.thread, self._process = get_ident(), os.getpid()
         self._is_open = True
+        OPEN.append(self)
         return self
 
     def __exit__(self, *why: object) -> None:
         """Stop emulating, and remove the hooks of the model."""
+        OPEN.remove(self)
         try:
             super().__exit__(*why)  # type: ignore[arg-type] # as torch has it, whatever it is called there
         finally:
@@ -245,16 +300,46 @@ class Emulation(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
     ) -> Any:  # fmt: skip  # noqa: ANN401
         """Compute a product ourselves, and leave everything else to PyTorch."""
+        return self.run(func, func, args, kwargs or {})
+
+    def run(
+        self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any  # noqa: ANN401 (an operation of torch)
+    ) -> Any:  # fmt: skip  # noqa: ANN401
+        """An operation: a product as the instruction computes it, anything else as `plain` does."""
+        if func in PLAIN_PRODUCTS:
+            if _has_numbers(args):
+                self.warn_once(
+                    PLAIN_PRODUCTS[func], f"{PLAIN_PRODUCTS[func]} is not emulated: it is PyTorch's own here"
+                )
+            with COMPUTING:
+                return plain(*args, **kwargs)
         read = OPERATIONS.get(func)
         if read is None:
-            return func(*args, **(kwargs or {}))
-        operation = read(*args, **(kwargs or {}))
-        if not operation.A.dtype.is_floating_point or operation.A.device.type == "meta":
-            return func(*args, **(kwargs or {}))
-        return self._multiply(operation)
+            return plain(*args, **kwargs)
+        operation = read(*args, **kwargs)
+        if operation.A.device.type == "meta" or not (operation.A.is_floating_point() or operation.A.is_complex()):
+            return plain(*args, **kwargs)
+        if operation.A.is_complex():
+            kind = f"{operation.name} of {operation.A.dtype}"
+            self.warn_once(kind, f"{kind} is not emulated: it is PyTorch's own here")
+            return plain(*args, **kwargs)
+        with COMPUTING:
+            return self._multiply(operation)
+
+    def warn_once(self, what: str, message: str) -> None:
+        """Say that something is not emulated, the first time that it is met."""
+        with self._lock:
+            is_new = what not in self._warned
+            self._warned.add(what)
+        if is_new:
+            warnings.warn(message, NotEmulated, stacklevel=2)
 
     def _multiply(self, operation: TorchProduct) -> torch.Tensor:
         operation.check()
+        if os.getpid() != self._process:
+            where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
+            msg = f"{operation.name} {where}: what runs there cannot be recorded; use num_workers=0"
+            raise InvalidOperand(msg)
         form, device = form_of(self.instruction), self._device(operation.A)
         A, B = (
             _rounded(tensor.detach().resolve_neg().to(device), name)
@@ -264,9 +349,10 @@ class Emulation(TorchDispatchMode):
         result = product.to(device=operation.A.device, dtype=operation.result)
         record = self._record(operation, A, B, product)  # before an operand is written to
         output = result if operation.out is None else _written(operation, result)
-        self.records.append(record)
-        if self._keep:
-            self.results.append(result.clone())
+        with self._lock:
+            self.records.append(replace(record, number=len(self.records)))
+            if self._keep:
+                self.results.append(result.clone())
         return output
 
     def _device(self, tensor: torch.Tensor) -> torch.device:
@@ -315,7 +401,7 @@ class Emulation(TorchDispatchMode):
             differing = int(unlike.sum())
             first = tuple(int(index) for index in unlike.nonzero()[0]) if differing else None
         return Record(
-            len(self.records), layer, direction, operation.name, tuple(product.shape), A.shape[-1],
+            0, layer, direction, operation.name, tuple(product.shape), A.shape[-1],
             distance / size if size else distance, differing, product.numel(), first,
         )  # fmt: skip
 
@@ -343,6 +429,12 @@ class Emulation(TorchDispatchMode):
                 f"{shape:24}  error {record.error:.3g}{unlike}"
             )
         return "\n".join(lines) + (f"\n(last column:{against})" if against else "")
+
+
+def _has_numbers(args: Any) -> bool:  # noqa: ANN401 (the arguments of any operation)
+    """Whether real or complex numbers go into an operation, rather than integers or shapes alone."""
+    tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
+    return any((tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_meta for tensor in tensors)
 
 
 def _written(operation: TorchProduct, result: torch.Tensor) -> torch.Tensor:
@@ -403,6 +495,11 @@ def emulate(
     which every product is compared; `model` gives layers their names; `keep` keeps what every product gave; `backend`
     says what computes the products, as for `wf.gemm`: tensors of a GPU stay there unless it is "cpu".
     It is the object to ask afterwards: `records`, `results`.
+
+    It holds for every thread of the process but those that enter one of their own; where several threads have one, a
+    product of a thread that has none is refused. Functions of torch.compile run uncompiled. Other operations that sum
+    products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning for each
+    kind. A product in a process that is forked inside, such as a worker of a DataLoader, is refused.
     """
     form = form_of(instruction)
     for name in (arch, *([compare] if compare is not None else [])):

@@ -1,0 +1,110 @@
+"""What an emulation changes in the process while it is open, for every thread.
+
+PyTorch's modes belong to a thread, and reach autograd's own threads, to which it hands them; no thread that Python
+starts. Products of those are met one level lower: in the dispatcher, whose key BackendSelect every operation passes on
+its way from autograd to the kernels of its device, in whatever thread. Kernels that were once put there stay, because
+taking one away while a thread is in it is not safe; where no emulation is open they only pass on.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+KEY = "BackendSelect"
+START_METHODS = ("spawn", "forkserver")
+"""Of processes that begin without what this one has in memory."""
+
+
+class ProductHooks:
+    """Kernels that meet operations in every thread."""
+
+    def __init__(self) -> None:
+        """None, until they are asked for."""
+        self._library: Any = None
+        self._lock = Lock()
+
+    def install(self, operations: Iterable[Any], run: Run) -> None:
+        """Let `run` have an operation, what PyTorch does with it, and its arguments; once for the process."""
+        with self._lock:
+            if self._library is not None:
+                return
+            self._library = torch.library.Library("aten", "IMPL")
+            below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
+            for operation in operations:
+                if not _is_composite(operation):
+                    self._library.impl(operation, _kernel(operation, below, run), KEY, with_keyset=True)
+
+
+def _is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
+    """Whether an operation is made of others, which are met themselves."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+    return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
+
+
+def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa: ANN401 (an overload and keys of torch)
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's signature)
+        return run(operation, partial(operation.redispatch, keys & below), args, kwargs)
+
+    return kernel
+
+
+class ProcessSwitch:
+    """What has to be otherwise in the process while any emulation is open.
+
+    Attention is made of its products rather than one fused kernel. Functions of torch.compile run as they are written:
+    compiled code may hold products that no operation shows.
+    """
+
+    def __init__(self, warn_of_workers: Callable[[str], None]) -> None:
+        """Remember whom to tell that a DataLoader starts processes."""
+        self._users = 0
+        self._lock = Lock()
+        self._undo = ExitStack()
+        self._warn_of_workers = warn_of_workers
+
+    def __enter__(self) -> None:
+        """The first user turns it on."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        with self._lock:
+            if not self._users:
+                with ExitStack() as undo:
+                    undo.enter_context(sdpa_kernel(SDPBackend.MATH))
+                    undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+                    torch.backends.mha.set_fastpath_enabled(False)
+                    if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing it takes seconds
+                        undo.enter_context(torch.compiler.set_stance("force_eager"))
+                    undo.callback(setattr, torch.utils.data.DataLoader, "__iter__", self._watch_loaders())
+                    self._undo = undo.pop_all()
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        """The last user turns it off."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._undo.close()
+
+    def _watch_loaders(self) -> Callable[[Any], Iterator[Any]]:
+        """See the workers of DataLoaders; gives what `DataLoader.__iter__` was."""
+        plain: Callable[[Any], Iterator[Any]] = torch.utils.data.DataLoader.__iter__
+
+        def watched(loader: Any) -> Iterator[Any]:  # noqa: ANN401 (a DataLoader)
+            method = (loader.multiprocessing_context or torch.multiprocessing).get_start_method()
+            if loader.num_workers and method in START_METHODS:
+                self._warn_of_workers(method)
+            return plain(loader)
+
+        torch.utils.data.DataLoader.__iter__ = watched
+        return plain
