@@ -202,11 +202,11 @@ def try_damage(stores: Path, folder: Path, seed: int) -> str:
     return "computed" if is_damaged or begin == "stopped" else "whole"
 
 
-@pytest.mark.parametrize("first", [0, 40])
+@pytest.mark.parametrize("first", [0, 15])
 def test_damaged_stores_are_mended_or_refused(stores, tmp_path, first: int):
-    became = Counter(try_damage(stores, tmp_path, seed) for seed in range(first, first + 40))
-    assert became["mended"] > 5
-    assert became["refused"] > 5
+    became = Counter(try_damage(stores, tmp_path, seed) for seed in range(first, first + 15))
+    assert became["mended"] > 3
+    assert became["refused"] > 3
 
 
 LOOKED_AT = {

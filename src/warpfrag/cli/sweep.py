@@ -6,7 +6,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -82,9 +82,16 @@ def _warnings_told(progress: ProgressLine) -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def tell(message: Warning | str, category: type[Warning], *where: Any) -> None:  # noqa: ANN401 (Python's)
+        def tell(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if not issubclass(category, StoreWarning):
-                show(message, category, *where)
+                show(message, category, filename, lineno, file, line)
                 return
             progress.clear()
             echo_error(f"warpfrag: {message}")

@@ -12,6 +12,7 @@ at: whether each is there and has its size; their content is read and compared o
 from __future__ import annotations
 
 import json
+from errno import ENOENT, ENOTDIR
 from hashlib import sha256
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -91,10 +92,9 @@ def chunk_problem(path: Path, size: int, crc: str | None) -> str:
         if status.st_size != size:
             return f"has {status.st_size} bytes, not {size}"
         content = b"" if crc is None else path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return "is missing"
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        is_missing = error.errno in {ENOENT, ENOTDIR}
+        return "is missing" if is_missing else f"cannot be read: {error.strerror}"
     if crc is None:
         return ""
     stored = content[-CRC_BYTES:]

@@ -84,7 +84,9 @@ def open_results(path: str | PathLike[str], *, verify: bool = False) -> StudyRes
         msg = f"{quote(str(folder / METADATA))} {held}: attributes[{KEY!r}]"
         raise UnusableFile(msg)
     contents = StoreContents(folder, Study.of_table(about["study"]), about)
-    outcomes, damage, done, blocks = [], [], 0, 0
+    outcomes: list[Outcome] = []
+    damage: list[BlockDamage] = []
+    done = blocks = 0
     for number, case in enumerate(contents.study.cases):
         figures = None
         if not case.refusal:

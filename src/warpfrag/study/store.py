@@ -206,10 +206,10 @@ class ResultStore:
 
 def _remove(path: Path) -> None:
     """Remove a file, or whatever is in its place."""
-    with _refusals_of(path), suppress(FileNotFoundError, NotADirectoryError):
+    with _refusals_of(path):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        else:
+        elif os.path.lexists(path):
             path.unlink()
 
 
