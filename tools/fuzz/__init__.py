@@ -1,0 +1,1 @@
+"""Random kernels: what a GPU leaves against what the PTX machine says."""

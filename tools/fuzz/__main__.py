@@ -1,0 +1,135 @@
+"""Random kernels: what a GPU leaves against what the PTX machine says.
+
+    python -m tools.fuzz run FIRST COUNT --out FOLDER     on a machine with a GPU: compare, trace and shrink, report
+    python -m tools.fuzz probe --out FOLDER               the same for every spelling alone, in several contexts
+    python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take every kernel, which rows are used
+    python -m tools.fuzz show SEED                        print a kernel
+    python -m tools.fuzz spellings                        ask ptxas again what it takes of every row
+    python -m tools.fuzz keep FOLDER                      make the fixed set of the tests of a run's results
+
+A seed and a size make a kernel, always the same. `run` writes counts, causes and the coverage of the opcode rows to
+fuzz.json and fuzz.md, and every kernel that differs to differing.zip; what differs although the machine calls it exact
+makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.arguments import make_parser
+from tools.fuzz.assembler import assemble
+from tools.fuzz.campaign import CALLED_EXACT, compare_all, explain, probe_all, write_report
+from tools.fuzz.coverage import missing, rows_of
+from tools.fuzz.generate import SIZE, generate
+from tools.fuzz.spellings import TARGETS, write_table
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+
+def run(arguments: Namespace) -> int:
+    """Compare many kernels, explain what differs, write the report."""
+    began = time.monotonic()
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    tally = compare_all(seeds, arguments.size, arguments.workers, arguments.seconds, on_gpu=not arguments.without_gpu)
+    tally.counts["seconds"] = round(time.monotonic() - began)
+    causes = explain(sorted(tally.differing), arguments.size, arguments.workers, arguments.explain) if tally.differing else {}
+    tally.counts["seconds with causes"] = round(time.monotonic() - began)
+    print(write_report(arguments.out, tally, causes, arguments.size))
+    return int(bool(tally.counts[CALLED_EXACT]))
+
+
+def probe(arguments: Namespace) -> int:
+    """Compare every spelling alone."""
+    found = probe_all(arguments.workers, arguments.seconds, arguments.targets.split(","))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "probes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    for item in found["differences"]:
+        print(f"{item['target']} {item['context']}: {item['text']} {item['operands']} gpu {item['gpu']} here {item['here']}")
+    print(f"{found['probes']} probes, {len(found['differences'])} differ, {len(found['failed'])} modules failed")
+    return int(bool(found["differences"]))
+
+
+def check_seed(job: tuple[int, int, bool]) -> tuple[int, str, list[str]]:
+    """The refusals of ptxas for the kernel of a seed, and its rows."""
+    seed, size, assembled = job
+    kernel = generate(seed, size)
+    text = kernel.text()
+    refused = assemble(text, kernel.target) if assembled else {}
+    lines = ["", *text.split("\n")]
+    return seed, "; ".join(f"{lines[line]}: {why}" for line, why in refused.items()), sorted(rows_of(kernel))
+
+
+def check(arguments: Namespace) -> int:
+    """Give every kernel to ptxas, and count the rows."""
+    rows: Counter[str] = Counter()
+    bad = 0
+    jobs = [(seed, arguments.size, not arguments.coverage) for seed in range(arguments.first, arguments.first + arguments.count)]
+    with ProcessPoolExecutor(arguments.workers) as pool:
+        for seed, refused, used in pool.map(check_seed, jobs, chunksize=4):
+            rows.update(used)
+            if refused:
+                bad += 1
+                print(f"seed {seed}: {refused[:600]}")
+    lacking = missing(rows)
+    print(f"{len(jobs)} kernels, {bad} refused by ptxas; {len(rows)} rows used, {len(lacking)} not:")
+    print("\n".join(f"    {name}" for name in lacking))
+    return int(bool(bad))
+
+
+def show(arguments: Namespace) -> int:
+    """Print a kernel."""
+    kernel = generate(arguments.seed, arguments.size)
+    print(f"// grid {kernel.grid}, block {kernel.block}\n{kernel.text(traced=arguments.traced)}")
+    return 0
+
+
+def spellings(_arguments: Namespace) -> int:
+    """Write the table of what ptxas takes."""
+    write_table()
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the first argument says."""
+    parser = make_parser("fuzz", __doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: object) -> ArgumentParser:
+        made = commands.add_parser(name, help=(function.__doc__ or "").strip())
+        made.set_defaults(function=function)
+        made.add_argument("--size", type=int, default=SIZE, help="statements of a kernel")
+        made.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
+        return made
+
+    for name, function in (("run", run), ("check", check)):
+        seeded = command(name, function)
+        seeded.add_argument("first", type=int, help="the first seed")
+        seeded.add_argument("count", type=int, help="how many seeds")
+    timed = [commands.choices["run"], command("probe", probe)]
+    for made in timed:
+        made.add_argument("--out", type=Path, default=Path("out"), help="the folder of the report")
+        made.add_argument("--seconds", type=float, default=600, help="stop to begin new work after this time")
+    timed[0].add_argument("--explain", type=float, default=120, help="seconds for the causes of what differs")
+    timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
+    timed[1].add_argument("--targets", default=",".join(TARGETS), help="targets, with commas between them")
+    commands.choices["check"].add_argument("--coverage", action="store_true", help="count rows only, without ptxas")
+    shown = command("show", show)
+    shown.add_argument("seed", type=int)
+    shown.add_argument("--traced", action="store_true", help="with a store of every result")
+    command("spellings", spellings)
+    arguments = parser.parse_args(argv)
+    result: int = arguments.function(arguments)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

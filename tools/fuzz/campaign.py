@@ -1,0 +1,166 @@
+"""Many kernels on many cores and one GPU: compare, find the causes of what differs, count, report."""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from base64 import b64decode
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tools.fuzz.coverage import missing
+from tools.fuzz.generate import generate
+from tools.fuzz.pool import work
+from tools.fuzz.probe import PER_MODULE, probes
+from tools.fuzz.spellings import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+JOB_SECONDS = 60
+KEPT_KERNELS = 400  # that are written whole
+SHRUNK_OF_EACH = 2  # kernels of each group that are made small
+SHRINK_SECONDS = 40
+CALLED_EXACT = "DIFFERS AND CALLED EXACT"
+
+
+@dataclass
+class Tally:
+    """What came of a run."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    seeds: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    examples: dict[str, str] = field(default_factory=dict)
+    differing: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, job: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        """Count an answer."""
+        if answer is None:
+            self.counts["hangs or ends its process"] += 1
+            self.seeds["hangs or ends its process"].append(job["seed"])
+            return
+        state = verdict(answer)
+        self.counts["kernels"] += 1
+        self.counts["instructions"] += answer.get("statements", 0)
+        self.counts["warp instructions"] += answer.get("warp_instructions", 0)
+        self.counts["milliseconds of the machine"] += round(1000 * answer.get("seconds_here", 0))
+        self.counts["milliseconds of the driver"] += round(1000 * answer.get("seconds_there", 0))
+        self.counts[state] += 1
+        if answer.get("engines_differ"):
+            self.counts["ENGINES DIFFER"] += 1
+            self.seeds["ENGINES DIFFER"].append(answer["seed"])
+        if state in {"equal and exact", "equal but not exact", "differs and not exact", CALLED_EXACT}:
+            self.rows.update(answer["rows"])
+        if not answer.get("exact", True):
+            self.reasons.update(answer["reasons"])
+        if not state.startswith("equal"):
+            self.seeds[state].append(answer["seed"])
+            self.examples.setdefault(state, answer.get("why", ""))
+        if answer["state"] == "differs":
+            self.differing[answer["seed"]] = answer
+
+
+def verdict(answer: dict[str, Any]) -> str:
+    """In which of the report's lines a kernel is counted."""
+    if answer["state"] == "equal":
+        return "equal and exact" if answer["exact"] else "equal but not exact"
+    if answer["state"] == "differs":
+        return CALLED_EXACT if answer["exact"] else "differs and not exact"
+    return str(answer["state"])
+
+
+def compare_all(seeds: Iterable[int], size: int, workers: int, seconds: float, *, on_gpu: bool = True) -> Tally:
+    """Compare the kernels of some seeds, as many as the time allows."""
+    tally = Tally()
+    jobs = [{"do": "compare", "seed": seed, "size": size, "on_gpu": on_gpu} for seed in seeds]
+    for job, answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
+        tally.add(job, answer)
+    return tally
+
+
+def explain(seeds: Sequence[int], size: int, workers: int, seconds: float) -> dict[str, Any]:
+    """The causes of what differs: each kernel traced, and of each group some made small."""
+    began = time.monotonic()
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    jobs = [{"do": "trace", "seed": seed, "size": size} for seed in seeds]
+    for job, answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds / 2):
+        found = answer or {"seed": job["seed"], "why": "no answer"}
+        key = found.get("key") or ("vanishes in a trace" if found.get("found") is False else "not traced")
+        groups[key].append(found)
+    small: dict[int, str] = {}
+    chosen = [
+        item["seed"]
+        for key, items in groups.items()
+        for item in items[: SHRUNK_OF_EACH if key != "vanishes in a trace" else None]
+    ]
+    left = seconds - (time.monotonic() - began)
+    jobs = [{"do": "shrink", "seed": seed, "size": size, "seconds": min(SHRINK_SECONDS, left / 2)} for seed in chosen]
+    for job, answer in work(jobs, workers, seconds_each=SHRINK_SECONDS + JOB_SECONDS, seconds=left):
+        if answer and answer.get("left"):
+            small[job["seed"]] = answer["left"]
+    return {"groups": dict(sorted(groups.items(), key=lambda item: -len(item[1]))), "small": small}
+
+
+def probe_all(workers: int, seconds: float, targets: Sequence[str] = TARGETS) -> dict[str, Any]:
+    """Every spelling in every context."""
+    jobs = [
+        {"do": "probe", "target": target, "first": first}
+        for target in reversed(targets)
+        for first in range(0, len(probes(target)), PER_MODULE)
+    ]
+    count, failed, differences = 0, [], []
+    for job, answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
+        if answer is None or "differences" not in answer:
+            failed.append({**job, "why": (answer or {}).get("why", "no answer")})
+            continue
+        count += answer["probes"]
+        differences += [{"target": answer["target"], **item} for item in answer["differences"]]
+    return {"modules": len(jobs), "probes": count, "failed": failed, "differences": differences}
+
+
+def write_report(folder: Path, tally: Tally, causes: dict[str, Any], size: int) -> str:
+    """Write `fuzz.json`, `fuzz.md` and the kernels that differ; the text of the report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lacking = missing(tally.rows, 20)
+    found = {
+        "counts": tally.counts, "seeds": tally.seeds, "reasons": tally.reasons, "examples": tally.examples,
+        "rows": dict(sorted(tally.rows.items())), "rows in fewer than 20": lacking, "causes": causes,
+    }  # fmt: skip
+    (folder / "fuzz.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    text = readable(tally, causes, lacking)
+    (folder / "fuzz.md").write_text(text, encoding="utf-8")
+    if tally.differing:
+        with zipfile.ZipFile(folder / "differing.zip", "w", zipfile.ZIP_DEFLATED) as kept:
+            for seed, answer in sorted(tally.differing.items())[:KEPT_KERNELS]:
+                kept.writestr(f"{seed}.ptx", generate(seed, size).text())
+                kept.writestr(f"{seed}.gpu.z", b64decode(answer["gpu"]))
+            for seed, small in causes.get("small", {}).items():
+                kept.writestr(f"{seed}.small.ptx", small)
+    return text
+
+
+def readable(tally: Tally, causes: dict[str, Any], lacking: list[str]) -> str:
+    """The report as text."""
+    lines = [f"{count:>12,}  {name}" for name, count in tally.counts.items()]
+    for state, seeds in tally.seeds.items():
+        lines += ["", f"{state}: {len(seeds)}, seeds {', '.join(map(str, sorted(seeds)[:40]))}", tally.examples.get(state, "")]
+    lines += ["", "Why runs are not exact:", *(f"{count:>8}  {reason}" for reason, count in tally.reasons.most_common())]
+    lines += ["", "What differs first:"]
+    for key, items in causes.get("groups", {}).items():
+        lines.append(f"{len(items):>6}  {key}")
+        lines += [
+            f"          seed {item['seed']} thread {item['thread']}: {item['statement']} {item['operands']}"
+            f" before {item['before']} by {item['writers']}: gpu {item['gpu']} here {item['here']}"
+            for item in items[:3]
+            if "operands" in item
+        ]
+        lines += [f"          {items[0]['why']}"] if "why" in items[0] else []
+    lines += ["", f"Rows in fewer than 20 kernels: {len(lacking)}", *(f"    {name}" for name in lacking)]
+    lines += ["", "Rows, by the kernels that have them:"]
+    lines += [f"{count:>8}  {name}" for name, count in sorted(tally.rows.items(), key=lambda item: item[1])]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,269 @@
+"""Recipes of several threads: atomics, exchanges through shared memory, barriers, collectives, matrices.
+
+Threads update memory of their own, or memory of all by operations whose order cannot be seen. What one thread leaves for
+another is between two barriers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tools.fuzz.writer import EXCHANGE_BYTES, OWN_BARRIER, Generator, Recipe, letter
+from tools.fuzz.kernel import BITS, REGISTERS
+from tools.fuzz.spellings import Update, accepted_updates
+from warpfrag.catalog.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warpfrag.catalog.instruction import Instruction
+
+ORDERS = ("", "", "", ".relaxed.gpu", ".acq_rel.gpu", ".acquire.cta", ".release.sys", ".relaxed.cta")
+COMMUTING = ("add", "min", "max", "and", "or", "xor")
+
+
+def vector(registers: Iterable[str]) -> str:
+    """Registers as one operand."""
+    names = list(registers)
+    return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
+
+
+def ordered(g: Generator, name: str) -> str:
+    """The name of an update with a memory order, or without."""
+    opcode, _, rest = name.partition(".")
+    order = g.choose(*ORDERS)
+    if opcode == "red" and "acq" in order:  # a red gives nothing, so it acquires nothing
+        order = ""
+    return f"{opcode}{order}.{rest}"
+
+
+# ---- atomics
+
+
+def own_update(g: Generator) -> None:
+    """An update of memory that no other thread touches; before it a store, after it a load."""
+    fitting = [update for update in accepted_updates(g.target) if update.kind.bits <= 64]
+    update = g.random.choice(fitting)
+    kind = letter(update.kind)
+    bits = BITS[kind]
+    base = "%own" if update.space == "shared" else "%out" if update.space == "global" or update.vector > 1 else g.choose("%out", "%own_g")
+    place = f"[{base}+{g.random.choice((0, 16))}]"
+    space = {"%own": ".shared", "%out": ".global", "%own_g": ""}[base]
+    single = update.vector == 1
+    if single and g.random.random() < 0.8:
+        g.emit(f"st{space}.b{bits}", place, g.register(kind), guard=True)
+    operands = [vector(g.registers(kind, update.vector))]
+    if update.operation == "cas":
+        operands.append(g.register(kind))
+    name = ordered(g, update.name)
+    if update.opcode == "red":
+        g.emit(name, place, *operands, guard=True)
+    else:
+        results = g.registers(kind, update.vector)
+        g.emit(name, vector(results), place, *operands, results=results, guard=True)
+    if single and g.random.random() < 0.8:
+        result = g.register(kind)
+        g.emit(f"ld{space}.b{bits}", result, place, results=[result], guard=True)
+
+
+def common_update(g: Generator) -> None:
+    """All threads of all blocks update one place, in a way whose order cannot be seen."""
+    commuting = [update for update in accepted_updates(g.target) if commutes(update) and update.space != "shared"]
+    g_update = g.random.choice(commuting)
+    place = f"[%tail+{8 * tail_slots().index((g_update.operation, g_update.kind.name))}]"
+    value = g.register(letter(g_update.kind))
+    if g_update.opcode == "red":
+        g.emit(ordered(g, g_update.name), place, value, guard=True)
+    else:
+        g.emit(ordered(g, g_update.name), "_", place, value, guard=True)
+
+
+def commutes(update: Update) -> bool:
+    """Whether the order of updates by several threads cannot be seen in the end."""
+    return update.operation in COMMUTING and not update.kind.is_float and update.vector == 1
+
+
+@lru_cache(1)
+def tail_slots() -> list[tuple[str, str]]:
+    """A place for each kind of update: operations of different kinds do not commute."""
+    return sorted({(update.operation, update.kind.name) for update in accepted_updates("sm_90a") if commutes(update)})
+
+
+def block_update(g: Generator) -> None:
+    """The threads of a block update one place of shared memory, and read what came out."""
+    update = g.random.choice([u for u in accepted_updates(g.target) if commutes(u) and u.space == "shared"])
+    kind = letter(update.kind)
+    bits = BITS[kind]
+    result = g.register(kind)
+    with g.group(whole=True):
+        g.emit("setp.eq.u32", "%q3", "%thread", "0")
+        g.emit(f"st.shared.b{bits}", "[common]", g.register(kind), guard="@%q3")
+        barrier(g)
+        value = g.register(kind)
+        g.emit(update.name, *(["_"] if update.opcode == "atom" else []), "[common]", value, guard=True)
+        barrier(g)
+        g.emit(f"ld.shared.b{bits}", result, "[common]", results=[result])
+        barrier(g)
+
+
+# ---- barriers and exchanges
+
+
+def barrier(g: Generator) -> None:
+    """Wait for all threads of the block, in one of the spellings."""
+    names = ["bar.sync", "barrier.sync", "barrier.sync.aligned", "barrier.cta.sync", "bar.cta.sync"]
+    operands = [str(g.random.randrange(4))]
+    if g.has_whole_warps and g.random.random() < 0.3:
+        operands.append(g.choose("%threads", str(g.block)))
+    g.emit(g.choose(*names), *operands)
+
+
+def barrier_reduction(g: Generator) -> None:
+    """bar.red: a vote or a count of all threads of the block."""
+    opcode, aligned = g.random.choice((("bar", ""), ("barrier", ""), ("barrier", ".aligned"), ("bar.cta", ""), ("barrier.cta", "")))
+    source = f"{g.choose('', '!')}{g.register('p')}"
+    operands = ["0"] if not g.has_whole_warps or g.random.random() < 0.5 else ["1", str(g.block)]
+    if g.random.random() < 0.5:
+        result = g.register("r")
+        g.emit(f"{opcode}.red.popc{aligned}.u32", result, *operands, source, results=[result])
+    else:
+        result = g.register("p")
+        g.emit(f"{opcode}.red.{g.choose('and', 'or')}{aligned}.pred", result, *operands, source, results=[result])
+
+
+def half_arrives(g: Generator) -> None:
+    """The first warps arrive at a barrier, the others wait there."""
+    name = g.choose("bar", "barrier", "bar.cta")
+    with g.group(whole=True):
+        g.emit("setp.lt.u32", "%q3", "%thread", "32")
+        g.emit(f"{name}.arrive", "5", str(g.block), guard="@%q3")
+        g.emit(f"{name}.sync", "5", str(g.block), guard="@!%q3")
+        g.emit("bar.sync", "0")
+
+
+def exchange(g: Generator) -> None:
+    """Each thread leaves a value in shared memory and reads that of another."""
+    kind, count = g.random.choice((("h", 1), ("r", 1), ("r", 2), ("r", 4), ("d", 1), ("d", 2)))
+    name = f"{f'.v{count}' if count > 1 else ''}.b{BITS[kind]}"
+    results = g.registers(kind, count)
+    with g.group(whole=True):
+        barrier(g)
+        g.emit(f"st.shared{name}", "[%mine]", vector(g.register(kind) for _ in range(count)))
+        barrier(g)
+        g.emit("add.u32", "%t2", "%thread", str(g.random.randrange(1, 40)))
+        g.emit("rem.u32", "%t2", "%t2", "%threads")
+        g.emit("mov.u32", "%t1", "exchange")
+        g.emit("mad.lo.u32", "%t1", "%t2", str(EXCHANGE_BYTES), "%t1")
+        g.emit(f"ld.shared{name}", vector(results), "[%t1]", results=results)
+        barrier(g)
+
+
+# ---- collectives of a warp
+
+
+def collective(g: Generator) -> None:
+    """A shuffle, vote, match, reduction or election of all lanes."""
+    spelling = g.random.choice(g.random.choice(g.collective_rows))
+    sources = g.operands(spelling)
+    if spelling.row.opcode == "match":
+        few = "%t0" if spelling.sources[0] is not None and spelling.sources[0].bits == 32 else "%u0"
+        g.emit(f"and.b{32 if few == '%t0' else 64}", few, g.register("r" if few == "%t0" else "d"), g.choose("0", "1", "3"))
+        sources[0] = few
+    if spelling.row.opcode == "shfl":
+        sources[2] = g.choose("0", "31", "0x1f", "0x181f", "0x100f", "0x1c1f", "0x1e01", g.register("r"))
+        sources[1] = g.choose(str(g.random.randrange(32)), g.register("r"))
+    if spelling.row.opcode == "vote":
+        sources[0] = f"{g.choose('', '!')}{sources[0]}"
+    sources[-1] = g.place.members
+    if spelling.row.opcode == "shfl" and g.place.members != "-1":  # from itself: others may not be here
+        sources[1:3] = ["0", "31"]
+        sources = [*sources[:3], g.place.members]
+        if spelling.name.split(".")[2] not in {"bfly", "up", "down"}:
+            return
+    g.instruction(spelling, sources, guard=False)
+
+
+def active_lanes(g: Generator) -> None:
+    """activemask, where all lanes are together again."""
+    result = g.register("r")
+    with g.group(whole=True):
+        g.emit("bar.warp.sync", "-1")
+        g.emit("activemask.b32", result, results=[result])
+
+
+def divided_collective(g: Generator) -> None:
+    """A branch whose lanes do something together."""
+    end = g.label()
+    condition = g.register("p")
+    with g.group(whole=True):
+        g.emit("vote.sync.ballot.b32", "%members", condition, "-1")
+        g.emit("bra", end, guard=f"@!{condition}")
+        with g.at(together=False, depth=3, members="%members"):
+            with g.group():
+                g.fill(g.random.randrange(1, 4))
+            with g.group():
+                collective(g)
+            with g.group():
+                g.fill(2)
+        g.add(f"{end}:")
+        g.emit("bar.warp.sync", "-1")
+
+
+# ---- matrices
+
+
+@lru_cache(8)
+def matrix_instructions(op: str, target: str) -> list[Instruction]:
+    """The instructions of an operation that a target has and whose registers the kernel has."""
+    return [one for one in find(op=op, target=target) if one.evidence("sm_90").level != "not modelled"]
+
+
+def operand_of(g: Generator, operand: object, *, distinct: bool = False) -> list[str]:
+    """Registers for an operand of a matrix instruction."""
+    kind = "d" if operand.ptx_type.endswith("64") else "r"  # type: ignore[attr-defined] # an Operand
+    count = operand.regs  # type: ignore[attr-defined] # an Operand
+    return g.registers(kind, count) if distinct else [g.register(kind) for _ in range(count)]
+
+
+def multiply(g: Generator) -> None:
+    """mma.sync of any shape and type, dense or sparse."""
+    op = g.choose("mma", "mma", "mma.sp", "mma.sp::ordered_metadata")
+    one = g.random.choice(matrix_instructions(op, g.target))
+    if any(operand.regs > REGISTERS["d" if operand.ptx_type.endswith("64") else "r"] for operand in (one.a, one.b, one.d)):
+        return
+    results = operand_of(g, one.d, distinct=True)
+    operands = [vector_of(results), *(vector_of(operand_of(g, operand)) for operand in (one.a, one.b, one.c))]
+    with g.group(whole=True):
+        if one.selectors:  # chunks 01 and 23 are legal in every pattern
+            g.emit("and.b32", "%t0", g.register("r"), "0x11111111")
+            g.emit("mad.lo.u32", "%t0", "%t0", "10", "0x44444444")
+            operands += ["%t0", str(g.random.choice(one.selectors))]
+        g.emit(one.name, *operands, results=results)
+
+
+def vector_of(names: list[str]) -> str:
+    """Registers in braces, also a single one."""
+    return f"{{{', '.join(names)}}}"
+
+
+def transpose(g: Generator) -> None:
+    """movmatrix."""
+    result = g.register("r")
+    g.emit("movmatrix.sync.aligned.m8n8.trans.b16", result, g.register("r"), results=[result])
+
+
+RECIPES = [
+    Recipe(own_update, 4, in_function=False),
+    Recipe(common_update, 1.5, in_function=False),
+    Recipe(block_update, 0.7, together=True),
+    Recipe(barrier, 0.5, together=True),
+    Recipe(barrier_reduction, 0.8, together=True),
+    Recipe(half_arrives, 0.4, together=True, needs=lambda g: g.block in {64, 96, 128}),
+    Recipe(exchange, 2, together=True),
+    Recipe(collective, 3, together=True, whole_warps=True),
+    Recipe(active_lanes, 0.2, together=True, whole_warps=True),
+    Recipe(divided_collective, 0.7, together=True, whole_warps=True, nests=True),
+    Recipe(multiply, 1.5, together=True, whole_warps=True),
+    Recipe(transpose, 0.2, together=True, whole_warps=True),
+]

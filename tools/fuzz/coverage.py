@@ -1,0 +1,53 @@
+"""Which opcode rows kernels have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tools.fuzz.spellings import candidates, table
+from warpfrag.ptx.opcodes.table import ROWS, find
+
+if TYPE_CHECKING:
+    from tools.fuzz.kernel import Kernel
+
+
+@lru_cache(1)
+def row_names() -> dict[int, str]:
+    """A name for each row: its opcode, its types, and its required words."""
+    names: dict[int, str] = {}
+    for opcode, rows in ROWS.items():
+        for number, row in enumerate(rows):
+            words = ["|".join(choice.words) for choice in row.modifiers.values() if choice.is_required]
+            types = ["|".join(kind.name for kind in kinds) for kinds in row.types]
+            names[id(row)] = f"{opcode}#{number} {'.'.join([*words, *types])}".strip()
+    return names
+
+
+def rows_of(kernel: Kernel) -> set[str]:
+    """The rows of a kernel, by name."""
+    return {name for name in map(row_of, {(s.name, len(s.operands)) for s in kernel.statements()}) if name}
+
+
+@lru_cache(10_000)
+def row_of(opcode: tuple[str, int]) -> str:
+    """The row of an opcode with so many operands, by name."""
+    row = find(*opcode).row
+    return row_names()[id(row)] if row is not None else ""
+
+
+@lru_cache(1)
+def refused_rows() -> set[int]:
+    """The rows of which ptxas takes no spelling for any target."""
+    taken: dict[int, bool] = {}
+    for case in candidates():
+        is_taken = any(answer != "-" for answer in table().get(case.name, ()))
+        taken[id(case.row)] = taken.get(id(case.row), False) or is_taken
+    return {row for row, is_taken in taken.items() if not is_taken}
+
+
+def missing(counts: Counter[str], at_least: int = 1) -> list[str]:
+    """The rows that fewer kernels have than asked for, without those that ptxas takes for no target."""
+    wanted = [name for row, name in row_names().items() if row not in refused_rows()]
+    return [name for name in wanted if counts[name] < at_least]

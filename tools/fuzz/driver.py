@@ -1,0 +1,111 @@
+"""A GPU through the CUDA driver alone: numpy and ctypes, no other package.
+
+`Device.run` loads PTX through the driver's compiler, or a cubin, launches one kernel and returns what it left. After a
+fault a context is lost, so whoever runs unknown kernels does it in a process that may end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
+LOG_BYTES = 4000
+
+
+class DriverError(RuntimeError):
+    """A call of the driver that failed; `is_fatal` says whether the context is lost."""
+
+    def __init__(self, call: str, code: int, text: str) -> None:
+        """What failed and why."""
+        super().__init__(f"{call}: {text} ({code})")
+        self.is_fatal = 700 <= code < 800
+
+
+class Device:
+    """The first GPU, in this process."""
+
+    def __init__(self) -> None:
+        """Open the driver and take the device's own context."""
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self._call("cuInit", 0)
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
+        name, version = ctypes.create_string_buffer(100), ctypes.c_int()
+        self._call("cuDeviceGetName", name, 100, device)
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        self.name = name.value.decode()
+        self.cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self.cuda, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self.cuda.cuGetErrorString(code, ctypes.byref(text))
+            raise DriverError(name, code, (text.value or b"unknown").decode())
+
+    def run(
+        self,
+        image: str | bytes,
+        grid: int,
+        block: int,
+        arguments: Sequence[NDArray[np.uint8] | bytes],
+        entry: str = "k",
+        shared: int = 0,
+    ) -> list[NDArray[np.uint8]]:
+        """Launch a kernel; arrays are copied to the GPU and returned as they are afterwards, bytes are structs."""
+        module = self._load(image if isinstance(image, bytes) else image.encode() + b"\0")
+        places: list[tuple[ctypes.c_uint64, NDArray[np.uint8]]] = []
+        try:
+            function = ctypes.c_void_p()
+            self._call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+            values: list[object] = []
+            for argument in arguments:
+                if isinstance(argument, bytes):
+                    values.append(ctypes.create_string_buffer(argument, len(argument)))
+                    continue
+                place = ctypes.c_uint64()
+                self._call("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(argument.nbytes))
+                places.append((place, argument))
+                data = np.ascontiguousarray(argument)
+                self._call("cuMemcpyHtoD_v2", place, data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.nbytes))
+                values.append(place)
+            pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])  # type: ignore[arg-type] # ctypes objects
+            extents = [ctypes.c_uint(extent) for extent in (grid, 1, 1, block, 1, 1, shared)]
+            self._call("cuLaunchKernel", function, *extents, None, pointers, None)
+            self._call("cuCtxSynchronize")
+            found = []
+            for place, argument in places:
+                left = np.empty(argument.nbytes, np.uint8)
+                self._call("cuMemcpyDtoH_v2", left.ctypes.data_as(ctypes.c_void_p), place, ctypes.c_size_t(left.nbytes))
+                found.append(left)
+            return found
+        finally:
+            for place, _ in places:
+                self.cuda.cuMemFree_v2(place)
+            self.cuda.cuModuleUnload(module)
+
+    def _load(self, image: bytes) -> ctypes.c_void_p:
+        module, log = ctypes.c_void_p(), ctypes.create_string_buffer(LOG_BYTES)
+        options = (ctypes.c_int * 2)(JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
+        code = self.cuda.cuModuleLoadDataEx(ctypes.byref(module), image, 2, options, values)
+        if code:
+            raise DriverError("cuModuleLoadDataEx", code, log.value.decode(errors="replace").strip()[:400])
+        return module
+
+
+@cache
+def device() -> Device:
+    """The GPU of this process, opened when it is first used."""
+    return Device()

@@ -1,0 +1,58 @@
+"""A kernel on the PTX machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tools.fuzz.inputs import random_bytes
+from tools.fuzz.kernel import BLOB_BYTES, IN_BYTES, TRACED
+from warpfrag.ptx.launch.kernel import load
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tools.fuzz.kernel import Kernel
+    from warpfrag.ptx.launch.kernel import Engine
+    from warpfrag.ptx.launch.run import Run
+
+ARCH = "sm_90"
+LIMIT = 2_000_000  # warp instructions of a kernel
+
+
+class Data(NamedTuple):
+    """What a kernel is given: its input, its output as it is before, its struct."""
+
+    given: NDArray[np.uint8]
+    before: NDArray[np.uint8]
+    blob: bytes
+
+
+def data_of(kernel: Kernel) -> Data:
+    """The data of a kernel, from its seed."""
+    return make_data(kernel.seed, kernel.threads * IN_BYTES, kernel.out_bytes)
+
+
+def make_data(seed: int, in_bytes: int, out_bytes: int) -> Data:
+    """Data of a seed."""
+    blob = random_bytes(seed + (2 << 32), BLOB_BYTES).tobytes()
+    return Data(random_bytes(seed, in_bytes), random_bytes(seed + (1 << 32), out_bytes), blob)
+
+
+def emulate(
+    text: str, kernel: Kernel, data: Data, engine: Engine = "reference", *, traced: bool = False
+) -> tuple[list[NDArray[np.uint8]], Run]:
+    """What the machine leaves of the arrays, and what it says of the run."""
+    arrays = [data.given.copy(), data.before.copy()]
+    arguments = [*arrays, data.blob]
+    if traced:
+        arrays.append(blank_trace(kernel))
+        arguments.append(arrays[-1])
+    run = load(text)["k"].launch(kernel.grid, kernel.block, arguments, arch=ARCH, engine=engine, limit=LIMIT, threads=1)
+    return arrays, run
+
+
+def blank_trace(kernel: Kernel) -> NDArray[np.uint8]:
+    """Memory for the trace of every thread."""
+    return np.zeros(kernel.threads * (16 + 16 * TRACED), np.uint8)

@@ -1,0 +1,141 @@
+"""What a worker process does, job by job: compare a kernel, trace one, make one smaller, run probes.
+
+A job is a JSON object with the key `do`; its answer is one too. Each worker has the GPU for itself in its own context,
+and a fault ends the process: `pool` starts another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import zlib
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tools.fuzz.coverage import rows_of
+from tools.fuzz.driver import DriverError, device
+from tools.fuzz.emulation import blank_trace, data_of, emulate
+from tools.fuzz.generate import generate
+from tools.fuzz.probe import compare_probes
+from tools.fuzz.reduce import first_difference, shrink
+from warpfrag.errors import WarpfragError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tools.fuzz.kernel import Kernel, Piece
+    from warpfrag.ptx.launch.run import Run
+
+Answer = dict[str, Any]
+COMPILED_EVERY = 250  # of so many kernels one runs in the compiled engine too
+
+
+def reasons_of(run: Run) -> list[str]:
+    """Why a run is not exact."""
+    if run.exact:
+        return []
+    lines = getattr(run, "inexact_lines", None)
+    if lines:
+        return sorted({str(getattr(item, "reason", item)) for item in (lines.values() if isinstance(lines, dict) else lines)})
+    return sorted(run.inexact)
+
+
+def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArray[np.uint8]]:
+    """What the GPU leaves of a kernel's arrays."""
+    data = data_of(kernel)
+    arguments = [data.given, data.before, data.blob, *([blank_trace(kernel)] if traced else [])]
+    return device().run(text, kernel.grid, kernel.block, arguments)
+
+
+def compare(seed: int, size: int, *, on_gpu: bool = True) -> Answer:
+    """Generate a kernel, run it on both sides, compare every byte."""
+    began = time.process_time()
+    kernel = generate(seed, size)
+    text = kernel.text()
+    data = data_of(kernel)
+    answer: Answer = {
+        "seed": seed, "target": kernel.target, "rows": sorted(rows_of(kernel)),
+        "statements": sum(1 for _ in kernel.statements()), "state": "equal",
+    }  # fmt: skip
+    try:
+        here, run = emulate(text, kernel, data)
+        answer |= {"exact": run.exact, "reasons": reasons_of(run), "warp_instructions": run.counts.instructions}
+        if seed % COMPILED_EVERY == 0:
+            again, _ = emulate(text, kernel, data, "compiled")
+            if any(not np.array_equal(a, b) for a, b in zip(here, again, strict=True)):
+                answer["engines_differ"] = True
+    except WarpfragError as error:
+        return answer | {"state": "refused by the machine", "why": str(error)[:300]}
+    except Exception as error:  # noqa: BLE001 (whatever the machine raises is a finding)
+        return answer | {"state": "the machine fails", "why": f"{type(error).__name__}: {error}"[:300]}
+    answer["seconds_here"] = time.process_time() - began
+    if not on_gpu:
+        return answer
+    began = time.process_time()
+    try:
+        there = run_on_gpu(kernel, text)
+    except DriverError as error:
+        return answer | {"state": "fails on the GPU", "why": str(error)[:300], "fatal": error.is_fatal}
+    answer["seconds_there"] = time.process_time() - began
+    if any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
+        changed = np.nonzero(here[1] != there[1])[0]
+        answer |= {"state": "differs", "bytes": len(changed), "first": [int(at) for at in changed[:4]]}
+        answer["gpu"] = b64encode(zlib.compress(there[1].tobytes(), 9)).decode()
+    return answer
+
+
+def trace(seed: int, size: int) -> Answer:
+    """The first result of a kernel that differs."""
+    kernel = generate(seed, size)
+    text = kernel.text(traced=True)
+    here, _ = emulate(text, kernel, data_of(kernel), traced=True)
+    there = run_on_gpu(kernel, text, traced=True)
+    return {"seed": seed, **first_difference(kernel, here[2], there[2])}
+
+
+def make_small(seed: int, size: int, seconds: float) -> Answer:
+    """A kernel without everything that the difference does not need."""
+    kernel = generate(seed, size)
+    data = data_of(kernel)
+
+    def differs(without: frozenset[Piece]) -> bool:
+        text = kernel.text(without)
+        here, run = emulate(text, kernel, data)
+        there = run_on_gpu(kernel, text)
+        return run.exact and any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+
+    left = shrink(kernel, differs, seconds)
+    return {"seed": seed, "left": left}
+
+
+JOBS: dict[str, Callable[..., Answer]] = {
+    "compare": compare, "trace": trace, "shrink": make_small, "probe": compare_probes,
+}  # fmt: skip
+
+
+def serve() -> None:
+    """Read jobs from standard input and answer on standard output until it ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what else is printed does not mix with answers
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            answer = JOBS[job.pop("do")](**job)
+        except DriverError as error:
+            answer = {**job, "state": "fails on the GPU", "why": str(error)[:300], "fatal": error.is_fatal}
+        except Exception as error:  # noqa: BLE001 (one job must not end the run)
+            answer = {**job, "state": "the tool fails", "why": f"{type(error).__name__}: {error}"[:500]}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+        if answer.get("fatal"):
+            return
+
+
+if __name__ == "__main__":
+    serve()
