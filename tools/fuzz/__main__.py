@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from tools.arguments import make_parser
 from tools.fuzz.assembler import assemble
-from tools.fuzz.campaign import CALLED_EXACT, compare_all, explain, probe_all, write_report
+from tools.fuzz.campaign import CALLED_EXACT, KINDS, compare_all, compare_engines, explain, probe_all, write_report
 from tools.fuzz.coverage import missing, rows_of
 from tools.fuzz.generate import SIZE, generate
 from tools.fuzz.spellings import TARGETS, write_table
@@ -41,6 +41,8 @@ def run(arguments: Namespace) -> int:
     seeds = range(arguments.first, arguments.first + arguments.count)
     tally = compare_all(seeds, arguments.size, arguments.workers, arguments.seconds, on_gpu=not arguments.without_gpu)
     tally.counts["seconds"] = round(time.monotonic() - began)
+    if arguments.engines:
+        compare_engines(tally, seeds[:: arguments.engines], arguments.size, arguments.workers, arguments.seconds)
     causes = explain(sorted(tally.differing), arguments.size, arguments.workers, arguments.explain) if tally.differing else {}
     tally.counts["seconds with causes"] = round(time.monotonic() - began)
     print(write_report(arguments.out, tally, causes, arguments.size))
@@ -49,7 +51,7 @@ def run(arguments: Namespace) -> int:
 
 def probe(arguments: Namespace) -> int:
     """Compare every spelling alone."""
-    found = probe_all(arguments.workers, arguments.seconds, arguments.targets.split(","))
+    found = probe_all(arguments.workers, arguments.seconds, arguments.targets.split(","), arguments.only)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "probes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     for item in found["differences"]:
@@ -119,8 +121,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         made.add_argument("--out", type=Path, default=Path("out"), help="the folder of the report")
         made.add_argument("--seconds", type=float, default=600, help="stop to begin new work after this time")
     timed[0].add_argument("--explain", type=float, default=120, help="seconds for the causes of what differs")
+    timed[0].add_argument("--engines", type=int, default=0, metavar="N", help="run every Nth kernel in both engines")
     timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
     timed[1].add_argument("--targets", default=",".join(TARGETS), help="targets, with commas between them")
+    timed[1].add_argument("--only", choices=KINDS, help="only spellings of lanes, or only matrix instructions")
     commands.choices["check"].add_argument("--coverage", action="store_true", help="count rows only, without ptxas")
     shown = command("show", show)
     shown.add_argument("seed", type=int)

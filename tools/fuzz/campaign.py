@@ -11,19 +11,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tools.fuzz import matrix_probe
 from tools.fuzz.coverage import missing
 from tools.fuzz.generate import generate
+from tools.fuzz.matrix_probe import matrix_probes
 from tools.fuzz.pool import work
 from tools.fuzz.probe import PER_MODULE, probes
 from tools.fuzz.spellings import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-JOB_SECONDS = 60
+JOB_SECONDS = 25
+ENGINE_SECONDS = 120  # the compiler takes most of it
 KEPT_KERNELS = 400  # that are written whole
 SHRUNK_OF_EACH = 2  # kernels of each group that are made small
 SHRINK_SECONDS = 40
+KINDS: dict[str, tuple[str, Callable[[str], Sequence[object]], int]] = {
+    "matrices": ("matrix probe", matrix_probes, matrix_probe.PER_MODULE),
+    "lanes": ("probe", probes, PER_MODULE),
+}
+"""Kinds of probes: the job that runs some, the list of all, and how many are in a module."""
 CALLED_EXACT = "DIFFERS AND CALLED EXACT"
 
 
@@ -38,12 +46,8 @@ class Tally:
     examples: dict[str, str] = field(default_factory=dict)
     differing: dict[int, dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, job: dict[str, Any], answer: dict[str, Any] | None) -> None:
+    def add(self, answer: dict[str, Any]) -> None:
         """Count an answer."""
-        if answer is None:
-            self.counts["hangs or ends its process"] += 1
-            self.seeds["hangs or ends its process"].append(job["seed"])
-            return
         state = verdict(answer)
         self.counts["kernels"] += 1
         self.counts["instructions"] += answer.get("statements", 0)
@@ -51,10 +55,7 @@ class Tally:
         self.counts["milliseconds of the machine"] += round(1000 * answer.get("seconds_here", 0))
         self.counts["milliseconds of the driver"] += round(1000 * answer.get("seconds_there", 0))
         self.counts[state] += 1
-        if answer.get("engines_differ"):
-            self.counts["ENGINES DIFFER"] += 1
-            self.seeds["ENGINES DIFFER"].append(answer["seed"])
-        if state in {"equal and exact", "equal but not exact", "differs and not exact", CALLED_EXACT}:
+        if answer["state"] in {"equal", "differs"}:
             self.rows.update(answer["rows"])
         if not answer.get("exact", True):
             self.reasons.update(answer["reasons"])
@@ -78,9 +79,18 @@ def compare_all(seeds: Iterable[int], size: int, workers: int, seconds: float, *
     """Compare the kernels of some seeds, as many as the time allows."""
     tally = Tally()
     jobs = [{"do": "compare", "seed": seed, "size": size, "on_gpu": on_gpu} for seed in seeds]
-    for job, answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
-        tally.add(job, answer)
+    for answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
+        tally.add(answer)
     return tally
+
+
+def compare_engines(tally: Tally, seeds: Sequence[int], size: int, workers: int, seconds: float) -> None:
+    """Run some kernels in both engines, and count those that differ."""
+    jobs = [{"do": "engines", "seed": seed, "size": size} for seed in seeds]
+    for answer in work(jobs, workers, seconds_each=ENGINE_SECONDS, seconds=seconds):
+        tally.counts[answer["state"]] += 1
+        if answer["state"] != "engines agree":
+            tally.seeds[answer["state"]].append(answer["seed"])
 
 
 def explain(seeds: Sequence[int], size: int, workers: int, seconds: float) -> dict[str, Any]:
@@ -88,8 +98,7 @@ def explain(seeds: Sequence[int], size: int, workers: int, seconds: float) -> di
     began = time.monotonic()
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     jobs = [{"do": "trace", "seed": seed, "size": size} for seed in seeds]
-    for job, answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds / 2):
-        found = answer or {"seed": job["seed"], "why": "no answer"}
+    for found in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds / 2):
         key = found.get("key") or ("vanishes in a trace" if found.get("found") is False else "not traced")
         groups[key].append(found)
     small: dict[int, str] = {}
@@ -100,23 +109,27 @@ def explain(seeds: Sequence[int], size: int, workers: int, seconds: float) -> di
     ]
     left = seconds - (time.monotonic() - began)
     jobs = [{"do": "shrink", "seed": seed, "size": size, "seconds": min(SHRINK_SECONDS, left / 2)} for seed in chosen]
-    for job, answer in work(jobs, workers, seconds_each=SHRINK_SECONDS + JOB_SECONDS, seconds=left):
-        if answer and answer.get("left"):
-            small[job["seed"]] = answer["left"]
+    for answer in work(jobs, workers, seconds_each=SHRINK_SECONDS + JOB_SECONDS, seconds=left):
+        if answer.get("left"):
+            small[answer["seed"]] = answer["left"]
     return {"groups": dict(sorted(groups.items(), key=lambda item: -len(item[1]))), "small": small}
 
 
-def probe_all(workers: int, seconds: float, targets: Sequence[str] = TARGETS) -> dict[str, Any]:
+def probe_all(
+    workers: int, seconds: float, targets: Sequence[str] = TARGETS, only: str | None = None
+) -> dict[str, Any]:
     """Every spelling in every context."""
     jobs = [
-        {"do": "probe", "target": target, "first": first}
+        {"do": job, "target": target, "first": first}
+        for kind, (job, listed, step) in KINDS.items()
+        if only in {None, kind}
         for target in reversed(targets)
-        for first in range(0, len(probes(target)), PER_MODULE)
+        for first in range(0, len(listed(target)), step)
     ]
     count, failed, differences = 0, [], []
-    for job, answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
-        if answer is None or "differences" not in answer:
-            failed.append({**job, "why": (answer or {}).get("why", "no answer")})
+    for answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
+        if "differences" not in answer:
+            failed.append(answer)
             continue
         count += answer["probes"]
         differences += [{"target": answer["target"], **item} for item in answer["differences"]]

@@ -1,4 +1,4 @@
-"""Recipes of several threads: atomics, exchanges through shared memory, barriers, collectives, matrices.
+"""Recipes of several threads: atomics, exchanges through shared memory, barriers, collectives.
 
 Threads update memory of their own, or memory of all by operations whose order cannot be seen. What one thread leaves for
 another is between two barriers.
@@ -9,15 +9,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tools.fuzz.writer import EXCHANGE_BYTES, OWN_BARRIER, Generator, Recipe, letter
-from tools.fuzz.kernel import BITS, REGISTERS
+from tools.fuzz.writer import EXCHANGE_BYTES, Generator, Recipe, letter
+from tools.fuzz.kernel import BITS
 from tools.fuzz.spellings import Update, accepted_updates
-from warpfrag.catalog.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from warpfrag.catalog.instruction import Instruction
 
 ORDERS = ("", "", "", ".relaxed.gpu", ".acq_rel.gpu", ".acquire.cta", ".release.sys", ".relaxed.cta")
 COMMUTING = ("add", "min", "max", "and", "or", "xor")
@@ -70,13 +67,13 @@ def own_update(g: Generator) -> None:
 def common_update(g: Generator) -> None:
     """All threads of all blocks update one place, in a way whose order cannot be seen."""
     commuting = [update for update in accepted_updates(g.target) if commutes(update) and update.space != "shared"]
-    g_update = g.random.choice(commuting)
-    place = f"[%tail+{8 * tail_slots().index((g_update.operation, g_update.kind.name))}]"
-    value = g.register(letter(g_update.kind))
-    if g_update.opcode == "red":
-        g.emit(ordered(g, g_update.name), place, value, guard=True)
+    update = g.random.choice(commuting)
+    place = f"[%tail+{8 * tail_slots().index((update.operation, update.kind.name))}]"
+    value = g.register(letter(update.kind))
+    if update.opcode == "red":
+        g.emit(ordered(g, update.name), place, value, guard=True)
     else:
-        g.emit(ordered(g, g_update.name), "_", place, value, guard=True)
+        g.emit(ordered(g, update.name), "_", place, value, guard=True)
 
 
 def commutes(update: Update) -> bool:
@@ -185,11 +182,9 @@ def collective(g: Generator) -> None:
 
 
 def active_lanes(g: Generator) -> None:
-    """activemask, where all lanes are together again."""
+    """activemask, before anything has divided a warp: later nobody promises who is here."""
     result = g.register("r")
-    with g.group(whole=True):
-        g.emit("bar.warp.sync", "-1")
-        g.emit("activemask.b32", result, results=[result])
+    g.emit("activemask.b32", result, results=[result])
 
 
 def divided_collective(g: Generator) -> None:
@@ -210,49 +205,6 @@ def divided_collective(g: Generator) -> None:
         g.emit("bar.warp.sync", "-1")
 
 
-# ---- matrices
-
-
-@lru_cache(8)
-def matrix_instructions(op: str, target: str) -> list[Instruction]:
-    """The instructions of an operation that a target has and whose registers the kernel has."""
-    return [one for one in find(op=op, target=target) if one.evidence("sm_90").level != "not modelled"]
-
-
-def operand_of(g: Generator, operand: object, *, distinct: bool = False) -> list[str]:
-    """Registers for an operand of a matrix instruction."""
-    kind = "d" if operand.ptx_type.endswith("64") else "r"  # type: ignore[attr-defined] # an Operand
-    count = operand.regs  # type: ignore[attr-defined] # an Operand
-    return g.registers(kind, count) if distinct else [g.register(kind) for _ in range(count)]
-
-
-def multiply(g: Generator) -> None:
-    """mma.sync of any shape and type, dense or sparse."""
-    op = g.choose("mma", "mma", "mma.sp", "mma.sp::ordered_metadata")
-    one = g.random.choice(matrix_instructions(op, g.target))
-    if any(operand.regs > REGISTERS["d" if operand.ptx_type.endswith("64") else "r"] for operand in (one.a, one.b, one.d)):
-        return
-    results = operand_of(g, one.d, distinct=True)
-    operands = [vector_of(results), *(vector_of(operand_of(g, operand)) for operand in (one.a, one.b, one.c))]
-    with g.group(whole=True):
-        if one.selectors:  # chunks 01 and 23 are legal in every pattern
-            g.emit("and.b32", "%t0", g.register("r"), "0x11111111")
-            g.emit("mad.lo.u32", "%t0", "%t0", "10", "0x44444444")
-            operands += ["%t0", str(g.random.choice(one.selectors))]
-        g.emit(one.name, *operands, results=results)
-
-
-def vector_of(names: list[str]) -> str:
-    """Registers in braces, also a single one."""
-    return f"{{{', '.join(names)}}}"
-
-
-def transpose(g: Generator) -> None:
-    """movmatrix."""
-    result = g.register("r")
-    g.emit("movmatrix.sync.aligned.m8n8.trans.b16", result, g.register("r"), results=[result])
-
-
 RECIPES = [
     Recipe(own_update, 4, in_function=False),
     Recipe(common_update, 1.5, in_function=False),
@@ -262,8 +214,6 @@ RECIPES = [
     Recipe(half_arrives, 0.4, together=True, needs=lambda g: g.block in {64, 96, 128}),
     Recipe(exchange, 2, together=True),
     Recipe(collective, 3, together=True, whole_warps=True),
-    Recipe(active_lanes, 0.2, together=True, whole_warps=True),
+    Recipe(active_lanes, 1, together=True, whole_warps=True, needs=lambda g: not g.has_divided),
     Recipe(divided_collective, 0.7, together=True, whole_warps=True, nests=True),
-    Recipe(multiply, 1.5, together=True, whole_warps=True),
-    Recipe(transpose, 0.2, together=True, whole_warps=True),
 ]

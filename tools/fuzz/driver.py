@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 LOG_BYTES = 4000
+LIMIT_STACK_SIZE, STACK_BYTES = 0, 16384  # of a thread: nobody knows how deep a function calls itself
 
 
 class DriverError(RuntimeError):
@@ -41,6 +42,7 @@ class Device:
         self._call("cuDeviceGet", ctypes.byref(device), 0)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)
+        self._call("cuCtxSetLimit", LIMIT_STACK_SIZE, ctypes.c_size_t(STACK_BYTES))
         name, version = ctypes.create_string_buffer(100), ctypes.c_int()
         self._call("cuDeviceGetName", name, 100, device)
         self._call("cuDriverGetVersion", ctypes.byref(version))

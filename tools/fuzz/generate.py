@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tools.fuzz import cooperation, recipes
+from tools.fuzz import asynchronous, cooperation, matrices, recipes
 from tools.fuzz.writer import Generator
 
 if TYPE_CHECKING:
     from tools.fuzz.kernel import Kernel
 
-RECIPES = (*recipes.RECIPES, *cooperation.RECIPES)
+RECIPES = (*recipes.RECIPES, *cooperation.RECIPES, *asynchronous.RECIPES, *matrices.RECIPES)
 SIZE = 200
 
 

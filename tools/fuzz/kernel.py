@@ -88,7 +88,7 @@ class Kernel:
     functions: tuple[Function, ...]
     start: tuple[str, ...]
     body: Group
-    end: tuple[str, ...]
+    end: Group
 
     @property
     def threads(self) -> int:
@@ -105,6 +105,7 @@ class Kernel:
         for function in self.functions:
             yield from instructions(function.body)
         yield from instructions(self.body)
+        yield from instructions(self.end)
 
     def text(self, without: frozenset[Piece] = frozenset(), *, traced: bool = False) -> str:
         """The module, with pieces left out; with a trace it has a fourth parameter, `trace`."""
@@ -118,7 +119,7 @@ class Kernel:
         lines += [f".visible .entry k({parameters})", "{", *self.start]
         lines += ["ld.param.u64 %base, [trace];", "st.global.u64 [trace_start], %base;", "bar.sync 0;"] if trace else []
         lines += trace.open() if trace else []
-        lines += [*written(self.body, without, trace), *self.end, "}", ""]
+        lines += [*written(self.body, without, trace), *written(self.end, frozenset(), None), "}", ""]
         return "\n".join(lines)
 
     def traced_results(self, without: frozenset[Piece] = frozenset()) -> list[tuple[Statement, str]]:

@@ -32,22 +32,22 @@ class Worker:
         )
         self.rest = b""
 
-    def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """The answer, or None if none came in time or the process ended."""
+    def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The answer; one that says so if none came in time, or if the process ended."""
         assert self.process.stdin is not None  # noqa: S101 (pipes were asked for)
         assert self.process.stdout is not None  # noqa: S101
         try:
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
         except BrokenPipeError:
-            return None
+            return ended(job, "ends its process", "before it was asked")
         until = time.monotonic() + seconds
         while b"\n" not in self.rest:
             left = until - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                return None
+                return ended(job, "hangs", f"no answer in {seconds:.0f} seconds")
             part = os.read(self.process.stdout.fileno(), 1 << 20)
             if not part:
-                return None
+                return ended(job, "ends its process", f"exit status {self.process.wait()}")
             self.rest += part
         line, _, self.rest = self.rest.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
@@ -59,12 +59,17 @@ class Worker:
         self.process.wait()
 
 
+def ended(job: dict[str, Any], state: str, why: str) -> dict[str, Any]:
+    """The answer of a worker that cannot answer."""
+    return {**job, "state": state, "why": why, "fatal": True}
+
+
 def work(
     jobs: Iterable[dict[str, Any]], workers: int, *, seconds_each: float, seconds: float
-) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Do jobs on several workers, as many as the time allows; each comes back with its answer, None if it had none."""
+) -> Iterator[dict[str, Any]]:
+    """The answers to jobs that are done by several workers, as many as the time allows, in the order they come."""
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    answered: queue.SimpleQueue[tuple[dict[str, Any], dict[str, Any] | None] | None] = queue.SimpleQueue()
+    answered: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     for job in jobs:
         waiting.put(job)
     until = time.monotonic() + seconds
@@ -77,11 +82,9 @@ def work(
             except queue.Empty:
                 break
             worker = worker or Worker()
-            answer = worker.ask(job, min(seconds_each, until - time.monotonic() + 5))
-            if answer is None and time.monotonic() > until:
-                break
-            answered.put((job, answer))
-            if answer is None or answer.get("fatal"):
+            answer = worker.ask(job, seconds_each)
+            answered.put(answer)
+            if answer.get("fatal"):
                 worker.end()
                 worker = None
         if worker:

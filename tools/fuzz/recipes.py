@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tools.fuzz.writer import (
-    BLOB_BYTES, IN_BYTES, LOCAL_BYTES, OWN_DATA, SCRATCH_BYTES, TABLE_BYTES, Generator, Recipe, letter,
+    LOCAL_BYTES, OWN_DATA, TABLE_BYTES, Generator, Recipe, letter,
 )  # fmt: skip
-from tools.fuzz.inputs import SPECIAL
-from tools.fuzz.kernel import REGISTERS
+from tools.fuzz.kernel import BITS, BLOB_BYTES, IN_BYTES, SCRATCH_BYTES
 from warpfrag.ptx.program.types import TYPES
 
 if TYPE_CHECKING:
@@ -75,18 +74,18 @@ def _special_register(g: Generator) -> None:
 
 
 def _copy_vector(g: Generator) -> None:
-    count = g.random.choice((2, 4))
-    results = g.registers("r", count)
-    source = [g.register("r") for _ in range(count)]
-    for result, register in zip(results, source, strict=True):
-        g.emit("mov.b32", result, register, results=[result])
+    kind, count = g.random.choice((("r", 2), ("r", 4), ("d", 2), ("h", 2), ("h", 4)))
+    results = g.registers(kind, count)
+    sources = ", ".join(g.register(kind) for _ in range(count))
+    name = f"mov.v{count}.{g.choose('b', 'u', 's')}{BITS[kind]}"
+    g.emit(name, f"{{{', '.join(results)}}}", f"{{{sources}}}", results=results, guard=True)
 
 
 SPECIAL_REGISTERS = (
     "%tid.x", "%tid.y", "%ntid.x", "%ntid.z", "%ctaid.x", "%ctaid.y", "%nctaid.x", "%laneid",
     "%lanemask_lt", "%lanemask_le", "%lanemask_eq", "%lanemask_ge", "%lanemask_gt",
 )  # fmt: skip
-MOVES = (_pack, _unpack, _unpack, _copy, _copy, _copy_predicate, _special_register)
+MOVES = (_pack, _unpack, _unpack, _copy, _copy, _copy_predicate, _special_register, _copy_vector)
 
 
 # ---- memory
@@ -295,11 +294,12 @@ MAX_INSIDE = 3  # depth at which nothing nests any more
 
 def call(g: Generator) -> None:
     """A call of a function with parameters, which may call itself."""
-    name = g.choose("first", "second", "recursive")
+    name = g.choose("first", "second", *(["recursive"] if g.has_whole_warps else []))
     if name not in g.functions:
         g.functions.append(name)
     with g.group(whole=True):
         g.call_of(name, g.register("r"))
+        _rejoin(g)
 
 
 RECIPES = [

@@ -49,7 +49,10 @@ def first_difference(kernel: Kernel, here: NDArray[np.uint8], there: NDArray[np.
     if at >= count or entries[0][at]["number"] != entries[1][at]["number"]:
         return {"found": True, "statement": "another path", "key": "another path", "thread": thread}
     statement, register = results[number]
-    values, writers = last_values(kernel, results, entries[0][:at], thread)
+    first = at  # other results of the same statement do not count as its operands
+    while first and results[int(entries[0][first - 1]["number"])][0] is statement:
+        first -= 1
+    values, writers = last_values(kernel, results, entries[0][:first], thread)
     return {
         "found": True,
         "key": context_key(statement),

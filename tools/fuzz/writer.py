@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tools.fuzz.inputs import SPECIAL
 from tools.fuzz.kernel import (
-    BLOB_BYTES, IN_BYTES, OUT_BYTES, REGISTERS, SCRATCH_BYTES, Function, Group, Kernel, Piece, Statement,
+    BITS, IN_BYTES, OUT_BYTES, REGISTERS, SCRATCH_BYTES, Function, Group, Kernel, Piece, Statement,
 )  # fmt: skip
 from tools.fuzz.spellings import Spelling, accepted
 
@@ -29,15 +29,16 @@ ALL_CONSTANT = 0.02  # of the statements: every operand that may be a constant i
 SAME = 0.06  # of the operands: the register of the one before
 OWN_BYTES = 64  # shared memory of one thread: 48 bytes of data, an mbarrier, 8 bytes unused
 OWN_DATA, OWN_BARRIER = 48, 48
+TILE_BYTES = 32 * IN_BYTES  # shared memory of one warp, full of its input
 EXCHANGE_BYTES = 16  # of one thread, for what threads tell each other
 TABLE_BYTES = 128  # of the module's variables
 LOCAL_BYTES = 64
 MAX_DEPTH = 3
 WHOLE_BLOCKS, RAGGED_BLOCKS = (32, 32, 64, 96, 128), (1, 7, 31, 33, 48, 65)
 TEMPORARIES = (
-    ".reg .b32 %t<6>, %count<4>, %members, %thread, %threads, %own, %mine;"
+    ".reg .b32 %t<6>, %count<4>, %members, %thread, %threads, %own, %mine, %tile;"
     " .reg .b64 %u<6>, %state<3>, %base, %in, %out, %tail, %own_g, %local_g, %const_g, %global_g, %blob_g;"
-    " .reg .pred %q<4>; .reg .b16 %s<2>;"
+    " .reg .pred %q<4>; .reg .b128 %w<2>;"
 )
 
 
@@ -64,6 +65,7 @@ class Generator:
         self.grid = self.random.choice((1, 1, 2, 3))
         self.place = Place()
         self.labels = 0
+        self.has_divided = False  # whether lanes of a warp may have taken different paths so far
         self.written = 0
         self.open: list[Group] = [Group()]
         self.functions: list[str] = []
@@ -91,6 +93,7 @@ class Generator:
     def at(self, **changes: object) -> Iterator[None]:
         """Another place for what is written inside."""
         before = self.place
+        self.has_divided |= not changes.get("together", True)
         self.place = Place(**{**vars(before), **changes})  # type: ignore[arg-type] # the fields of a Place
         yield
         self.place = before
@@ -168,23 +171,28 @@ class Generator:
         while self.written < until:
             fitting = [recipe for recipe in self.recipes if recipe.fits(self)]
             chosen = self.random.choices(fitting, [recipe.weight for recipe in fitting])[0]
+            self.features.update(chosen.features)
             with self.group():
                 chosen.write(self)
 
     def kernel(self) -> Kernel:
         """The kernel of the seed."""
         self.fill(self.size)
+        body, end = self.open[0], Group()
+        self.open = [end]
+        self.finish()
         functions = tuple(self.function(name) for name in self.functions)
         random = self.random
         data = [", ".join(str(random.choice((0, 255, 127, 128, random.randrange(256)))) for _ in range(TABLE_BYTES)) for _ in range(2)]
         variables = (
             f".const .align 16 .b8 constants[{TABLE_BYTES}] = {{{data[0]}}};",
             f".global .align 16 .b8 globals[{TABLE_BYTES}] = {{{data[1]}}};",
+            ".global .align 128 .b8 unused[128];",
             *((f"{signature(name)};") for name in self.functions),
         )
         return Kernel(
             self.seed, self.target, self.grid, self.block, variables, functions,
-            tuple(self.start()), self.open[0], tuple(self.end()),
+            tuple(self.start()), body, end,
         )  # fmt: skip
 
     def start(self) -> Iterator[str]:
@@ -195,7 +203,7 @@ class Generator:
         yield f".shared .align 128 .b8 exchange[{self.block * EXCHANGE_BYTES}];"
         yield ".shared .align 16 .b8 common[256];"
         if "tile" in self.features:
-            yield f".shared .align 128 .b8 tile[{max(4096, self.block * IN_BYTES)}];"
+            yield f".shared .align 128 .b8 tile[{self.block // 32 * TILE_BYTES}];"
         yield f".local .align 16 .b8 stack[{LOCAL_BYTES}];"
         yield "ld.param.u64 %in, [in]; ld.param.u64 %out, [out];"
         yield "mov.u32 %thread, %tid.x; mov.u32 %threads, %ntid.x; mov.u32 %t0, %ctaid.x; mov.u32 %t1, %nctaid.x;"
@@ -214,7 +222,8 @@ class Generator:
         for at in range(0, LOCAL_BYTES, 16):
             yield f"ld.global.v2.b64 {{%u0, %u1}}, [%in+{at}]; st.local.v2.b64 [stack+{at}], {{%u0, %u1}};"
         if "tile" in self.features:
-            yield f"mov.u32 %t0, tile; mad.lo.u32 %t0, %thread, {IN_BYTES}, %t0;"
+            yield f"mov.u32 %t0, tile; shr.u32 %t1, %thread, 5; mad.lo.u32 %tile, %t1, {TILE_BYTES}, %t0;"
+            yield f"mad.lo.u32 %t0, %thread, {IN_BYTES}, %t0;"
             for at in range(0, IN_BYTES, 16):
                 yield f"ld.global.v2.b64 {{%u0, %u1}}, [%in+{at}]; st.shared.v2.b64 [%t0+{at}], {{%u0, %u1}};"
         yield "bar.sync 0;"
@@ -230,19 +239,29 @@ class Generator:
                 else:
                     yield load({"h": 2, "r": 4, "d": 8}[name]).format(f"{name}{number}")
 
-    @staticmethod
-    def end() -> Iterator[str]:
-        """Store every register."""
+    def finish(self) -> None:
+        """Store every register; in some kernels part of the threads leaves then, and the others store others."""
+        self.store_registers()
+        if self.random.random() < 0.3:
+            self.emit("exit", guard=f"@{self.register('p')}")
+            for kind in "hrd":
+                first, second = self.registers(kind, 2)
+                self.emit(f"xor.b{BITS[kind]}", first, first, second, results=[first])
+            self.store_registers()
+        self.emit(self.choose("ret", "ret.uni", "exit"))
+
+    def store_registers(self) -> None:
+        """Store every register behind the scratch of the thread."""
         at = SCRATCH_BYTES
-        for name, bits in (("d", 64), ("r", 32), ("h", 16)):
-            for number in range(REGISTERS[name]):
-                yield f"st.global.b{bits} [%out+{at}], %{name}{number};"
-                at += bits // 8
-        yield "mov.b32 %t0, 0;"
+        for kind in "drh":
+            for number in range(REGISTERS[kind]):
+                self.emit(f"st.global.b{BITS[kind]}", f"[%out+{at}]", f"%{kind}{number}")
+                at += BITS[kind] // 8
+        self.emit("mov.b32", "%t0", "0")
         for number in range(REGISTERS["p"]):
-            yield f"selp.b32 %t1, {1 << number}, 0, %p{number}; or.b32 %t0, %t0, %t1;"
-        yield f"st.global.b32 [%out+{at}], %t0;"
-        yield "ret;"
+            self.emit("selp.b32", "%t1", str(1 << number), "0", f"%p{number}")
+            self.emit("or.b32", "%t0", "%t0", "%t1")
+        self.emit("st.global.b32", f"[%out+{at}]", "%t0")
 
     # ---- functions
 
@@ -290,6 +309,7 @@ class Generator:
 
     def call_of(self, name: str, first: str, guard: str = "") -> None:
         """Call a function and take its result."""
+        self.has_divided = True
         self.add("{ .param .b32 pa; .param .b64 pb; .param .align 8 .b8 pc[16]; .param .b32 pq;")
         self.emit("st.param.b32", "[pa]", first)
         self.emit("st.param.b64", "[pb]", self.register("d"))
@@ -356,6 +376,7 @@ class Recipe:
     whole_warps: bool = False  # needs all lanes of every warp
     in_function: bool = True  # may stand in a function
     nests: bool = False  # has other recipes inside
+    features: tuple[str, ...] = ()  # what the start of the kernel prepares for it
     needs: Callable[[Generator], bool] = lambda _: True
 
     def fits(self, generator: Generator) -> bool:

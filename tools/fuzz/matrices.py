@@ -1,0 +1,212 @@
+"""Recipes of matrix instructions: mma, wmma, wgmma, and the moves of matrices, as the catalogue lists them.
+
+Each warp has a tile in shared memory, full of input, that only it touches; a wgmma reads those of its four warps.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tools.fuzz.kernel import REGISTERS
+from tools.fuzz.writer import TILE_BYTES, Generator, Recipe
+from warpfrag.catalog.registry import find
+
+if TYPE_CHECKING:
+    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.execution.operand import Operand
+
+WARPGROUP = 128
+ARCH = "sm_90"
+
+
+@lru_cache(64)
+def instructions(op: str, target: str) -> tuple[Instruction, ...]:
+    """The instructions of an operation that a target has, that are modelled, and whose operands fit the registers."""
+    return tuple(
+        one
+        for one in find(op=op, target=target)
+        if one.evidence(ARCH).level != "not modelled" and all(fits(getattr(one, role, None)) for role in "abcd")
+    )
+
+
+def kind_of(operand: Operand) -> str:
+    """The class of registers that holds an operand."""
+    return "d" if operand.ptx_type.endswith("64") else "r"
+
+
+def fits(operand: Operand | None) -> bool:
+    """Whether a kernel has registers enough for an operand."""
+    return operand is None or operand.home == "shared" or operand.regs <= REGISTERS[kind_of(operand)]
+
+
+def registers(g: Generator, operand: Operand, *, distinct: bool = False) -> list[str]:
+    """Registers for an operand; a result needs different ones."""
+    kind = kind_of(operand)
+    return g.registers(kind, operand.regs) if distinct else [g.register(kind) for _ in range(operand.regs)]
+
+
+def braced(names: list[str]) -> str:
+    """Registers as one operand."""
+    return f"{{{', '.join(names)}}}"
+
+
+def metadata(g: Generator) -> str:
+    """Metadata of a sparse A: chunks that keep their first or their last elements are legal in every pattern."""
+    g.emit("and.b32", "%t0", g.register("r"), "0x11111111")
+    g.emit("mad.lo.u32", "%t0", "%t0", "10", "0x44444444")
+    return "%t0"
+
+
+def multiply(g: Generator) -> None:
+    """mma.sync of any shape and type, dense or sparse."""
+    one = g.random.choice(instructions(g.choose("mma", "mma", "mma.sp", "mma.sp::ordered_metadata"), g.target))
+    results = registers(g, one.d, distinct=True)
+    operands = [braced(results), *(braced(registers(g, operand)) for operand in (one.a, one.b, one.c))]
+    with g.group(whole=True):
+        if one.selectors:
+            operands += [metadata(g), str(g.random.choice(one.selectors))]
+        g.emit(one.name, *operands, results=results)
+
+
+def fragment_multiply(g: Generator) -> None:
+    """wmma: loads, a product, a store, on registers that hold anything."""
+    one = g.random.choice(instructions("wmma.mma", g.target))
+    results = registers(g, one.d, distinct=True)
+    operands = [braced(registers(g, operand)) for operand in (one.a, one.b, one.c)]
+    g.emit(one.name, braced(results), *operands, results=results)
+
+
+def fragment_load(g: Generator) -> None:
+    """wmma.load of A, B or C from shared or global memory."""
+    role = g.choose("a", "b", "c")
+    one = g.random.choice(instructions(f"wmma.load.{role}", g.target))
+    operand = getattr(one, role)
+    results = registers(g, operand, distinct=True)
+    space = g.choose("", ".shared", ".global")
+    with g.group(whole=True):
+        place = _matrix_place(g, space)
+        g.emit(one.name.replace(".global", space), braced(results), place, str(_stride(g, operand)), results=results)
+
+
+def fragment_store(g: Generator) -> None:
+    """wmma.store of D into the warp's tile."""
+    one = g.random.choice(instructions("wmma.store.d", g.target))
+    space = g.choose("", ".shared")
+    with g.group(whole=True):
+        g.emit("bar.warp.sync", "-1")
+        if not space:
+            _generic_tile(g)
+        place = "[%tile]" if space else "[%u2]"
+        g.emit(one.name.replace(".global", space), place, braced(registers(g, one.d)), str(_stride(g, one.d)))
+        g.emit("bar.warp.sync", "-1")
+
+
+def _generic_tile(g: Generator) -> None:
+    """The generic address of the warp's tile, in %u2."""
+    g.emit("cvt.u64.u32", "%u2", "%tile")
+    g.emit("cvta.shared.u64", "%u2", "%u2")
+
+
+def _matrix_place(g: Generator, space: str) -> str:
+    """Where a warp loads a matrix from."""
+    if space == ".shared":
+        return "[%tile]"
+    if space == ".global" or g.random.random() < 0.5:
+        g.emit("ld.param.u64", "%u2", "[in]")
+    else:
+        _generic_tile(g)
+    return "[%u2]"
+
+
+def _stride(g: Generator, operand: Operand) -> int:
+    """A legal distance of rows or columns, in elements: a multiple of 16 bytes, and of 32 where an element has 8."""
+    bits = operand.format.bits
+    longest = max(operand.shape)
+    unit = {1: 128, 4: 32}.get(bits, 128 // bits)
+    stride = longest + -longest % unit
+    has_space = (stride + unit) * longest * bits <= TILE_BYTES * 8
+    return stride + unit if has_space and g.random.random() < 0.5 else stride
+
+
+def matrix_load(g: Generator) -> None:
+    """ldmatrix: each lane gives the address of a row, anywhere in the tile."""
+    one = g.random.choice(instructions("ldmatrix", g.target))
+    results = registers(g, one.d, distinct=True)
+    with g.group(whole=True):
+        if g.random.random() < 0.5:
+            g.emit("and.b32", "%t0", g.register("r"), str(TILE_BYTES - 16))
+        else:
+            g.emit("mov.u32", "%t0", "%laneid")
+            g.emit("mul.lo.u32", "%t0", "%t0", str(16 * g.random.randrange(1, 8)))
+        g.emit("add.u32", "%t0", "%t0", "%tile")
+        g.emit(one.name, braced(results), "[%t0]", results=results)
+
+
+def matrix_store(g: Generator) -> None:
+    """stmatrix: each lane gives the address of a row of its own."""
+    one = g.random.choice(instructions("stmatrix", g.target))
+    with g.group(whole=True):
+        g.emit("mov.u32", "%t0", "%laneid")
+        g.emit("mad.lo.u32", "%t0", "%t0", str(16 * g.random.randrange(1, 8)), "%tile")
+        g.emit("bar.warp.sync", "-1")
+        g.emit(one.name, "[%t0]", braced(registers(g, one.a)))
+        g.emit("bar.warp.sync", "-1")
+
+
+def transpose(g: Generator) -> None:
+    """movmatrix."""
+    one = g.random.choice(instructions("movmatrix", g.target))
+    result = g.register("r")
+    g.emit(one.name, result, g.register("r"), results=[result])
+
+
+def warpgroup_multiply(g: Generator) -> None:
+    """wgmma of the block's only warpgroup: A in registers or in shared memory, B there."""
+    op = g.choose("wgmma.mma_async", "wgmma.mma_async.sp")
+    one = g.random.choice(instructions(op, g.target))
+    results = registers(g, one.d, distinct=True)
+    element = one.a.format.name
+    in_registers = g.random.random() < 0.5 and element != "b1"
+    with g.group(whole=True):
+        g.emit("fence.proxy.async")
+        g.emit("bar.sync", "0")
+        _descriptor(g, "%u3")
+        operands = [braced(results), braced(registers(g, one.a)) if in_registers else "%u2", "%u3"]
+        if not in_registers:
+            _descriptor(g, "%u2")
+        if one.selectors:
+            operands += [metadata(g), str(g.random.choice(one.selectors))]
+        g.emit("setp.eq.u32", "%q3", "%threads", g.choose(str(WARPGROUP), "7"))
+        operands.append("%q3")
+        if element not in {"s8", "u8", "b1"}:
+            operands += [g.choose("1", "-1"), g.choose("1", "-1")]
+        if element in {"f16", "bf16"}:
+            operands += [g.choose("0", "1") for _ in range(1 if in_registers else 2)]
+        g.emit("wgmma.fence.sync.aligned")
+        g.emit(one.name, *operands, results=results)
+        g.emit("wgmma.commit_group.sync.aligned")
+        g.emit("wgmma.wait_group.sync.aligned", "0")
+        g.emit("bar.sync", "0")
+
+
+def _descriptor(g: Generator, register: str) -> None:
+    """A descriptor of a matrix in the tiles: where it starts, and how far apart its parts are, in units of 16 bytes."""
+    distances = g.random.randrange(8, 33), g.random.randrange(8, 33)
+    g.emit("mov.u32", "%t1", "tile")
+    g.emit("shr.u32", "%t1", "%t1", "4")
+    g.emit("add.u32", "%t1", "%t1", str(8 * g.random.randrange(16)))
+    g.emit("cvt.u64.u32", register, "%t1")
+    g.emit("or.b64", register, register, f"{distances[0] << 16 | distances[1] << 32:#x}")
+
+
+RECIPES = [
+    Recipe(multiply, 1.5, together=True, whole_warps=True),
+    Recipe(transpose, 0.2, together=True, whole_warps=True),
+    Recipe(fragment_multiply, 0.6, together=True, whole_warps=True),
+    Recipe(fragment_load, 0.4, together=True, whole_warps=True, features=("tile",)),
+    Recipe(fragment_store, 0.3, together=True, whole_warps=True, features=("tile",)),
+    Recipe(matrix_load, 0.4, together=True, whole_warps=True, features=("tile",)),
+    Recipe(matrix_store, 0.3, together=True, whole_warps=True, features=("tile",), needs=lambda g: g.target != "sm_80"),
+    Recipe(warpgroup_multiply, 1, together=True, whole_warps=True, features=("tile",), needs=lambda g: g.target == "sm_90a" and g.block == WARPGROUP),
+]
