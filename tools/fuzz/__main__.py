@@ -43,7 +43,8 @@ def run(arguments: Namespace) -> int:
     tally.counts["seconds"] = round(time.monotonic() - began)
     if arguments.engines:
         compare_engines(tally, seeds[:: arguments.engines], arguments.size, arguments.workers, arguments.seconds)
-    causes = explain(sorted(tally.differing), arguments.size, arguments.workers, arguments.explain) if tally.differing else {}
+    wrong = sorted(tally.seeds[CALLED_EXACT])
+    causes = explain(wrong, arguments.size, arguments.workers, arguments.explain) if wrong else {}
     tally.counts["seconds with causes"] = round(time.monotonic() - began)
     print(write_report(arguments.out, tally, causes, arguments.size))
     return int(bool(tally.counts[CALLED_EXACT]))

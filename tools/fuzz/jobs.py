@@ -40,12 +40,7 @@ ENGINES: tuple[Engine, ...] = ("reference", "compiled")
 
 def reasons_of(run: Run) -> list[str]:
     """Why a run is not exact."""
-    if run.exact:
-        return []
-    lines = getattr(run, "inexact_lines", None)
-    if lines:
-        return sorted({str(getattr(item, "reason", item)) for item in (lines.values() if isinstance(lines, dict) else lines)})
-    return sorted(run.inexact)
+    return sorted({*run.inexact, *(line.reason for line in run.inexact_lines)})
 
 
 def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArray[np.uint8]]:
