@@ -35,7 +35,7 @@ EVERYTHING = (
 .weak .global .align 16 .b8 text[8] = {72, 0x69, 0b1, 017, -1};
 .global .u64 pointers[2] = {generic(text)+4, text};
 .const .align 8 .f64 pi = 0d400921FB54442D18;
-.visible .global .attribute(.managed) .f32 both[2][2] = {{1.5, 2}, {-0f3F800000, 1e3}};
+.visible .global .attribute(.managed) .f32 both[2][2] = {{1.5, 2.0}, {-0f3F800000, 1e3}};
 .extern .shared .align 128 .b8 dynamic[];
 .shared .v4 .f32 vector;
 /* a comment

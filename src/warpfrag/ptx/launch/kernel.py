@@ -265,7 +265,7 @@ class Kernel:
         for name, (address, size, initial) in self.program.variables.items():
             data = np.zeros(size, np.uint8)
             data[: len(initial)] = np.frombuffer(initial, np.uint8)
-            memory.add(Allocation(address, data, name))
+            memory.add(Allocation(address, data, name, name not in self.program.read_only))
         if self.uses_heap:
             memory.add(Allocation(state_spaces.HEAP, np.zeros(state_spaces.HEAP_BYTES, np.uint8), "the heap"))
         return memory

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.state_spaces import StateSpace
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
-MAX_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
 MAX_FRAMES = 512  # of functions that call themselves
 FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger
 STACK_BYTES = 16 * 1024  # for alloca
@@ -74,6 +73,7 @@ def _program(kernel: KernelLowering) -> Program:
         frame_bytes=kernel.variables.local,
         directives=kernel.entry.directives,
         variables=kernel.variables.values,
+        read_only=frozenset(kernel.variables.read_only),
         leaders=kernel.leaders,
         compiler=kernel.compiler,
         departures=tuple((line, text, name) for (line, name), text in sorted(kernel.departures.items())),
@@ -168,7 +168,7 @@ def link_targets(kernel: KernelLowering) -> None:
 def save_frames(kernel: KernelLowering) -> None:
     """A call that may come back to its caller saves the caller's registers: all of them are known now."""
     for step, caller in kernel.recursive_calls:
-        step.saves, step.deepens = tuple(kernel.variables.owned[caller]), True
+        step.saves, step.deepens = tuple(kernel.variables.owned.get(caller, ())), True
 
 
 def place_shared_memory(kernel: KernelLowering) -> None:
@@ -208,9 +208,6 @@ def place_local_memory(kernel: KernelLowering) -> None:
                 step.sources = (*step.sources[:-1], Immediate(start))
             elif isinstance(step.action, DirectCall) and step.text in kernel.allocates:
                 step.saves = (*step.saves, variables.stack)  # what a function allocates ends with it
-    if variables.local > MAX_LOCAL:
-        msg = f"expected at most {MAX_LOCAL} bytes of local memory, got {variables.local}"
-        raise PtxError(kernel.entry.line, msg)
 
 
 def contract_products(kernel: KernelLowering) -> None:

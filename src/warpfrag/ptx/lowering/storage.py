@@ -1,11 +1,14 @@
-"""Where everything lies that a module declares: registers have numbers, variables addresses, parameters offsets."""
+"""Where everything lies that a module declares: registers have numbers, variables addresses, parameters offsets.
+
+The registers of a range, `.reg .b32 %r<1000>`, get a number when they are first named: those that no instruction names
+cost nothing.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.program import state_spaces
@@ -14,11 +17,22 @@ from warpfrag.ptx.program.types import TYPES
 from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral, MaskedAddress, SymbolRef
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warpfrag.ptx.lowering.call_graph import CallGraph
     from warpfrag.ptx.program.types import Type
-    from warpfrag.ptx.reader.syntax import FunctionDecl, ModuleSyntax, VariableDecl
+    from warpfrag.ptx.reader.syntax import FunctionDecl, ModuleSyntax, OperandSyntax, VariableDecl
 
 FUNCTION_BYTES = 16  # between the addresses of two functions
+MAX_DIGITS = 9  # of the number of a register
+MAX_VECTOR = 16  # bytes
+MAX_VARIABLES = 1 << 30  # bytes of all variables of a module
+MAX_CONSTANTS = 64 * 1024  # bytes of those in .const, as on every GPU
+MAX_PARAMETERS = 32764  # bytes of an entry's parameters, as on every GPU
+MAX_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
+MAX_STATIC = 1 << 20  # bytes of static shared memory that are laid out; a launch refuses what no GPU has
+VALUES = {"f": (FloatLiteral,), "b": (IntegerLiteral, FloatLiteral), "u": (IntegerLiteral,), "s": (IntegerLiteral,)}
+"""The constants that variables of a kind of type may start with."""
 
 
 Entry = TypeVar("Entry")
@@ -36,10 +50,35 @@ class ScopedTable(dict[str, Entry]):
         """What a name stands for in the innermost scope that has it."""
         scope: ScopedTable[Entry] | None = self
         while scope is not None:
-            if name in scope:
-                return scope[name]
+            entry = scope.own(name)
+            if entry is not None:
+                return entry
             scope = scope.outer
         return None
+
+    def own(self, name: str) -> Entry | None:
+        """What a name stands for in this scope alone."""
+        return self.get(name)
+
+
+class SymbolScope(ScopedTable[Register | MemoryOperand | VectorOperand]):
+    """The registers and variables of a scope; a register of a range is declared when it is first looked up."""
+
+    def __init__(self, outer: SymbolScope | None) -> None:
+        """No range is declared yet."""
+        super().__init__(outer)
+        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: what declares a register of it
+
+    def own(self, name: str) -> Register | MemoryOperand | VectorOperand | None:
+        """What a name stands for in this scope alone."""
+        if name not in self and self.ranges:
+            full = name.partition(".")[0]  # %v1.x is of %v1
+            for at in range(len(full) - 1, 0, -1):
+                if not full[at].isdecimal():
+                    break
+                if full[:at] in self.ranges and (full[at] != "0" or at == len(full) - 1) and full not in self:
+                    self.ranges[full[:at]](full, int(full[at:][:MAX_DIGITS]))
+        return self.get(name)
 
 
 class SymbolTable:
@@ -47,9 +86,7 @@ class SymbolTable:
 
     def __init__(self, outer: SymbolTable | None = None) -> None:
         """No names yet; those of `outer` are seen through."""
-        self.symbols: ScopedTable[Register | MemoryOperand | VectorOperand] = ScopedTable(
-            outer.symbols if outer else None
-        )
+        self.symbols = SymbolScope(outer.symbols if outer else None)
         self.labels: ScopedTable[list[int]] = ScopedTable(outer.labels if outer else None)  # filled in when it is known
         self.tables: ScopedTable[tuple[str, ...]] = ScopedTable(outer.tables if outer else None)
 
@@ -69,6 +106,9 @@ class StorageAllocator:
         self.dynamic: list[tuple[SymbolTable, VariableDecl]] = []
         self.local = 0
         self.globals = state_spaces.VARIABLES
+        self.constants = 0  # bytes of .const
+        self.read_only: set[str] = set()  # the variables in it
+        self.external: set[str] = set()  # variables that are declared, but not defined yet
         self.values: dict[str, tuple[int, int, bytes]] = {}
         self.waiting: list[tuple[VariableDecl, int]] = []
         self.carry = self.register("%cc", 1)
@@ -87,11 +127,23 @@ class StorageAllocator:
 
     def declare(self, variable: VariableDecl, names: SymbolTable) -> None:
         """Give a variable its place."""
+        known = names.symbols.ranges if variable.count is not None else names.symbols
+        if variable.name in known:
+            if variable.linkage == "extern":
+                return  # the definition is here
+            if variable.name not in self.external:
+                raise PtxError(variable.line, f"expected one declaration of {quote(variable.name)}, got a second")
+        if variable.linkage == "extern":
+            self.external.add(variable.name)
+        else:
+            self.external.discard(variable.name)
         if variable.space == "reg":
             kind = TYPES.get(variable.type)
             if kind is None:
                 raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
-            if kind.bits == 128:  # two registers, the low half first
+            if variable.count is not None:
+                self.declare_range(variable, variable.count, names)
+            elif kind.bits == 128:  # two registers, the low half first
                 names.symbols[variable.name] = VectorOperand(
                     tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
                 )
@@ -106,6 +158,8 @@ class StorageAllocator:
         if variable.type not in TYPES:
             return  # textures and samplers: whatever uses them is refused
         size, align = size_of(variable), alignment_of(variable)
+        if variable.vector > 1 and size > MAX_VECTOR * prod(variable.dims or (1,)):
+            raise PtxError(variable.line, f"expected a vector of at most {MAX_VECTOR} bytes, got {quote(variable.name)}")
         if variable.space.startswith("shared"):
             if variable.linkage == "extern" and size == 0:
                 self.has_dynamic = True
@@ -115,18 +169,39 @@ class StorageAllocator:
                 return
             self.shared = -(-self.shared // align) * align
             names.symbols[variable.name] = MemoryOperand(None, self.shared, "shared", variable.name)
-            self.shared += size
+            self.shared = self._grown("static shared", self.shared, size, MAX_STATIC, variable)
         elif variable.space in {"local", "param"}:
             self.local = -(-self.local // align) * align
             base = self.frame if self.graph.is_recursive(self.current) else None
             names.symbols[variable.name] = MemoryOperand(base, self.local, "local", variable.name)
-            self.local += size
+            self.local = self._grown("local", self.local, size, MAX_LOCAL, variable)
         else:
             self.globals = -(-self.globals // max(align, state_spaces.ALIGNMENT)) * max(align, state_spaces.ALIGNMENT)
             names.symbols[variable.name] = MemoryOperand(None, self.globals, "global", variable.name)
             self.values[variable.name] = self.globals, size, b""
             self.waiting.append((variable, size))
+            if variable.space == "const":
+                self.read_only.add(variable.name)
+                self.constants = self._grown("constant", self.constants, size, MAX_CONSTANTS, variable)
+            self._grown("global", self.globals - state_spaces.VARIABLES, size, MAX_VARIABLES, variable)
             self.globals += size + state_spaces.ALIGNMENT
+
+    def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
+        """Registers that are declared when they are first named."""
+
+        def declare_member(name: str, number: int) -> None:
+            if number < count:
+                self.declare(replace(variable, name=name, count=None), names)
+
+        names.symbols.ranges[variable.name] = declare_member
+
+    @staticmethod
+    def _grown(what: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
+        """What is used of a memory with one more variable."""
+        if used + size > limit:
+            msg = f"expected at most {limit} bytes of {what} memory, got {used + size} with {quote(variable.name)}"
+            raise PtxError(variable.line, msg)
+        return used + size
 
     def place_dynamic(self) -> int:
         """Where dynamic shared memory begins, once everything is declared."""
@@ -146,11 +221,8 @@ class StorageAllocator:
                     address = self.address_of(name, variable.line)
                     address = value.of(address) if isinstance(value, MaskedAddress) else address
                     data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
-                elif isinstance(value, IntegerLiteral | FloatLiteral):
-                    number = Immediate(_as_written(value, kind))
-                    data += number.code(kind).to_bytes(max(1, kind.bits // 8), "little")
                 else:
-                    raise PtxError(variable.line, f"expected a number as a value, got {value}")
+                    data += _code(value, variable, kind).to_bytes(max(1, kind.bits // 8), "little")
             if len(data) > size:
                 raise PtxError(variable.line, f"expected at most {size} bytes for {variable.name}, got {len(data)}")
             address = self.values[variable.name][0]
@@ -179,8 +251,13 @@ def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
     for variable in function.parameters:
         size, align = size_of(variable), alignment_of(variable)
         offset = -(-offset // align) * align
+        if any(variable.name == other.name for other in parameters):
+            raise PtxError(variable.line, f"expected one parameter {quote(variable.name)}, got a second")
         parameters.append(Parameter(variable.name, variable.type, size, align, offset, variable.dims is not None))
         offset += size
+    if offset > MAX_PARAMETERS:
+        msg = f"expected at most {MAX_PARAMETERS} bytes of parameters of {quote(function.name)}, got {offset}"
+        raise PtxError(function.line, msg)
     return parameters, offset
 
 
@@ -199,10 +276,11 @@ def alignment_of(variable: VariableDecl) -> int:
     return variable.align or natural
 
 
-def _as_written(value: IntegerLiteral | FloatLiteral, kind: Type) -> int | FloatLiteral:
-    """A value of a variable: an integer among floats is a float."""
-    if isinstance(value, FloatLiteral):
-        return value
-    if kind.is_float:
-        return FloatLiteral(int(np.float64(value.value).view(np.uint64)), 64)
-    return value.value
+def _code(value: OperandSyntax, variable: VariableDecl, kind: Type) -> int:
+    """The code of a number that a variable starts with: ptxas takes floats for floats, and integers for integers."""
+    if not isinstance(value, VALUES.get(kind.kind, ())) or (isinstance(value, FloatLiteral) and kind.bits not in {32, 64}):
+        what = f"a value of .{kind.name} {quote(variable.name)}"
+        raise PtxError(variable.line, f"expected {what} of the variable's own kind, got {value}")
+    if isinstance(value, FloatLiteral) and value.bits < kind.bits:
+        return value.code  # 0f... in 64 bits: the bits of the f32, as ptxas has it
+    return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(kind)

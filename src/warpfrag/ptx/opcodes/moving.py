@@ -199,6 +199,7 @@ MEMORY: dict[str, Modifier] = {
     "coherent": optional("nc"),
     "unified": optional("unified"),
 }
+STORED = MEMORY | {"space": optional("global", *SHARED, "local", "param", "param::func")}
 ATOMIC: dict[str, Modifier] = {
     "ordering": optional("relaxed", "acquire", "release", "acq_rel"),
     "scope": SCOPE,
@@ -223,7 +224,7 @@ ARRIVAL: dict[str, Modifier] = {
 ROWS: list[OpcodeRow] = [
     row("ld", [MOVED], _load, ISA, like=MEMORY),
     row("ldu", [MOVED], _load, ISA, like=MEMORY),
-    row("st", [MOVED], _store, ISA, has_result=False, like=MEMORY),
+    row("st", [MOVED], _store, ISA, has_result=False, like=STORED),
     *_atomics("atom", (*UPDATES, *EXCHANGES), has_result=True),
     *_atomics("red", UPDATES, has_result=False),
     row(

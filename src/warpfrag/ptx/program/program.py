@@ -180,6 +180,7 @@ class Program:
     frame_bytes: int
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)  # address, bytes, initial values
+    read_only: frozenset[str] = frozenset()  # the variables in .const
     leaders: set[int] = field(default_factory=set)
     compiler: str = ""  # the version of ptxas whose code it does
     departures: tuple[tuple[int, str, str], ...] = ()  # line, text and the name of what ptxas does there

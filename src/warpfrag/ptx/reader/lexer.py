@@ -17,10 +17,10 @@ TOKEN = re.compile(
     |(?P<text>"(?:[^"\\\n]|\\.)*")
     |(?P<number>0[fF][0-9a-fA-F]{8}(?!\w)|0[dD][0-9a-fA-F]{16}(?!\w)|0[xX][0-9a-fA-F]+U?(?![\w$])|0[bB][01]+U?(?![\w$])
         |(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?(?![\w$])|\d+U?(?![\w$]))
-    |(?P<word>[%$A-Za-z_][\w$]*(?:(?:\.|::)\w+)*)
+    |(?P<word>(?:%[\w$]|[$A-Za-z_])[\w$]*(?:(?:\.|::)\w+)*)
     |(?P<directive>\.\w+(?:::\w+)*)
-    |(?P<sign><<|>>|[-+*/%&|^~!=<>(){}\[\],;:@])""",
-    re.VERBOSE | re.MULTILINE | re.DOTALL,
+    |(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!=<>(){}\[\],;:@?])""",
+    re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
 )
 SKIPPED = {"blank", "comment", "newline"}
 

@@ -7,18 +7,16 @@ would run.
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import PtxError, quote
+from warpfrag.ptx.reader import constants
 from warpfrag.ptx.reader.lexer import Token, tokens
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
     BracedList,
-    FloatLiteral,
     FunctionDecl,
     IntegerLiteral,
     Label,
@@ -33,31 +31,14 @@ from warpfrag.ptx.reader.syntax import (
     VariableDecl,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
 SPACES = {".reg", ".param", ".shared", ".global", ".const", ".local", ".sreg", ".tex"}
 IGNORED_LINES = {".loc", ".file"}  # they end with their line
 IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # they end with a semicolon
 MAX_REGISTERS = 1 << 20
+MAX_ALIGN = 1 << 20
 MAX_DEPTH = 64
-RANGE = re.compile(r"(.+)<(\d+)>")
-PRECEDENCE = ({"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "%"})
-BINARY: dict[str, Callable[[int, int], int]] = {
-    "|": lambda a, b: a | b,
-    "^": lambda a, b: a ^ b,
-    "&": lambda a, b: a & b,
-    "<<": lambda a, b: a << (b & 63),
-    ">>": lambda a, b: a >> (b & 63),
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: int(a / b) if b else 0,
-    "%": lambda a, b: a - b * int(a / b) if b else 0,
-}
-NAMED_NUMBERS = {"WARP_SZ": 32}
 
 
 def parse(text: str) -> ModuleSyntax:
@@ -65,20 +46,15 @@ def parse(text: str) -> ModuleSyntax:
     return Parser(text).module()
 
 
-def number(text: str) -> int | FloatLiteral:
-    """An integer, or the code of a float, as PTX spells it.
-
-    >>> number("0x1F"), number("017"), number("0f3F800000").code == 0x3F800000
-    (31, 15, True)
-    """
-    for pattern, bits in ((r"0[fF]([0-9a-fA-F]{8})", 32), (r"0[dD]([0-9a-fA-F]{16})", 64)):
-        if hexadecimal := re.fullmatch(pattern, text):
-            return FloatLiteral(int(hexadecimal[1], 16), bits)
-    if re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
-        digits = text.rstrip("U")
-        is_octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0" and not set(digits) & {"8", "9"}
-        return int(digits, 8 if is_octal else 10 if digits.isdigit() else 0)
-    return FloatLiteral(int.from_bytes(struct.pack("<d", float(text)), "little"), 64)
+def check_names(functions: list[FunctionDecl]) -> None:
+    """Refuse a second body of a function; it may be declared as often as it likes."""
+    bodies: dict[str, int] = {}
+    for function in functions:
+        if function.body is not None:
+            if function.name in bodies:
+                first = f"the first is at line {bodies[function.name]}"
+                raise PtxError(function.line, f"expected one body of {quote(function.name)}, got a second: {first}")
+            bodies[function.name] = function.line
 
 
 class Parser:
@@ -179,7 +155,7 @@ class Parser:
                 while self.takes(","):
                     is_debug = self.take().text == "debug" or is_debug
             elif self.takes(".address_size"):
-                size = self.integer()
+                size = self.plain_integer()
             elif self.skips():
                 pass
             elif self.takes(".alias"):
@@ -198,6 +174,7 @@ class Parser:
             raise PtxError(self.next.line, "expected a .target, got none")
         if size != 64:
             raise PtxError(0, f"expected .address_size 64, got {size}: addresses of 32 bits are not modelled")
+        check_names(functions)
         return ModuleSyntax(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
 
     def version(self) -> tuple[int, int]:
@@ -241,7 +218,7 @@ class Parser:
                 self.skip_statement()
                 continue
             while self.next.kind == "number":
-                values.append(self.integer())
+                values.append(self.plain_integer())
                 self.takes(",")
             directives[key] = tuple(values)
         body = None
@@ -287,7 +264,7 @@ class Parser:
         while self.next.kind == "directive":
             word = self.take().text
             if word == ".align":
-                wanted = self.integer() or 1
+                wanted = self.alignment()
                 align = align if pointer else wanted  # behind .ptr it is that of what is pointed at
             elif word == ".ptr":
                 pointer = True
@@ -303,24 +280,30 @@ class Parser:
             raise self.error(msg)
         variables: list[VariableDecl] = []
         while True:
-            variables += self.variable(VariableDecl(token.line, "", space, kind, vector, None, align, pointer, linkage))
+            like = VariableDecl(token.line, "", space, kind, vector, None, align, pointer, linkage)
+            variables.append(self.variable(like))
             if self.next.text in ends or not self.takes(","):
                 return variables
 
-    def variable(self, like: VariableDecl) -> list[VariableDecl]:
+    def alignment(self) -> int:
+        """The number behind .align."""
+        token = self.next
+        align = self.plain_integer()
+        if align & (align - 1) or not 1 <= align <= MAX_ALIGN:
+            raise PtxError(token.line, f"expected an alignment that is a power of two up to {MAX_ALIGN}, got {align}")
+        return align
+
+    def variable(self, like: VariableDecl) -> VariableDecl:
         """One name: of a variable, a range of registers, or an array with its values."""
         token = self.expect_kind("word", f"the name of a .{like.space}")
-        names, dims = [token.text], None
+        count, dims = None, None
         if self.takes("<"):
-            count = self.integer()
+            count = self.plain_integer()
             self.expect(">")
-            if not 0 <= count <= MAX_REGISTERS:
-                raise PtxError(token.line, f"expected at most {MAX_REGISTERS} registers, got {count}")
-            names = [f"{token.text}{index}" for index in range(count)]
+            if like.space != "reg" or count > MAX_REGISTERS:
+                raise PtxError(token.line, f"expected at most {MAX_REGISTERS} registers, got {count} of .{like.space}")
         while self.takes("["):
-            size = 0 if self.next.text == "]" else self.integer()
-            if not 0 <= size < 1 << 40:
-                raise PtxError(token.line, f"expected the size of an array, got {quote(size)}")
+            size = 0 if self.next.text == "]" else self.plain_integer()
             dims = (*(dims or ()), size)
             self.expect("]")
         initial: tuple[OperandSyntax | MaskedAddress, ...] = ()
@@ -328,13 +311,14 @@ class Parser:
             initial = tuple(self.initial())
             if dims and not dims[0]:  # as many as there are values
                 dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
-        return [replace(like, line=token.line, name=name, dims=dims, initial=initial) for name in names]
+        return replace(like, line=token.line, name=token.text, dims=dims, initial=initial, count=count)
 
     def initial(self) -> list[OperandSyntax | MaskedAddress]:
         """The values of a variable, nested braces in a row; what a sampler is set to is left out."""
         if not self.takes("{"):
             if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
-                self.at += 3
+                for _ in range(3):
+                    self.take()
                 return []
             return [self.initial_value()]
         values: list[OperandSyntax | MaskedAddress] = []
@@ -350,7 +334,7 @@ class Parser:
     def initial_value(self) -> OperandSyntax | MaskedAddress:
         """A number, the address of a variable, as generic(x)+4, or some bits of one, as 0xFF00(x)."""
         if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
-            mask = self.unary_integer()
+            mask = self.plain_integer()
             self.expect("(")
             inner = self.initial_value()
             self.expect(")")
@@ -460,15 +444,15 @@ class Parser:
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
             self.take()
             return NegatedPredicate(SymbolRef(self.take().text))
-        if token.kind == "word" and token.text not in NAMED_NUMBERS:
+        if token.kind == "word" and token.text not in constants.NAMED_NUMBERS:
             self.take()
             return SymbolRef(token.text, self.added())
-        return self.constant()
+        return self.expression()
 
     def begins_group(self) -> bool:
         """Whether a parenthesis holds operands of a call rather than a constant."""
         after = self.tokens[self.at + 1]
-        return after.text == ")" or (after.kind == "word" and after.text not in NAMED_NUMBERS)
+        return after.text == ")" or (after.kind == "word" and after.text not in constants.NAMED_NUMBERS)
 
     def list_of(self, opening: str, closing: str) -> tuple[OperandSyntax, ...]:
         """Operands between two signs."""
@@ -497,59 +481,67 @@ class Parser:
         return Address(base, tuple(coordinates))
 
     def added(self) -> int:
-        """What is added to a name: +4, -8, +4+8."""
-        total = 0
-        while self.next.text in {"+", "-"}:
-            sign = -1 if self.take().text == "-" else 1
-            total += sign * self.unary_integer()
-        return total
+        """What is added to a name, if something is: +4, -8, +4+8."""
+        if not self.takes("+") and self.next.text != "-":
+            return 0
+        return constants.integer(self.integer()).value
 
-    def constant(self) -> OperandSyntax:
-        """A number, or an expression of integers."""
-        sign = -1 if self.next.text == "-" else 1
-        first = self.tokens[self.at + (sign < 0)]
-        value = number(first.text) if first.kind == "number" else None
-        if isinstance(value, FloatLiteral):
-            self.at += 1 + (sign < 0)
-            return value if sign > 0 else FloatLiteral(value.code ^ 1 << (value.bits - 1), value.bits)
-        return IntegerLiteral(self.expression())
+    # --- constants
 
     def integer(self) -> int:
-        """An integer constant of a directive."""
-        return self.expression()
+        """A constant expression of integers."""
+        line = self.next.line
+        return constants.value_of(self.expression(), line)
 
-    def expression(self, level: int = 0) -> int:
-        """An expression of integers, by precedence."""
-        if level == len(PRECEDENCE):
-            return self.unary_integer()
-        value = self.expression(level + 1)
-        while self.next.text in PRECEDENCE[level] and self.next.kind == "sign":
-            operation = BINARY[self.take().text]
-            value = operation(value, self.expression(level + 1))
+    def plain_integer(self) -> int:
+        """An integer of a directive, where no expression is allowed."""
+        token = self.next
+        if self.takes(*constants.NAMED_NUMBERS):
+            return constants.NAMED_NUMBERS[token.text]
+        self.expect_kind("number", "a number")
+        return constants.value_of(constants.literal(token.text, token.line), token.line)
+
+    def expression(self) -> constants.ConstantSyntax:
+        """A constant expression: the choice of ?: binds last, and what is behind its colon is another."""
+        line = self.next.line
+        value = self.binary(1)
+        if not self.takes("?"):
+            return value
+        self.deeper()
+        chosen = self.expression()
+        self.expect(":")
+        other = self.expression()
+        self.depth -= 1
+        condition, *_ = [constants.value_of(part, line) for part in (value, chosen, other)]  # floats are refused
+        return chosen if condition else other
+
+    def binary(self, level: int) -> constants.ConstantSyntax:
+        """Operands with operators between them that bind at least as closely as `level`."""
+        value = self.unary()
+        while self.next.kind == "sign" and constants.PRECEDENCE.get(self.next.text, 0) >= level:
+            sign = self.take()
+            value = constants.binary(sign.text, value, self.binary(constants.PRECEDENCE[sign.text] + 1), sign.line)
         return value
 
-    def unary_integer(self) -> int:
-        """A number with signs before it, or an expression in parentheses."""
+    def unary(self) -> constants.ConstantSyntax:
+        """A number with signs and casts before it, or an expression in parentheses."""
+        token = self.next
         self.deeper()
-        try:
-            if self.takes("-"):
-                return -self.unary_integer()
-            if self.takes("+"):
-                return self.unary_integer()
-            if self.takes("~"):
-                return ~self.unary_integer()
-            if self.takes("!"):
-                return int(not self.unary_integer())
-            if self.takes("("):
+        value: constants.ConstantSyntax
+        if self.takes("-", "+", "~", "!"):
+            value = constants.unary(token.text, self.unary(), token.line)
+        elif self.takes("("):
+            kind = self.take().text if self.next.kind == "directive" else ""
+            if kind:
+                self.expect(")")
+                value = constants.cast(kind, self.unary(), token.line)
+            else:
                 value = self.expression()
                 self.expect(")")
-                return value
-        finally:
-            self.depth -= 1
-        if self.next.text in NAMED_NUMBERS:
-            return NAMED_NUMBERS[self.take().text]
-        token = self.expect_kind("number", "a number")
-        value_or_float = number(token.text)
-        if isinstance(value_or_float, FloatLiteral):
-            raise PtxError(token.line, f"expected an integer, got {token.quoted}")
-        return value_or_float
+        elif self.takes(*constants.NAMED_NUMBERS):
+            value = IntegerLiteral(constants.NAMED_NUMBERS[token.text])
+        else:
+            self.expect_kind("number", "a number")
+            value = constants.literal(token.text, token.line)
+        self.depth -= 1
+        return value

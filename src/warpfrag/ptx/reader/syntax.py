@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 
 
@@ -35,9 +36,10 @@ class MaskedAddress:
 
 @dataclass(frozen=True, slots=True)
 class IntegerLiteral:
-    """An integer constant."""
+    """An integer constant; `is_unsigned` matters only to operators of a constant expression around it."""
 
     value: int
+    is_unsigned: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """The literal in decimal, as messages show it."""
@@ -50,6 +52,12 @@ class FloatLiteral:
 
     code: int
     bits: int
+
+    @property
+    def number(self) -> float:
+        """The number that it stands for."""
+        value: float = struct.unpack("<f" if self.bits == 32 else "<d", self.code.to_bytes(self.bits // 8, "little"))[0]
+        return value
 
     def __str__(self) -> str:
         """As PTX spells it."""
@@ -150,7 +158,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class VariableDecl:
-    """A declaration: a register, a parameter or a piece of memory."""
+    """A declaration: a register, a parameter or a piece of memory; with a `count` the registers name0, name1, ..."""
 
     line: int
     name: str
@@ -162,6 +170,7 @@ class VariableDecl:
     pointer: bool = False
     linkage: str = ""
     initial: tuple[OperandSyntax | MaskedAddress, ...] = ()
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

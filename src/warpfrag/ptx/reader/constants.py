@@ -1,0 +1,161 @@
+"""Constants and what operators make of them: integers of 64 bits, signed or unsigned, and f64.
+
+An integer is signed unless a U follows it or it needs all 64 bits. Two integers are computed as unsigned if either is,
+else as signed, and wrap. Where the manual leaves it open, this is what ptxas 13.0 and 13.4 do: `%` takes both sides as
+unsigned, `~` gives an unsigned integer, comparisons and logical operators a signed 0 or 1, a shift has the sign of its
+left side and takes the low six bits of its right one, `?:` the sign of the side it chooses. Nothing is left out: a
+division by zero is an error in the side that is not chosen, too. Integers and floats never mix.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import struct
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import PtxError, quote
+from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ConstantSyntax = IntegerLiteral | FloatLiteral
+BITS = 64
+MASK = (1 << BITS) - 1
+MAX_DIGITS = 80  # no number of 64 bits is written longer
+NAMED_NUMBERS = {"WARP_SZ": 32}
+CASTS = {".s64": False, ".u64": True}
+"""Whether a cast makes an integer unsigned."""
+PRECEDENCE = {
+    sign: level
+    for level, signs in enumerate(
+        ("||", "&&", "|", "^", "&", "== !=", "< <= > >=", "<< >>", "+ -", "* / %"), 1
+    )
+    for sign in signs.split()
+}  # fmt: skip
+"""The binary operators, with a larger number where one binds its sides first."""
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+LOGICAL: dict[str, Callable[[int, int], bool]] = {
+    "&&": lambda a, b: a != 0 and b != 0,
+    "||": lambda a, b: a != 0 or b != 0,
+}
+INTEGERS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+}  # fmt: skip
+FLOATS: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+}  # fmt: skip
+
+
+def integer(value: int, *, is_unsigned: bool = False) -> IntegerLiteral:
+    """An integer of 64 bits: what is beyond them is cut off."""
+    value &= MASK
+    return IntegerLiteral(value if is_unsigned or value >> (BITS - 1) == 0 else value - (1 << BITS), is_unsigned)
+
+
+def literal(text: str, line: int) -> ConstantSyntax:
+    """A number as PTX spells it.
+
+    >>> literal("0x1F", 1), literal("017", 1).value, literal("0f3F800000", 1).code == 0x3F800000
+    (IntegerLiteral(value=31, is_unsigned=False), 15, True)
+    """
+    for pattern, bits in ((r"0[fF]([0-9a-fA-F]{8})", 32), (r"0[dD]([0-9a-fA-F]{16})", 64)):
+        if hexadecimal := re.fullmatch(pattern, text):
+            return FloatLiteral(int(hexadecimal[1], 16), bits)
+    if re.fullmatch(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
+        digits = text.rstrip("U")
+        is_octal = digits.isdigit() and digits[0] == "0"
+        if is_octal and set(digits) & {"8", "9"}:
+            raise PtxError(line, f"expected octal digits behind a leading 0, got {quote(text)}")
+        value = int(digits, 8 if is_octal else 10 if digits.isdigit() else 0) if len(digits) <= MAX_DIGITS else 1 << BITS
+        if value > MASK:
+            raise PtxError(line, f"expected an integer of at most 64 bits, got {quote(text)}")
+        return IntegerLiteral(value, text.endswith("U") or value >> (BITS - 1) == 1)
+    number = float(text)
+    if math.isinf(number) or (number == 0 and re.search("[1-9]", re.split("[eE]", text)[0])):
+        raise PtxError(line, f"expected a number that f64 can hold, got {quote(text)}")
+    return f64(number)
+
+
+def f64(number: float) -> FloatLiteral:
+    """The constant of a float."""
+    return FloatLiteral(int.from_bytes(struct.pack("<d", number), "little"), 64)
+
+
+def unary(sign: str, operand: ConstantSyntax, line: int) -> ConstantSyntax:
+    """What a sign before a constant makes of it."""
+    if isinstance(operand, FloatLiteral) and sign in "+-":
+        return operand if sign == "+" else FloatLiteral(operand.code ^ 1 << (operand.bits - 1), operand.bits)
+    value = value_of(operand, line)
+    if sign == "!":
+        return integer(value == 0)
+    if sign == "~":
+        return integer(~value, is_unsigned=True)
+    return integer(-value if sign == "-" else value, is_unsigned=is_unsigned(operand))
+
+
+def cast(kind: str, operand: ConstantSyntax, line: int) -> IntegerLiteral:
+    """An integer as signed or unsigned."""
+    if kind not in CASTS:
+        raise PtxError(line, f"expected a cast to .s64 or .u64, got {quote(kind)}")
+    return integer(value_of(operand, line), is_unsigned=CASTS[kind])
+
+
+def binary(sign: str, left: ConstantSyntax, right: ConstantSyntax, line: int) -> ConstantSyntax:
+    """What an operator between two constants makes of them."""
+    if isinstance(left, FloatLiteral) and isinstance(right, FloatLiteral) and left.bits == right.bits == BITS:
+        return _binary_floats(sign, left, right, line)
+    unsigned = is_unsigned(left) or is_unsigned(right)
+    a, b = value_of(left, line), value_of(right, line)
+    if sign in {"<<", ">>"}:
+        return integer(a << (b & 63) if sign == "<<" else a >> (b & 63), is_unsigned=is_unsigned(left))
+    if sign in LOGICAL:
+        return integer(LOGICAL[sign](a, b))
+    if sign == "%":
+        return integer((a & MASK) % _divisor(b & MASK, line), is_unsigned=True)
+    if unsigned:
+        a, b = a & MASK, b & MASK
+    if sign in COMPARISONS:
+        return integer(COMPARISONS[sign](a, b))
+    if sign == "/":
+        quotient = abs(a) // abs(_divisor(b, line))
+        value = quotient if (a < 0) == (b < 0) else -quotient
+        if not unsigned and value >> (BITS - 1) == 1:
+            raise PtxError(line, f"expected a quotient of 64 bits, got {a} / {b}")
+        return integer(value, is_unsigned=unsigned)
+    return integer(INTEGERS[sign](a, b), is_unsigned=unsigned)
+
+
+def _binary_floats(sign: str, left: FloatLiteral, right: FloatLiteral, line: int) -> ConstantSyntax:
+    """f64 has the four operations and the comparisons."""
+    a, b = left.number, right.number
+    if sign in COMPARISONS:
+        return integer(COMPARISONS[sign](a, b))
+    if sign not in FLOATS:
+        raise PtxError(line, f"expected integers beside {sign!r}, got floats")
+    if sign == "/":
+        _divisor(b, line)
+    return f64(FLOATS[sign](a, b))
+
+
+def _divisor(value: float, line: int) -> int:
+    """A number that is divided by."""
+    if value == 0:
+        raise PtxError(line, "expected a divisor that is not 0 in a constant expression")
+    return int(value)
+
+
+def value_of(operand: ConstantSyntax, line: int) -> int:
+    """The value of an integer; a float is refused."""
+    if isinstance(operand, FloatLiteral):
+        raise PtxError(line, f"expected an integer in a constant expression, got the float {operand}")
+    return operand.value
+
+
+def is_unsigned(operand: ConstantSyntax) -> bool:
+    """Whether a constant is an unsigned integer."""
+    return isinstance(operand, IntegerLiteral) and operand.is_unsigned
