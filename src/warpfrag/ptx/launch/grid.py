@@ -1,10 +1,14 @@
-"""The blocks of a launch at work: wave after wave, on one core or on many, until all are done or stopped."""
+"""The blocks of a launch at work: wave after wave, on one core or on many, until all are done or stopped.
+
+A grid may have more blocks than memory has bytes: a wave is listed when it is taken, and a seed permutes the numbers of
+blocks by a function, not by a table.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor, wait
 from operator import itemgetter
+from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -17,7 +21,9 @@ from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.program.program import Program
@@ -26,6 +32,76 @@ Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
 """Called with the blocks that are done, and all."""
 GLANCE = 0.1  # seconds between two looks at other threads
+ROUNDS = 6  # of the Feistel network
+
+
+class Permutation:
+    """A permutation of 0..size-1 that a seed chooses: a Feistel network on a power of four that holds them all.
+
+    A round swaps the halves of a number and changes one by a function of the other, which can be undone whatever the
+    function is: so the network is a permutation of its power of four. A number that it takes out of 0..size-1 is taken
+    on until it comes back, as it must on its cycle.
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        """Draw the keys of the rounds."""
+        self.size = size
+        self.half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))  # bits of a half
+        self.mask = np.uint64((1 << int(self.half)) - 1)
+        self.keys = np.random.default_rng(seed).integers(0, 1 << 64, ROUNDS, np.uint64, endpoint=False)
+
+    def __call__(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Where each number goes."""
+        result = self._network(numbers)
+        while (outside := result >= np.uint64(self.size)).any():
+            result[outside] = self._network(result[outside])
+        return result
+
+    def _network(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        left, right = numbers >> self.half, numbers & self.mask
+        for key in self.keys:
+            mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # odd, with half of its bits set
+            mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
+            left, right = right, left ^ (mixed >> np.uint64(32) & self.mask)
+        return left << self.half | right
+
+
+class Waves:
+    """The blocks that have not begun, in the order in which they run; several threads may take from it."""
+
+    def __init__(self, grid: tuple[int, int, int], at_once: int, seed: int | None) -> None:
+        """Nothing is taken yet; `at_once` blocks are a wave."""
+        self.grid, self.at_once, self.seed = grid, at_once, seed
+        self.total = grid[0] * grid[1] * grid[2]
+        self.permutation = None if seed is None else Permutation(self.total, seed)
+        self.taken = 0  # waves
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """How many waves are left."""
+        return -(-self.total // self.at_once) - self.taken
+
+    def take(self) -> tuple[int, Blocks] | None:
+        """The number of the next wave and its blocks; None where none is left."""
+        with self._lock:
+            if not self:
+                return None
+            number = self.taken
+            self.taken += 1
+        first = number * self.at_once
+        numbers = np.arange(first, min(first + self.at_once, self.total), dtype=np.uint64)
+        x, y, _ = self.grid
+        order = numbers if self.permutation is None else self.permutation(numbers)
+        return number, [(block % x, block // x % y, block // (x * y)) for block in order.tolist()]
+
+    def again(self) -> Waves:
+        """The same waves, of which none is taken."""
+        return Waves(self.grid, self.at_once, self.seed)
+
+    def clear(self) -> None:
+        """Let nobody take another wave."""
+        with self._lock:
+            self.taken = -(-self.total // self.at_once)
 
 
 class Work:
@@ -42,13 +118,13 @@ class Work:
         self.failure: tuple[int, WarpfragError] | None = None  # and the number of its wave
 
     @exact_floats
-    def run(self, waves: deque[tuple[int, Blocks]], progress: Progress | None = None, total: int = 0) -> Work:
-        """Run the next wave, as long as there is one."""
-        while waves and self.failure is None:
-            try:
-                number, blocks = waves.popleft()
-            except IndexError:  # another thread was quicker
+    def run(self, waves: Waves, progress: Progress | None = None, *, until_compiled: bool = False) -> Work:
+        """Run the next wave, as long as there is one, or until there is compiled code."""
+        while self.failure is None and not (until_compiled and self.compiled is not None and self.compiled.segments):
+            wave = waves.take()
+            if wave is None:
                 break
+            number, blocks = wave
             batch: WarpBatch
             if self.compiled is None:
                 batch = WarpBatch(self.program, self.config, self.memory, blocks, self.tally)
@@ -64,37 +140,34 @@ class Work:
                 self.divergent = batch.barriers.divergent | self.divergent
                 self.done += len(blocks)
                 if progress is not None:
-                    progress(self.done, total)
+                    progress(self.done, waves.total)
         return self
 
-    def run_all(self, waves: Sequence[Blocks], threads: int | None, progress: Progress | None) -> None:
+    def run_all(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
         """Run all waves, in order until there is compiled code, then on so many threads, None for a thread per core.
 
         Of several that fail the first one's error is kept.
         """
-        total = sum(len(blocks) for blocks in waves)
-        left = deque(enumerate(waves))
-        while left and self.failure is None and (threads == 1 or self.compiled is None or not self.compiled.segments):
-            self.run(deque([left.popleft()]), progress, total)
-        threads = min(len(left), count_threads(threads, SMALL))
+        self.run(waves, progress, until_compiled=threads != 1)
+        threads = min(len(waves), count_threads(threads, SMALL))
         if threads <= 1 or self.failure is not None:
             if self.failure is None:
-                self.run(left, progress, total)
+                self.run(waves, progress)
             return
         parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
         before = self.done
         try:
             with ThreadPoolExecutor(threads) as pool:
-                started = {pool.submit(part.run, left) for part in parts}
+                started = {pool.submit(part.run, waves) for part in parts}
                 try:
                     while started:
                         ended, started = wait(started, GLANCE)
                         for future in ended:
                             future.result()
                         if progress is not None:
-                            progress(before + sum(part.done for part in parts), total)
+                            progress(before + sum(part.done for part in parts), waves.total)
                 except BaseException:
-                    left.clear()
+                    waves.clear()
                     for part in parts:  # an interrupt ends the work of the others too, at their next pause
                         part.tally.is_stopped = True
                     raise

@@ -21,7 +21,7 @@ from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.evidence import step_evidence
-from warpfrag.ptx.launch.grid import Blocks, Progress, Work
+from warpfrag.ptx.launch.grid import Progress, Waves, Work
 from warpfrag.ptx.launch.run import Counts, InexactLine, Observation, Run
 from warpfrag.ptx.lowering.departures import DEFAULT, VERSIONS, CompilerVersion
 from warpfrag.ptx.lowering.passes import lower
@@ -33,8 +33,6 @@ from warpfrag.ptx.reader.parser import parse
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 Check = Literal["memory", "barriers"]
@@ -43,6 +41,8 @@ CHECKS = ("memory", "barriers")
 ENGINES = ("auto", "reference", "compiled")
 MAX_WARPS = 128  # that run at once
 MAX_THREADS = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
 MAX_SHARED = 227 * 1024
 MAX_TEXT = 1 << 28  # bytes of a module
 LIMIT = 10_000_000_000  # warp instructions
@@ -211,7 +211,7 @@ class Kernel:
         check_threads(threads)
         memory = self._memory(args)
         compiled = None if engine == "reference" else self._compiled_program(at_once=engine == "compiled")
-        waves = list(self._waves(config, seed))
+        waves = self._waves(config, seed)
         if not self.is_shared_out or limit < LIMIT:
             threads = 1
         work = Work(self.program, config, memory, compiled)
@@ -232,16 +232,16 @@ class Kernel:
         return self._otherwise[compiler]
 
     @staticmethod
-    def _run(work: Work, waves: list[Blocks], threads: int | None, progress: Progress | None) -> None:
+    def _run(work: Work, waves: Waves, threads: int | None, progress: Progress | None) -> None:
         """Run the waves; an interrupt says how far it came."""
         try:
             work.run_all(waves, threads, progress)
         except KeyboardInterrupt as error:
-            total = sum(len(blocks) for blocks in waves)
-            error.add_note(f"interrupted after {work.done} of {total} blocks; arrays hold what was stored until then")
+            left = "arrays hold what was stored until then"
+            error.add_note(f"interrupted after {work.done} of {waves.total} blocks; {left}")
             raise
 
-    def _checked(self, work: Work, waves: list[Blocks], threads: int | None, progress: Progress | None) -> Work:
+    def _checked(self, work: Work, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
         """Run the waves and collect bad accesses: in compiled code while there are none, else again from the start."""
         if work.compiled is not None:
             before = [allocation.data.copy() for allocation in work.memory.allocations]
@@ -253,7 +253,7 @@ class Kernel:
                     allocation.data[...] = data
         again = Work(self.program, work.config, work.memory.fork(), None)
         again.memory.is_checked = True
-        self._run(again, waves, 1, progress)
+        self._run(again, waves.again(), 1, progress)
         return again
 
     def _memory(self, args: Sequence[object]) -> DeviceMemory:
@@ -280,7 +280,7 @@ class Kernel:
         return self.compiled
 
     def _config(self, grid: object, block: object, shared: int, arch: str, limit: int) -> LaunchConfig:
-        blocks, threads = _extent("grid", grid), _extent("block", block)
+        blocks, threads = _extent("grid", grid, MAX_GRID), _extent("block", block, MAX_BLOCK)
         if threads[0] * threads[1] * threads[2] > MAX_THREADS:
             msg = f"expected at most {MAX_THREADS} threads in a block, got {threads}"
             raise InvalidOperand(msg)
@@ -301,17 +301,13 @@ class Kernel:
             raise InvalidOperand(msg)
         return LaunchConfig(blocks, threads, int(shared), read_target(arch, "", "arch").name, limit)
 
-    def _waves(self, config: LaunchConfig, seed: int | None) -> Iterator[Blocks]:
-        """The blocks that run at once."""
-        x, y, z = config.grid
-        total = x * y * z
+    def _waves(self, config: LaunchConfig, seed: int | None) -> Waves:
+        """The blocks of the grid, so many at once as fit and cannot see each other's order."""
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+            msg = f"expected seed as an integer of at least 0, got {quote(seed)}"
+            raise InvalidOperand(msg)
         at_once = 1 if self.order_matters else max(1, MAX_WARPS // config.warps)
-        order: Sequence[int] | NDArray[np.int64] = (
-            range(total) if seed is None else np.random.default_rng(seed).permutation(total)
-        )
-        for first in range(0, total, at_once):
-            numbers = [int(number) for number in order[first : first + at_once]]
-            yield [(number % x, number // x % y, number // (x * y)) for number in numbers]
+        return Waves(config.grid, at_once, seed)
 
     def _summary(
         self,
@@ -370,14 +366,17 @@ def _is_ordered(action: Action, step: DecodedInstruction) -> bool:
     return action.is_float or (action.returns and not isinstance(step.results[0], Discard)) or action.name == "exch"
 
 
-def _extent(name: str, value: object) -> tuple[int, int, int]:
-    """Three extents, of which those that are left out are 1."""
+def _extent(name: str, value: object, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Three extents within the limits of every GPU; those that are left out are 1."""
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
         msg = f"expected {name} as one to three positive integers, got {quote(value)}"
         raise InvalidOperand(msg)
     x, y, z = (*sizes, 1, 1)[:3]
+    if any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
+        msg = f"expected {name} of at most {limits}, got {quote(value)}"
+        raise InvalidOperand(msg)
     return x, y, z
 
 
