@@ -131,7 +131,7 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     """Where the bytes of a parameter lie in the local memory of all lanes, [lanes, size]."""
     stride = group.state.memory.local_stride
     offsets = group.addresses(place).astype(np.int64)
-    wrong = offsets + size > stride
+    wrong = (offsets < 0) | (offsets > stride - size)
     if wrong.any():
         raise Fault(int(wrong.argmax()), f"the calls inside each other need more than {stride} bytes of local memory")
     starts: NDArray[np.int64] = group.owners.threads * stride + offsets

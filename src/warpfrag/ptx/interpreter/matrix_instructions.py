@@ -247,8 +247,8 @@ def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
 
 def _elements(
     step: DecodedInstruction, group: LaneGroup, form: Form, operand: OperandSpec, stride: PtxOperand | None
-) -> Codes:
-    """The bit address of every element of a tile, [warps, rows, cols], from its warp's address and stride."""
+) -> tuple[Codes, Codes]:
+    """The address of every element of a tile and its first bit there, [warps, rows, cols]."""
     height, width = operand.layout.shape
     order = form.layouts[0]
     line = (width if order == "row" else height) if stride is None else 0
@@ -257,7 +257,8 @@ def _elements(
     major, minor = (r, c) if order == "row" else (c, r)
     index = major[None] * pitch[:, None, None] + minor[None]
     base = group.addresses(step.sources[0]).reshape(group.warps, LANES)[:, 0].astype(np.uint64)
-    return base[:, None, None] * np.uint64(8) + (index * operand.container).astype(np.uint64)
+    bits = (index * operand.container).astype(np.uint64)
+    return base[:, None, None] + (bits >> np.uint64(3)), (bits & np.uint64(7)).astype(np.uint8)
 
 
 def _owners(group: LaneGroup, count: int) -> Owners:
@@ -271,16 +272,16 @@ def _load_fragment(state: WarpState, step: DecodedInstruction, action: MatrixOp,
     form = action.form
     operand = _fragment_operand(state, form)
     stride = step.sources[1] if len(step.sources) > 1 else None
-    bits = _elements(step, group, form, operand, stride)
-    owners = _owners(group, bits[0].size)
+    places, first_bits = _elements(step, group, form, operand, stride)
+    owners = _owners(group, places[0].size)
     dtype = np.dtype(f"u{max(8, operand.container) // 8}")
     try:
-        codes = state.memory.load(step.attributes.space, (bits >> np.uint64(3)).reshape(-1), dtype, 1, owners)
+        codes = state.memory.load(step.attributes.space, places.reshape(-1), dtype, 1, owners)
     except Fault as fault:
-        raise fault.of(fault.index // bits[0].size * LANES) from None
-    codes = codes.reshape(bits.shape)
+        raise fault.of(fault.index // places[0].size * LANES) from None
+    codes = codes.reshape(places.shape)
     if operand.container < 8:
-        codes = codes >> (bits & np.uint64(7)).astype(np.uint8) & np.uint8((1 << operand.container) - 1)
+        codes = codes >> first_bits & np.uint8((1 << operand.container) - 1)
     put_words(group, step.results[0], fragment.pack(operand, codes))
 
 
@@ -288,14 +289,14 @@ def _store_fragment(state: WarpState, step: DecodedInstruction, action: MatrixOp
     form = action.form
     operand = _fragment_operand(state, form)
     stride = step.sources[2] if len(step.sources) > 2 else None
-    bits = _elements(step, group, form, operand, stride)
+    places, _ = _elements(step, group, form, operand, stride)
     codes = fragment.unpack(operand, words_of(group, step.sources[1]))
-    owners = _owners(group, bits[0].size)
+    owners = _owners(group, places[0].size)
     flat = codes.reshape(-1, 1).astype(f"u{operand.container // 8}")
     try:
-        state.memory.store(step.attributes.space, (bits >> np.uint64(3)).reshape(-1), flat, owners)
+        state.memory.store(step.attributes.space, places.reshape(-1), flat, owners)
     except Fault as fault:
-        raise fault.of(fault.index // bits[0].size * LANES) from None
+        raise fault.of(fault.index // places[0].size * LANES) from None
     state.progress += 1
 
 

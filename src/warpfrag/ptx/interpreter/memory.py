@@ -147,6 +147,16 @@ class DeviceMemory:
             self._count_wavefronts(name, inner, size, own)
         return reached
 
+    def peek(self, address: int, size: int, owners: Owners) -> Bytes:
+        """The memory from a generic address of a thread to the end of what it lies in, at least `size` bytes."""
+        number = address >> 48
+        name = {1: "shared", 2: "local", 3: "param"}.get(number, "global")
+        inner = np.array([address - state_spaces.WINDOWS[name]], np.uint64)
+        ((_, buffer, offsets),) = self._reach_space(name, inner, size, owners, writes=False)
+        first = int(offsets[0])
+        part = {"shared": self.shared_stride, "local": self.local_stride}.get(name, len(buffer))
+        return buffer[first : first // max(part, 1) * part + part]
+
     def _count_wavefronts(self, space: str, addresses: Addresses, size: int, owners: Owners) -> None:
         if space not in {"shared", "global"} or owners.requests is None:
             return
@@ -169,7 +179,9 @@ class DeviceMemory:
         }[space]
         if writes and space == "param":
             raise Fault(0, "parameters cannot be written")
-        wrong = (addresses < np.uint64(start)) | (addresses + np.uint64(size) > np.uint64(end))
+        wrong = np.ones(len(addresses), np.bool_)
+        if start + size <= end:  # an address below 0 is one near 2**64: nothing may be added to it
+            wrong = (addresses < np.uint64(start)) | (addresses > np.uint64(end - size))
         if wrong.any():
             index = int(wrong.argmax())
             size_text = f"{size} bytes at {int(addresses[index]):#x}"
@@ -214,7 +226,7 @@ class DeviceMemory:
     @staticmethod
     def check_alignment(addresses: Addresses, size: int) -> None:
         """Raise a Fault for the first address that is not a multiple of a power of two."""
-        wrong = addresses & np.uint64(min(size, 16) - 1)
+        wrong = addresses & np.uint64(size - 1)
         if size & (size - 1) == 0 and wrong.any():
             index = int((wrong != 0).argmax())
             raise Fault(index, f"the address {int(addresses[index]):#x} is not a multiple of {size}")

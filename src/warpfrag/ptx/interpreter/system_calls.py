@@ -5,15 +5,17 @@ The heap is one allocation, of which malloc hands out one piece after the other;
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.errors import PtxError, WarpfragError
+from warpfrag.errors import Fault, PtxError, quote
 from warpfrag.ptx.interpreter.calls import bytes_of, put_bytes
 from warpfrag.ptx.program import state_spaces
+from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS
 
 if TYPE_CHECKING:
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
@@ -22,14 +24,19 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import DecodedInstruction
 
 MAX_TEXT = 4096  # characters of a text
+MAX_WIDTH = 4096  # characters of a field, and digits
+MAX_DIGITS = 11  # of a width
+MAX_PRINTED = 1 << 26  # characters of a launch
 FIELD = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)"
+    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)",
+    re.ASCII | re.DOTALL,
 )
 
 
 def run_system(state: WarpState, step: DecodedInstruction, group: LaneGroup, name: str) -> None:
     """Call a function of the driver, lane after lane."""
-    words = [bytes_of(group, source, size) for source, size in zip(step.sources, SIZES[name], strict=False)]
+    function = SYSTEM_FUNCTIONS[name]
+    words = [bytes_of(group, source, size) for source, size in zip(step.sources, function.arguments, strict=True)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]
     if name == "malloc":
         addresses = [_allocate(state, size) for size in numbers[0]]
@@ -39,17 +46,27 @@ def run_system(state: WarpState, step: DecodedInstruction, group: LaneGroup, nam
     for index, args in enumerate(zip(*numbers, strict=True)):
         thread = ThreadReader(state, group.owners.at(np.array([index])))
         if name == "__assertfail":
-            message, file, line, function = (*args, 0, 0, 0, 0)[:4]
+            message, file, line, where, _ = args
             who = state.thread_name(int(group.warp_rows[warps[index]]), int(lanes[index]))
-            where = f"{thread.text(file)}:{line}: {thread.text(function)}"
-            raise PtxError(step.line, f"{where}: {who}: assertion `{thread.text(message)}` failed")
+            place = f"{thread.text(file)}:{line}: {thread.text(where)}"
+            raise PtxError(step.line, f"{place}: {who}: assertion `{thread.text(message)}` failed")
         if name == "vprintf":
-            state.tally.printed.append(thread.formatted(*args[:2]))
+            _print(state, step.line, thread, *args)
     if step.results:
         put_bytes(group, step.results[0], np.zeros((len(warps), 4), np.uint8))
 
 
-SIZES = {"vprintf": (8, 8), "__assertfail": (8, 8, 4, 8, 8), "malloc": (8,), "free": (8,)}
+def _print(state: WarpState, line: int, thread: ThreadReader, form: int, arguments: int) -> None:
+    """Keep what a thread prints, unless it is more than anyone reads."""
+    try:
+        text = thread.formatted(form, arguments)
+    except ValueError as error:
+        reason = error.reason if isinstance(error, Fault) else str(error)
+        raise PtxError(line, f"printf of {quote(thread.text(form))}: {reason}") from None
+    state.tally.printed_characters += len(text)
+    if state.tally.printed_characters > MAX_PRINTED:
+        raise PtxError(line, f"expected at most {MAX_PRINTED} characters from printf in a launch, got more")
+    state.tally.printed.append(text)
 
 
 def _allocate(state: WarpState, size: int) -> int:
@@ -63,7 +80,7 @@ def _allocate(state: WarpState, size: int) -> int:
 
 
 class ThreadReader:
-    """Reads memory as one thread sees it."""
+    """Reads memory as a thread sees it; what the driver reads is not counted."""
 
     def __init__(self, state: WarpState, owners: Owners) -> None:
         """Take the memory of a batch, and whose shared and local memory is meant."""
@@ -71,18 +88,15 @@ class ThreadReader:
 
     def read(self, address: int, size: int) -> bytes:
         """Some bytes at a generic address."""
-        places = np.array([address], np.uint64)
-        return self.state.memory.load("generic", places, np.dtype(f"u{size}"), 1, self.owners).tobytes()
+        return self.state.memory.peek(address, size, self.owners)[:size].tobytes()
 
     def text(self, address: int) -> str:
         """The characters up to a zero byte; "?" where there are none to read."""
-        text = bytearray()
         try:
-            while len(text) < MAX_TEXT and (byte := self.read(address + len(text), 1)) != b"\0":
-                text += byte
-        except WarpfragError:
+            data = self.state.memory.peek(address, 1, self.owners)[:MAX_TEXT].tobytes()
+        except Fault:
             return "?"
-        return text.decode("utf-8", "replace")
+        return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def formatted(self, form: int, arguments: int) -> str:
         """The text of a printf: arguments lie one after the other, each aligned to its size."""
@@ -92,30 +106,40 @@ class ThreadReader:
             nonlocal at
             at = -(-at // size) * size
             at += size
-            return self.read(at - size, size)
+            return self.read((at - size) & ((1 << 64) - 1), size)
+
+        def number(text: str) -> str:
+            text = str(_signed(next_argument(4))) if text == "*" else text
+            if len(text) > MAX_DIGITS or abs(int(text or 0)) > MAX_WIDTH:
+                msg = f"expected a width and a precision of at most {MAX_WIDTH}, got {quote(text)}"
+                raise ValueError(msg)
+            return text
 
         def field(match: re.Match[str]) -> str:
-            if match["kind"] == "%":
-                return "%"
-            width = str(_signed(next_argument(4))) if match["width"] == "*" else match["width"]
-            precision = match["precision"] or ""
-            if precision == ".*":
-                precision = f".{_signed(next_argument(4))}"
-            start = f"%{match['flags']}{width}{precision}"
             kind = match["kind"]
+            if kind == "%":
+                return "%"
+            flags, width = match["flags"], number(match["width"])
+            precision = None if match["precision"] is None else number(match["precision"][1:])
+            if precision is not None and precision.startswith("-"):
+                precision = None  # as if there were none
+            start = f"%{flags}{width}" + ("" if precision is None else f".{precision}")
             if kind in "fFeEgG":
-                return f"{start}{kind}" % struct.unpack("<d", next_argument(8))
+                (value,) = struct.unpack("<d", next_argument(8))
+                return f"{start if math.isfinite(value) else start.replace('0', '', 1)}{kind}" % value
             if kind == "s":
                 return f"{start}s" % self.text(int.from_bytes(next_argument(8), "little"))
             if kind == "p":
-                return f"0x{int.from_bytes(next_argument(8), 'little'):x}"
+                return f"%{flags}{width}s" % f"0x{int.from_bytes(next_argument(8), 'little'):x}"
+            if kind not in "diuxXoc":
+                return match[0]
             data = next_argument(8 if match["length"] in {"l", "ll", "j", "z", "t"} else 4)
             data = data[: {"hh": 1, "h": 2}.get(match["length"], 8)]
-            if kind in "di":
-                return f"{start}d" % _signed(data)
-            if kind in "uxXo":
-                return f"{start}{kind}" % int.from_bytes(data, "little")
-            return f"{start}c" % chr(data[0]) if kind == "c" else match[0]
+            if kind == "c":
+                return f"{start}c" % chr(data[0])
+            return f"{start}{'d' if kind in 'di' else kind}" % (
+                _signed(data) if kind in "di" else int.from_bytes(data, "little")
+            )
 
         return FIELD.sub(field, self.text(form))
 

@@ -23,6 +23,7 @@ from warpfrag.ptx.interpreter.system_calls import run_system
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally, WarpState
 from warpfrag.ptx.program.actions import (
     Action,
+    Allocate,
     AsyncCopy,
     Atomic,
     Barrier,
@@ -152,22 +153,29 @@ class WarpBatch(WarpState):
 
     def execute(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Run a step that goes on to the next; where faults are collected, lanes with one are left out."""
-        try:
-            HANDLERS[type(step.action)](self, step, step.action, group)
-        except Fault as fault:
-            error = self.fault(step, group, fault)
-            is_lane_by_lane = isinstance(step.action, MemoryLoad | MemoryStore | Atomic | AsyncCopy)
-            if fault.ends_launch or not self.memory.is_checked or not is_lane_by_lane:
-                raise error from None
-            self.memory.note(step.line, error.reason)
-            warps, lanes = np.nonzero(group.mask)
-            faulty = np.zeros_like(group.mask)
-            faulty[warps[fault.index], lanes[fault.index]] = True
-            for item in (item for result in step.results for item in items_of(result)):
-                group.part(faulty).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
-            rest = group.part(group.mask & ~faulty)
-            if rest.mask.any():
-                self.execute(step, rest)
+        is_lane_by_lane = isinstance(step.action, MemoryLoad | MemoryStore | Atomic | AsyncCopy)
+        while True:
+            try:
+                HANDLERS[type(step.action)](self, step, step.action, group)
+            except Fault as fault:
+                error = self.fault(step, group, fault)
+                if fault.ends_launch or not self.memory.is_checked or not is_lane_by_lane:
+                    raise error from None
+                self.memory.note(step.line, error.reason)
+                group = self.without_faulty(step, group, fault.index)
+                if group.mask.any():
+                    continue
+            return
+
+    @staticmethod
+    def without_faulty(step: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
+        """The lanes of a group but for one whose access failed, which gets 0."""
+        warps, lanes = np.nonzero(group.mask)
+        faulty = np.zeros_like(group.mask)
+        faulty[warps[index], lanes[index]] = True
+        for item in (item for result in step.results for item in items_of(result)):
+            group.part(faulty).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
+        return group.part(group.mask & ~faulty)
 
     def fault(self, step: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
         """An access that went wrong, with its line and thread."""
@@ -324,6 +332,20 @@ class WarpBatch(WarpState):
         if action.returns:
             for number, item in enumerate(items_of(step.results[0])):
                 group.write(item, group.scatter(old[:, number]), kind)
+
+    def allocate(self, step: DecodedInstruction, _action: Allocate, group: LaneGroup) -> None:
+        """alloca: the place of a part of the stack, and how much of it is taken now."""
+        size, align, used, start = (group.read(source, B64) for source in step.sources)
+        offset = (used + align - np.uint64(1)) // align * align
+        capacity = np.uint64(self.program.local_bytes) - start
+        wrong = (offset > capacity) | (size > capacity - offset)
+        if wrong[group.mask].any():
+            index = int(wrong[group.mask].argmax())
+            asked, taken = int(size[group.mask][index]), int(used[group.mask][index])
+            have = int(capacity[group.mask][index])
+            raise Fault(index, f"{asked} bytes are more than is left of the stack: {taken} of {have} are taken")
+        group.write(step.results[0], start + offset)
+        group.write(step.results[1], offset + size)
 
     def exchange(self, action: Atomic, addresses: Codes, owners: Owners, operands: list[Codes]) -> Codes:
         """Write the new values, and return those that were there."""
@@ -493,6 +515,7 @@ HANDLERS: dict[type[Action], Callable[..., None]] = {
     NoOp: WarpBatch.no_op,
     MemoryLoad: WarpBatch.load,
     MemoryStore: WarpBatch.store,
+    Allocate: WarpBatch.allocate,
     Atomic: WarpBatch.atomic,
     AsyncCopy: WarpBatch.async_copy,
     WarpCollective: WarpBatch.warp_collective,

@@ -68,6 +68,7 @@ class LaunchTally:
     total: int = 0
     is_stopped: bool = False  # by an interrupt, from another thread
     printed: list[str] = field(default_factory=list)
+    printed_characters: int = 0
 
     def join(self, other: LaunchTally) -> None:
         """Add the counts of other blocks."""
@@ -76,6 +77,7 @@ class LaunchTally:
         self.inexact |= other.inexact
         self.total += other.total
         self.printed += other.printed
+        self.printed_characters += other.printed_characters
 
 
 class WarpState:

@@ -13,17 +13,16 @@ from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.contraction import contract
 from warpfrag.ptx.lowering.departures import DEFAULT, depart
 from warpfrag.ptx.lowering.nan_operands import place_constants
+from warpfrag.ptx.lowering.operand_checks import check
 from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.opcodes.table import find, rebind
-from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, Refused, Unbound, WarpCollective
+from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
-    Discard,
     Immediate,
     MemoryOperand,
     Program,
     PtxOperand,
-    Register,
     VectorOperand,
     block_ends,
 )
@@ -131,24 +130,9 @@ def bind_opcodes(kernel: KernelLowering) -> None:
 
 
 def check_operands(kernel: KernelLowering) -> None:
-    """What lanes compute has as many operands as its action takes, and of its kinds."""
+    """Every instruction has the operands that its action takes (`operand_checks`)."""
     for step in kernel.steps:
-        action = step.action
-        if not isinstance(action, LaneOp | WarpCollective):
-            continue
-        if step.row is not None and step.row.any_words:
-            step.sources = ()
-            continue
-        if len(step.sources) != len(action.sources) or not 1 <= len(step.results) <= len(action.results):
-            count = f"{len(action.sources)} sources"
-            raise PtxError(step.line, f"expected a result and {count} for {step.name}, got {step.text}")
-        if not all(isinstance(result, Register | Discard) for result in step.results):
-            raise PtxError(step.line, f"expected a register as the result of {step.name}, got {step.text}")
-        for kind, source in zip(action.sources, step.sources, strict=True):
-            if kind is None and not isinstance(source, Immediate):
-                raise PtxError(step.line, f"expected a constant in {step.text}")
-            if isinstance(source, Discard | VectorOperand):
-                raise PtxError(step.line, f"expected a register or a number as a source in {step.text}")
+        check(step)
 
 
 def link_targets(kernel: KernelLowering) -> None:

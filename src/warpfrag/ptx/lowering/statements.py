@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.call_graph import CallGraph
+from warpfrag.ptx.lowering.operand_checks import address_count
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
 from warpfrag.ptx.opcodes.table import find
-from warpfrag.ptx.program.actions import DirectCall, IndirectCall, Refused, SystemCall
+from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, DirectCall, IndirectCall, Refused, SystemCall
 from warpfrag.ptx.program.program import (
     Copy,
     DecodedInstruction,
@@ -44,9 +45,11 @@ from warpfrag.ptx.reader.syntax import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from warpfrag.ptx.reader.syntax import OperandSyntax
 
-SYSTEM = {"vprintf", "__assertfail", "malloc", "free"}  # functions that every GPU's driver brings
+SCALAR_BYTES = {1, 2, 4, 8}  # of a number as an argument
 
 
 class KernelLowering:
@@ -141,6 +144,10 @@ class KernelLowering:
     def operands(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
         """Results and sources of everything but branches and calls."""
         operands, attributes = list(statement.operands), step.attributes
+        count = address_count(step.opcode.action)
+        if count is not None and sum(isinstance(operand, Address) for operand in operands) != count:
+            what = f"{count} operands" if count > 1 else "one operand" if count else "no operand"
+            raise PtxError(statement.line, f"expected {what} in brackets, got {statement}")
         if operands and step.row is not None and step.row.has_result:
             first = operands.pop(0)
             pair = (first.first, first.second) if isinstance(first, ResultPair) else (first,)
@@ -173,7 +180,7 @@ class KernelLowering:
         if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
             return
         widths = {item.bits for item in target.items if isinstance(item, Register)}
-        if len(target.items) != len(source.items) or len(widths) != 1:
+        if len(target.items) != len(source.items) or len(widths) != 1 or 1 in widths:
             raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
         bits = widths.pop()
         copies = [self.variables.register("", bits) for _ in source.items]
@@ -219,10 +226,12 @@ class KernelLowering:
             self.call_by_address(step, statement, names, holder)
             return
         function = self.functions.get(name.text) if isinstance(name, SymbolRef) else None
-        if function is not None and function.body is None and function.name in SYSTEM and not rest:
+        if function is not None and function.body is None and function.name in SYSTEM_FUNCTIONS and not rest:
             step.action = SystemCall(function.name)
             step.results = tuple(self.operand(result, names, statement) for result in results)
             step.sources = tuple(self.operand(argument, names, statement) for argument in arguments)
+            self.check_arguments(statement, step.sources, SYSTEM_FUNCTIONS[function.name].arguments)
+            self.check_arguments(statement, step.results, SYSTEM_FUNCTIONS[function.name].results)
             return
         if function is None or function.body is None or rest:
             what = str(name) if name is not None else "nothing"
@@ -230,11 +239,34 @@ class KernelLowering:
             return
         if len(results) != len(function.results) or len(arguments) != len(function.parameters):
             raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
-        self.call_function(
-            step, function, [self.operand(operand, names, statement) for operand in (*arguments, *results)]
-        )
+        operands = tuple(self.operand(operand, names, statement) for operand in (*arguments, *results))
+        self.check_arguments(statement, operands, formal_sizes(function))
+        self.call_function(step, function, operands)
 
-    def call_function(self, step: DecodedInstruction, function: FunctionDecl, operands: list[PtxOperand]) -> None:
+    def check_arguments(self, statement: Statement, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> None:
+        """Operands of a call are as many and as large as the parameters that they are copied to, or from."""
+        if not self.fits(operands, sizes):
+            expected = ", ".join(map(str, sizes)) or "no"
+            raise PtxError(statement.line, f"expected operands of {expected} bytes in the call, got {statement}")
+
+    def fits(self, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> bool:
+        """Whether operands of a call are as many and as large as the parameters of a function."""
+        if len(operands) != len(sizes):
+            return False
+        for operand, size in zip(operands, sizes, strict=True):
+            if isinstance(operand, Register):
+                fits = operand.bits == 8 * size
+            elif isinstance(operand, VectorOperand):
+                fits = sum(item.bits for item in operand.items if isinstance(item, Register)) == 8 * size
+            elif isinstance(operand, MemoryOperand):
+                fits = operand.space == "local" and self.variables.sizes.get(operand.offset) == size
+            else:
+                fits = isinstance(operand, Discard) or size in SCALAR_BYTES
+            if not fits:
+                return False
+        return True
+
+    def call_function(self, step: DecodedInstruction, function: FunctionDecl, operands: Sequence[PtxOperand]) -> None:
         """Copy operands of a caller, arguments and then results, to and from the parameters of a function."""
         if function.name not in self.called:
             inner, caller = SymbolTable(self.variables.module), self.variables.current
@@ -264,14 +296,15 @@ class KernelLowering:
         listed = rest[0].text if len(rest) == 1 and isinstance(rest[0], SymbolRef) else ""
         table = names.tables.find(listed)
         candidates = self.graph.addressed if table is None else table
+        operands = tuple(self.operand(operand, names, statement) for operand in (*arguments, *results))
         fitting = [
             function
             for function in (self.functions.get(name) for name in candidates)
             if function is not None
             and function.body is not None
             and (len(function.results), len(function.parameters)) == (len(results), len(arguments))
+            and self.fits(operands, formal_sizes(function))
         ]
-        operands = [self.operand(operand, names, statement) for operand in (*arguments, *results)]
         calls = []
         for function in fitting:
             call = DecodedInstruction(statement.line, step.opcode)
@@ -347,6 +380,11 @@ class KernelLowering:
         if isinstance(base, MemoryOperand):
             return MemoryOperand(base.base, base.offset + address.base.offset, base.space, address.base.text)
         raise PtxError(statement.line, f"expected a register or a variable in brackets, got {address}")
+
+
+def formal_sizes(function: FunctionDecl) -> list[int]:
+    """The bytes of the parameters of a function, and then of its results."""
+    return [size_of(formal) for formal in (*function.parameters, *function.results)]
 
 
 def _take_group(operands: list[OperandSyntax]) -> tuple[OperandSyntax, ...]:

@@ -105,6 +105,7 @@ class StorageAllocator:
         self.has_dynamic = False
         self.dynamic: list[tuple[SymbolTable, VariableDecl]] = []
         self.local = 0
+        self.sizes: dict[int, int] = {}  # of variables in local memory, by their place
         self.globals = state_spaces.VARIABLES
         self.constants = 0  # bytes of .const
         self.read_only: set[str] = set()  # the variables in it
@@ -174,6 +175,8 @@ class StorageAllocator:
             self.local = -(-self.local // align) * align
             base = self.frame if self.graph.is_recursive(self.current) else None
             names.symbols[variable.name] = MemoryOperand(base, self.local, "local", variable.name)
+            if size:
+                self.sizes[self.local] = size
             self.local = self._grown("local", self.local, size, MAX_LOCAL, variable)
         else:
             self.globals = -(-self.globals // max(align, state_spaces.ALIGNMENT)) * max(align, state_spaces.ALIGNMENT)

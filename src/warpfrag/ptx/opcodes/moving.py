@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.opcodes.rows import optional, required, row
-from warpfrag.ptx.program.actions import AsyncCopy, Atomic, LaneOp, MemoryBarrier, MemoryLoad, MemoryStore, NoOp
+from warpfrag.ptx.program.actions import Allocate, AsyncCopy, Atomic, LaneOp, MemoryBarrier, MemoryLoad, MemoryStore, NoOp
 from warpfrag.ptx.program.types import (
     B8,
     B16,
@@ -141,14 +141,8 @@ def _nothing(_attributes: Attributes) -> NoOp:
     return NoOp()
 
 
-def _allocate(_attributes: Attributes) -> LaneOp:
-    """alloca: a part of the stack, from its size, its alignment, what is taken and where the stack starts."""
-
-    def run(size: Codes, align: Codes, used: Codes, start: Codes) -> tuple[Codes, Codes]:
-        offset = (used + align - np.uint64(1)) // align * align
-        return start + offset, offset + size
-
-    return LaneOp((B64, B64), (B64,) * 4, run)
+def _allocate(_attributes: Attributes) -> Allocate:
+    return Allocate()
 
 
 def _copy_word(_attributes: Attributes) -> LaneOp:

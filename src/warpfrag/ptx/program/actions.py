@@ -104,6 +104,11 @@ class MemoryStore(Action):
 
 
 @dataclass(frozen=True)
+class Allocate(Action):
+    """alloca: a part of the thread's stack, from its size, its alignment, what is taken and where the stack starts."""
+
+
+@dataclass(frozen=True)
 class Atomic(Action):
     """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted.
 
@@ -151,6 +156,21 @@ class IndirectCall(Action):
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]
+
+
+class SystemFunction(NamedTuple):
+    """The bytes of the arguments and of the results of a function that the driver brings."""
+
+    arguments: tuple[int, ...]
+    results: tuple[int, ...] = ()
+
+
+SYSTEM_FUNCTIONS = {
+    "vprintf": SystemFunction((8, 8), (4,)),
+    "__assertfail": SystemFunction((8, 8, 4, 8, 8)),
+    "malloc": SystemFunction((8,), (8,)),
+    "free": SystemFunction((8,)),
+}
 
 
 @dataclass(frozen=True)

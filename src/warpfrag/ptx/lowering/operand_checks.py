@@ -1,0 +1,249 @@
+"""Whether the operands of a decoded instruction are those that its action takes: as many, of its kinds and widths.
+
+The engines rely on it. What an assembler would refuse for another reason may pass: a kernel that is valid always does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import PtxError
+from warpfrag.ptx.program.actions import (
+    Action,
+    Allocate,
+    AsyncCopy,
+    Atomic,
+    Barrier,
+    Branch,
+    LaneOp,
+    MatrixOp,
+    MemoryBarrier,
+    MemoryLoad,
+    MemoryStore,
+    Move,
+    WarpCollective,
+    WarpWait,
+)
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warpfrag.ptx.program.types import Type
+
+PIECES = {8, 16, 32, 64}  # bits of a part of what mov packs or unpacks
+MBARRIER_SOURCES = {
+    "init": (2, 2), "inval": (1, 1), "expect_tx": (2, 2), "complete_tx": (2, 2), "arrive": (1, 2), "arrive_drop": (1, 2),
+    "test_wait": (2, 2), "try_wait": (2, 3), "pending_count": (1, 1), "copies": (1, 1),
+}  # fmt: skip
+"""How many sources an mbarrier instruction has: its address, and what follows."""
+MATRIX_SOURCES = {
+    "mma": (3, 7), "mma.sp": (5, 9), "mma.sp::ordered_metadata": (5, 9), "wmma.mma": (3, 3), "wmma.load.a": (1, 2),
+    "wmma.load.b": (1, 2), "wmma.load.c": (1, 2), "wmma.store.d": (2, 3), "wgmma.mma_async": (3, 7),
+    "wgmma.mma_async.sp": (5, 9), "ldmatrix": (1, 1), "stmatrix": (2, 2), "movmatrix": (1, 1),
+}  # fmt: skip
+"""How many sources each operation of `isa.words.OPS` has."""
+MATRIX_ACCESSES = {"wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", "ldmatrix", "stmatrix"}
+
+
+def address_count(action: Action) -> int | None:
+    """How many operands of an instruction are addresses in brackets; None where any may be."""
+    if isinstance(action, MemoryLoad | MemoryStore | Atomic):
+        return 1
+    if isinstance(action, AsyncCopy):
+        return 2
+    if isinstance(action, MemoryBarrier):
+        return int(action.name != "pending_count")
+    if isinstance(action, MatrixOp):
+        return int(action.form.op in MATRIX_ACCESSES)
+    return 0 if isinstance(action, LaneOp | Move | WarpCollective | WarpWait | Barrier | Branch | Allocate) else None
+
+
+def check(step: DecodedInstruction) -> None:
+    """Refuse a step whose operands its action does not take."""
+    checker = CHECKERS.get(type(step.action))
+    if checker is not None:
+        checker(step, step.action)
+
+
+def _require(step: DecodedInstruction, holds: bool, expected: str) -> None:  # noqa: FBT001 (the condition)
+    if not holds:
+        raise PtxError(step.line, f"expected {expected}, got {step.text}")
+
+
+def _require_sources(step: DecodedInstruction, fewest: int, largest: int) -> None:
+    count = str(fewest) if fewest == largest else f"{fewest} to {largest}"
+    _require(step, fewest <= len(step.sources) <= largest, f"{count} sources for {step.name}")
+
+
+def _is_value(operand: PtxOperand) -> bool:
+    return isinstance(operand, Register | Immediate | SpecialRegister | MemoryOperand)
+
+
+def _require_item(step: DecodedInstruction, item: PtxOperand, kind: Type, *, is_result: bool) -> None:
+    """An element that is loaded or stored: a register that holds all of it, or a number where nothing is written."""
+    if isinstance(item, Register):
+        _require(step, item.bits != 1 and item.bits >= kind.bits, f"a register of at least {kind.bits} bits")
+    elif is_result:
+        _require(step, isinstance(item, Discard), f"a register as the result of {step.name}")
+    else:
+        _require(step, _is_value(item), f"a register or a number as a source of {step.name}")
+
+
+def _require_items(step: DecodedInstruction, operand: PtxOperand, kind: Type, count: int, *, is_result: bool) -> None:
+    """The elements of an access: a vector of as many."""
+    items = operand.items if isinstance(operand, VectorOperand) else (operand,)
+    _require(step, len(items) == count, f"{count} elements in the vector of {step.name}")
+    for item in items:
+        _require_item(step, item, kind, is_result=is_result)
+
+
+def _require_place(step: DecodedInstruction, index: int = 0) -> None:
+    _require(step, isinstance(step.sources[index], MemoryOperand), f"an address in brackets for {step.name}")
+
+
+def _check_lanes(step: DecodedInstruction, action: LaneOp | WarpCollective) -> None:
+    """What lanes compute has as many operands as its function takes, and of its kinds."""
+    if step.row is not None and step.row.any_words:
+        step.sources = ()
+        return
+    if len(step.sources) != len(action.sources) or not 1 <= len(step.results) <= len(action.results):
+        count = f"{len(action.sources)} sources"
+        raise PtxError(step.line, f"expected a result and {count} for {step.name}, got {step.text}")
+    for result, result_kind in zip(step.results, action.results, strict=False):
+        _require(step, isinstance(result, Register | Discard), f"a register as the result of {step.name}")
+        if isinstance(result, Register):
+            _require(step, (result.bits == 1) == (result_kind.bits == 1), f"a result of .{result_kind.name}")
+    for kind, source in zip(action.sources, step.sources, strict=True):
+        if kind is None and not isinstance(source, Immediate):
+            raise PtxError(step.line, f"expected a constant in {step.text}")
+        if isinstance(source, Discard | VectorOperand):
+            raise PtxError(step.line, f"expected a register or a number as a source in {step.text}")
+        if isinstance(source, Register) and kind is not None:
+            _require(step, (source.bits == 1) == (kind.bits == 1), f"a source of .{kind.name}")
+
+
+def _check_move(step: DecodedInstruction, action: Move) -> None:
+    _require_sources(step, 1, 1)
+    _require(step, len(step.results) == 1, "one result")
+    for operand, is_result in ((step.results[0], True), (step.sources[0], False)):
+        if isinstance(operand, VectorOperand):
+            bits, rest = divmod(action.type.bits, max(1, len(operand.items)))
+            _require(step, rest == 0 and bits in PIECES, f"parts of {action.type.bits} bits together")
+            for item in operand.items:
+                fits = isinstance(item, Discard) if is_result else isinstance(item, Immediate | SpecialRegister)
+                fits = item.bits == bits if isinstance(item, Register) else fits
+                _require(step, fits, f"parts of {bits} bits")
+        elif isinstance(operand, Register):
+            _require(step, (operand.bits == 1) == (action.type.bits == 1), f"an operand of .{action.type.name}")
+        else:
+            _require(step, isinstance(operand, Discard) if is_result else _is_value(operand), "a register")
+
+
+def _check_load(step: DecodedInstruction, action: MemoryLoad) -> None:
+    _require_sources(step, 1, 2)  # the second is a cache policy
+    _require_place(step)
+    _require(step, len(step.results) == 1, "one result")
+    _require_items(step, step.results[0], action.type, action.count, is_result=True)
+
+
+def _check_store(step: DecodedInstruction, action: MemoryStore) -> None:
+    _require_sources(step, 2, 3)
+    _require_place(step)
+    _require_items(step, step.sources[1], action.type, action.count, is_result=False)
+
+
+def _check_atomic(step: DecodedInstruction, action: Atomic) -> None:
+    count = 2 if action.name == "cas" else 1
+    _require_sources(step, 1 + count, 2 + count)
+    _require_place(step)
+    for source in step.sources[1 : 1 + count]:
+        _require_items(step, source, action.type, action.count, is_result=False)
+    if action.returns:
+        _require(step, len(step.results) == 1, "one result")
+        _require_items(step, step.results[0], action.type, action.count, is_result=True)
+
+
+def _check_copy(step: DecodedInstruction, _action: AsyncCopy) -> None:
+    _require_sources(step, 3, 5)
+    _require_place(step, 0)
+    _require_place(step, 1)
+    _require(step, all(_is_value(source) for source in step.sources[2:]), "numbers behind the addresses")
+
+
+def _check_branch(step: DecodedInstruction, action: Branch) -> None:
+    if action.indexed:
+        _require(step, _is_value(step.sources[0]), "a register as an index")
+
+
+def _check_wait(step: DecodedInstruction, _action: WarpWait) -> None:
+    _require_sources(step, 1, 1)
+    _require(step, _is_value(step.sources[0]), "a mask of lanes")
+
+
+def _check_barrier(step: DecodedInstruction, action: Barrier) -> None:
+    fewest = 1 if action.waits else 2  # bar.arrive says how many are awaited
+    votes = step.sources[-1:] if action.reduction else ()
+    _require_sources(step, fewest + len(votes), 2 + len(votes))
+    _require(step, all(_is_value(source) for source in step.sources), "a number and a count of threads")
+    for vote in votes:
+        _require(step, isinstance(vote, Register) and vote.bits == 1, "a predicate as the last source")
+    if action.reduction:
+        bits = 32 if action.reduction == "popc" else 1
+        result = step.results[0] if step.results else None
+        fits = isinstance(result, Discard) or (isinstance(result, Register) and result.bits == bits)
+        _require(step, fits and len(step.results) == 1, f"a result of {bits} bits")
+
+
+def _check_mbarrier(step: DecodedInstruction, action: MemoryBarrier) -> None:
+    _require_sources(step, *MBARRIER_SOURCES[action.name])
+    if action.name != "pending_count":
+        _require_place(step)
+    _require(step, all(_is_value(source) for source in step.sources[1:]), "a number behind the address")
+    if step.row is not None and step.row.has_result:
+        bits = {"test_wait": 1, "try_wait": 1, "pending_count": 32}.get(action.name, 64)
+        result = step.results[0] if step.results else None
+        fits = isinstance(result, Discard) or (isinstance(result, Register) and result.bits == bits)
+        _require(step, fits and len(step.results) == 1, f"a result of {bits} bits")
+
+
+def _check_matrix(step: DecodedInstruction, action: MatrixOp) -> None:
+    _require_sources(step, *MATRIX_SOURCES[action.form.op])
+    if action.form.op in MATRIX_ACCESSES:
+        _require_place(step)
+    if step.row is not None and step.row.has_result:
+        _require(step, len(step.results) == 1, "one result")
+
+
+def _check_allocation(step: DecodedInstruction, _action: Allocate) -> None:
+    _require(step, len(step.results) == 2 and len(step.sources) == 4, "a result and a size for alloca")
+    align = step.sources[1].code(None) if isinstance(step.sources[1], Immediate) else 0
+    _require(step, align > 0 and align & (align - 1) == 0, "an alignment that is a power of two")
+    _require(step, all(_is_value(operand) for operand in (*step.results, *step.sources)), "registers and numbers")
+
+
+CHECKERS: dict[type[Action], Callable[..., None]] = {
+    LaneOp: _check_lanes,
+    WarpCollective: _check_lanes,
+    Move: _check_move,
+    MemoryLoad: _check_load,
+    MemoryStore: _check_store,
+    Atomic: _check_atomic,
+    AsyncCopy: _check_copy,
+    Branch: _check_branch,
+    WarpWait: _check_wait,
+    Barrier: _check_barrier,
+    MemoryBarrier: _check_mbarrier,
+    MatrixOp: _check_matrix,
+    Allocate: _check_allocation,
+}
+"""The check of each kind of action; the others take no operands, or were checked when they were decoded."""
