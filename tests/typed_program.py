@@ -218,6 +218,13 @@ def whole_kernels() -> None:
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
     print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes), run.printed)
     print(run.engine, run.inexact, run.inexact_lines, run.interpreted)
+    linked: wf.ptx.Module = wf.ptx.link([module, KERNEL], keep_state=True)
+    symbols: wf.ptx.Symbols = linked.symbols
+    table = wf.ptx.DeviceArray([np.zeros(4), None, [np.ones(2)]])
+    symbols["pointer"] = table.address
+    print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, kernel.module.lines)
+    kernel.launch(1, 32, [table, table.array], cooperative=True)
+    linked.reset()
 
 
 def on_a_gpu() -> None:

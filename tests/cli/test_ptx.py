@@ -11,6 +11,7 @@ from warpfrag.cli.support.output import ProgressLine
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
+MODULES = DATA / "modules"
 ADD = str(DATA / "t_add_sm80.ptx")
 ARGS = [
     "--arg",
@@ -41,7 +42,7 @@ def test_info_lists_parameters_and_opcodes(run):
     answer = run("ptx", "info", str(DATA / "c_wmma_gemm_sm80.ptx"))
 
     assert answer.code == 0
-    assert "c_wmma_gemm_param_0  .u64" in answer.out
+    assert "param 0    .u64" in answer.out
     assert "2048 bytes of static shared memory" in answer.out
     assert "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32" in answer.out
     facts = json.loads(run("ptx", "info", ADD, "--json").out)["entries"]
@@ -66,6 +67,59 @@ def test_run_leaves_arrays_in_a_file(run, files):
     assert sum(found["counts"]["wavefronts_by_line"].values()) == 3 * 125
     assert sum(found["counts"]["lines"].values()) == 512
     assert "global        8000     4000  375" in answer.out
+
+
+def test_names_are_those_of_cxx_and_variables_are_listed(run):
+    answer = run("ptx", "info", str(MODULES / "symbols.ptx"), "--entry", "nested")
+    facts = json.loads(run("ptx", "info", str(MODULES / "symbols.ptx"), "--entry", "nested", "--json").out)
+
+    assert "nested(float***, Node const*)\n" in answer.out
+    assert "physics::scale  .global  .f64  []         8" in answer.out
+    assert facts["entries"][0]["readable_name"] == "nested(float***, Node const*)"
+    assert facts["variables"][-1] == {
+        "name": "_ZN7physics5scaleE", "readable_name": "physics::scale", "space": "global", "type": "f64", "shape": [],
+        "bytes": 8,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("files")
+def test_variables_are_set_and_written(run):
+    np.save("table.npy", np.arange(8, dtype=np.float32))
+    words = ["--entry", "count", "--arg", "out:u32:2", "--symbol", "counter=40", "--symbol", "calls"]
+    answer = run("ptx", "run", str(MODULES / "symbols.ptx"), *words, "--symbol", "table=table.npy", "-o", "results.npz")
+
+    assert "count(unsigned int*): " in answer.out
+    with np.load("results.npz") as results:
+        assert {name: results[name].tolist() for name in ("out", "counter", "calls")} == {
+            "out": [40, 8], "counter": 47, "calls": 8,
+        }  # fmt: skip
+        assert results["table"].view(np.float32).tolist() == list(range(8))
+
+
+@pytest.mark.usefixtures("files")
+def test_linked_modules_cooperative_grids_and_tables_of_pointers(run):
+    linked = ["--link", str(MODULES / "link_b.ptx"), "--entry", "first", "--shared", "64", "--arg", "x:f32:4"]
+    answer = run("ptx", "run", str(MODULES / "link_a.ptx"), *linked, "--block", "4", "-o", "linked.npz")
+    words = ["--entry", "two", "--grid", "3", "--arg", "a:i32:96", "--arg", "out:i32:96", "--arg", "i32:96"]
+    run("ptx", "run", str(MODULES / "cooperative.ptx"), *words, "--cooperative", "-o", "grid.npz")
+    tables = [
+        "--entry",
+        "batched",
+        "--block",
+        "4",
+        "--arg",
+        "[x.npy,null]",
+        "--arg",
+        "[c:f32:4, d:f32:4]",
+        "--arg",
+        "i32:2",
+    ]
+    run("ptx", "run", str(MODULES / "symbols.ptx"), *tables, "-o", "tables.npz")
+
+    assert answer.out.startswith("counter 15\nfirst(float*): ")
+    assert np.load("linked.npz")["x"].tolist() == [2112] * 4
+    assert np.load("grid.npz")["out"].tolist() == [(i + 32) % 96 * 3 + 96 for i in range(96)]
+    assert (np.load("tables.npz")["c"].tolist(), np.load("tables.npz")["d"].tolist()) == ([0, 1, 2, 3], [0] * 4)
 
 
 def test_blocks_are_counted_on_a_terminal(run, files, monkeypatch):
@@ -102,6 +156,18 @@ def test_an_interrupt_says_how_far_it_came(run, monkeypatch):
         (["run", ADD, "--arg", "z.txt"], "expected FILE.npy"),
         (["run", ADD, "--arg", "z.npy"], "z.npy"),
         (["run", ADD, "--arg", "u8:300"], "expected a number of that type"),
+        (["run", str(MODULES / "symbols.ptx")], r"7 entries \(empty\(Empty, int, Empty, int\*\), count"),
+        (["run", str(MODULES / "symbols.ptx"), "--entry", "fill"], "which may be void fill<float, 4>"),
+        (
+            ["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "nothing=1"],
+            "expected one of the variables",
+        ),
+        (["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "calls=-1"], "a number of that type"),
+        (
+            ["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "calls=x.npy"],
+            "calls, uint32 of shape",
+        ),
+        (["run", ADD, "--link", ADD], "multiple definition of 't_add' in t_add_sm80.ptx"),
     ],
 )
 @pytest.mark.usefixtures("files")

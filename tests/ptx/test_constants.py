@@ -130,7 +130,7 @@ REFUSED = {
 def initial_value(kind, expression):
     """The code that a variable starts with."""
     source = parse(f"{HEAD}.visible .global .{kind} x = {expression};\n.entry k() {{ ret; }}")
-    return int.from_bytes(lower(source, "k").variables["x"][2], "little")
+    return int.from_bytes(lower(source, "k").variables["x"].initial, "little")
 
 
 @pytest.mark.parametrize(("expression", "code"), INTEGERS.items())

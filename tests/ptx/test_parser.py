@@ -11,6 +11,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.ptx.lowering.call_graph import statements
 from warpfrag.ptx.lowering.passes import lower
+from warpfrag.ptx.program.program import ModuleVariable
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.syntax import (
     Address,
@@ -150,12 +151,12 @@ B: ld.global.v8.f32 {%f0, _, %f2, %f3, _, _, %f6, %f7}, [%rd1];
 
 def test_rare_directives_are_read_and_the_kernel_runs():
     program = lower(parse(FEATURES), "k")
-    address = program.variables["counted"][0]
+    address = program.variables["counted"].address
     out = np.arange(8, dtype=np.float32)
     wf.ptx.load(FEATURES)["k"].launch(1, 1, [out])
 
-    assert program.variables["counted"][1:] == (24, np.arange(1, 4).tobytes())
-    assert [*program.variables["pieces"][2]] == [address & 255, (address + 256 >> 8) & 255, 7]
+    assert program.variables["counted"] == ModuleVariable(address, 24, "global", "b64", (3,), np.arange(1, 4).tobytes())
+    assert [*program.variables["pieces"].initial] == [address & 255, (address + 256 >> 8) & 255, 7]
     assert program.directives["explicitcluster"] == ()
     assert program.directives["reqnctapercluster"] == (2, 1, 1)
     assert (out[0], out.view(np.uint32)[1]) == (7, 5)
@@ -164,11 +165,11 @@ def test_rare_directives_are_read_and_the_kernel_runs():
 @pytest.mark.one_engine
 def test_variables_start_with_their_values():
     program = lower(parse(EVERYTHING), "kernel")
-    address, _, data = program.variables["pointers"]
+    pointers = program.variables["pointers"]
 
-    assert address % 8 == 0
-    assert int.from_bytes(data[:8], "little") == program.variables["text"][0] + 4
-    assert program.variables["both"][2] == np.array([1.5, 2.0, -1.0, 1000.0], np.float32).tobytes()
+    assert pointers.address % 8 == 0
+    assert int.from_bytes(pointers.initial[:8], "little") == program.variables["text"].address + 4
+    assert program.variables["both"].initial == np.array([1.5, 2.0, -1.0, 1000.0], np.float32).tobytes()
     assert [one.offset for one in program.parameters] == [0, 24, 32]
     assert program.parameter_bytes == 36
 
@@ -190,7 +191,7 @@ def test_variables_start_with_their_values():
         (f"{HEAD}\x00", "expected PTX, got the character"),
         (f"{HEAD}{'{' * 100}", "expected a directive"),
         (f"{HEAD}.entry k() {'{' * 100}", "at most 64 braces"),
-        (".version 8.0\n.target sm_80\n.address_size 32\n", "expected .address_size 64"),
+        (".version 8.0\n.target sm_80\n.address_size 16\n", "expected .address_size 32 or 64, got 16"),
     ],
 )
 def test_what_is_no_ptx_is_refused_with_its_line(text, message):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx import Kernel, Module, Run
+    from warpfrag.ptx.program.program import ModuleVariable
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
     f"{kind}{bits}": f"{letter}{bits // 8}"
@@ -50,6 +51,9 @@ class LaunchOptions(TypedDict):
     checks: tuple[Literal["memory", "barriers"], ...]
     seed: int | None
     arch: str
+    linked: tuple[str, ...]
+    symbols: tuple[str, ...]
+    cooperative: bool
 
 
 @verb(
@@ -58,7 +62,8 @@ class LaunchOptions(TypedDict):
 )
 @click.argument("action", metavar="info|run", type=click.Choice(["info", "run"]))
 @click.argument("file", metavar="FILE.ptx", shell_complete=complete_file)
-@click.option("--entry", metavar="NAME", help="The kernel; not needed where there is only one.")
+@click.option("--entry", metavar="NAME", help="The kernel, or a part of its C++ name; not needed where there is one.")
+@click.option("--link", "linked", metavar="FILE.ptx", multiple=True, help="Another module, for what is .extern here.")
 @click.option("--grid", metavar="X[,Y[,Z]]", default="1", show_default=True, help="Blocks.")
 @click.option("--block", metavar="X[,Y[,Z]]", default="32", show_default=True, help="Threads of a block.")
 @click.option(
@@ -66,11 +71,19 @@ class LaunchOptions(TypedDict):
     "args",
     metavar="ARG",
     multiple=True,
-    help="An argument, in order: FILE.npy, NAME:TYPE:SHAPE for zeros, TYPE:NUMBER, or null.",
+    help="An argument, in order: FILE.npy, NAME:TYPE:SHAPE for zeros, TYPE:NUMBER, null, or [ARG,ARG] for pointers.",
+)
+@click.option(
+    "--symbol",
+    "symbols",
+    metavar="NAME[=VALUE]",
+    multiple=True,
+    help="A variable, set to FILE.npy or a number if that is there; it is written with the arrays.",
 )
 @click.option("--shared", type=integer(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
 @click.option("--check", "checks", multiple=True, type=click.Choice(["memory", "barriers"]), help="What to look for.")
 @click.option("--seed", type=integer(0), metavar="N", help="Run the blocks in another order.")
+@click.option("--cooperative", is_flag=True, help="Run all blocks at once: grid.sync() needs it.")
 @arch_option
 @file_option("-o", "--output", help_text="Write the arrays after the launch to an .npz file.")
 @json_option
@@ -80,14 +93,13 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
     info lists entries, parameters, shared memory and opcodes with how well each is known. run takes arrays from files
     and writes them as the kernel left them.
     """
-    from warpfrag.ptx import load
-
-    module = load(file if ".version" not in file else f"./{file}")
+    module = _module([file, *options["linked"]])
     if action == "info":
         _info(module, options["entry"], as_json=as_json)
         return 0
     kernel = _kernel(module, options["entry"])
     arrays: dict[str, np.ndarray[Any, Any]] = {}
+    variables = dict(_symbol(text, module) for text in options["symbols"])
     with ProgressLine() as progress:
         try:
             run = kernel.launch(
@@ -98,6 +110,7 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
                 arch=options["arch"],
                 checks=options["checks"],
                 seed=options["seed"],
+                cooperative=options["cooperative"],
                 progress=lambda done, total: progress.show(done, total, "blocks"),
             )
         except KeyboardInterrupt as error:
@@ -105,22 +118,51 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
             for note in getattr(error, "__notes__", ()):
                 echo_error(f"warpfrag: {note.partition(';')[0]}; nothing was written")
             raise
+    arrays |= variables
     if output is not None:
         _write(output, arrays)
     _report(kernel, run, arrays, as_json=as_json)
     return 1 if run.findings else 0
 
 
+def _module(files: list[str]) -> Module:
+    """The module of a file, or of several that are linked."""
+    from warpfrag.ptx import link, load
+
+    modules = [load(file if ".version" not in file else f"./{file}") for file in files]
+    return modules[0] if len(modules) == 1 else link(modules)
+
+
+def _symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
+    """A variable by the name that was used, after it was set."""
+    import numpy as np
+
+    name, equals, value = text.partition("=")
+    memory = module.symbols[name]
+    if value.endswith(".npy"):
+        array = _load(value)
+        if array.nbytes == memory.nbytes:  # nvcc declares most arrays as bytes
+            array = np.ascontiguousarray(array).reshape(-1).view(memory.dtype).reshape(memory.shape)
+        module.symbols[name] = array
+    elif equals:
+        module.symbols[name] = _number(f"--symbol {quote(text)}", memory.dtype, value)  # type: ignore[assignment] # of that dtype
+    return name, memory
+
+
 def _kernel(module: Module, entry: str | None) -> Kernel:
     """The kernel that is asked for, or the only one."""
+    from warpfrag.ptx.launch.names import readable
+
     names = list(module)
     if entry is None and len(names) != 1:
-        msg = f"expected --entry: the file has {len(names)} entries ({', '.join(names) or 'none'})"
+        msg = f"expected --entry: the file has {len(names)} entries ({', '.join(map(readable, names)) or 'none'})"
         raise click.UsageError(msg)
     return module[names[0] if entry is None else entry]
 
 
 def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
+    from warpfrag.ptx.launch.arguments import short_name
+
     kernels = [module[name] for name in ([entry] if entry else module)]
     if as_json:
         print_json(
@@ -129,25 +171,50 @@ def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
                 "action": "info",
                 "version": module.version,
                 "target": module.target,
+                "variables": [_variable_facts(name, item) for name, item in module.symbols.variables.items()],
                 "entries": [_facts(kernel) for kernel in kernels],
             },
         )
         return
     echo(f"PTX {module.version} for {module.target}")
+    if module.symbols:
+        facts = [_variable_facts(name, item) for name, item in module.symbols.variables.items()]
+        rows = [
+            [row["readable_name"], f".{row['space']}", f".{row['type']}", row["shape"], row["bytes"]] for row in facts
+        ]
+        print_table(["variable", "space", "type", "shape", "bytes"], rows)
     for kernel in kernels:
         echo()
-        print_heading(kernel.name)
+        print_heading(kernel.readable_name)
         echo(f"{kernel.shared_bytes} bytes of static shared memory, {len(kernel.program.steps)} instructions")
-        rows = [[entry.name, f".{entry.type}", entry.size, entry.offset] for entry in kernel.parameters]
+        rows = [
+            [short_name(entry.name, kernel.name), f".{entry.type}", entry.size, entry.offset]
+            for entry in kernel.parameters
+        ]
         print_table(["parameter", "type", "bytes", "at"], rows)
         echo()
         print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(kernel.opcodes.items())])
         print_notes(evidence.detail for evidence in kernel.opcodes.values() if evidence.level == "not modelled")
 
 
+def _variable_facts(name: str, variable: ModuleVariable) -> dict[str, object]:
+    """A variable of the module, as it is declared."""
+    from warpfrag.ptx.launch.names import readable
+
+    return {
+        "name": name,
+        "readable_name": readable(name),
+        "space": variable.space,
+        "type": variable.type,
+        "shape": list(variable.shape),
+        "bytes": variable.size,
+    }
+
+
 def _facts(kernel: Kernel) -> dict[str, object]:
     return {
         "name": kernel.name,
+        "readable_name": kernel.readable_name,
         "shared": kernel.shared_bytes,
         "instructions": len(kernel.program.steps),
         "parameters": [
@@ -176,9 +243,13 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
 
     if text == "null":
         return None
+    if text.startswith("[") and text.endswith("]"):
+        from warpfrag.ptx import DeviceArray
+
+        return DeviceArray([_argument(part.strip(), arrays) for part in text[1:-1].split(",")])
     parts = text.split(":")
     if len(parts) == 2 and parts[0] in DTYPES:
-        return _number(text, np.dtype(DTYPES[parts[0]]), parts[1])
+        return _number(f"--arg {quote(text)}", np.dtype(DTYPES[parts[0]]), parts[1])
     if len(parts) == 3 and parts[1] in DTYPES and re.fullmatch(r"\d{1,12}(x\d{1,12})*", parts[2], re.ASCII):
         shape = tuple(int(extent) for extent in parts[2].split("x"))
         dtype = np.dtype(DTYPES[parts[1]])
@@ -190,6 +261,14 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
         known = " ".join(DTYPES)
         msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
         raise click.UsageError(msg)
+    name = text.removesuffix(".npy").replace("\\", "/").rsplit("/", maxsplit=1)[-1]
+    return arrays.setdefault(name, np.ascontiguousarray(_load(text)))
+
+
+def _load(text: str) -> np.ndarray[Any, Any]:
+    """The array of a file."""
+    import numpy as np
+
     from warpfrag.render.files import read_bytes
 
     data = io.BytesIO(read_bytes(text, MAX_BYTES))
@@ -198,19 +277,18 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
     except (ValueError, EOFError, OSError) as error:
         msg = f"{quote(text)} cannot be read as an array: {error}"
         raise UnusableFile(msg) from None
-    name = text.removesuffix(".npy").replace("\\", "/").rsplit("/", maxsplit=1)[-1]
     if not isinstance(array, np.ndarray):
         msg = f"{quote(text)} holds no single array"
         raise UnusableFile(msg)
-    return arrays.setdefault(name, np.ascontiguousarray(array))
+    return array
 
 
-def _number(text: str, dtype: np.dtype[Any], digits: str) -> object:
+def _number(what: str, dtype: np.dtype[Any], digits: str) -> object:
     try:
         value = float(digits) if dtype.kind == "f" else int(digits, 0)
         return dtype.type(value)
     except (ValueError, OverflowError):
-        msg = f"--arg {quote(text)}: expected a number of that type"
+        msg = f"{what}: expected a number of that type"
         raise InvalidOperand(msg) from None
 
 
@@ -246,7 +324,9 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
         return
     if run.printed:
         echo(run.printed.removesuffix("\n"))
-    echo(f"{kernel.name}: {run.counts.instructions} warp instructions, {'exact' if run.exact else 'not exact'}")
+    echo(
+        f"{kernel.readable_name}: {run.counts.instructions} warp instructions, {'exact' if run.exact else 'not exact'}"
+    )
     print_table(
         ["opcode", "times", "known"],
         [

@@ -37,10 +37,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from warpfrag.errors import Fault, PtxError
-    from warpfrag.ptx.launch.kernel import Kernel, Module, load
+    from warpfrag.ptx.launch.device_array import DeviceArray
+    from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
     from warpfrag.ptx.launch.run import InexactLine, Run
+    from warpfrag.ptx.launch.symbols import Symbols
 
-__all__ = ["Fault", "InexactLine", "Kernel", "Module", "PtxError", "Run", "load"]
+__all__ = ["DeviceArray", "Fault", "InexactLine", "Kernel", "Module", "PtxError", "Run", "Symbols", "link", "load"]
 
 
 def __getattr__(name: str) -> object:
@@ -49,9 +51,10 @@ def __getattr__(name: str) -> object:
         msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
         raise AttributeError(msg)
     from warpfrag import errors
-    from warpfrag.ptx.launch import kernel
+    from warpfrag.ptx.launch import device_array, kernel
 
-    return getattr(errors if name in {"Fault", "PtxError"} else kernel, name)
+    homes = {"Fault": errors, "PtxError": errors, "DeviceArray": device_array}
+    return getattr(homes.get(name, kernel), name)
 
 
 def __dir__() -> list[str]:

@@ -360,7 +360,7 @@ done:
   ret void
 }}"""
 
-# The allocation that holds an address: its row of the table (start, end, data, writable), or null.
+# The allocation that holds an address: its row of the table (start, end, data, writable), which is sorted, or null.
 FIND = f"""
 define ptr @find(ptr %context, i64 %address) {{
 entry:
@@ -370,22 +370,32 @@ entry:
   %count = load i64, ptr %count_at
   br label %loop
 loop:
-  %index = phi i64 [0, %entry], [%after, %next]
-  %more = icmp ult i64 %index, %count
-  br i1 %more, label %look, label %none
+  %low = phi i64 [0, %entry], [%low_after, %look]
+  %high = phi i64 [%count, %entry], [%high_after, %look]
+  %more = icmp ult i64 %low, %high
+  br i1 %more, label %look, label %last
 look:
+  %both = add i64 %low, %high
+  %middle = lshr i64 %both, 1
+  %middle_offset = mul i64 %middle, 4
+  %middle_row = getelementptr i64, ptr %table, i64 %middle_offset
+  %middle_start = load i64, ptr %middle_row
+  %from = icmp uge i64 %address, %middle_start
+  %next = add i64 %middle, 1
+  %low_after = select i1 %from, i64 %next, i64 %low
+  %high_after = select i1 %from, i64 %high, i64 %middle
+  br label %loop
+last:
+  %none_starts = icmp eq i64 %low, 0
+  br i1 %none_starts, label %none, label %check
+check:
+  %index = sub i64 %low, 1
   %offset = mul i64 %index, 4
   %row = getelementptr i64, ptr %table, i64 %offset
-  %start = load i64, ptr %row
   %end_at = getelementptr i64, ptr %row, i64 1
   %end = load i64, ptr %end_at
-  %from = icmp uge i64 %address, %start
-  %to = icmp ult i64 %address, %end
-  %inside = and i1 %from, %to
-  br i1 %inside, label %inside_row, label %next
-next:
-  %after = add i64 %index, 1
-  br label %loop
+  %inside = icmp ult i64 %address, %end
+  br i1 %inside, label %inside_row, label %none
 inside_row:
   ret ptr %row
 none:

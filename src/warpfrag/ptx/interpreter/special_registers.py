@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import PtxError
-from warpfrag.ptx.program.state_spaces import SHARED_START
+from warpfrag.ptx.program.state_spaces import GRID_WORKSPACE, SHARED_START
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,10 @@ class LaunchExtents(Protocol):
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory."""
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether all blocks run at once."""
 
 
 class SpecialRegisterSource(Protocol):
@@ -70,6 +74,8 @@ RESERVED = {
     "%reserved_smem_offset_0": 0,
     "%reserved_smem_offset_1": 0,
 }
+GRID_REGISTERS = {"%envreg1": GRID_WORKSPACE >> 32, "%envreg2": GRID_WORKSPACE & 0xFFFFFFFF}
+"""Where cooperative groups find the address of the grid's workspace; 0 in a launch that is not cooperative."""
 INEXACT = frozenset((*TIMERS, *RESERVED, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
 """Registers that have other values on a GPU; a result that depends on them is not exact."""
 
@@ -107,6 +113,8 @@ def special(source: SpecialRegisterSource, name: str, line: int) -> NDArray[Any]
         "%aggr_smem_size": launch.shared + source.shared_bytes,
         "%cluster_nctarank": 1, **dict.fromkeys(ZEROS, 0), **RESERVED,
     }  # fmt: skip
+    if launch.is_cooperative:
+        numbers |= GRID_REGISTERS
     if name in numbers or name.startswith("%envreg"):
         return source.full(numbers.get(name, 0))
     if name in TIMERS:

@@ -19,6 +19,7 @@ from warpfrag.ptx.interpreter.barriers import BlockBarriers, run_memory_barrier
 from warpfrag.ptx.interpreter.calls import CallStacks
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
+from warpfrag.ptx.interpreter.special_registers import GRID_REGISTERS
 from warpfrag.ptx.interpreter.system_calls import run_system
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally, WarpState
 from warpfrag.ptx.program.actions import (
@@ -45,7 +46,14 @@ from warpfrag.ptx.program.actions import (
     WarpWait,
 )
 from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program, Register, VectorOperand
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Immediate,
+    Program,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
 from warpfrag.ptx.program.state_spaces import is_in_window
 from warpfrag.ptx.program.types import TYPES, container, split
 from warpfrag.ptx.semantics.floats import choose_nan
@@ -437,7 +445,15 @@ class WarpBatch(WarpState):
         """trap and brkpt: the launch ends with an error."""
         warps, lanes = np.nonzero(group.mask)
         who = self.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
-        raise PtxError(step.line, f"{step.name} by {who}: the kernel ended the launch itself")
+        hint = "; grid.sync() needs launch(..., cooperative=True)" if self.lacks_grid_workspace() else ""
+        raise PtxError(step.line, f"{step.name} by {who}: the kernel ended the launch itself{hint}")
+
+    def lacks_grid_workspace(self) -> bool:
+        """Whether the kernel asks for the workspace that only a cooperative launch has."""
+        asked = {
+            source.name for step in self.program.steps for source in step.sources if type(source) is SpecialRegister
+        }
+        return not self.launch.is_cooperative and bool(asked & set(GRID_REGISTERS))
 
     # --- control: `group` are the lanes that reach the step, `active` those of them whose guard holds
 

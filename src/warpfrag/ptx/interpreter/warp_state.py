@@ -46,6 +46,7 @@ class LaunchConfig:
     shared: int
     arch: str
     limit: int
+    is_cooperative: bool = False  # all blocks run at once, and may wait for each other
 
     @property
     def threads(self) -> int:

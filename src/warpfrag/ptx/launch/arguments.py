@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.ptx.interpreter.memory import Allocation
+from warpfrag.ptx.launch.device_array import ADDRESSES, DeviceArray
+from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
+from warpfrag.ptx.launch.names import readable
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 
 class Arguments:
     """The arguments of one launch on their way to the parameters of an entry."""
 
-    def __init__(self, kernel: str, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, kernel: str, parameters: Sequence[Parameter], address_size: int = 64) -> None:
         """No array has an address yet."""
-        self.kernel, self.parameters = kernel, parameters
+        self.pointer_size, self.memory_map = address_size // 8, state_spaces.GLOBAL_MEMORY_MAPS[address_size]
+        self.kernel = readable(kernel)
+        self.parameters = [replace(item, name=short_name(item.name, kernel)) for item in parameters]
         self.allocations: list[Allocation] = []
-        self._next = state_spaces.ARRAYS
+        self._next = self.memory_map.arrays
         self._known: dict[tuple[int, int], int] = {}
         """The address of an array, by where it starts on the host and how many bytes it has."""
 
@@ -34,49 +43,71 @@ class Arguments:
             raise InvalidOperand(msg)
         data = bytearray(size)
         for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
-            if isinstance(value, list | tuple):
-                code = self._struct(value, number, parameter)
-            elif isinstance(value, np.ndarray) and _is_pointer(value, parameter):
-                code = self._pointer(value, number, parameter)
-            else:
-                code = _scalar(value, number, parameter)
+            code = self._argument(value, number, parameter)
             data[parameter.offset : parameter.offset + parameter.size] = code
         return bytes(data)
 
-    def _pointer(self, array: np.ndarray[Any, Any], number: int, parameter: Parameter) -> bytes:
+    def _argument(self, value: object, number: int, parameter: Parameter) -> bytes:
+        """The bytes of one parameter."""
+        if isinstance(value, list | tuple):
+            return self._struct(value, number, parameter)
+        if isinstance(value, DeviceArray):
+            return self._pointer(value, number, parameter)
+        array = as_host_array(value, f"argument {number} ({parameter.name})")
+        if array is not None and self._is_pointer(array, parameter):
+            return self._pointer(value, number, parameter)
+        return _scalar(value if array is None else array, number, parameter, self.pointer_size)
+
+    def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
         """The address of an array; the same array twice is one allocation."""
         what = f"argument {number} ({parameter.name})"
-        if parameter.size != 8:
+        if parameter.size != self.pointer_size:
             msg = f"{what}: expected a number of {parameter.size} bytes, got an array"
             raise InvalidOperand(msg)
-        if not array.flags.c_contiguous:
-            msg = f"{what}: expected a contiguous array, got strides {array.strides} for shape {array.shape}"
+        return self._address(value, what).to_bytes(self.pointer_size, "little")
+
+    def _address(self, value: object, what: str) -> int:
+        """Where an array lies: where it has an address of its own, there, else where this launch puts it."""
+        if isinstance(value, DeviceArray):
+            if self.pointer_size != 8:
+                msg = f"{what}: a DeviceArray has an address of 64 bits, and this module those of 32: give its array"
+                raise InvalidOperand(msg)
+            return value.address
+        flat = as_bytes(value, what)
+        if flat is None:
+            msg = f"{what}: expected an array, got {quote(value)}"
             raise InvalidOperand(msg)
-        if array.dtype.hasobject:
-            msg = f"{what}: expected an array of numbers, got {array.dtype}"
-            raise InvalidOperand(msg)
-        place = (array.ctypes.data, array.nbytes)
-        if place not in self._known or array.nbytes == 0:
+        owner = ADDRESSES.owner(flat.ctypes.data, len(flat)) if self.pointer_size == 8 else None
+        if owner is not None:
+            return owner.address + flat.ctypes.data - owner.host
+        place = (flat.ctypes.data, len(flat))
+        if place not in self._known or not len(flat):
             self._known[place] = self._next
-            flat = array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
-            self.allocations.append(Allocation(self._next, flat, what, bool(array.flags.writeable)))
-            size = (
-                max(array.nbytes, 1) + state_spaces.ALIGNMENT
-            )  # a gap, so that an access beyond one is not in the next
+            self.allocations.append(Allocation(self._next, flat, what, bool(flat.flags.writeable)))
+            size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an access beyond is not in the next
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
-        return self._known[place].to_bytes(8, "little")
+            if self.pointer_size == 4 and self._next > self.memory_map.variables:
+                msg = f"{what}: expected arrays that fit into addresses of 32 bits, got {len(flat)} bytes more"
+                raise InvalidOperand(msg)
+        return self._known[place]
+
+    def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
+        """Whether an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
+        is_pointer_sized = parameter.size == parameter.align == self.pointer_size
+        return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
     def _struct(self, fields: Sequence[object], number: int, parameter: Parameter) -> bytes:
         """The bytes of a struct: arrays are pointers, each field at a multiple of its size."""
         data = b""
         for field_number, value in enumerate(fields):
             name = f"{parameter.name}, field {field_number}"
-            size = value.nbytes if isinstance(value, np.generic) else len(value) if isinstance(value, bytes) else 8
+            size = value.nbytes if isinstance(value, np.generic) else self.pointer_size
+            size = len(value) if isinstance(value, bytes) else size
             field = Parameter(name, parameter.type, size, size, 0, is_array=False)
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.generic | bytes) or value is None:
+                code = _scalar(value, number, field, self.pointer_size)
+            elif isinstance(value, DeviceArray) or as_host_array(value, f"argument {number} ({name})") is not None:
                 code = self._pointer(value, number, field)
-            elif isinstance(value, np.generic | bytes) or value is None:
-                code = _scalar(value, number, field)
             else:
                 msg = (
                     f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {quote(value)}"
@@ -90,20 +121,24 @@ class Arguments:
         return data.ljust(parameter.size, b"\0")
 
 
-def _is_pointer(array: np.ndarray[Any, Any], parameter: Parameter) -> bool:
-    """Whether an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
-    is_pointer_sized = parameter.size == parameter.align == 8
-    return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
+def short_name(name: str, kernel: str) -> str:
+    """A parameter as messages name it: nvcc calls them by the mangled name of the kernel and a number.
+
+    >>> short_name("_Z6saxpyifPKfPf_param_2", "_Z6saxpyifPKfPf"), short_name("out", "scale")
+    ('param 2', 'out')
+    """
+    number = re.fullmatch(rf"{re.escape(kernel)}_param_(\d+)", name)
+    return f"param {number[1]}" if number else name
 
 
-def _scalar(value: object, number: int, parameter: Parameter) -> bytes:
+def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int) -> bytes:
     """The bytes of a number, a null pointer or a block of bytes."""
     what = f"argument {number} ({parameter.name}, .{parameter.type})"
     if value is None:
-        if parameter.size != 8:
-            msg = f"{what}: None is a null pointer of 8 bytes, expected {parameter.size} bytes"
+        if parameter.size != pointer_size:
+            msg = f"{what}: None is a null pointer of {pointer_size} bytes, expected {parameter.size} bytes"
             raise InvalidOperand(msg)
-        return bytes(8)
+        return bytes(pointer_size)
     if isinstance(value, bytes):
         data = value
     elif isinstance(value, np.ndarray | np.generic):

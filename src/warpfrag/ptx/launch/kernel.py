@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -20,15 +20,20 @@ from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 from warpfrag.ptx.launch.arguments import Arguments
+from warpfrag.ptx.launch.cooperative import check_resident
+from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import step_evidence
 from warpfrag.ptx.launch.grid import Progress, Waves, Work
+from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.run import Counts, InexactLine, Observation, Run
+from warpfrag.ptx.launch.symbols import Symbols
 from warpfrag.ptx.lowering.departures import DEFAULT, VERSIONS, CompilerVersion
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.actions import Action, Atomic, LaneOp, MemoryLoad, SystemCall
+from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, Action, Atomic, LaneOp, MemoryLoad, SystemCall
 from warpfrag.ptx.program.inexact import REASONS, InexactCause
 from warpfrag.ptx.program.program import DecodedInstruction, Discard, Parameter, Program
+from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.render.files import read_bytes
 
@@ -48,10 +53,14 @@ MAX_TEXT = 1 << 28  # bytes of a module
 LIMIT = 10_000_000_000  # warp instructions
 
 
-def load(source: str | Path) -> Module:
-    """Read a PTX module: a path, or the text itself."""
+def load(source: str | Path, *, keep_state: bool = False) -> Module:
+    """Read a PTX module: a path, or the text itself.
+
+    Each launch starts from the initial values of the module's variables and from what you set in `Module.symbols`; with
+    `keep_state` it starts from what the last launch left, as on a GPU.
+    """
     if isinstance(source, str) and (".version" in source or "\n" in source):
-        return Module(parse(source))
+        return Module(parse(source), keep_state=keep_state, lines=source.count("\n") + 1)
     if not isinstance(source, str | Path):
         msg = f"expected a path or the text of a PTX module, got {quote(source)}"
         raise InvalidOperand(msg)
@@ -62,16 +71,52 @@ def load(source: str | Path) -> Module:
             raise
         msg = f"{quote(str(source))} cannot be read as PTX: {error}"
         raise UnusableFile(msg) from None
-    return Module(parse(text))
+    return Module(parse(text), keep_state=keep_state, lines=text.count("\n") + 1, file_name=Path(source).name)
+
+
+def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
+    """One module of several, each loaded or as `load` takes it: what is .extern in one is found in another.
+
+    PtxError lists every name that is missing or defined twice. Messages and counts number the lines as if the files
+    stood one behind the other.
+    """
+    if isinstance(modules, str | Path | Module) or not isinstance(modules, Sequence) or not modules:
+        msg = f"expected a list of modules, got {quote(modules)}"
+        raise InvalidOperand(msg)
+    loaded = [module if isinstance(module, Module) else load(module) for module in modules]
+    inputs = [
+        LinkInput(module.file_name or f"module {number}", module.lines, module.source)
+        for number, module in enumerate(loaded)
+    ]
+    lines = sum(module.lines for module in loaded)
+    return Module(link_modules(inputs, readable, SYSTEM_FUNCTIONS), keep_state=keep_state, lines=lines)
 
 
 class Module(Mapping[str, "Kernel"]):
-    """A PTX module: a mapping from the names of its entries to kernels."""
+    """A PTX module: a mapping from the names of its entries to kernels.
 
-    def __init__(self, source: ModuleSyntax) -> None:
-        """Entries are lowered when they are first asked for."""
-        self.source = source
+    An entry's name is the one of PTX, that of C++ (`void gemm<float>(float*, int)`, `gemm<float>`, `gemm`), or a part
+    of it that no other entry has.
+    """
+
+    def __init__(self, source: ModuleSyntax, *, keep_state: bool = False, lines: int = 0, file_name: str = "") -> None:
+        """Entries are lowered when they are first asked for; `lines` is the length of the text."""
+        self.source, self.lines, self.file_name = source, lines, file_name
+        self.symbols = Symbols(source, keep=keep_state)
         self._kernels: dict[str, Kernel] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """What pickle and copy take: kernels are made again."""
+        return {**self.__dict__, "_kernels": {}}
+
+    @property
+    def keep_state(self) -> bool:
+        """Whether variables keep what a launch leaves in them."""
+        return self.symbols.keep
+
+    def reset(self) -> None:
+        """Give all variables their initial values, in place."""
+        self.symbols.reset()
 
     @property
     def version(self) -> str:
@@ -84,10 +129,11 @@ class Module(Mapping[str, "Kernel"]):
         return self.source.target
 
     def __getitem__(self, name: str) -> Kernel:
-        """A kernel; PtxError names the entries if there is none of this name."""
-        if name not in self._kernels:
-            self._kernels[name] = Kernel(lower(self.source, name), self.source)
-        return self._kernels[name]
+        """A kernel; PtxError names the entries if none or several have this name."""
+        entry = resolve(name, list(self), "entries")
+        if entry not in self._kernels:
+            self._kernels[entry] = Kernel(lower(self.source, entry), self)
+        return self._kernels[entry]
 
     def __iter__(self) -> Iterator[str]:
         """The names of the entries."""
@@ -98,30 +144,41 @@ class Module(Mapping[str, "Kernel"]):
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such an entry."""
-        return name in set(iter(self))
+        """Whether a name stands for one entry."""
+        return isinstance(name, str) and len(matching(name, list(self))) == 1
 
     def __repr__(self) -> str:
         """Version, target and entries."""
-        return f"<PTX {self.version} for {self.target}: {', '.join(self)}>"
+        return f"<PTX {self.version} for {self.target}: {', '.join(map(readable, self))}>"
 
 
 class Kernel:
     """An entry of a module, ready to launch."""
 
-    def __init__(self, program: Program, source: ModuleSyntax) -> None:
+    def __init__(self, program: Program, module: Module) -> None:
         """Machine code is made later, when the kernel has run for long enough without."""
-        self.program, self.source = program, source
+        self.program, self.module = program, module
         self._otherwise: dict[str, Kernel] = {}  # as other versions of ptxas compile it
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A kernel is pickled and copied with its module, and made again there."""
+        return Module.__getitem__, (self.module, self.name)
 
     def __repr__(self) -> str:
         """Name and parameters."""
+        if self.readable_name != self.name:
+            return f"<kernel {self.readable_name}>"
         return f"<kernel {self.name}({', '.join(parameter.type for parameter in self.parameters)})>"
 
     @property
     def name(self) -> str:
-        """The entry's name."""
+        """The entry's name, as PTX spells it."""
         return self.program.name
+
+    @property
+    def readable_name(self) -> str:
+        """The entry's name as C++ has it, with its parameters; `name` where that is not mangled."""
+        return readable(self.name)
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -171,7 +228,7 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        args: Sequence[Any] = (),
+        args: Sequence[object] = (),
         *,
         shared: int = 0,
         arch: str = "sm_90",
@@ -182,6 +239,7 @@ class Kernel:
         threads: int | None = None,
         progress: Progress | None = None,
         compiler: CompilerVersion = DEFAULT,
+        cooperative: bool = False,
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
@@ -193,6 +251,9 @@ class Kernel:
         stopped; a limit of your own is counted on one core. `progress(done, total)` is told how many blocks are done.
         What has been stored when an error or an interrupt ends a launch stays.
 
+        A `cooperative` launch runs all blocks at once, so that they may wait for each other: grid.sync() needs it, and
+        so does a barrier of your own in global memory. The grid must fit on an H200 at once.
+
         An access outside every array ends the launch, and so does one that is misaligned, outside shared or local
         memory, or a store to read-only memory. With "memory" among the `checks` these last ones are findings instead:
         a load gives 0 and a store nothing. "barriers" lists barriers that only part of a warp reaches.
@@ -203,16 +264,19 @@ class Kernel:
         if compiler != self.program.compiler:
             return self._compiled_by(compiler).launch(
                 grid, block, args, shared=shared, arch=arch, checks=checks, engine=engine, seed=seed, limit=limit,
-                threads=threads, progress=progress, compiler=compiler,
+                threads=threads, progress=progress, compiler=compiler, cooperative=cooperative,
             )  # fmt: skip
-        config = self._config(grid, block, shared, arch, limit)
+        config = self._config(grid, block, shared, arch, limit, cooperative=cooperative)
         _check_choice("checks", checks, CHECKS)
         _check_choice("engine", [engine], ENGINES)
         check_threads(threads)
         memory = self._memory(args)
+        if cooperative:
+            workspace = np.zeros(state_spaces.GRID_WORKSPACE_BYTES, np.uint8)
+            memory.add(Allocation(state_spaces.GRID_WORKSPACE, workspace, "the workspace of the grid"))
         compiled = None if engine == "reference" else self._compiled_program(at_once=engine == "compiled")
         waves = self._waves(config, seed)
-        if not self.is_shared_out or limit < LIMIT:
+        if not self.is_shared_out or limit < LIMIT or cooperative:
             threads = 1
         work = Work(self.program, config, memory, compiled)
         if "memory" in checks:
@@ -228,7 +292,7 @@ class Kernel:
     def _compiled_by(self, compiler: CompilerVersion) -> Kernel:
         """The same kernel as another version of ptxas compiles it."""
         if compiler not in self._otherwise:
-            self._otherwise[compiler] = Kernel(lower(self.source, self.name, compiler), self.source)
+            self._otherwise[compiler] = Kernel(lower(self.module.source, self.name, compiler), self.module)
         return self._otherwise[compiler]
 
     @staticmethod
@@ -258,14 +322,15 @@ class Kernel:
 
     def _memory(self, args: Sequence[object]) -> DeviceMemory:
         """The arrays and the module's variables."""
-        arguments = Arguments(self.name, self.parameters)
+        arguments = Arguments(self.name, self.parameters, self.module.source.address_size)
         memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.steps))
         for allocation in arguments.allocations:
             memory.add(allocation)
-        for name, (address, size, initial) in self.program.variables.items():
-            data = np.zeros(size, np.uint8)
-            data[: len(initial)] = np.frombuffer(initial, np.uint8)
-            memory.add(Allocation(address, data, name, name not in self.program.read_only))
+        for array in ADDRESSES.alive():
+            memory.add(Allocation(array.address, array.data, repr(array), bool(array.data.flags.writeable)))
+        for name, variable in self.program.variables.items():
+            data = self.module.symbols.storage(name, variable)
+            memory.add(Allocation(variable.address, data, readable(name), variable.space != "const"))
         if self.uses_heap:
             memory.add(Allocation(state_spaces.HEAP, np.zeros(state_spaces.HEAP_BYTES, np.uint8), "the heap"))
         return memory
@@ -279,7 +344,9 @@ class Kernel:
             raise InvalidOperand(msg)
         return self.compiled
 
-    def _config(self, grid: object, block: object, shared: int, arch: str, limit: int) -> LaunchConfig:
+    def _config(
+        self, grid: object, block: object, shared: int, arch: str, limit: int, *, cooperative: bool
+    ) -> LaunchConfig:
         blocks, threads = _extent("grid", grid, MAX_GRID), _extent("block", block, MAX_BLOCK)
         if threads[0] * threads[1] * threads[2] > MAX_THREADS:
             msg = f"expected at most {MAX_THREADS} threads in a block, got {threads}"
@@ -299,7 +366,10 @@ class Kernel:
         if total > MAX_SHARED:
             msg = f"expected at most {MAX_SHARED} bytes of shared memory, got {total}"
             raise InvalidOperand(msg)
-        return LaunchConfig(blocks, threads, int(shared), read_target(arch, "", "arch").name, limit)
+        config = LaunchConfig(blocks, threads, int(shared), read_target(arch, "", "arch").name, limit, cooperative)
+        if cooperative:
+            check_resident(config, total)
+        return config
 
     def _waves(self, config: LaunchConfig, seed: int | None) -> Waves:
         """The blocks of the grid, so many at once as fit and cannot see each other's order."""
@@ -307,6 +377,8 @@ class Kernel:
             msg = f"expected seed as an integer of at least 0, got {quote(seed)}"
             raise InvalidOperand(msg)
         at_once = 1 if self.order_matters else max(1, MAX_WARPS // config.warps)
+        if config.is_cooperative:  # all blocks, which wait for each other
+            at_once = config.grid[0] * config.grid[1] * config.grid[2]
         return Waves(config.grid, at_once, seed)
 
     def _summary(

@@ -15,8 +15,9 @@ from warpfrag.ptx.lowering.departures import DEFAULT, depart
 from warpfrag.ptx.lowering.nan_operands import place_constants
 from warpfrag.ptx.lowering.operand_checks import check
 from warpfrag.ptx.lowering.statements import KernelLowering
+from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.opcodes.table import find, rebind
-from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
+from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, Refused, Unbound
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
     Immediate,
@@ -43,9 +44,7 @@ ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # whose address may be that of a 
 
 def lower(source: ModuleSyntax, entry: str, compiler: CompilerVersion = DEFAULT) -> Program:
     """The program of an entry and all that it calls, as a version of ptxas compiles it."""
-    functions = {function.name: function for function in source.functions if not function.is_entry}
-    functions |= {function.name: function for function in source.functions if function.body}
-    functions |= {other: functions[name] for other, name in source.aliases.items() if name in functions}
+    functions = functions_of(source)
     function = functions.get(entry)
     if function is None or not function.is_entry:
         names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
@@ -72,7 +71,6 @@ def _program(kernel: KernelLowering) -> Program:
         frame_bytes=kernel.variables.local,
         directives=kernel.entry.directives,
         variables=kernel.variables.values,
-        read_only=frozenset(kernel.variables.read_only),
         leaders=kernel.leaders,
         compiler=kernel.compiler,
         departures=tuple((line, text, name) for (line, name), text in sorted(kernel.departures.items())),

@@ -235,7 +235,9 @@ class KernelLowering:
             return
         if function is None or function.body is None or rest:
             what = str(name) if name is not None else "nothing"
-            step.action = Refused(f"call of {what}: only functions with a body in this module are modelled")
+            step.action = Refused(
+                f"call of {what}: only functions with a body in this module, or in those linked to it, run"
+            )
             return
         if len(results) != len(function.results) or len(arguments) != len(function.parameters):
             raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
@@ -352,7 +354,8 @@ class KernelLowering:
         address = self.variables.function_address(ref.text)
         if address is not None:
             return Immediate(address + ref.offset)
-        raise PtxError(statement.line, f"expected a name that is declared, got {quote(ref.text)}")
+        hint = self.variables.hint(ref.text)
+        raise PtxError(statement.line, f"expected a name that is declared, got {quote(ref.text)}{hint}")
 
     def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
         """A register plus a constant where an operand is expected: an addition of its own, as ptxas makes it."""
@@ -379,7 +382,8 @@ class KernelLowering:
             return MemoryOperand(base, address.base.offset)
         if isinstance(base, MemoryOperand):
             return MemoryOperand(base.base, base.offset + address.base.offset, base.space, address.base.text)
-        raise PtxError(statement.line, f"expected a register or a variable in brackets, got {address}")
+        hint = self.variables.hint(address.base.text)
+        raise PtxError(statement.line, f"expected a register or a variable in brackets, got {address}{hint}")
 
 
 def formal_sizes(function: FunctionDecl) -> list[int]:

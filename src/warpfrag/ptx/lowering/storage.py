@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.program import Immediate, MemoryOperand, Parameter, Register, VectorOperand
+from warpfrag.ptx.program.program import (
+    Immediate,
+    MemoryOperand,
+    ModuleVariable,
+    Parameter,
+    Register,
+    VectorOperand,
+)
 from warpfrag.ptx.program.types import TYPES
 from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral, MaskedAddress, SymbolRef
 
@@ -106,18 +113,23 @@ class StorageAllocator:
         self.dynamic: list[tuple[SymbolTable, VariableDecl]] = []
         self.local = 0
         self.sizes: dict[int, int] = {}  # of variables in local memory, by their place
-        self.globals = state_spaces.VARIABLES
+        self.memory_map = state_spaces.GLOBAL_MEMORY_MAPS[source.address_size]
+        self.globals = self.memory_map.variables
         self.constants = 0  # bytes of .const
-        self.read_only: set[str] = set()  # the variables in it
         self.external: set[str] = set()  # variables that are declared, but not defined yet
-        self.values: dict[str, tuple[int, int, bytes]] = {}
-        self.waiting: list[tuple[VariableDecl, int]] = []
+        self.values: dict[str, ModuleVariable] = {}  # those in the body of a function by the names of both
+        self.waiting: list[tuple[VariableDecl, str]] = []
         self.carry = self.register("%cc", 1)
         self.frame = self.register("%frame", 64)
         self.stack = self.register("%stack", 64)
         self.module = SymbolTable()
+        defined = {variable.name for variable in source.variables if variable.linkage != "extern"}
+        self.undefined: set[str] = set()
         for variable in source.variables:
-            self.declare(variable, self.module)
+            if variable.linkage != "extern" or variable.space.startswith("shared"):
+                self.declare(variable, self.module)
+            elif variable.name not in defined:
+                self.undefined.add(variable.name)
 
     def register(self, name: str, bits: int) -> Register:
         """A new register."""
@@ -181,13 +193,17 @@ class StorageAllocator:
         else:
             self.globals = -(-self.globals // max(align, state_spaces.ALIGNMENT)) * max(align, state_spaces.ALIGNMENT)
             names.symbols[variable.name] = MemoryOperand(None, self.globals, "global", variable.name)
-            self.values[variable.name] = self.globals, size, b""
-            self.waiting.append((variable, size))
+            key = variable.name if names is self.module else f"{self.current}.{variable.name}"
+            shape = (*(variable.dims or ()), *((variable.vector,) if variable.vector > 1 else ()))
+            self.values[key] = ModuleVariable(self.globals, size, variable.space, variable.type, shape)
+            self.waiting.append((variable, key))
             if variable.space == "const":
-                self.read_only.add(variable.name)
                 self.constants = self._grown("constant", self.constants, size, MAX_CONSTANTS, variable)
-            self._grown("global", self.globals - state_spaces.VARIABLES, size, MAX_VARIABLES, variable)
+            self._grown("global", self.globals - self.memory_map.variables, size, MAX_VARIABLES, variable)
             self.globals += size + state_spaces.ALIGNMENT
+            if self.globals > self.memory_map.variables_end:
+                limit = self.memory_map.variables_end - self.memory_map.variables
+                raise PtxError(variable.line, f"expected at most {limit} bytes of variables, got more")
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
         """Registers that are declared when they are first named."""
@@ -215,7 +231,8 @@ class StorageAllocator:
 
     def initialise(self) -> None:
         """The bytes that variables start with; addresses of others are known now."""
-        for variable, size in self.waiting:
+        for variable, key in self.waiting:
+            size = self.values[key].size
             kind = TYPES[variable.type]
             data = bytearray()
             for value in variable.initial:
@@ -228,24 +245,46 @@ class StorageAllocator:
                     data += _code(value, variable, kind).to_bytes(max(1, kind.bits // 8), "little")
             if len(data) > size:
                 raise PtxError(variable.line, f"expected at most {size} bytes for {variable.name}, got {len(data)}")
-            address = self.values[variable.name][0]
-            self.values[variable.name] = address, size, bytes(data)
+            self.values[key] = replace(self.values[key], initial=bytes(data))
 
     def address_of(self, name: SymbolRef, line: int) -> int:
         """The generic address of a variable of the module, or the address of a function."""
         place = self.module.symbols.find(name.text)
         if isinstance(place, MemoryOperand):
-            return state_spaces.WINDOWS.get(place.space, 0) + place.offset + name.offset
+            window = state_spaces.WINDOWS.get(place.space, 0)
+            if window and self.memory_map.code < window:
+                raise PtxError(
+                    line, f"a generic address of 32 bits of {name}, which is .{place.space}, is not modelled"
+                )
+            return window + place.offset + name.offset
         function = self.function_address(name.text)
         if function is None:
-            raise PtxError(line, f"expected a variable or a function as a value, got {name}")
+            raise PtxError(line, f"expected a variable or a function as a value, got {name}{self.hint(name.text)}")
         return function + name.offset
+
+    def hint(self, name: str) -> str:
+        """What to add to a message about a name that stands for nothing, where a declaration says why."""
+        return ": it is .extern, and no module that was linked defines it" if name in self.undefined else ""
 
     def function_address(self, name: str) -> int | None:
         """Where a function lies: a number of our own, which no other function has."""
         if name not in self.functions:
             return None
-        return state_spaces.CODE + FUNCTION_BYTES * (1 + list(self.functions).index(name))
+        return self.memory_map.code + FUNCTION_BYTES * (1 + list(self.functions).index(name))
+
+
+def functions_of(source: ModuleSyntax) -> dict[str, FunctionDecl]:
+    """The functions and entries of a module by name, those with a body before mere declarations."""
+    functions = {function.name: function for function in source.functions if not function.is_entry}
+    functions |= {function.name: function for function in source.functions if function.body}
+    return functions | {other: functions[name] for other, name in source.aliases.items() if name in functions}
+
+
+def module_variables(source: ModuleSyntax, graph: CallGraph) -> dict[str, ModuleVariable]:
+    """The variables of a module: every entry sees them at the same addresses."""
+    allocator = StorageAllocator(source, functions_of(source), graph, "")
+    allocator.initialise()
+    return allocator.values
 
 
 def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:

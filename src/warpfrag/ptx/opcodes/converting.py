@@ -8,7 +8,7 @@ import numpy as np
 
 from warpfrag.ptx.opcodes.floating import style_of
 from warpfrag.ptx.opcodes.rows import optional, required, row
-from warpfrag.ptx.program.actions import LaneOp, Move
+from warpfrag.ptx.program.actions import LaneOp, Move, Refused
 from warpfrag.ptx.program.state_spaces import WINDOW_SIZE, WINDOWS
 from warpfrag.ptx.program.types import (
     B16,
@@ -160,8 +160,10 @@ def _saturate_pack(attributes: Attributes) -> LaneOp:
     return LaneOp((B32,), sources, run)
 
 
-def _to_generic(attributes: Attributes) -> LaneOp:
+def _to_generic(attributes: Attributes) -> LaneOp | Refused:
     window = np.uint64(WINDOWS[attributes.space])
+    if window and attributes.types[0].bits == 32:
+        return Refused(f"{attributes.name}: generic addresses of 32 bits are modelled for .global and .const only")
     shift: Callable[[Codes], Codes] = (lambda a: a - window) if attributes.to_space else (lambda a: a + window)
     return LaneOp((attributes.types[0],), (attributes.types[0],), shift)
 

@@ -162,6 +162,18 @@ class Parameter:
     is_array: bool
 
 
+@dataclass(frozen=True)
+class ModuleVariable:
+    """A variable in global or constant memory: its address, its declaration, and the bytes that it starts with."""
+
+    address: int
+    size: int
+    space: str
+    type: str
+    shape: tuple[int, ...]  # empty for a scalar; a vector is the last axis
+    initial: bytes = b""  # what is missing is zero
+
+
 @dataclass
 class Program:
     """Everything an engine needs to run one entry."""
@@ -179,8 +191,7 @@ class Program:
     frame: Register  # where the local memory of a function begins that calls itself
     frame_bytes: int
     directives: dict[str, tuple[int, ...]]
-    variables: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)  # address, bytes, initial values
-    read_only: frozenset[str] = frozenset()  # the variables in .const
+    variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
     compiler: str = ""  # the version of ptxas whose code it does
     departures: tuple[tuple[int, str, str], ...] = ()  # line, text and the name of what ptxas does there

@@ -5,7 +5,7 @@ The places of the windows are ours: a real GPU chooses its own, and no program m
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 StateSpace = Literal["generic", "global", "shared", "local", "param", "const"]
 SPACES: tuple[StateSpace, ...] = ("global", "shared", "local", "param", "const")
@@ -22,8 +22,29 @@ CODE = 0x0004_0000_0000_0000
 HEAP = 0x7D00_0000_0000
 HEAP_BYTES = 8 << 20
 """What malloc in a kernel may give in all, as CUDA has it when nobody asks for more."""
+GRID_WORKSPACE = 0x7C00_0000_0000
+"""What %envreg1 (high half) and %envreg2 point to in a cooperative launch: the barrier of grid.sync() lies there."""
+GRID_WORKSPACE_BYTES = 256
+DEVICE_ARRAYS = 0x1000_0000_0000
+"""Where arrays begin that have an address beyond one launch."""
 VARIABLES = 0x7E00_0000_0000
 ARRAYS = 0x7F00_0000_0000
+
+
+class GlobalMemoryMap(NamedTuple):
+    """Where the parts of global memory begin; the arrays of a launch end where variables begin."""
+
+    arrays: int
+    variables: int
+    variables_end: int
+    code: int
+
+
+GLOBAL_MEMORY_MAPS = {
+    32: GlobalMemoryMap(0x1000_0000, 0x6000_0000, 0x8000_0000, 0x8000_0000),
+    64: GlobalMemoryMap(ARRAYS, VARIABLES, ARRAYS, CODE),
+}
+"""By the `.address_size` of a module. In 32 bits there are no windows: a generic address is a global one."""
 SHARED_START = 1024
 """The first address of shared memory: the system keeps what is below, as on real GPUs."""
 ALIGNMENT = 256

@@ -172,8 +172,8 @@ class Parser:
                 raise self.error(msg)
         if not target:
             raise PtxError(self.next.line, "expected a .target, got none")
-        if size != 64:
-            raise PtxError(0, f"expected .address_size 64, got {size}: addresses of 32 bits are not modelled")
+        if size not in {32, 64}:
+            raise PtxError(0, f"expected .address_size 32 or 64, got {size}")
         check_names(functions)
         return ModuleSyntax(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
 

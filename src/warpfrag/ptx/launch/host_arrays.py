@@ -1,0 +1,91 @@
+"""Arrays of any library as memory of a launch: numpy's own, and others that share theirs, without a copy.
+
+Nothing is imported to find out: whoever gives a tensor has PyTorch. Kernels see bytes, so a dtype that numpy lacks
+(bfloat16 of PyTorch) is as good as any; an array of another library comes as bytes where numpy cannot take it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.products.array_kinds import kind_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HOST_DEVICES = {1, 3}  # of DLPack: the memory of the host, pinned or not
+
+
+def as_host_array(value: object, what: str) -> NDArray[Any] | None:
+    """An array as numpy's, over the same memory; None for what is no array. What a GPU could not read is refused."""
+    if isinstance(value, np.ma.MaskedArray):
+        msg = f"{what}: expected a plain array, got a masked one: .filled() gives one"
+        raise InvalidOperand(msg)
+    array = value if isinstance(value, np.ndarray) else _foreign(value, what)
+    if array is None:
+        return None
+    if array.dtype.hasobject:
+        msg = f"{what}: expected an array of numbers, got {array.dtype}"
+        raise InvalidOperand(msg)
+    if not array.dtype.isnative:
+        msg = (
+            f"{what}: expected the byte order of a GPU, got a big-endian array ({array.dtype.str}): .astype changes it"
+        )
+        raise InvalidOperand(msg)
+    return array
+
+
+def as_bytes(value: object, what: str) -> NDArray[np.uint8] | None:
+    """The memory of an array byte by byte; None for what is no array."""
+    array = as_host_array(value, what)
+    if array is None:
+        return None
+    if not array.flags.c_contiguous:
+        msg = f"{what}: expected a contiguous array, got strides {array.strides} for shape {array.shape}"
+        raise InvalidOperand(msg)
+    return array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
+
+
+def _foreign(value: object, what: str) -> NDArray[Any] | None:
+    """An array of another library over the same memory; None for what is no array."""
+    kind = kind_of(value)
+    if kind.library == "torch":
+        return _tensor(value, kind.device, what)
+    if kind.on_gpu or hasattr(value, "__cuda_array_interface__"):
+        msg = f"{what}: expected an array in the memory of the host, got one in that of a GPU: copy it first"
+        raise InvalidOperand(msg)
+    if isinstance(value, np.generic):
+        return None
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        device = value.__dlpack_device__()[0]
+        if device not in HOST_DEVICES:
+            msg = f"{what}: expected an array in the memory of the host, got one on DLPack's device {int(device)}"
+            raise InvalidOperand(msg)
+        try:
+            return cast("NDArray[Any]", np.from_dlpack(value))
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            msg = f"{what}: numpy cannot share the memory of this {type(value).__name__} ({error}); give it as integers"
+            raise InvalidOperand(msg) from None
+    return np.asarray(value) if hasattr(value, "__array_interface__") else None
+
+
+def _tensor(tensor: Any, device: str, what: str) -> NDArray[Any]:  # noqa: ANN401 # PyTorch's, if it is installed
+    """The bytes of a tensor of PyTorch, whatever its dtype."""
+    if device != "cpu":
+        msg = f"{what}: expected a tensor in the memory of the host, got one on {device}: .cpu() copies it"
+        raise InvalidOperand(msg)
+    if str(tensor.layout) != "torch.strided" or tensor.is_conj() or tensor.is_neg():
+        msg = f"{what}: expected a tensor whose memory holds its numbers, got a sparse or conjugated one"
+        raise InvalidOperand(msg)
+    if not tensor.is_contiguous():
+        strides, shape = tuple(tensor.stride()), tuple(tensor.shape)
+        msg = f"{what}: expected a contiguous tensor, got strides {strides} for shape {shape}: .contiguous() copies it"
+        raise InvalidOperand(msg)
+    count = tensor.numel() * tensor.element_size()
+    if not count:
+        return np.zeros(0, np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * count).from_address(tensor.data_ptr()), np.uint8)

@@ -1,0 +1,124 @@
+"""The variables of a module: `__device__` and `__constant__` memory that its kernels share.
+
+Each launch starts from the values that the module gives its variables. A variable that was asked for by name is held
+from then on, like an array argument: what the host writes into it the kernels read, and what they write stays. With
+`keep` all variables are held, as on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.ptx.launch.device_array import DeviceArray
+from warpfrag.ptx.launch.names import matching, readable, resolve
+from warpfrag.ptx.lowering.call_graph import CallGraph
+from warpfrag.ptx.lowering.storage import module_variables
+from warpfrag.ptx.program.types import TYPES
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.numerics.arrays import Array
+    from warpfrag.ptx.program.program import ModuleVariable
+    from warpfrag.ptx.program.types import Type
+    from warpfrag.ptx.reader.syntax import ModuleSyntax
+
+
+class Symbols(Mapping[str, "Array"]):
+    """The variables of a module by name, each a view of its memory with the type and shape of its declaration.
+
+    Names are looked up as those of entries are: mangled, as C++ writes them, or a part that only one has. nvcc declares
+    arrays of structs, and of most else, as bytes: `symbols["table"].view(np.float32)` has the numbers.
+    """
+
+    def __init__(self, source: ModuleSyntax, *, keep: bool = False) -> None:
+        """Nothing is held before it is asked for."""
+        self.source, self.keep = source, keep
+        self._held: dict[str, tuple[NDArray[np.uint8], ModuleVariable]] = {}
+        self._targets: dict[str, DeviceArray] = {}  # what pointers were set to, which must live as long
+
+    @cached_property
+    def variables(self) -> dict[str, ModuleVariable]:
+        """Where each lies, and what it starts with."""
+        return module_variables(self.source, CallGraph(self.source))
+
+    def __getitem__(self, name: str) -> Array:
+        """The memory of a variable, which is held from now on; PtxError names what there is if it is none."""
+        symbol = resolve(name, list(self), "variables")
+        variable = self.variables[symbol]
+        return as_declared(self._hold(symbol, variable), variable)
+
+    def __setitem__(self, name: str, values: ArrayLike | DeviceArray) -> None:
+        """Fill a variable: values as numpy takes them, or for a pointer a DeviceArray, which is kept."""
+        memory, symbol = self[name], resolve(name, list(self), "variables")
+        try:
+            memory[...] = values.address if isinstance(values, DeviceArray) else values
+        except (ValueError, TypeError, OverflowError) as error:
+            msg = f"{readable(symbol)}, {memory.dtype} of shape {memory.shape}: {error}"
+            raise InvalidOperand(msg) from None
+        self._targets.pop(symbol, None)
+        if isinstance(values, DeviceArray):
+            self._targets[symbol] = values
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, as PTX spells them."""
+        return iter(self.variables)
+
+    def __len__(self) -> int:
+        """How many variables the module has."""
+        return len(self.variables)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a name stands for one variable."""
+        return isinstance(name, str) and len(matching(name, list(self))) == 1
+
+    def __repr__(self) -> str:
+        """Names, types and shapes."""
+        rows = (f"{readable(name)}: .{item.type} {list(item.shape)}" for name, item in self.variables.items())
+        return f"<variables {'; '.join(rows)}>" if self.variables else "<no variables>"
+
+    def reset(self) -> None:
+        """Give every variable that is held the values it starts with, in place."""
+        for data, variable in self._held.values():
+            data[...] = initial_bytes(variable)
+        self._targets.clear()
+
+    def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
+        """The bytes that a launch uses: those that are held, or fresh ones."""
+        if self.keep:
+            return self._hold(name, variable)
+        return self._held[name][0] if name in self._held else initial_bytes(variable)
+
+    def _hold(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
+        if name not in self._held:
+            self._held[name] = initial_bytes(variable), variable
+        return self._held[name][0]
+
+
+def initial_bytes(variable: ModuleVariable) -> NDArray[np.uint8]:
+    """Fresh memory of a variable."""
+    data = np.zeros(variable.size, np.uint8)
+    data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+    return data
+
+
+def as_declared(data: NDArray[np.uint8], variable: ModuleVariable) -> Array:
+    """The memory of a variable with the type and the shape of its declaration."""
+    kind = TYPES[variable.type]
+    shape = (*variable.shape, 2) if kind.bits == 128 else variable.shape
+    return data.view(dtype_of(kind)).reshape(shape)
+
+
+def dtype_of(kind: Type) -> np.dtype[Any]:
+    """The numbers of a type; unsigned codes where numpy has none."""
+    if kind.kind == "s" and kind.parts == 1:
+        return np.dtype(f"i{kind.bits // 8}")
+    if kind.name in {"f16", "f32", "f64"}:
+        return np.dtype(f"f{kind.bits // 8}")
+    return np.dtype(ml_dtypes.bfloat16) if kind.name == "bf16" else kind.dtype

@@ -1,0 +1,319 @@
+"""Several modules as one: what is `.extern` in one is found in another, as nvlink does it.
+
+A name that is `.visible` belongs to all modules, `.weak` and `.common` ones may be defined in several. Any other name
+is its module's own: where two modules have the same one, the later gets another name. Lines are counted on from module
+to module, as if the files stood one behind the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from itertools import count
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from warpfrag.errors import PtxError
+from warpfrag.ptx.reader.syntax import (
+    Address,
+    ArgumentList,
+    BracedList,
+    FunctionDecl,
+    Label,
+    MaskedAddress,
+    ModuleSyntax,
+    ResultPair,
+    Scope,
+    Statement,
+    SymbolRef,
+    VariableDecl,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from warpfrag.ptx.reader.syntax import OperandSyntax
+
+Declaration: TypeAlias = "VariableDecl | FunctionDecl"
+
+
+@dataclass(frozen=True)
+class LinkInput:
+    """A module on its way into another: its name for messages, and how many lines it has."""
+
+    name: str
+    lines: int
+    source: ModuleSyntax
+
+
+def link_modules(
+    inputs: Sequence[LinkInput], readable: Callable[[str], str], system_functions: Collection[str]
+) -> ModuleSyntax:
+    """One module of several; PtxError lists every name that is missing, or defined twice.
+
+    `readable` spells names for messages.
+    """
+    sources = [entry.source for entry in inputs]
+    for what, values in (
+        ("target", {source.target for source in sources}),
+        (".address_size", {source.address_size for source in sources}),
+        ("debug or not", {source.is_debug for source in sources}),
+    ):
+        if len(values) > 1:
+            raise PtxError(0, f"cannot link: expected one {what} of all modules, got {', '.join(map(str, values))}")
+    linker = Linker(readable, system_functions)
+    for entry, renamed in zip(inputs, _with_own_names(inputs), strict=True):
+        linker.add(entry.name, renamed)
+    return linker.result(max(source.version for source in sources))
+
+
+class Linker:
+    """Declarations of all modules by name, and what is wrong with them."""
+
+    def __init__(self, readable: Callable[[str], str], system_functions: Collection[str]) -> None:
+        """Nothing is added yet; the system functions are those that the driver of a GPU brings."""
+        self.readable, self.system_functions = readable, system_functions
+        self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)  # and the module of each
+        self.used: dict[str, str] = {}  # names that are used, and in which module first
+        self.aliases: dict[str, str] = {}
+        self.sources: list[ModuleSyntax] = []
+        self.problems: list[str] = []
+
+    def add(self, module: str, source: ModuleSyntax) -> None:
+        """Take the declarations of a module."""
+        self.sources.append(source)
+        for declaration in _declarations(source):
+            self.declared[declaration.name].append((module, declaration))
+        for name in _references(source):
+            self.used.setdefault(name, module)
+        for alias, name in source.aliases.items():
+            if self.aliases.setdefault(alias, name) != name:
+                self.problems.append(f"multiple definition of {self._quote(alias)} in {module}")
+
+    def result(self, version: tuple[int, int]) -> ModuleSyntax:
+        """The module that has all definitions."""
+        chosen: dict[str, Declaration] = {}
+        for name, declarations in self.declared.items():
+            definition = self._definition(name, declarations)
+            if definition is not None:
+                chosen[name] = definition
+                self._check_declarations(name, definition, declarations)
+        if self.problems:
+            raise PtxError(0, f"cannot link: {'; '.join(self.problems)}")
+        first = self.sources[0]
+        definitions = list(chosen.values())
+        return ModuleSyntax(
+            version,
+            first.target,
+            first.address_size,
+            tuple(item for item in definitions if isinstance(item, VariableDecl)),
+            tuple(item for item in definitions if isinstance(item, FunctionDecl)),
+            self.aliases,
+            first.is_debug,
+        )
+
+    def _definition(self, name: str, declarations: list[tuple[str, Declaration]]) -> Declaration | None:
+        """What a name stands for: a `.visible` definition, else the largest `.common`, else the first `.weak` one."""
+        defining = [(module, item) for module, item in declarations if _defines(item)]
+        strong = [(module, item) for module, item in defining if item.linkage not in {"weak", "common"}]
+        if len(strong) > 1:
+            text = f"multiple definition of {self._quote(name)} in {strong[1][0]}, first defined in {strong[0][0]}"
+            self.problems.append(text)
+        if strong:
+            return strong[0][1]
+        common = [item for _, item in defining if isinstance(item, VariableDecl) and item.linkage == "common"]
+        if common:
+            return max(common, key=_count_elements)
+        if defining:
+            return defining[0][1]
+        declaration = declarations[0][1]
+        if isinstance(declaration, VariableDecl) and declaration.space.startswith("shared"):  # dynamic shared memory
+            return max(
+                (item for _, item in declarations if isinstance(item, VariableDecl)), key=lambda item: item.align
+            )
+        if name in self.system_functions or name in self.aliases:
+            return declaration
+        if name in self.used:
+            self.problems.append(f"undefined reference to {self._quote(name)} in {self.used[name]}")
+        return None
+
+    def _check_declarations(
+        self, name: str, definition: Declaration, declarations: list[tuple[str, Declaration]]
+    ) -> None:
+        """A declaration must be of the same kind and size as what it stands for."""
+        home = next(module for module, item in declarations if item is definition)
+        for module, item in declarations:
+            if not _agrees(item, definition):
+                self.problems.append(f"the declaration of {self._quote(name)} in {module} differs from that in {home}")
+
+    def _quote(self, name: str) -> str:
+        return f"'{self.readable(name)}'"
+
+
+def _declarations(source: ModuleSyntax) -> list[Declaration]:
+    """All that a module declares outside of functions."""
+    return [*source.variables, *source.functions]
+
+
+def _defines(item: Declaration) -> bool:
+    if isinstance(item, FunctionDecl):
+        return item.body is not None
+    return item.linkage != "extern"
+
+
+def _count_elements(item: VariableDecl) -> int:
+    return item.vector * prod(item.dims or (1,))
+
+
+def _agrees(item: Declaration, definition: Declaration) -> bool:
+    """Whether a declaration may stand for a definition."""
+    if isinstance(item, FunctionDecl):
+        return isinstance(definition, FunctionDecl) and _signature(item) == _signature(definition)
+    if not isinstance(definition, VariableDecl) or item.space != definition.space:
+        return False
+    if item.linkage == "common" or item.space.startswith("shared") or (item.dims and not item.dims[0]):
+        return True
+    return _width(item) == _width(definition)
+
+
+def _signature(function: FunctionDecl) -> tuple[bool, list[int], list[int]]:
+    results, parameters = ([_width(item) for item in items] for items in (function.results, function.parameters))
+    return function.is_entry, results, parameters
+
+
+def _width(item: VariableDecl) -> int:
+    """The bits of a variable: nvcc declares elsewhere as .b8 x[16] what it defines as .u64 x[2]."""
+    bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", item.type)
+    return int(bits[1]) * int(bits[2] or 1) * _count_elements(item) if bits else 0
+
+
+def _references(source: ModuleSyntax) -> Iterator[str]:
+    """Every name that the instructions and the values of a module use."""
+    for variable in source.variables:
+        yield from (name for value in variable.initial for name in _names(value))
+    for function in source.functions:
+        if function.body is not None:
+            yield from _names_in(function.body)
+
+
+def _names_in(scope: Scope) -> Iterator[str]:
+    for item in scope.items:
+        if isinstance(item, Scope):
+            yield from _names_in(item)
+        elif isinstance(item, Statement):
+            yield from (name for operand in item.operands for name in _names(operand))
+        elif isinstance(item, Label):
+            yield from item.targets
+
+
+def _names(value: OperandSyntax | MaskedAddress) -> Iterator[str]:
+    if isinstance(value, SymbolRef):
+        yield value.text
+    elif isinstance(value, MaskedAddress):
+        yield value.name.text
+    elif isinstance(value, BracedList | ArgumentList):
+        yield from (name for item in value.items for name in _names(item))
+    elif isinstance(value, Address):
+        yield from (name for item in (value.base, *value.coordinates) for name in _names(item))
+
+
+def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[ModuleSyntax]:
+    """The modules, with lines counted on, and with other names where a module's own name is another's too."""
+    taken = {name for entry in inputs for name in _shared_names(entry.source)}
+    line = 0
+    for entry in inputs:
+        names: dict[str, str] = {}
+        for name in sorted(_own_names(entry.source)):
+            others = (f"{name}${number}" for number in count(1))
+            own = name if name not in taken else next(other for other in others if other not in taken)
+            taken.add(own)
+            if own != name:
+                names[name] = own
+        yield Renaming(names, line).module(entry.source)
+        line += entry.lines
+
+
+def _shared_names(source: ModuleSyntax) -> set[str]:
+    """The names of a module that others may use."""
+    declarations = _declarations(source)
+    named = {item.name for item in declarations if item.linkage or (isinstance(item, FunctionDecl) and item.is_entry)}
+    return named | set(source.aliases)
+
+
+def _own_names(source: ModuleSyntax) -> set[str]:
+    """The names of a module that no other can use."""
+    return {item.name for item in _declarations(source)} - _shared_names(source)
+
+
+class Renaming:
+    """A module with other names and later lines."""
+
+    def __init__(self, names: Mapping[str, str], line: int) -> None:
+        """Names of the module that change, and how many lines come before."""
+        self.names, self.line = names, line
+
+    def module(self, source: ModuleSyntax) -> ModuleSyntax:
+        """The whole module."""
+        if not self.names and not self.line:
+            return source
+        return replace(
+            source,
+            variables=tuple(self._variable(variable, self.names) for variable in source.variables),
+            functions=tuple(self._function(function) for function in source.functions),
+            aliases={alias: self.names.get(name, name) for alias, name in source.aliases.items()},
+        )
+
+    def _function(self, function: FunctionDecl) -> FunctionDecl:
+        own = {item.name for item in (*function.parameters, *function.results)}
+        names = {name: other for name, other in self.names.items() if name not in own}
+        return replace(
+            function,
+            line=function.line + self.line,
+            name=self.names.get(function.name, function.name),
+            body=None if function.body is None else self._scope(function.body, names),
+        )
+
+    def _scope(self, scope: Scope, names: Mapping[str, str]) -> Scope:
+        """A body: what is declared in it hides the names of the module."""
+        own = {item.name for item in scope.items if isinstance(item, VariableDecl | Label)}
+        names = {name: other for name, other in names.items() if name not in own}
+        items: list[Statement | Label | VariableDecl | Scope] = []
+        for item in scope.items:
+            if isinstance(item, Scope):
+                items.append(self._scope(item, names))
+            elif isinstance(item, Statement):
+                operands = tuple(self._operand(operand, names) for operand in item.operands)
+                items.append(replace(item, line=item.line + self.line, operands=operands))
+            elif isinstance(item, Label):
+                targets = tuple(names.get(target, target) for target in item.targets)
+                items.append(replace(item, line=item.line + self.line, targets=targets))
+            else:
+                items.append(replace(item, line=item.line + self.line))
+        return Scope(tuple(items))
+
+    def _variable(self, variable: VariableDecl, names: Mapping[str, str]) -> VariableDecl:
+        initial = tuple(
+            replace(value, name=self._reference(value.name, names))
+            if isinstance(value, MaskedAddress)
+            else self._operand(value, names)
+            for value in variable.initial
+        )
+        name = names.get(variable.name, variable.name)
+        return replace(variable, line=variable.line + self.line, name=name, initial=initial)
+
+    def _operand(self, operand: OperandSyntax, names: Mapping[str, str]) -> OperandSyntax:
+        if isinstance(operand, SymbolRef):
+            return self._reference(operand, names)
+        if isinstance(operand, BracedList | ArgumentList):
+            return replace(operand, items=tuple(self._operand(item, names) for item in operand.items))
+        if isinstance(operand, ResultPair):
+            return ResultPair(self._operand(operand.first, names), self._operand(operand.second, names))
+        if isinstance(operand, Address) and isinstance(operand.base, SymbolRef):
+            coordinates = tuple(self._operand(item, names) for item in operand.coordinates)
+            return Address(self._reference(operand.base, names), coordinates)
+        return operand
+
+    @staticmethod
+    def _reference(ref: SymbolRef, names: Mapping[str, str]) -> SymbolRef:
+        return SymbolRef(names[ref.text], ref.offset) if ref.text in names else ref

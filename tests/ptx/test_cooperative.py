@@ -1,0 +1,98 @@
+"""Grids whose blocks wait for each other: grid.sync() of cooperative groups, and barriers by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+MODULE = wf.ptx.load(Path(__file__).parent.parent / "data" / "ptx" / "modules" / "cooperative.ptx")
+BARRIER = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry ring(.param .u64 flags)
+{
+    .reg .u64 %f<4>; .reg .u32 %r<6>; .reg .pred %p;
+    ld.param.u64 %f1, [flags];
+    mov.u32 %r1, %ctaid.x;
+    mul.wide.u32 %f2, %r1, 4;
+    add.u64 %f2, %f1, %f2;
+    setp.eq.u32 %p, %r1, 0;
+    @%p bra done;
+wait:
+    ld.acquire.gpu.global.u32 %r2, [%f2];
+    setp.eq.u32 %p, %r2, 0;
+    @%p bra wait;
+done:
+    mov.u32 %r3, %nctaid.x;
+    add.u32 %r1, %r1, 1;
+    rem.u32 %r1, %r1, %r3;
+    mul.wide.u32 %f3, %r1, 4;
+    add.u64 %f3, %f1, %f3;
+    add.u32 %r2, %r2, 1;
+    st.release.gpu.global.u32 [%f3], %r2;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("grid", "block"), [(1, 32), (7, 96), ((3, 2, 2), (8, 4, 2))])
+def test_blocks_meet_at_grid_sync(grid, block):
+    module = wf.ptx.load(Path(__file__).parent.parent / "data" / "ptx" / "modules" / "cooperative.ptx")
+    blocks, threads = int(np.prod(grid)), int(np.prod(block))
+    n = blocks * threads
+    step = block if isinstance(block, int) else block[0]
+    partial, out = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    last = module.symbols["last"]
+    run = module["two_phases"].launch(grid, block, [partial, out, n], cooperative=True)
+
+    expected = (np.arange(n) + step) % n * 3 + n
+    assert (out == expected).all()
+    assert last == expected[-1]
+    assert run.exact
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 3}, {"checks": ["memory", "barriers"]}, {"threads": 2}])
+def test_each_step_of_a_scan_sees_all_of_the_last(options):
+    x = np.arange(5 * 64) % 7.0
+    values = x.astype(np.float32)
+    run = MODULE["scan"].launch(5, 64, [values, np.zeros_like(values), len(x)], cooperative=True, **options)
+
+    assert (values == np.cumsum(x)).all()
+    assert not run.findings
+
+
+def test_a_launch_that_is_not_cooperative_has_no_grid():
+    out = np.zeros(1, np.int32)
+    seen = []
+    for cooperative in (False, True):
+        MODULE["is_valid"].launch(1, 1, [out], cooperative=cooperative)
+        seen.append(int(out[0]))
+
+    assert seen == [0, 1]
+    with pytest.raises(wf.ptx.PtxError, match=r"trap by .*; grid.sync\(\) needs launch\(..., cooperative=True\)"):
+        MODULE["two_phases"].launch(2, 32, [np.zeros(64, np.int32), np.zeros(64, np.int32), 64])
+
+
+def test_barriers_by_hand_work_in_any_order_of_blocks():
+    kernel = wf.ptx.load(BARRIER)["ring"]
+    for seed in (None, 1):
+        flags = np.zeros(20, np.uint32)
+        kernel.launch(20, 1, [flags], cooperative=True, seed=seed)
+        assert flags.tolist() == [20, *range(1, 20)]
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize(
+    ("grid", "block", "shared", "message"),
+    [
+        (132 * 2 + 1, 1024, 0, "of 1024 threads and 0 bytes of shared memory an H200 holds 132 x 2, got a grid of 265"),
+        ((66, 65), 32, 0, "holds 132 x 32, got a grid of 4290"),
+        (133, 32, 200_000, "200000 bytes of shared memory an H200 holds 132 x 1, got a grid of 133"),
+    ],
+)
+def test_a_grid_that_does_not_fit_at_once_is_refused(grid, block, shared, message):
+    arrays = np.zeros(1, np.int32)
+    with pytest.raises(wf.InvalidOperand, match=message):
+        MODULE["two_phases"].launch(grid, block, [arrays, arrays, 1], shared=shared, cooperative=True)
