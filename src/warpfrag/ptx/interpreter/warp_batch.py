@@ -263,9 +263,9 @@ class WarpBatch(WarpState):
             values, doubtful = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_choice.order)
             if doubtful is not None and not action.nan_choice.is_fixed and (doubtful & group.mask).any():
                 self.tally.causes[self.memory.step] |= InexactCause.NAN_OPERANDS
-        if action.alternative is not None and isinstance(values, np.ndarray):
-            differs = np.asarray(values != action.alternative.function(*args))
-            if (differs & group.mask).any():
+        if action.alternative is not None:
+            pairs = zip(as_tuple(values), as_tuple(action.alternative.function(*args)), strict=False)
+            if any(((value != other) & group.mask).any() for value, other in pairs):
                 self.tally.causes[self.memory.step] |= InexactCause.COMPILER
         self.write_results(step, group, values, action)
 
@@ -523,6 +523,11 @@ class WarpBatch(WarpState):
         if active.mask.any():
             raise PtxError(step.line, action.reason)
         group.put(self.pc, at + 1)
+
+
+def as_tuple(values: Codes | tuple[Codes, ...]) -> tuple[Codes, ...]:
+    """The results of a step, where it has one too."""
+    return values if isinstance(values, tuple) else (values,)
 
 
 HANDLERS: dict[type[Action], Callable[..., None]] = {

@@ -87,6 +87,11 @@ DEPARTURES = {
             "of an amount that is written as a number, shl and shr of 16 bits take the low 16 bits", READ,
         ),
         Departure(
+            "selection by a written number", OLDER,
+            "slct.s32 takes a where c is not negative", "where c is written as a number, its bits are read as an f32",
+            READ,
+        ),
+        Departure(
             "float shift amount", VERSIONS,
             "the amount of a shift is an integer of 32 bits",
             "an amount that a float instruction of the same block left is converted from f32 to an integer", READ,
@@ -156,6 +161,30 @@ DEPARTURES = {
             "abs of halves of a positive number", VERSIONS,
             "abs of two halves clears the signs of both",
             "it is dropped where the word is the result of an instruction on f32 that is never negative", READ,
+        ),
+        Departure(
+            "low byte of a function of f16", VERSIONS,
+            "a conversion from u8 reads 8 bits",
+            "of the result of ex2 or tanh of f16 it reads all 16, and a mask that keeps the low byte keeps all", READ,
+        ),
+        Departure(
+            "sign of 16 bits extended", OLDER,
+            "neg and abs of the smallest s16 are that number",
+            "an instruction that extends the result to 32 bits reads 32768", READ,
+        ),
+        Departure(
+            "negation of a negation", VERSIONS,
+            "neg makes a NaN canonical", "neg of the result of neg is the operand of the first, its bits unchanged",
+            READ, warns=False,
+        ),
+        Departure(
+            "comparison of a positive number with 0", VERSIONS,
+            "a comparison with a NaN does not hold", "of the result of abs or ex2, it may be taken as a number", READ,
+        ),
+        Departure(
+            "conversions between halves joined", VERSIONS,
+            "cvt rounds to an integral bf16, then from f16 to an integer",
+            "a cvt that rounds to integral numbers and one that reads them as another format may become one", READ,
         ),
         Departure(
             "tf32 of a packed sum", VERSIONS,
@@ -256,6 +285,15 @@ def _guarded_byte_sum(kernel: KernelLowering) -> None:
         if is_sum and step.guard is not None and {kind.name for kind in attributes.types} == {"u32"}:
             step.guard = None
             _note(kernel, step, "guarded sum of bytes")
+
+
+def _written_selector(kernel: KernelLowering) -> None:
+    for step in kernel.steps:
+        attributes = step.attributes
+        if attributes.opcode == "slct" and attributes.types[1].name == "s32" and isinstance(step.sources[2], Immediate):
+            code = np.full((1, 1), step.sources[2].code(attributes.types[1]), np.uint32)
+            takes_a = bool(floats.compare("f32", "ge", code, np.zeros_like(code)).all())
+            _replace(kernel, step, "selection by a written number", _first if takes_a else _second)
 
 
 def _long_shift(kernel: KernelLowering) -> None:
@@ -481,7 +519,8 @@ def _wants_values(step: DecodedInstruction) -> bool:
     return (
         action.nan_choice is not None
         or attributes.accuracy is not None
-        or attributes.opcode in {"abs", "neg", "min", "max", "bfe", "bfi", "slct", "cvt", "selp"}
+        or attributes.opcode in {"abs", "neg", "min", "max", "bfe", "bfi", "slct", "cvt", "selp", "setp", "set", "and"}
+        or TYPES["s16"] in action.sources
         or (step.row is not None and step.row.may_contract and attributes.opcode == "mul")
     )
 
@@ -534,7 +573,7 @@ def _first(a: Codes, *_others: Codes) -> Codes:
     return a
 
 
-def _second(_a: Codes, b: Codes) -> Codes:
+def _second(_a: Codes, b: Codes, *_others: Codes) -> Codes:
     return b
 
 
@@ -699,7 +738,9 @@ def _packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: tuple,
         return False
     source = definition[0].attributes
     if source.sat or source.opcode in {"ex2", "abs"}:
-        _replace(kernel, step, "abs of halves of a positive number", _first)
+        kind = attributes.types[0]
+        keep = by_parts(kind, lambda a: floats.quiet(floats.flush(a, kind.element), kind.element))
+        _replace(kernel, step, "abs of halves of a positive number", keep if attributes.ftz else _first)
         return True
     if source.opcode in {"sqrt", "rsqrt", "set", "cos", "sin", "cvt"}:
         _doubt(step, "abs of halves of a positive number", _first)
@@ -729,6 +770,122 @@ def _sign_before(kernel: KernelLowering, step: DecodedInstruction, values: tuple
         return np.where(floats.is_nan(code, kind.element), ~code, code)  # any other NaN
 
     _doubt(step, "sign before a selection", run)
+    return True
+
+
+def _low_byte(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+    attributes, action = step.attributes, step.action
+    is_mask = attributes.opcode == "and" and attributes.types[0].bits == 16
+    if not isinstance(action, LaneOp) or not (is_mask or action.sources == (TYPES["u8"],)):
+        return False
+    definitions = [item for item in map(table.definition, values) if item is not None]
+    if not any(
+        item[0].attributes.opcode in {"ex2", "tanh"} and item[0].attributes.types == (F16,) and item[0].guard is None
+        for item in definitions
+    ):
+        return False
+    name = "low byte of a function of f16"
+    if is_mask:
+        if any(isinstance(value, Constant) and value.code & 0xFF == 0xFF for value in values):
+            _doubt(step, name, _first)
+        return True
+    target = action.results[0]
+    if target.is_float or attributes.sat:
+        step.doubt = DEPARTURES[name].compiler
+        return True
+    register = step.results[0]
+    kind = TYPES[f"b{register.bits}"] if isinstance(register, Register) else target
+    step.action = replace(action, sources=(B16,), results=(kind,), replaces=name, function=lambda a: a.astype(kind.dtype))
+    _note(kernel, step, name)
+    return True
+
+
+def _extended_sign(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+    """Doubtful where an operand is the smallest s16 and a neg or abs left it."""
+    del kernel
+    action, narrow = step.action, TYPES["s16"]
+    if not isinstance(action, LaneOp) or narrow not in action.sources:
+        return False
+    places = [
+        index
+        for index, (value, kind) in enumerate(zip(values, action.sources, strict=True))
+        if kind == narrow
+        and (item := table.definition(value)) is not None
+        and item[0].attributes.opcode in {"neg", "abs"}
+        and item[0].attributes.types == (narrow,)
+    ]
+    if not places:
+        return False
+    function = action.function
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        code = result[0] if isinstance(result, tuple) else result
+        smallest = np.logical_or.reduce([codes[index] == np.uint16(0x8000) for index in places])
+        return np.where(smallest, ~code, code)
+
+    _doubt(step, "sign of 16 bits extended", run)
+    return True
+
+
+def _double_negation(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+    """Doubtful where the result is a NaN."""
+    del kernel
+    attributes, action = step.attributes, step.action
+    if attributes.opcode != "neg" or not isinstance(action, LaneOp) or not attributes.types[0].is_float:
+        return False
+    definition = table.definition(values[0])
+    if definition is None or definition[0].attributes.opcode != "neg" or not definition[0].attributes.types[0].is_float:
+        return False
+    kind, function = attributes.types[0], action.function
+    is_nan = by_parts(kind, lambda a: np.where(floats.is_nan(a, kind.element), ~a, a))
+
+    def run(a: Codes) -> Codes:
+        result = function(a)
+        return is_nan(result[0] if isinstance(result, tuple) else result)
+
+    _doubt(step, "negation of a negation", run)
+    return True
+
+
+def _positive_comparison(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+    """Doubtful where a NaN is compared with 0."""
+    del kernel
+    attributes, action = step.attributes, step.action
+    if attributes.opcode not in {"setp", "set"} or attributes.types[-1] != F32 or not isinstance(action, LaneOp):
+        return False
+    definitions = [table.definition(value) for value in values[:2]]
+    places = [
+        index
+        for index, item in enumerate(definitions)
+        if item is not None and item[0].attributes.opcode in {"abs", "ex2"} and item[0].attributes.types[0] == F32
+    ]
+    if not places or not any(isinstance(value, Constant) and value.code << 1 & 0xFFFFFFFF == 0 for value in values[:2]):
+        return False
+    function = action.function
+
+    def run(*codes: Codes) -> Codes | tuple[Codes, ...]:
+        numbers = [
+            np.where(floats.is_nan(code, "f32"), np.uint32(0x3F800000), code) if index in places else code
+            for index, code in enumerate(codes)
+        ]
+        return function(*numbers)
+
+    _doubt(step, "comparison of a positive number with 0", run)
+    return True
+
+
+def _joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+    del kernel
+    attributes = step.attributes
+    if attributes.opcode != "cvt" or len(attributes.types) != 2 or attributes.types[1] not in {F16, BF16}:
+        return False
+    definition = table.definition(values[0])
+    if definition is None or definition[0].attributes.opcode != "cvt" or not definition[0].attributes.integral:
+        return False
+    kinds = definition[0].attributes.types
+    if kinds[0] in {F16, BF16} and kinds[0] != attributes.types[1]:
+        step.doubt = DEPARTURES["conversions between halves joined"].compiler
     return True
 
 
@@ -817,6 +974,7 @@ RULES: dict[str, Callable[[KernelLowering], None]] = {
     "guarded testp": _guarded_testp,
     "guarded sum of bytes": _guarded_byte_sum,
     "long shift of 16 bits": _long_shift,
+    "selection by a written number": _written_selector,
     "float shift amount": _float_shift,
     "narrow store of a float": _narrow_store,
     "predicate of a loop": _loop_predicate,
@@ -834,5 +992,10 @@ VALUE_RULES: dict[str, Callable[..., bool]] = {
     "abs of halves of a positive number": _packed_abs,
     "sign before a selection": _sign_before,
     "tf32 of a packed sum": _packed_tf32,
+    "low byte of a function of f16": _low_byte,
+    "sign of 16 bits extended": _extended_sign,
+    "negation of a negation": _double_negation,
+    "comparison of a positive number with 0": _positive_comparison,
+    "conversions between halves joined": _joined_conversions,
 }
 """By the name of a departure: what changes a step by the values of its operands, and says whether it did."""
