@@ -75,6 +75,19 @@ def test_a_launch_that_is_not_cooperative_has_no_grid():
         MODULE["two_phases"].launch(2, 32, [np.zeros(64, np.int32), np.zeros(64, np.int32), 64])
 
 
+def test_what_only_a_driver_can_tell_is_not_exact():
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out) { .reg .u64 %a; .reg .u32 %r; ld.param.u64 %a, [out];
+  mov.u32 %r, %envreg6; st.global.u32 [%a], %r; ret; }
+"""
+    out = np.zeros(1, np.uint32)
+    inexact = wf.ptx.load(text)["k"].launch(1, 1, [out]).inexact
+    assert inexact == ["%envreg6"]  # 1 on an H200
+    assert wf.ptx.load(text.replace("envreg6", "envreg2"))["k"].launch(1, 1, [out]).exact
+
+
 def test_barriers_by_hand_work_in_any_order_of_blocks():
     kernel = wf.ptx.load(BARRIER)["ring"]
     for seed in (None, 1):

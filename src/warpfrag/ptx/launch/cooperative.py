@@ -1,9 +1,12 @@
 """Cooperative launches: every block of the grid is on the GPU at once, so that they can wait for each other.
 
 `grid.sync()` of cooperative groups is a counter in global memory, to which %envreg1 and %envreg2 point: each block adds
-to it and reads it until its highest bit flips. A grid that does not fit on the GPU would wait forever, so CUDA refuses
-it; here the GPU is an H200, whose limits are those of compute capability 9.0 in the CUDA C++ Programming Guide
-("Technical Specifications per Compute Capability"). Registers, which only an assembler knows, are not counted.
+to it and reads it until its highest bit flips. In a launch that is not cooperative both are zero and the kernel traps,
+as measured on an H200 (in a process that has made no cooperative launch: the driver never takes the workspace back).
+
+A grid that does not fit on the GPU would wait forever, so CUDA refuses it. Here the GPU is an H200, with the limits of
+compute capability 9.0 (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"), which its driver
+confirms. Registers, which only an assembler knows, are not counted.
 """
 
 from __future__ import annotations
