@@ -180,9 +180,13 @@ class ResultStore:
     def forget(self, number: int) -> None:
         """Remove the records of a case that is done, and their folder when it was the last."""
         self._arrays.pop(number, None)
-        shutil.rmtree(self.path / BLOCKS / self.contents.name(number), ignore_errors=True)
+        folder = self.path / BLOCKS
+        _remove(folder / self.contents.name(number))
+        if not folder.is_dir():
+            _remove(folder)
+            return
         with suppress(OSError):  # there are others
-            (self.path / BLOCKS).rmdir()
+            folder.rmdir()
 
     def remove(self, number: int, damage: BlockDamage) -> None:
         """Remove a chunk or record that is not what was written, and all that speaks for its block."""
