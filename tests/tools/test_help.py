@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-TOOLS = ("opcodes", "functions", "motion", "products", "tiles", "libraries.__main__", "write_capture_index")
+TOOLS = ("opcodes", "functions", "motion", "products", "tiles", "libraries.__main__", "write_capture_index", "fuzz.__main__")
 
 
 @pytest.mark.parametrize("name", TOOLS)

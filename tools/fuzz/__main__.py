@@ -5,7 +5,7 @@
     python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take every kernel, which rows are used
     python -m tools.fuzz show SEED                        print a kernel
     python -m tools.fuzz spellings                        ask ptxas again what it takes of every row
-    python -m tools.fuzz keep FOLDER                      make the fixed set of the tests of a run's results
+    python -m tools.fuzz keep FOLDER                      make what `run --keep N` chose the fixed set of the tests
 
 A seed and a size make a kernel, always the same. `run` writes counts, causes and the coverage of the opcode rows to
 fuzz.json and fuzz.md, and every kernel that differs to differing.zip; what differs although the machine calls it exact
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.arguments import make_parser
+from tools.fuzz import fixed_set
 from tools.fuzz.assembler import assemble
 from tools.fuzz.campaign import CALLED_EXACT, KINDS, compare_all, compare_engines, explain, probe_all, write_report
 from tools.fuzz.coverage import missing, rows_of
@@ -39,7 +40,9 @@ def run(arguments: Namespace) -> int:
     """Compare many kernels, explain what differs, write the report."""
     began = time.monotonic()
     seeds = range(arguments.first, arguments.first + arguments.count)
-    tally = compare_all(seeds, arguments.size, arguments.workers, arguments.seconds, on_gpu=not arguments.without_gpu)
+    tally = compare_all(
+        seeds, arguments.size, arguments.workers, arguments.seconds, on_gpu=not arguments.without_gpu, kept=arguments.keep,
+    )
     tally.counts["seconds"] = round(time.monotonic() - began)
     if arguments.engines:
         compare_engines(tally, seeds[:: arguments.engines], arguments.size, arguments.workers, arguments.seconds)
@@ -56,9 +59,14 @@ def probe(arguments: Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "probes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     for item in found["differences"]:
-        print(f"{item['target']} {item['context']}: {item['text']} {item['operands']} gpu {item['gpu']} here {item['here']}")
-    print(f"{found['probes']} probes, {len(found['differences'])} differ, {len(found['failed'])} modules failed")
-    return int(bool(found["differences"]))
+        known = "called exact" if item["exact"] else "not exact"
+        print(f"{known} {item['target']} {item['context']}: {item['text']} {item['operands']} gpu {item['gpu']} here {item['here']}")
+    wrong = sum(item["exact"] for item in found["differences"])
+    print(
+        f"{found['probes']} probes, {len(found['differences'])} differ, of which {wrong} are called exact;"
+        f" {len(found['failed'])} modules failed"
+    )
+    return int(bool(wrong))
 
 
 def check_seed(job: tuple[int, int, bool]) -> tuple[int, str, list[str]]:
@@ -95,6 +103,14 @@ def show(arguments: Namespace) -> int:
     return 0
 
 
+def keep(arguments: Namespace) -> int:
+    """Make the set that a run kept the fixed set of the tests."""
+    chosen = list(fixed_set.read(arguments.folder / "kept.tar.xz"))
+    fixed_set.write(fixed_set.FILE, chosen)
+    print(f"{len(chosen)} kernels, {fixed_set.FILE.stat().st_size} bytes")
+    return 0
+
+
 def spellings(_arguments: Namespace) -> int:
     """Write the table of what ptxas takes."""
     write_table()
@@ -123,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         made.add_argument("--seconds", type=float, default=600, help="stop to begin new work after this time")
     timed[0].add_argument("--explain", type=float, default=120, help="seconds for the causes of what differs")
     timed[0].add_argument("--engines", type=int, default=0, metavar="N", help="run every Nth kernel in both engines")
+    timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set of the first N kernels")
     timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
     timed[1].add_argument("--targets", default=",".join(TARGETS), help="targets, with commas between them")
     timed[1].add_argument("--only", choices=KINDS, help="only spellings of lanes, or only matrix instructions")
@@ -131,6 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown.add_argument("seed", type=int)
     shown.add_argument("--traced", action="store_true", help="with a store of every result")
     command("spellings", spellings)
+    command("keep", keep).add_argument("folder", type=Path, help="what `run --keep` wrote")
     arguments = parser.parse_args(argv)
     result: int = arguments.function(arguments)
     return result

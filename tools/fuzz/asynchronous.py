@@ -14,12 +14,11 @@ GENERIC = ("%in", "%out", "%own_g", "%local_g", "%const_g", "%global_g", "%blob_
 def copy(g: Generator) -> None:
     """cp.async of the thread's input into its part of shared memory, in groups, and what came."""
     with g.group(whole=True):
-        for _ in range(g.random.randrange(1, 4)):
+        for at in g.random.sample(range(0, OWN_DATA, 16), g.random.randrange(1, 4)):  # copies have no order
             size = g.random.choice((4, 8, 16))
             cache = "cg" if size == 16 and g.random.random() < 0.5 else "ca"
             hint = g.choose("", "", ".L2::128B", ".L2::64B")
-            place = f"[%own+{g.random.randrange(0, OWN_DATA, 16)}]"
-            operands = [place, f"[%in+{g.random.randrange(0, 128, 16)}]", str(size)]
+            operands = [f"[%own+{at}]", f"[%in+{g.random.randrange(0, 128, 16)}]", str(size)]
             kind = g.random.random()
             if kind < 0.3:
                 operands.append(str(g.random.randrange(size + 1)))
@@ -84,6 +83,10 @@ def _transaction(g: Generator) -> None:
         g.emit("mbarrier.arrive.shared.b64", "%state0", BARRIER)
     _asked(g, ".shared.b64")
     g.emit("mbarrier.complete_tx.relaxed.cta.shared::cta.b64", BARRIER, size)
+    again = g.label()
+    g.add(f"{again}:")
+    g.emit("mbarrier.try_wait.parity.shared.b64", "%q3", BARRIER, "0")
+    g.emit("bra", again, guard="@!%q3")
 
 
 def copy_to_mbarrier(g: Generator) -> None:

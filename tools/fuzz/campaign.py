@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zipfile
+import zlib
 from base64 import b64decode
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tools.fuzz import matrix_probe
 from tools.fuzz.coverage import missing
+from tools.fuzz.fixed_set import Kept, choose, keep
+from tools.fuzz.fixed_set import write as write_set
 from tools.fuzz.generate import generate
 from tools.fuzz.matrix_probe import matrix_probes
 from tools.fuzz.pool import work
@@ -45,6 +48,7 @@ class Tally:
     seeds: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     examples: dict[str, str] = field(default_factory=dict)
     differing: dict[int, dict[str, Any]] = field(default_factory=dict)
+    kept: list[dict[str, Any]] = field(default_factory=list)  # from which the fixed set is chosen
 
     def add(self, answer: dict[str, Any]) -> None:
         """Count an answer."""
@@ -64,6 +68,8 @@ class Tally:
             self.examples.setdefault(state, answer.get("why", ""))
         if answer["state"] == "differs":
             self.differing[answer["seed"]] = answer
+        if answer.get("keeps"):
+            self.kept.append(answer)
 
 
 def verdict(answer: dict[str, Any]) -> str:
@@ -75,10 +81,15 @@ def verdict(answer: dict[str, Any]) -> str:
     return str(answer["state"])
 
 
-def compare_all(seeds: Iterable[int], size: int, workers: int, seconds: float, *, on_gpu: bool = True) -> Tally:
-    """Compare the kernels of some seeds, as many as the time allows."""
+def compare_all(
+    seeds: Iterable[int], size: int, workers: int, seconds: float, *, on_gpu: bool = True, kept: int = 0
+) -> Tally:
+    """Compare the kernels of some seeds, as many as the time allows; of the first ones the GPU's bytes are kept."""
     tally = Tally()
-    jobs = [{"do": "compare", "seed": seed, "size": size, "on_gpu": on_gpu} for seed in seeds]
+    jobs = [
+        {"do": "compare", "seed": seed, "size": size, "on_gpu": on_gpu, "keeps": number < kept}
+        for number, seed in enumerate(seeds)
+    ]
     for answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
         tally.add(answer)
     return tally
@@ -147,6 +158,9 @@ def write_report(folder: Path, tally: Tally, causes: dict[str, Any], size: int) 
     (folder / "fuzz.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     text = readable(tally, causes, lacking)
     (folder / "fuzz.md").write_text(text, encoding="utf-8")
+    if tally.kept:
+        found_set = [kept_kernel(answer, size) for answer in choose(tally.kept)]
+        write_set(folder / "kept.tar.xz", found_set)
     if tally.differing:
         with zipfile.ZipFile(folder / "differing.zip", "w", zipfile.ZIP_DEFLATED) as kept:
             for seed, answer in sorted(tally.differing.items())[:KEPT_KERNELS]:
@@ -155,6 +169,12 @@ def write_report(folder: Path, tally: Tally, causes: dict[str, Any], size: int) 
             for seed, small in causes.get("small", {}).items():
                 kept.writestr(f"{seed}.small.ptx", small)
     return text
+
+
+def kept_kernel(answer: dict[str, Any], size: int) -> Kept:
+    """A kernel of the fixed set from what a worker answered."""
+    kernel = generate(answer["seed"], size)
+    return keep(answer["seed"], kernel.text(), kernel.grid, kernel.block, zlib.decompress(b64decode(answer["gpu"])))
 
 
 def readable(tally: Tally, causes: dict[str, Any], lacking: list[str]) -> str:

@@ -50,8 +50,8 @@ def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArr
     return device().run(text, kernel.grid, kernel.block, arguments)
 
 
-def compare(seed: int, size: int, *, on_gpu: bool = True) -> Answer:
-    """Generate a kernel, run it on both sides, compare every byte."""
+def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -> Answer:
+    """Generate a kernel, run it on both sides, compare every byte; what the GPU left comes back if it differs."""
     began = time.process_time()
     kernel = generate(seed, size)
     text = kernel.text()
@@ -79,6 +79,8 @@ def compare(seed: int, size: int, *, on_gpu: bool = True) -> Answer:
     if any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
         changed = np.nonzero(here[1] != there[1])[0]
         answer |= {"state": "differs", "bytes": len(changed), "first": [int(at) for at in changed[:4]]}
+    answer["keeps"] = keeps
+    if keeps or answer["state"] == "differs":
         answer["gpu"] = b64encode(zlib.compress(there[1].tobytes(), 9)).decode()
     return answer
 

@@ -56,7 +56,7 @@ class Worker:
     def end(self) -> None:
         """Stop the process, whatever it does."""
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()  # reads what is left, closes the pipes and waits
 
 
 def ended(job: dict[str, Any], state: str, why: str) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""A few kernels of a run with what the GPU left of them, for the tests.
+
+`choose` takes kernels until every opcode row that a run's kernels have is among them, the smallest first among equals.
+The file has the PTX of each and how it is launched; of its output the hash, and the first bytes to show what differs.
+The input comes from the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tools.arguments import CHECKOUT
+from tools.fuzz.kernel import IN_BYTES
+from warpfrag.render.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE = CHECKOUT / "tests" / "data" / "random_kernels.tar.xz"
+SHOWN_BYTES = 2048
+KERNELS = 30
+
+
+class Kept(NamedTuple):
+    """One kernel of the set."""
+
+    seed: int
+    text: str
+    grid: int
+    block: int
+    in_bytes: int
+    out_bytes: int
+    sha256: str
+    shown: bytes  # the first bytes of the output
+
+
+def choose(answers: list[dict[str, Any]], count: int = KERNELS) -> list[dict[str, Any]]:
+    """So many of the kernels: those that add the most rows, then the smallest."""
+    left = sorted(answers, key=lambda answer: len(answer["gpu"]))
+    chosen: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    while left and len(chosen) < count:
+        best = max(left, key=lambda answer: len(set(answer["rows"]) - seen))  # the first of equals
+        left.remove(best)
+        chosen.append(best)
+        seen |= set(best["rows"])
+    return sorted(chosen, key=lambda answer: answer["seed"])
+
+
+def keep(seed: int, text: str, grid: int, block: int, output: bytes) -> Kept:
+    """A kernel with what a GPU left."""
+    digest = hashlib.sha256(output).hexdigest()
+    return Kept(seed, text, grid, block, grid * block * IN_BYTES, len(output), digest, output[:SHOWN_BYTES])
+
+
+def write(path: Path, kernels: list[Kept]) -> None:
+    """Write the set; kernels are much alike, so they are compressed as one."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
+        for part in ("ptx", "json", "out"):
+            for kernel in kernels:
+                facts = kernel._asdict()
+                del facts["text"], facts["shown"]
+                data = {"ptx": kernel.text.encode(), "json": json.dumps(facts).encode(), "out": kernel.shown}[part]
+                entry = tarfile.TarInfo(f"{kernel.seed}.{part}")
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+    write_atomically(path, packed.getvalue())
+
+
+def read(path: Path = FILE) -> Iterator[Kept]:
+    """The kernels of a set."""
+    with tarfile.open(path, "r:xz") as archive:
+        parts = {}
+        for entry in archive.getmembers():
+            content = archive.extractfile(entry)
+            parts[entry.name] = content.read() if content is not None else b""
+    for name, data in parts.items():
+        if name.endswith(".json"):
+            stem = name.removesuffix("json")
+            yield Kept(text=parts[f"{stem}ptx"].decode(), shown=parts[f"{stem}out"], **json.loads(data))
