@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_QUOTED = 200  # characters; the longest PTX names have 125
+MAX_REASON = 1000  # characters of why a PTX module cannot be read or run
 
 
 def quote(value: object) -> str:
@@ -81,7 +82,8 @@ class PtxError(WarpfragError):
     """A PTX module cannot be read or run; `line` is where (0: the module as a whole), `reason` why."""
 
     def __init__(self, line: int, reason: str) -> None:
-        """Keep the line apart, so that callers need not parse the sentence."""
+        """Keep the line apart, so that callers need not parse the sentence; what repeats pages of PTX is cut."""
+        reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}... ({len(reason)} characters)"
         super().__init__(line, reason)
         self.line = line
         self.reason = reason

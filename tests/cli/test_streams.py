@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import json
 import re
 import shlex
 import subprocess
@@ -122,6 +123,12 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
     assert answer.err.strip("\n").startswith(f"warpfrag: {sentence}" if sentence else "")
     monkeypatch.setenv("WARPFRAG_TRACEBACK", "1")
     assert ("Traceback" in run("table", NAME, "a").err) == (status == 3)
+    answer = run("table", NAME, "a", "--json")
+    assert answer.code == status
+    if sentence:
+        facts = json.loads(answer.out)["error"]
+        assert facts["kind"] == type(error).__name__
+        assert facts["message"].startswith(sentence)
 
 
 @pytest.mark.parametrize(

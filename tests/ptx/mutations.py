@@ -208,7 +208,7 @@ def failure(text: str, checks: tuple[str, ...] = (), limit: int = 3000) -> str:
             if both[0] != both[1]:
                 at = next((at for at, pair in enumerate(zip(*both, strict=False)) if pair[0] != pair[1]), 0)
                 return f"engines differ in {name}: {both[0][max(0, at - 60) : at + 60]!r}, {both[1][max(0, at - 60) : at + 60]!r}"
-    return "" if all(len(str(end)) < 4000 or "memory" in str(end) for end in ends) else "a message is too long"
+    return "" if all(len(str(end)) < 3000 or "memory" in str(end) for end in ends) else "a message is too long"
 
 
 def case(number: int, count: int) -> tuple[str, tuple[str, ...], int]:

@@ -137,32 +137,42 @@ def commands(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
+    as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     try:
-        status = _answer(words)
-        flush()
+        return _status(words, as_json=as_json)
     except (OutputClosed, BrokenPipeError):
-        status = BROKEN_PIPE
+        return BROKEN_PIPE
     except OutputFailed as error:
         echo_error(f"warpfrag: cannot write the answer: {error}")
-        status = ERROR
+        return ERROR
+    finally:
+        _forget_unwritten()
+
+
+def _status(words: list[str], *, as_json: bool) -> int:
+    """Answer, or say why there is no answer; the exit status."""
+    try:
+        status = _answer(words, as_json=as_json)
+        flush()
+    except (OutputClosed, BrokenPipeError, OutputFailed):
+        raise
     except OSError as error:  # whatever the machine refuses, not warpfrag
-        echo_error(f"warpfrag: {error.strerror or error}" + (f": {quote(error.filename)}" if error.filename else ""))
-        status = ERROR
+        where = f": {quote(error.filename)}" if error.filename else ""
+        print_error(error, f"{error.strerror or error}{where}", as_json=as_json)
+        return ERROR
     except (click.Abort, KeyboardInterrupt) as error:
         cause = error.__cause__  # click takes an EOFError for a user who has gone, but no verb asks anybody anything
-        status = _fault(cause) if isinstance(cause, EOFError) else INTERRUPTED
-    except MemoryError:
-        echo_error("warpfrag: there is not enough memory")
-        status = ERROR
+        return _fault(cause, as_json=as_json) if isinstance(cause, EOFError) else INTERRUPTED
+    except MemoryError as error:
+        print_error(error, "there is not enough memory", as_json=as_json)
+        return ERROR
     except Exception as error:  # noqa: BLE001 (whatever gets here was not foreseen)
-        status = _fault(error)
-    _forget_unwritten()
+        return _fault(error, as_json=as_json)
     return status
 
 
-def _answer(words: list[str]) -> int:
+def _answer(words: list[str], *, as_json: bool) -> int:
     """Run the verb that the words name; the exit status. An error is printed in one sentence."""
-    as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     if sys.stdout is None:
         msg = "stdout is closed"
         raise OutputFailed(msg)
@@ -178,15 +188,17 @@ def _answer(words: list[str]) -> int:
     return status if isinstance(status, int) else DONE
 
 
-def _fault(error: Exception) -> int:
+def _fault(error: Exception, *, as_json: bool) -> int:
     """Report a fault of warpfrag itself, in one line, or with the traceback if that is asked for."""
     if os.environ.get(TRACEBACK):
         import traceback
 
         echo_error("".join(traceback.format_exception(error)).rstrip())
-    echo_error(
-        f"warpfrag: this is a fault of warpfrag, not yours: {type(error).__name__}: {quote(str(error))}; please report"
-        f" it to its maintainers with the command and what it prints after `export {TRACEBACK}=1`"
+    print_error(
+        error,
+        f"this is a fault of warpfrag, not yours: {type(error).__name__}: {quote(str(error))}; please report"
+        f" it to its maintainers with the command and what it prints after `export {TRACEBACK}=1`",
+        as_json=as_json,
     )
     return FAULT
 

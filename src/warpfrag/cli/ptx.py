@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import click
@@ -129,7 +130,7 @@ def _module(files: list[str]) -> Module:
     """The module of a file, or of several that are linked."""
     from warpfrag.ptx import link, load
 
-    modules = [load(file if ".version" not in file else f"./{file}") for file in files]
+    modules = [load(Path(file)) for file in files]
     return modules[0] if len(modules) == 1 else link(modules)
 
 

@@ -103,16 +103,19 @@ def module_texts(program: Program, layout: RegisterLayout, segments: list[Segmen
     used: set[str] = set()
     helpers: set[Helper] = set()
     functions = []
-    live = live_after(program)
-    for segment in segments:
+    by_last = {segment.end - 1: segment for segment in segments}
+    for last, live in live_after(program):
+        if last not in by_last:
+            continue
+        segment = by_last[last]
         code = WarpCode(layout)
         for at in range(segment.start, segment.end):
             code.step(at, program.steps[at])
-        code.finish(live[segment.end - 1])
+        code.finish(live)
         used |= code.ir.declarations
         helpers |= code.helpers
         functions.append(FUNCTION.format(name=segment.name, body="\n".join(code.ir.lines)))
-    parts = [*sorted(used), DECLARED, *map(declaration, sorted(helpers)), *functions]
+    parts = [*sorted(used), DECLARED, *map(declaration, sorted(helpers)), *reversed(functions)]
     return "\n".join([*parts, '!0 = !{!"branch_weights", i32 1, i32 1000}', ""]), helper_texts(helpers)
 
 

@@ -11,7 +11,7 @@ from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, splat
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
-from warpfrag.ptx.compiler.liveness import live_after
+from warpfrag.ptx.compiler.liveness import LiveSet, outliving
 from warpfrag.ptx.compiler.memory_access import Helper, helper_name
 from warpfrag.ptx.interpreter.special_registers import INEXACT
 from warpfrag.ptx.opcodes.cooperating import shuffle
@@ -62,12 +62,9 @@ class RegisterLayout:
     @staticmethod
     def of(program: Program) -> RegisterLayout:
         """Lay out the registers of a program: first those that outlive a block of steps, so that they lie together."""
-        outlive = 0
-        live = live_after(program)
-        for end in set(program.ends):
-            outlive |= live[end - 1]
+        outlive = outliving(program)
         at, offsets = 0, [0] * len(program.registers)
-        for index in sorted(range(len(offsets)), key=lambda index: not outlive >> index & 1):
+        for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):
             offsets[index] = at
             at += max(REGISTER_ALIGN, LANES * container(program.registers[index]).itemsize)
         special: dict[str, int] = {}
@@ -389,12 +386,12 @@ class WarpCode:
         for operand, result in zip(step.results, (moved, IntLanes(f"<{in_range}>", 1)), strict=False):
             self.write(operand, result, None)
 
-    def finish(self, live: int) -> None:
-        """Write back the registers that changed and may still be read (bits of `live`), in the lanes that are here."""
+    def finish(self, live: LiveSet) -> None:
+        """Write back the registers that changed and may still be read (`live`), in the lanes that are here."""
         ir = self.ir
         mask = ir.predicate_of("%mask")
         for index, register in self.changed.items():
-            if not live >> index & 1:
+            if index not in live:
                 continue
             value = ir.select(mask, self.current[index], self.loaded[index])
             place = ir.gep("%warp", self.layout.offsets[index])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -51,15 +52,16 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_SHARED = 227 * 1024
 MAX_TEXT = 1 << 28  # bytes of a module
 LIMIT = 10_000_000_000  # warp instructions
+MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
 
 
 def load(source: str | Path, *, keep_state: bool = False) -> Module:
-    """Read a PTX module: a path, or the text itself.
+    """Read a PTX module: a path, or the text itself, which has several lines or begins with .version.
 
     Each launch starts from the initial values of the module's variables and from what you set in `Module.symbols`; with
     `keep_state` it starts from what the last launch left, as on a GPU.
     """
-    if isinstance(source, str) and (".version" in source or "\n" in source):
+    if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
         return Module(parse(source), keep_state=keep_state, lines=source.count("\n") + 1)
     if not isinstance(source, str | Path):
         msg = f"expected a path or the text of a PTX module, got {quote(source)}"

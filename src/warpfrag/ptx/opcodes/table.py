@@ -15,15 +15,19 @@ from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
 if TYPE_CHECKING:
     from warpfrag.ptx.program.state_spaces import StateSpace
 
+MAX_KEPT = 200  # characters of an opcode whose decoding is remembered
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
 for _module in (integer, floating, comparing, converting, moving, cooperating, video):
     for _row in _module.ROWS:
         ROWS[_row.opcode].append(_row)
 
 
-@lru_cache(4096)
 def find(name: str, operand_count: int) -> DecodedOpcode:
     """Decode an opcode: the first row that takes all its words; without one, the reason says what does not fit."""
+    return _decode(name, operand_count) if len(name) > MAX_KEPT else _find_kept(name, operand_count)
+
+
+def _decode(name: str, operand_count: int) -> DecodedOpcode:
     opcode = name.partition(".")[0]
     attributes = Attributes(name, opcode, operand_count=operand_count)
     if opcode not in ROWS:
@@ -35,6 +39,9 @@ def find(name: str, operand_count: int) -> DecodedOpcode:
             return DecodedOpcode(candidate, matched)
         misfit = matched  # the row that read furthest says it best
     return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} is not known with {misfit}")
+
+
+_find_kept = lru_cache(4096)(_decode)
 
 
 def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
