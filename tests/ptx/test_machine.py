@@ -312,3 +312,38 @@ def test_a_clock_is_not_exact():
 
     assert not launched.exact
     assert launched.evidence["%clock"].level == "approximate"
+
+
+def test_state_spaces_of_generic_addresses_are_those_of_an_h200():
+    """Constants are not in global memory, parameters are; none of the others is in a second space."""
+    kernel = wf.ptx.load(""".version 8.7
+.target sm_90
+.address_size 64
+.const .b32 constant = 1;
+.global .b32 variable = 1;
+.visible .entry k(.param .u64 out)
+{
+    .reg .pred %p<6>;
+    .reg .b32 %r<6>;
+    .reg .b64 %d<8>;
+    .shared .b32 tile;
+    .local .b32 slot;
+    ld.param.u64 %d0, [out];
+    cvta.const.u64 %d1, constant;
+    cvta.global.u64 %d2, variable;
+    mov.u64 %d7, tile;
+    cvta.shared.u64 %d3, %d7;
+    mov.u64 %d7, slot;
+    cvta.local.u64 %d4, %d7;
+    mov.b64 %d7, out;
+    cvta.param.u64 %d5, %d7;
+""" + "".join(
+        f"isspacep.{space} %p0, %d{place}; selp.u32 %r0, 1, 0, %p0; st.global.u32 [%d0+{4 * (5 * row + place - 1)}], %r0;\n"
+        for row, space in enumerate(("const", "global", "shared", "local"))
+        for place in range(1, 6)
+    ) + "ret; }")["k"]  # fmt: skip
+    out = np.zeros(20, np.uint32)
+
+    kernel.launch(1, 1, [out])
+
+    assert out.reshape(4, 5).tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 1], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]

@@ -86,7 +86,7 @@ class Arguments:
             self.allocations.append(Allocation(self._next, flat, what, bool(flat.flags.writeable)))
             size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an access beyond is not in the next
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
-            if self.pointer_size == 4 and self._next > self.memory_map.variables:
+            if self.pointer_size == 4 and self._next > self.memory_map.constants:
                 msg = f"{what}: expected arrays that fit into addresses of 32 bits, got {len(flat)} bytes more"
                 raise InvalidOperand(msg)
         return self._known[place]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.program import state_spaces
@@ -114,8 +114,8 @@ class StorageAllocator:
         self.local = 0
         self.sizes: dict[int, int] = {}  # of variables in local memory, by their place
         self.memory_map = state_spaces.GLOBAL_MEMORY_MAPS[source.address_size]
-        self.globals = self.memory_map.variables
-        self.constants = 0  # bytes of .const
+        self.next_address = {"constants": self.memory_map.constants, "variables": self.memory_map.variables}
+        self.used_bytes = dict.fromkeys(self.next_address, 0)
         self.external: set[str] = set()  # variables that are declared, but not defined yet
         self.values: dict[str, ModuleVariable] = {}  # those in the body of a function by the names of both
         self.waiting: list[tuple[VariableDecl, str]] = []
@@ -151,59 +151,74 @@ class StorageAllocator:
         else:
             self.external.discard(variable.name)
         if variable.space == "reg":
-            kind = TYPES.get(variable.type)
-            if kind is None:
-                raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
-            if variable.count is not None:
-                self.declare_range(variable, variable.count, names)
-            elif kind.bits == 128:  # two registers, the low half first
-                names.symbols[variable.name] = VectorOperand(
-                    tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
-                )
-            elif variable.vector > 1:
-                parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
-                names.symbols[variable.name] = VectorOperand(parts)
-                for part in parts:
-                    names.symbols[part.name] = part
-            else:
-                names.symbols[variable.name] = self.register(variable.name, kind.bits)
+            self._declare_register(variable, names)
             return
         if variable.type not in TYPES:
             return  # textures and samplers: whatever uses them is refused
         size, align = size_of(variable), alignment_of(variable)
         if variable.vector > 1 and size > MAX_VECTOR * prod(variable.dims or (1,)):
-            raise PtxError(variable.line, f"expected a vector of at most {MAX_VECTOR} bytes, got {quote(variable.name)}")
+            msg = f"expected a vector of at most {MAX_VECTOR} bytes, got {quote(variable.name)}"
+            raise PtxError(variable.line, msg)
         if variable.space.startswith("shared"):
-            if variable.linkage == "extern" and size == 0:
-                self.has_dynamic = True
-                self.shared_align = max(self.shared_align, align)
-                self.dynamic.append((names, variable))
-                names.symbols[variable.name] = MemoryOperand(None, -1, "dynamic", variable.name)
-                return
-            self.shared = -(-self.shared // align) * align
-            names.symbols[variable.name] = MemoryOperand(None, self.shared, "shared", variable.name)
-            self.shared = self._grown("static shared", self.shared, size, MAX_STATIC, variable)
+            self._declare_shared(variable, names, size, align)
         elif variable.space in {"local", "param"}:
-            self.local = -(-self.local // align) * align
+            self.local = _aligned(self.local, align)
             base = self.frame if self.graph.is_recursive(self.current) else None
             names.symbols[variable.name] = MemoryOperand(base, self.local, "local", variable.name)
             if size:
                 self.sizes[self.local] = size
             self.local = self._grown("local", self.local, size, MAX_LOCAL, variable)
         else:
-            self.globals = -(-self.globals // max(align, state_spaces.ALIGNMENT)) * max(align, state_spaces.ALIGNMENT)
-            names.symbols[variable.name] = MemoryOperand(None, self.globals, "global", variable.name)
-            key = variable.name if names is self.module else f"{self.current}.{variable.name}"
-            shape = (*(variable.dims or ()), *((variable.vector,) if variable.vector > 1 else ()))
-            self.values[key] = ModuleVariable(self.globals, size, variable.space, variable.type, shape)
-            self.waiting.append((variable, key))
-            if variable.space == "const":
-                self.constants = self._grown("constant", self.constants, size, MAX_CONSTANTS, variable)
-            self._grown("global", self.globals - self.memory_map.variables, size, MAX_VARIABLES, variable)
-            self.globals += size + state_spaces.ALIGNMENT
-            if self.globals > self.memory_map.variables_end:
-                limit = self.memory_map.variables_end - self.memory_map.variables
-                raise PtxError(variable.line, f"expected at most {limit} bytes of variables, got more")
+            self._declare_global(variable, names, size, align)
+
+    def _declare_register(self, variable: VariableDecl, names: SymbolTable) -> None:
+        """A register, several that share a name, or the parts of a vector or of 128 bits."""
+        kind = TYPES.get(variable.type)
+        if kind is None:
+            raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
+        if variable.count is not None:
+            self.declare_range(variable, variable.count, names)
+        elif kind.bits == 128:  # two registers, the low half first
+            names.symbols[variable.name] = VectorOperand(
+                tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
+            )
+        elif variable.vector > 1:
+            parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
+            names.symbols[variable.name] = VectorOperand(parts)
+            for part in parts:
+                names.symbols[part.name] = part
+        else:
+            names.symbols[variable.name] = self.register(variable.name, kind.bits)
+
+    def _declare_shared(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
+        """Static shared memory, or the name of what a launch adds behind it."""
+        if variable.linkage == "extern" and size == 0:
+            self.has_dynamic = True
+            self.shared_align = max(self.shared_align, align)
+            self.dynamic.append((names, variable))
+            names.symbols[variable.name] = MemoryOperand(None, -1, "dynamic", variable.name)
+            return
+        self.shared = _aligned(self.shared, align)
+        names.symbols[variable.name] = MemoryOperand(None, self.shared, "shared", variable.name)
+        self.shared = self._grown("static shared", self.shared, size, MAX_STATIC, variable)
+
+    def _declare_global(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
+        """A variable of global memory, or of constants, which have a range of their own among the same addresses."""
+        region: Literal["constants", "variables"] = "constants" if variable.space == "const" else "variables"
+        address = self.next_address[region] = _aligned(self.next_address[region], max(align, state_spaces.ALIGNMENT))
+        names.symbols[variable.name] = MemoryOperand(None, address, "global", variable.name)
+        key = variable.name if names is self.module else f"{self.current}.{variable.name}"
+        shape = (*(variable.dims or ()), *((variable.vector,) if variable.vector > 1 else ()))
+        self.values[key] = ModuleVariable(address, size, variable.space, variable.type, shape)
+        self.waiting.append((variable, key))
+        what, limit = ("constant", MAX_CONSTANTS) if region == "constants" else ("global", MAX_VARIABLES)
+        self.used_bytes[region] = self._grown(what, self.used_bytes[region], size, limit, variable)
+        self.next_address[region] += size + state_spaces.ALIGNMENT
+        end = self.memory_map.end(region)
+        if self.next_address[region] > end:
+            raise PtxError(
+                variable.line, f"expected fewer variables in {what} memory: {quote(variable.name)} does not fit"
+            )
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
         """Registers that are declared when they are first named."""
@@ -273,6 +288,11 @@ class StorageAllocator:
         return self.memory_map.code + FUNCTION_BYTES * (1 + list(self.functions).index(name))
 
 
+def _aligned(address: int, align: int) -> int:
+    """The next multiple of an alignment."""
+    return -(-address // align) * align
+
+
 def functions_of(source: ModuleSyntax) -> dict[str, FunctionDecl]:
     """The functions and entries of a module by name, those with a body before mere declarations."""
     functions = {function.name: function for function in source.functions if not function.is_entry}
@@ -320,7 +340,9 @@ def alignment_of(variable: VariableDecl) -> int:
 
 def _code(value: OperandSyntax, variable: VariableDecl, kind: Type) -> int:
     """The code of a number that a variable starts with: ptxas takes floats for floats, and integers for integers."""
-    if not isinstance(value, VALUES.get(kind.kind, ())) or (isinstance(value, FloatLiteral) and kind.bits not in {32, 64}):
+    if not isinstance(value, VALUES.get(kind.kind, ())) or (
+        isinstance(value, FloatLiteral) and kind.bits not in {32, 64}
+    ):
         what = f"a value of .{kind.name} {quote(variable.name)}"
         raise PtxError(variable.line, f"expected {what} of the variable's own kind, got {value}")
     if isinstance(value, FloatLiteral) and value.bits < kind.bits:

@@ -9,7 +9,7 @@ import numpy as np
 from warpfrag.ptx.opcodes.floating import style_of
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp, Move, Refused
-from warpfrag.ptx.program.state_spaces import WINDOW_SIZE, WINDOWS
+from warpfrag.ptx.program.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, WINDOW_SIZE, WINDOWS
 from warpfrag.ptx.program.types import (
     B16,
     B32,
@@ -169,14 +169,20 @@ def _to_generic(attributes: Attributes) -> LaneOp | Refused:
 
 
 def _is_in_space(attributes: Attributes) -> LaneOp:
-    space = attributes.space
-    start = np.uint64(WINDOWS[space])
+    """On an H200 the parameters of an entry are in global memory too, constants are not."""
+
+    def is_in(a: Codes, ranges: list[tuple[int, int]]) -> Codes:
+        return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])
+
+    windows = {space: [(start, WINDOW_SIZE)] for space, start in WINDOWS.items() if start}
+    windows["const"] = [(memory_map.constants, CONSTANTS_BYTES) for memory_map in GLOBAL_MEMORY_MAPS.values()]
+    if attributes.space == "global":
+        others = windows["shared"] + windows["local"] + windows["const"]
+        return LaneOp((PRED,), (B64,), lambda a: ~is_in(a, others))
+    ranges = windows[attributes.space]
 
     def run(a: Codes) -> Codes:
-        if space in {"global", "const"}:
-            others = [np.uint64(base) for base in WINDOWS.values() if base]
-            return np.logical_and.reduce([(a < base) | (a >= base + np.uint64(WINDOW_SIZE)) for base in others])
-        return (a >= start) & (a < start + np.uint64(WINDOW_SIZE))
+        return is_in(a, ranges)
 
     return LaneOp((PRED,), (B64,), run)
 

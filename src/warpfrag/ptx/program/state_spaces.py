@@ -12,7 +12,7 @@ SPACES: tuple[StateSpace, ...] = ("global", "shared", "local", "param", "const")
 WINDOW_SIZE = 1 << 32
 WINDOWS = {
     "global": 0,
-    "const": 0,  # constants lie among the global variables
+    "const": 0,  # constants are read at global addresses, in a range of their own
     "shared": 0x0001_0000_0000_0000,
     "local": 0x0002_0000_0000_0000,
     "param": 0x0003_0000_0000_0000,
@@ -27,22 +27,29 @@ GRID_WORKSPACE = 0x7C00_0000_0000
 GRID_WORKSPACE_BYTES = 256
 DEVICE_ARRAYS = 0x1000_0000_0000
 """Where arrays begin that have an address beyond one launch."""
+CONSTANTS = 0x7B00_0000_0000
+CONSTANTS_BYTES = 1 << 28  # of addresses: the variables are far apart
 VARIABLES = 0x7E00_0000_0000
 ARRAYS = 0x7F00_0000_0000
 
 
 class GlobalMemoryMap(NamedTuple):
-    """Where the parts of global memory begin; the arrays of a launch end where variables begin."""
+    """Where the parts of global memory begin; in 32 bits, the arrays of a launch end where constants begin."""
 
     arrays: int
+    constants: int
     variables: int
     variables_end: int
     code: int
 
+    def end(self, region: Literal["constants", "variables"]) -> int:
+        """Where the addresses of constants or of other variables end."""
+        return self.constants + CONSTANTS_BYTES if region == "constants" else self.variables_end
+
 
 GLOBAL_MEMORY_MAPS = {
-    32: GlobalMemoryMap(0x1000_0000, 0x6000_0000, 0x8000_0000, 0x8000_0000),
-    64: GlobalMemoryMap(ARRAYS, VARIABLES, ARRAYS, CODE),
+    32: GlobalMemoryMap(0x1000_0000, 0x5000_0000, 0x6000_0000, 0x8000_0000, 0x8000_0000),
+    64: GlobalMemoryMap(ARRAYS, CONSTANTS, VARIABLES, ARRAYS, CODE),
 }
 """By the `.address_size` of a module. In 32 bits there are no windows: a generic address is a global one."""
 SHARED_START = 1024
