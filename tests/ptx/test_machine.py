@@ -347,3 +347,19 @@ def test_state_spaces_of_generic_addresses_are_those_of_an_h200():
     kernel.launch(1, 1, [out])
 
     assert out.reshape(4, 5).tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 1], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
+
+
+def test_a_wmma_writes_half_of_d_before_it_reads_the_rest():
+    """D[0] is C[5], D[1] is C[6], D[3] is C[7]: their second halves add to what the first half wrote, as on an H200."""
+    names = ", ".join(f"%w{number}" for number in range(16))
+    d, c = "{%w9, %w0, %w8, %w15, %w7, %w1, %w10, %w3}", "{%w1, %w6, %w11, %w2, %w11, %w9, %w0, %w15}"
+    out, launched = run(
+        f".reg .b32 {names};\n"
+        + "".join(f"mov.b32 %w{number}, 0x7fffffff;\n" for number in range(16))
+        + f"wmma.mma.sync.aligned.row.col.m16n16k16.s32.u8.u8.s32 {d}, {{%w2, %w5}}, {{%w14, %w14}}, {c};\n"
+        "mad.wide.u32 %rd3, %r4, 16, %rd1;\nst.global.v4.b32 [%rd3], {%w7, %w1, %w10, %w3};",
+        out=np.zeros((32, 4), np.uint32), block=32,
+    )  # fmt: skip
+
+    assert launched.exact
+    assert (out == [0x800CE40F, 0x8019C81F, 0x8019C81F, 0x8019C81F]).all()

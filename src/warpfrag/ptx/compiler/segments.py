@@ -67,6 +67,12 @@ def cut(program: Program, layout: RegisterLayout) -> list[Segment]:
     return segments
 
 
+def _is_plain_product(action: Action) -> bool:
+    """Whether an action is an mma of one tile per warp that reads everything before it writes."""
+    is_mma = isinstance(action, MatrixOp) and action.operation == "mma" and not action.parts
+    return is_mma and action.form.shape[:2] == (16, 8)
+
+
 def products(program: Program) -> dict[int, tuple[int, ...]]:
     """Runs of mma: first step to the ends of its parts. The mma of a part are independent of each other.
 
@@ -77,8 +83,7 @@ def products(program: Program) -> dict[int, tuple[int, ...]]:
     written: set[int] = set()
     for at, step in enumerate(program.steps):
         action = step.action
-        plain = isinstance(action, MatrixOp) and action.operation == "mma" and action.form.shape[:2] == (16, 8)
-        if not plain or len(step.sources) != 3 or step.guard is not None:  # other shapes have several tiles in a warp
+        if not _is_plain_product(action) or len(step.sources) != 3 or step.guard is not None:
             start = None
             continue
         used = {item.index for operand in step.sources for item in registers_of(operand)}

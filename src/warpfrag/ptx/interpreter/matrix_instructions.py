@@ -113,8 +113,15 @@ def _multiply(state: WarpState, step: DecodedInstruction, action: MatrixOp, grou
         options["scale_a"], options["scale_b"] = group.read(scale_a, U32), group.read(scale_b, U32)
         pairs = [[_immediate(step, item) for item in items_of(ids)] for ids in (ids_a, ids_b)]
         options["byte_id"], options["thread_id"] = zip(*pairs, strict=True)
+    d = step.results[0]
     words = [words_of(group, operand) for operand in (a, b, c)]
-    put_words(group, step.results[0], execute(action.name, *words, arch=state.launch.arch, **options))
+    for number, part in enumerate(action.parts or (range(len(items_of(d))),)):
+        if number:
+            words[2] = words_of(group, c)
+        if number and action.rereads_multiplicands:
+            words[:2] = words_of(group, a), words_of(group, b)
+        written = VectorOperand(tuple(item if at in part else Discard() for at, item in enumerate(items_of(d))))
+        put_words(group, written, execute(action.name, *words, arch=state.launch.arch, **options))
 
 
 def _sparsity_options(

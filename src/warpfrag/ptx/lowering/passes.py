@@ -14,6 +14,7 @@ from warpfrag.ptx.lowering.contraction import contract
 from warpfrag.ptx.lowering.departures import DEFAULT, depart
 from warpfrag.ptx.lowering.nan_operands import place_constants
 from warpfrag.ptx.lowering.operand_checks import check
+from warpfrag.ptx.lowering.product_parts import split_product
 from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.opcodes.table import find, rebind
@@ -133,6 +134,12 @@ def check_operands(kernel: KernelLowering) -> None:
         check(step)
 
 
+def split_products(kernel: KernelLowering) -> None:
+    """A product whose parts read what others of them wrote has its parts noted."""
+    for step in kernel.steps:
+        split_product(step)
+
+
 def link_targets(kernel: KernelLowering) -> None:
     """Labels and functions become places in the list of steps; where they lie, and behind a jump, a block begins."""
     for at, labels in kernel.branches:
@@ -219,6 +226,7 @@ PASSES = (
     Pass("resolve state spaces", resolve_state_spaces),
     Pass("bind opcodes", bind_opcodes),
     Pass("check operands", check_operands),
+    Pass("split products", split_products),
     Pass("link targets", link_targets),
     Pass("save frames", save_frames),
     Pass("place shared memory", place_shared_memory),
