@@ -225,6 +225,8 @@ def whole_kernels() -> None:
     print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, kernel.module.lines)
     kernel.launch(1, 32, [table, table.array], cooperative=True)
     linked.reset()
+    print(kernel.launch(grid=1, block=32, compiler="13.4").exact, kernel.warnings, module.warnings)
+    warnings.simplefilter("error", wf.CompilerDeparture)
 
 
 def on_a_gpu() -> None:

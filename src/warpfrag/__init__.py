@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from warpfrag.emission.vectors import vectors
     from warpfrag.errors import (
         CannotServe,
+        CompilerDeparture,
         Fault,
         IllegalInstruction,
         InvalidOperand,
@@ -74,6 +75,7 @@ __version__ = "0.3.0.dev0"
 _EXPORTS = {
     "AccessPlan": "motion.access_plan",
     "CannotServe": "errors",
+    "CompilerDeparture": "errors",
     "Coordinate": "core.coordinates",
     "Descriptor": "memory.descriptor",
     "Diagnosis": "debug.diagnose",
@@ -180,6 +182,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "FORMATS",
     "WarpfragError",
     "CannotServe",
+    "CompilerDeparture",
     "Fault",
     "IllegalInstruction",
     "InvalidOperand",

@@ -124,6 +124,10 @@ class NotEmulated(UserWarning):
     """Inside `warpfrag.torch.emulate`, a sum of products that stays PyTorch's own."""
 
 
+class CompilerDeparture(UserWarning):
+    """ptxas makes other code of lines of a kernel than the manual of PTX says; `Kernel.warnings` has them."""
+
+
 class IllegalInstruction(WarpfragError):
     """No assembler accepts this spelling, or not for this target or selector.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -21,7 +22,7 @@ from warpfrag.cli.support.output import (
     print_table,
 )
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import InvalidOperand, UnusableFile, quote
+from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,7 +165,9 @@ def _kernel(module: Module, entry: str | None) -> Kernel:
 def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
     from warpfrag.ptx.launch.arguments import short_name
 
-    kernels = [module[name] for name in ([entry] if entry else module)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompilerDeparture)  # they are listed below
+        kernels = [module[name] for name in ([entry] if entry else module)]
     if as_json:
         print_json(
             "ptx",
@@ -196,6 +199,7 @@ def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
         echo()
         print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(kernel.opcodes.items())])
         print_notes(evidence.detail for evidence in kernel.opcodes.values() if evidence.level == "not modelled")
+        print_notes(f"line {item.line}: {item.text} (ptxas {', '.join(item.versions)})" for item in kernel.warnings)
 
 
 def _variable_facts(name: str, variable: ModuleVariable) -> dict[str, object]:
@@ -223,6 +227,7 @@ def _facts(kernel: Kernel) -> dict[str, object]:
             for entry in kernel.parameters
         ],
         "opcodes": _evidence_json(kernel.opcodes),
+        "warnings": [asdict(item) for item in kernel.warnings],
     }
 
 

@@ -39,10 +39,22 @@ if TYPE_CHECKING:
     from warpfrag.errors import Fault, PtxError
     from warpfrag.ptx.launch.device_array import DeviceArray
     from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
-    from warpfrag.ptx.launch.run import InexactLine, Run
+    from warpfrag.ptx.launch.run import DepartedLine, InexactLine, Run
     from warpfrag.ptx.launch.symbols import Symbols
 
-__all__ = ["DeviceArray", "Fault", "InexactLine", "Kernel", "Module", "PtxError", "Run", "Symbols", "link", "load"]
+__all__ = [
+    "DepartedLine",
+    "DeviceArray",
+    "Fault",
+    "InexactLine",
+    "Kernel",
+    "Module",
+    "PtxError",
+    "Run",
+    "Symbols",
+    "link",
+    "load",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -14,7 +15,7 @@ import numpy as np
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.catalog.evidence import Evidence
 from warpfrag.core.deprecation import renamed_attributes
-from warpfrag.errors import InvalidOperand, UnusableFile, quote
+from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, quote
 from warpfrag.isa.targets import read_target
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.compiler.engine import CompiledProgram
@@ -26,9 +27,9 @@ from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import step_evidence
 from warpfrag.ptx.launch.grid import Progress, Waves, Work
 from warpfrag.ptx.launch.names import matching, readable, resolve
-from warpfrag.ptx.launch.run import Counts, InexactLine, Observation, Run
+from warpfrag.ptx.launch.run import Counts, DepartedLine, InexactLine, Observation, Run
 from warpfrag.ptx.launch.symbols import Symbols
-from warpfrag.ptx.lowering.departures import DEFAULT, VERSIONS, CompilerVersion
+from warpfrag.ptx.lowering.departures import DEFAULT, DEPARTURES, VERSIONS, CompilerVersion
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, Action, Atomic, LaneOp, MemoryLoad, SystemCall
@@ -134,8 +135,19 @@ class Module(Mapping[str, "Kernel"]):
         """A kernel; PtxError names the entries if none or several have this name."""
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
-            self._kernels[entry] = Kernel(lower(self.source, entry), self)
+            kernel = self._kernels[entry] = Kernel(lower(self.source, entry), self)
+            if kernel.warnings:
+                lines = "; ".join(f"line {item.line}: {item.text}" for item in kernel.warnings)
+                msg = f"{readable(entry)}: ptxas departs from the manual of PTX, and so does this: {lines}"
+                warnings.warn(msg, CompilerDeparture, 2)
         return self._kernels[entry]
+
+    @property
+    def warnings(self) -> list[DepartedLine]:
+        """The lines of all entries of which ptxas makes other code than the manual says."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CompilerDeparture)
+            return list(dict.fromkeys(item for kernel in self.values() for item in kernel.warnings))
 
     def __iter__(self) -> Iterator[str]:
         """The names of the entries."""
@@ -196,6 +208,12 @@ class Kernel:
     def opcodes(self) -> dict[str, Evidence]:
         """Every opcode of the program and how well it is known, on the architecture of the module's target."""
         return {step.name: step_evidence(step, "sm_90") for step in self.program.steps}
+
+    @cached_property
+    def warnings(self) -> list[DepartedLine]:
+        """The lines of which ptxas makes other code than the manual says, with what it does."""
+        rows = [(line, text, DEPARTURES[name]) for line, text, name in self.program.departures]
+        return [DepartedLine(line, text, row.compiler, row.versions) for line, text, row in rows if row.warns]
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes({"native": "compiled"})

@@ -57,6 +57,16 @@ class InexactLine:
 
 
 @dataclass(frozen=True)
+class DepartedLine:
+    """A line of which ptxas makes other code than the manual says: what it does, and which versions do it."""
+
+    line: int
+    source: str
+    text: str
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Run:
     """What a launch left besides memory: how well its result is known, what it executed, what the checks saw."""
 
