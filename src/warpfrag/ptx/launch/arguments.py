@@ -104,10 +104,10 @@ class Arguments:
             size = value.nbytes if isinstance(value, np.generic) else self.pointer_size
             size = len(value) if isinstance(value, bytes) else size
             field = Parameter(name, parameter.type, size, size, 0, is_array=False)
-            if isinstance(value, np.generic | bytes) or value is None:
-                code = _scalar(value, number, field, self.pointer_size)
-            elif isinstance(value, DeviceArray) or as_host_array(value, f"argument {number} ({name})") is not None:
+            if isinstance(value, DeviceArray) or as_host_array(value, f"argument {number} ({name})") is not None:
                 code = self._pointer(value, number, field)
+            elif isinstance(value, np.generic | bytes) or value is None:
+                code = _scalar(value, number, field, self.pointer_size)
             else:
                 msg = (
                     f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {quote(value)}"

@@ -26,15 +26,12 @@ def as_host_array(value: object, what: str) -> NDArray[Any] | None:
         msg = f"{what}: expected a plain array, got a masked one: .filled() gives one"
         raise InvalidOperand(msg)
     array = value if isinstance(value, np.ndarray) else _foreign(value, what)
-    if array is None:
-        return None
-    if array.dtype.hasobject:
-        msg = f"{what}: expected an array of numbers, got {array.dtype}"
+    numbers = value if isinstance(value, np.generic) else array  # a scalar may be a record
+    if numbers is not None and numbers.dtype.hasobject:
+        msg = f"{what}: expected an array of numbers, got {numbers.dtype}"
         raise InvalidOperand(msg)
-    if not array.dtype.isnative:
-        msg = (
-            f"{what}: expected the byte order of a GPU, got a big-endian array ({array.dtype.str}): .astype changes it"
-        )
+    if numbers is not None and not numbers.dtype.isnative:
+        msg = f"{what}: expected the byte order of a GPU, got big-endian numbers ({numbers.dtype.str}): see .astype"
         raise InvalidOperand(msg)
     return array
 
