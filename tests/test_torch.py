@@ -250,6 +250,28 @@ def test_what_has_no_numbers_is_left_to_pytorch():
     assert [record.shape for record in run] == [(0, 4), (2, 4)]
 
 
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (lambda: torch.ones(16, 16).to_sparse(), "got a Tensor that numpy cannot read"),
+        (lambda: torch.ones(16, 16, dtype=torch.bfloat16), "got a Tensor that numpy cannot read"),
+        (lambda: torch.complex(torch.ones(16, 16), -torch.ones(16, 16)).conj().imag, "got a Tensor that numpy cannot"),
+    ],
+    ids=["sparse", "bfloat16", "negated"],
+)
+def test_tensors_that_numpy_cannot_read_are_refused(tensor, message: str):
+    with pytest.raises(wf.InvalidOperand, match=message):
+        wf.get(F16).a.pack(tensor())
+    with pytest.raises(wf.InvalidOperand, match="expected a dense tensor"):
+        wf.gemm(torch.ones(16, 16).to_sparse(), torch.ones(16, 8), instruction=F16)
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors")
+def test_nested_tensors_are_refused():
+    with pytest.raises(wf.InvalidOperand, match="expected a dense tensor, got a nested one"):
+        wf.gemm(torch.nested.nested_tensor([torch.ones(16, 16)]), torch.ones(16, 8), instruction=F16)
+
+
 def test_emulations_inside_each_other():
     A, B = torch.randn(3, 70), torch.randn(70, 4)
     before = state_of_torch()

@@ -89,6 +89,9 @@ def test_a_batch_has_one_epilogue():
         ({"result": "e4m3"}, "result: expected one of f32, f16, bf16; got 'e4m3'"),
         ({"bias": np.ones((2, 7))}, r"bias: expected one number for each column, got shape \(2, 7\)"),
         ({"bias": np.full(7, 0.1)}, "bias: expected numbers that are exact in float32"),
+        ({"bias": np.full(7, 2**64 - 1, np.uint64)}, "bias: expected numbers that are exact in float32"),
+        ({"bias": np.full(7, 2**31 - 1, np.int32)}, "bias: expected numbers that are exact in float32"),
+        ({"bias": np.full(7, 2**54, np.int64)}, "bias: expected numbers that are exact in float32"),
         ({"bias": np.ones(6)}, "bias: expected 7 numbers, one for each column, got 6"),
     ],
 )

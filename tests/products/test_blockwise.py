@@ -178,6 +178,33 @@ def test_chunks_of_unknown_sizes_are_refused():
         wf.gemm(some, np.ones((DEPTH, 3)), instruction=F16)
 
 
+BLOCKS_THAT_LIE = {
+    "other bits": (
+        np.float16,
+        lambda block: block.view(np.int16),
+        "A: expected blocks of float16, .* got one of int16",
+    ),
+    "bytes turned": (np.float16, lambda block: block.astype(">f2"), "A: expected blocks of float16, .* got one of >f2"),
+    "integers": (ml_dtypes.bfloat16, lambda block: block.view(np.uint16), "blocks of bfloat16, .* got one of uint16"),
+    "fewer rows": (
+        np.float16,
+        lambda block: block[:1],
+        r"expected strips that make a block of shape \(4, 5\), got \(1, 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", BLOCKS_THAT_LIE)
+def test_blocks_that_are_not_what_their_array_says_are_refused(lie: str):
+    """Their bits would be taken for other numbers."""
+    dtype, change, message = BLOCKS_THAT_LIE[lie]
+    A, B = (da.ones(shape, dtype=dtype, chunks=(4, 5)) for shape in ((8, 10), (10, 10)))
+    name = F16 if dtype is np.float16 else "mma.m16n8k16.f32.bf16.bf16.f32"
+    lying = A.map_blocks(change, dtype=A.dtype, meta=A._meta)
+    with pytest.raises(wf.InvalidOperand, match=message):
+        wf.gemm(lying, B, instruction=name).compute(scheduler="synchronous")
+
+
 def test_a_value_that_is_refused_is_found_again():
     A = np.ones((ROWS, DEPTH))
     A[7, 3] = 0.1

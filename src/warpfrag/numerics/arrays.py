@@ -26,6 +26,9 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
     except ValueError as error:
         msg = f"{what}: expected an array of numbers, got rows of unlike lengths ({error})"
         raise InvalidOperand(msg) from None
+    except (TypeError, RuntimeError) as error:  # what the arrays of other libraries raise, such as sparse tensors
+        msg = f"{what}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
+        raise InvalidOperand(msg) from None
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         msg = f"{what}: expected an array of numbers, got one with masked elements: fill them first"
         raise InvalidOperand(msg)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Codes = NDArray[Any]
 
 RESULTS = ("f32", "f16", "bf16")
+MAX_INTEGER = 2.0**53
+"""Integers up to this one are exact in float64."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,10 @@ def float32_of(numbers: ArrayLike, what: str) -> Floats:
         raise InvalidOperand(msg)
     with np.errstate(all="ignore"):
         floats = array.astype(np.float32)
-        exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
+        if array.dtype.kind in "iu":  # back to integers, what is too large for them may come out as the largest
+            exact = (floats.astype(np.float64) == array.astype(np.float64)) & (np.abs(floats) <= MAX_INTEGER)
+        else:
+            exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
     if not np.all(exact):
         msg = f"{what}: expected numbers that are exact in float32"
         raise InvalidOperand(msg)

@@ -94,6 +94,9 @@ def kind_of(array: object) -> ArrayKind:
     """The kind of an array; lists and numbers are numpy's."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
+        if getattr(array, "is_nested", False):  # it has no shape to ask for
+            msg = "expected a dense tensor, got a nested one"
+            raise InvalidOperand(msg)
         return ArrayKind("torch", str(array.device))
     if library == "cupy" and hasattr(array, "device"):
         return ArrayKind("cupy", f"cuda:{array.device.id}")

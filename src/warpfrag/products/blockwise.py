@@ -89,7 +89,7 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
             for axis, label in enumerate(labels)
             if label in axes and array.shape[axis] == sum(chunks[label])  # what is broadcast is one chunk
         }
-        parts += [_as_codes(array.rechunk(cut)), tuple(labels)]
+        parts += [_as_codes(role, array.rechunk(cut)), tuple(labels)]
     return da.blockwise(
         _Block(gemm, {role: array.dtype for role, array in operands.items()}, options),
         axes,
@@ -123,17 +123,39 @@ class _Block:
         """D's block from its indices along each axis, its part of a bias, and its strips of the operands."""
         *indices, bias = parts[: -len(ROLES)]
         strips = dict(zip(ROLES, parts[-len(ROLES) :], strict=True))
-        strips = {role: strip if strip is None else strip.view(self.dtypes[role]) for role, strip in strips.items()}
         options = self.options
         if bias is not None:
             options = options | {"epilogue": replace(options["epilogue"], bias=bias)}
         try:
+            strips = {role: strip if strip is None else self._declared(role, strip) for role, strip in strips.items()}
             product: NDArray[Any] = self.gemm(**strips, **options)
+            extents = tuple(index.size for index in indices)
+            if product.shape != extents:
+                msg = f"expected strips that make a block of shape {extents}, got {product.shape}"
+                raise InvalidOperand(msg)  # noqa: TRY301 (it is told like what gemm refuses)
         except (InvalidOperand, InvalidSparsity) as error:
             first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
             msg = f"{error} (counted in the strips of the block of D that starts at D[{first}])"
             raise type(error)(msg) from None
         return product
+
+    def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:
+        """A strip in the dtype that its Dask array has; refused if its blocks have another."""
+        declared = self.dtypes[role]
+        _check_block(role, strip, _travelling(declared))
+        return strip if strip.dtype == declared else strip.view(declared)
+
+
+def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of blocks as they travel: distributed cannot send all of those of ml_dtypes."""
+    return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
+
+
+def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> None:
+    """Refuse a block that is not what its Dask array says: its bits would be taken for other numbers."""
+    if block.dtype != declared:
+        msg = f"{role}: expected blocks of {declared}, as its Dask array says, got one of {block.dtype}"
+        raise InvalidOperand(msg)
 
 
 def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
@@ -200,11 +222,17 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
     return probe
 
 
-def _as_codes(array: da.Array) -> da.Array:
-    """Blocks as they travel: a number of ml_dtypes as an integer, for there are some that distributed cannot send."""
-    if not hasattr(ml_dtypes, array.dtype.name):
+def _as_codes(role: str, array: da.Array) -> da.Array:
+    """Blocks as they travel: a number of ml_dtypes as an integer."""
+    travelling = _travelling(array.dtype)
+    if travelling == array.dtype:
         return array
-    return array.view(np.dtype(f"uint{8 * array.dtype.itemsize}"))
+    return array.map_blocks(_codes, role, array.dtype, dtype=travelling)
+
+
+def _codes(block: NDArray[Any], role: str, declared: np.dtype[Any]) -> NDArray[Any]:
+    _check_block(role, block, declared)
+    return block.view(_travelling(declared))
 
 
 def _meta(A: da.Array, dtype: np.dtype[Any], axes: int) -> NDArray[Any]:
