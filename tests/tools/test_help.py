@@ -6,7 +6,9 @@ from importlib import import_module
 
 import pytest
 
-TOOLS = ("opcodes", "functions", "motion", "products", "tiles", "libraries.__main__", "write_capture_index", "fuzz.__main__")
+TOOLS = (
+    "opcodes", "functions", "motion", "products", "tiles", "libraries.__main__", "write_capture_index", "fuzz.__main__",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TOOLS)

@@ -2,7 +2,7 @@
 
     python -m tools.fuzz run FIRST COUNT --out FOLDER     on a machine with a GPU: compare, trace and shrink, report
     python -m tools.fuzz probe --out FOLDER               the same for every spelling alone, in several contexts
-    python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take every kernel, which rows are used
+    python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take them, which rows are used
     python -m tools.fuzz show SEED                        print a kernel
     python -m tools.fuzz spellings                        ask ptxas again what it takes of every row
     python -m tools.fuzz keep FOLDER                      make what `run --keep N` chose the fixed set of the tests
@@ -41,7 +41,12 @@ def run(arguments: Namespace) -> int:
     began = time.monotonic()
     seeds = range(arguments.first, arguments.first + arguments.count)
     tally = compare_all(
-        seeds, arguments.size, arguments.workers, arguments.seconds, on_gpu=not arguments.without_gpu, kept=arguments.keep,
+        seeds,
+        arguments.size,
+        arguments.workers,
+        arguments.seconds,
+        on_gpu=not arguments.without_gpu,
+        kept=arguments.keep,
     )
     tally.counts["seconds"] = round(time.monotonic() - began)
     if arguments.engines:
@@ -60,7 +65,8 @@ def probe(arguments: Namespace) -> int:
     (arguments.out / "probes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     for item in found["differences"]:
         known = "called exact" if item["exact"] else "not exact"
-        print(f"{known} {item['target']} {item['context']}: {item['text']} {item['operands']} gpu {item['gpu']} here {item['here']}")
+        where = f"{known} {item['target']} {item['context']}"
+        print(f"{where}: {item['text']} {item['operands']} gpu {item['gpu']} here {item['here']}")
     wrong = sum(item["exact"] for item in found["differences"])
     print(
         f"{found['probes']} probes, {len(found['differences'])} differ, of which {wrong} are called exact;"
@@ -83,7 +89,10 @@ def check(arguments: Namespace) -> int:
     """Give every kernel to ptxas, and count the rows."""
     rows: Counter[str] = Counter()
     bad = 0
-    jobs = [(seed, arguments.size, not arguments.coverage) for seed in range(arguments.first, arguments.first + arguments.count)]
+    jobs = [
+        (seed, arguments.size, not arguments.coverage)
+        for seed in range(arguments.first, arguments.first + arguments.count)
+    ]
     with ProcessPoolExecutor(arguments.workers) as pool:
         for seed, refused, used in pool.map(check_seed, jobs, chunksize=4):
             rows.update(used)

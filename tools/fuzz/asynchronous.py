@@ -128,11 +128,12 @@ def hint(g: Generator) -> None:
     if g.block == 128 and g.place.together and g.target != "sm_80":
         hints.append(("setmaxnreg.dec.sync.aligned.u32", "128"))
     name, *operands = g.random.choice(hints)
-    g.emit(name, *operands, guard=name.split(".")[0] not in {"setmaxnreg"})
+    g.emit(name, *operands, guard=not name.startswith("setmaxnreg"))
 
 
 HINTS = (
-    ("prefetch.global.L1", "[%in]"), ("prefetch.global.L2", "[%in+64]"), ("prefetch.L1", "[%in]"), ("prefetchu.L1", "[%in]"),
+    ("prefetch.global.L1", "[%in]"), ("prefetch.global.L2", "[%in+64]"), ("prefetch.L1", "[%in]"),
+    ("prefetchu.L1", "[%in]"),
     ("prefetch.global.L2::evict_last", "[%in]"), ("applypriority.global.L2::evict_normal", "[unused]", "128"),
     ("discard.global.L2", "[unused]", "128"), ("nanosleep.u32", "20"), ("pmevent", "1"), ("pmevent.mask", "3"),
     ("membar.cta",), ("membar.gl",), ("membar.sys",), ("fence.acq_rel.gpu",), ("fence.sc.cta",), ("fence.acq_rel.sys",),
@@ -158,7 +159,9 @@ def policy(g: Generator) -> None:
             g.emit(f"createpolicy.fractional.L2::{g.choose('evict_last', 'evict_first')}.b64", "%u2", "1.0")
         else:
             g.emit("createpolicy.range.L2::evict_last.L2::evict_first.b64", "%u2", "[%in]", "128", "256")
-        g.emit("ld.global.L2::cache_hint.b32", result, f"[%in+{g.random.randrange(0, 128, 4)}]", "%u2", results=[result])
+        g.emit(
+            "ld.global.L2::cache_hint.b32", result, f"[%in+{g.random.randrange(0, 128, 4)}]", "%u2", results=[result]
+        )
 
 
 def address_space(g: Generator) -> None:
@@ -169,7 +172,8 @@ def address_space(g: Generator) -> None:
         g.emit(f"isspacep.{space}", result, g.choose(*GENERIC), results=[result], guard=True)
         return
     space, generic, size = g.random.choice((
-        ("global", "%in", 128), ("shared", "%own_g", 48), ("local", "%local_g", 64), ("const", "%const_g", 128), ("param", "%blob_g", 64),
+        ("global", "%in", 128), ("shared", "%own_g", 48), ("local", "%local_g", 64), ("const", "%const_g", 128),
+        ("param", "%blob_g", 64),
     ))  # fmt: skip
     result = g.register("d")
     with g.group(whole=True):

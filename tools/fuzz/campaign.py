@@ -9,7 +9,6 @@ import zlib
 from base64 import b64decode
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tools.fuzz import matrix_probe
@@ -24,6 +23,7 @@ from tools.fuzz.spellings import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
 JOB_SECONDS = 25
 ENGINE_SECONDS = 120  # the compiler takes most of it
@@ -68,7 +68,7 @@ class Tally:
             self.examples.setdefault(state, answer.get("why", ""))
         if answer["state"] == "differs":
             self.differing[answer["seed"]] = answer
-        if answer.get("keeps"):
+        if answer.get("keeps") and "gpu" in answer:
             self.kept.append(answer)
 
 
@@ -181,8 +181,16 @@ def readable(tally: Tally, causes: dict[str, Any], lacking: list[str]) -> str:
     """The report as text."""
     lines = [f"{count:>12,}  {name}" for name, count in tally.counts.items()]
     for state, seeds in tally.seeds.items():
-        lines += ["", f"{state}: {len(seeds)}, seeds {', '.join(map(str, sorted(seeds)[:40]))}", tally.examples.get(state, "")]
-    lines += ["", "Why runs are not exact:", *(f"{count:>8}  {reason}" for reason, count in tally.reasons.most_common())]
+        lines += [
+            "",
+            f"{state}: {len(seeds)}, seeds {', '.join(map(str, sorted(seeds)[:40]))}",
+            tally.examples.get(state, ""),
+        ]
+    lines += [
+        "",
+        "Why runs are not exact:",
+        *(f"{count:>8}  {reason}" for reason, count in tally.reasons.most_common()),
+    ]
     lines += ["", "What differs first:"]
     for key, items in causes.get("groups", {}).items():
         lines.append(f"{len(items):>6}  {key}")

@@ -1,7 +1,7 @@
 """Recipes of several threads: atomics, exchanges through shared memory, barriers, collectives.
 
-Threads update memory of their own, or memory of all by operations whose order cannot be seen. What one thread leaves for
-another is between two barriers.
+Threads update memory of their own, or memory of all by operations whose order cannot be seen. What one thread leaves
+for another is between two barriers.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tools.fuzz.writer import EXCHANGE_BYTES, Generator, Recipe, letter
 from tools.fuzz.kernel import BITS
 from tools.fuzz.spellings import Update, accepted_updates
+from tools.fuzz.writer import EXCHANGE_BYTES, Generator, Recipe, letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,13 @@ def own_update(g: Generator) -> None:
     update = g.random.choice(fitting)
     kind = letter(update.kind)
     bits = BITS[kind]
-    base = "%own" if update.space == "shared" else "%out" if update.space == "global" or update.vector > 1 else g.choose("%out", "%own_g")
+    base = (
+        "%own"
+        if update.space == "shared"
+        else "%out"
+        if update.space == "global" or update.vector > 1
+        else g.choose("%out", "%own_g")
+    )
     place = f"[{base}+{g.random.choice((0, 16))}]"
     space = {"%own": ".shared", "%out": ".global", "%own_g": ""}[base]
     single = update.vector == 1
@@ -118,7 +124,9 @@ def barrier(g: Generator) -> None:
 
 def barrier_reduction(g: Generator) -> None:
     """bar.red: a vote or a count of all threads of the block."""
-    opcode, aligned = g.random.choice((("bar", ""), ("barrier", ""), ("barrier", ".aligned"), ("bar.cta", ""), ("barrier.cta", "")))
+    opcode, aligned = g.random.choice(
+        (("bar", ""), ("barrier", ""), ("barrier", ".aligned"), ("bar.cta", ""), ("barrier.cta", ""))
+    )
     source = f"{g.choose('', '!')}{g.register('p')}"
     operands = ["0"] if not g.has_whole_warps or g.random.random() < 0.5 else ["1", str(g.block)]
     if g.random.random() < 0.5:
@@ -165,7 +173,9 @@ def collective(g: Generator) -> None:
     sources = g.operands(spelling)
     if spelling.row.opcode == "match":
         few = "%t0" if spelling.sources[0] is not None and spelling.sources[0].bits == 32 else "%u0"
-        g.emit(f"and.b{32 if few == '%t0' else 64}", few, g.register("r" if few == "%t0" else "d"), g.choose("0", "1", "3"))
+        g.emit(
+            f"and.b{32 if few == '%t0' else 64}", few, g.register("r" if few == "%t0" else "d"), g.choose("0", "1", "3")
+        )
         sources[0] = few
     if spelling.row.opcode == "shfl":
         sources[2] = g.choose("0", "31", "0x1f", "0x181f", "0x100f", "0x1c1f", "0x1e01", g.register("r"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -10,7 +11,11 @@ from tools.fuzz.spellings import candidates, table
 from warpfrag.ptx.opcodes.table import ROWS, find
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tools.fuzz.kernel import Kernel
+
+GUARD = re.compile(r"^@\S+ ")
 
 
 @lru_cache(1)
@@ -51,3 +56,9 @@ def missing(counts: Counter[str], at_least: int = 1) -> list[str]:
     """The rows that fewer kernels have than asked for, without those that ptxas takes for no target."""
     wanted = [name for row, name in row_names().items() if row not in refused_rows()]
     return [name for name in wanted if counts[name] < at_least]
+
+
+def missing_in_text(texts: Iterable[str]) -> list[str]:
+    """The rows that no module has, by the first words of its statements."""
+    words = {GUARD.sub("", part.strip()).split(" ")[0] for text in texts for part in re.split("[;\n]", text)}
+    return missing(Counter(row_of((word, 3)) for word in words if word.split(".")[0] in ROWS))

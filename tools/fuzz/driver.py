@@ -103,7 +103,9 @@ class Device:
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
         code = self.cuda.cuModuleLoadDataEx(ctypes.byref(module), image, 2, options, values)
         if code:
-            raise DriverError("cuModuleLoadDataEx", code, log.value.decode(errors="replace").strip()[:400])
+            said = log.value.decode(errors="replace").strip()[:400]
+            call = "cuModuleLoadDataEx"
+            raise DriverError(call, code, said)
         return module
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 SPECIAL = {
     16: (
-        0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFE5A, 0xFFFF,
-        0x7FFF, 0x7F80, 0xFF80, 0x7F7F, 0x0080, 0x007F, 0x3F80, 0xBF80, 0x7FC0, 0x7F81, 31, 32, 63, 64,
+        0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFE5A,
+        0xFFFF, 0x7FFF, 0x7F80, 0xFF80, 0x7F7F, 0x0080, 0x007F, 0x3F80, 0xBF80, 0x7FC0, 0x7F81, 31, 32, 63, 64,
     ),
     32: (
         0, 0x80000000, 1, 0x80000001, 0x7FFFFF, 0x800000, 0x80800000, 0x3F800000, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF,
@@ -38,7 +38,8 @@ def random_bytes(seed: int, count: int) -> NDArray[np.uint8]:
     def any_of(bits: int) -> NDArray[np.uint64]:
         codes = np.array(SPECIAL[bits], np.uint64)
         parts = [codes[random.integers(0, len(codes), words)] << np.uint64(at) for at in range(0, 64, bits)]
-        return np.bitwise_or.reduce(parts)
+        total: NDArray[np.uint64] = np.bitwise_or.reduce(parts)
+        return total
 
     def near_one(bits: int, exponents: tuple[int, int], fraction: int) -> NDArray[np.uint64]:
         total = np.zeros(words, np.uint64)
@@ -49,7 +50,9 @@ def random_bytes(seed: int, count: int) -> NDArray[np.uint8]:
             total |= (exponent | rest | sign) << np.uint64(at)
         return total
 
-    small = random.integers(0, 64, words).astype(np.uint64) | random.integers(0, 64, words).astype(np.uint64) << np.uint64(32)
+    small = random.integers(0, 64, words).astype(np.uint64) | random.integers(0, 64, words).astype(
+        np.uint64
+    ) << np.uint64(32)
     kinds = [
         random.integers(0, 1 << 64, words, dtype=np.uint64), any_of(64), any_of(32), any_of(16),
         near_one(32, (110, 140), 23), near_one(64, (1000, 1060), 52), near_one(16, (10, 20), 10), small,

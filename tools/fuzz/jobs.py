@@ -118,7 +118,8 @@ def make_small(seed: int, size: int, seconds: float) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Answer]] = {
-    "compare": compare, "engines": engines, "trace": trace, "shrink": make_small, "probe": compare_probes, "matrix probe": compare_matrix_probes,
+    "compare": compare, "engines": engines, "trace": trace, "shrink": make_small,
+    "probe": compare_probes, "matrix probe": compare_matrix_probes,
 }  # fmt: skip
 
 

@@ -177,7 +177,7 @@ class Trace:
     def open() -> list[str]:
         """Find the thread's part of the trace; its count stays in memory, so that functions go on where callers are."""
         return [
-            ".reg .b64 %base_t, %value_t, %count_t, %place_t; .reg .b32 %thread_t, %other_t, %zero_t; "
+            ".reg .b64 %base_t, %value_t, %count_t, %place_t; .reg .b32 %thread_t, %other_t, %zero_t;",
             ".reg .b16 %none_t; .reg .pred %fits_t;",
             "mov.b32 %zero_t, 0; mov.b16 %none_t, 0; ld.global.u64 %base_t, [trace_start];",
             "mov.u32 %thread_t, %ctaid.x; mov.u32 %other_t, %ntid.x; mul.lo.u32 %thread_t, %thread_t, %other_t;",

@@ -209,5 +209,12 @@ RECIPES = [
     Recipe(fragment_store, 0.3, together=True, whole_warps=True, features=("tile",)),
     Recipe(matrix_load, 0.4, together=True, whole_warps=True, features=("tile",)),
     Recipe(matrix_store, 0.3, together=True, whole_warps=True, features=("tile",), needs=lambda g: g.target != "sm_80"),
-    Recipe(warpgroup_multiply, 1, together=True, whole_warps=True, features=("tile",), needs=lambda g: g.target == "sm_90a" and g.block == WARPGROUP),
+    Recipe(
+        warpgroup_multiply,
+        1,
+        together=True,
+        whole_warps=True,
+        features=("tile",),
+        needs=lambda g: g.target == "sm_90a" and g.block == WARPGROUP,
+    ),
 ]

@@ -90,7 +90,7 @@ def matrix_module(target: str, first: int, count: int = PER_MODULE) -> tuple[str
     ]  # fmt: skip
     texts = []
     for number, probe in enumerate(chosen):
-        random = Random(f"{probe.one.name} {probe.context}")
+        random = Random(f"{probe.one.name} {probe.context}")  # noqa: S311 (no secrets)
         operands = _operands(probe)
         for register in sorted({*operands["a"], *operands["b"], *operands["c"]}):
             bits = 32 if register[1] == "r" else 64
@@ -127,8 +127,8 @@ def compare_matrix_probes(target: str, first: int, *, on_gpu: bool = True) -> di
             thread = int(np.argmax(wrong.any(axis=1)))
             answer["differences"].append({
                 "text": statement, "context": matrix_probes(target)[first + number].context, "operands": {},
-                "exact": line not in doubted,
-                "threads": int(wrong.any(axis=1).sum()), "thread": thread, "words": [int(count) for count in wrong.sum(axis=0)],
+                "exact": line not in doubted, "threads": int(wrong.any(axis=1).sum()), "thread": thread,
+                "words": [int(count) for count in wrong.sum(axis=0)],
                 "here": [hex(int(word)) for word in here[thread, number]],
                 "gpu": [hex(int(word)) for word in there[thread, number]],
             })  # fmt: skip

@@ -1,8 +1,8 @@
 """Every spelling alone, in the contexts in which compilers treat it differently.
 
-Each probe is one instruction on values that 64 threads load: with registers, with a guard, with one register twice, with
-a constant in each place that takes one, and with nothing but constants. Hundreds of probes are one kernel, so a run over
-all spellings takes seconds; a difference names its cause at once, where a random kernel needs to be traced.
+Each probe is one instruction on values that 64 threads load: with registers, with a guard, with one register twice,
+with a constant in each place that takes one, and with nothing but constants. Hundreds of probes are one kernel, so a
+run over all spellings takes seconds; a difference names its cause at once, where a random kernel needs to be traced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def probes(target: str) -> list[Probe]:
 
 def _probes(target: str) -> Iterator[Probe]:
     for spelling in accepted(target):
-        random = Random(spelling.name)
+        random = Random(spelling.name)  # noqa: S311 (no secrets)
         opcode = spelling.row.opcode
 
         def constant(index: int, spelling: Spelling = spelling, random: Random = random, opcode: str = opcode) -> str:
@@ -102,7 +102,7 @@ def module(target: str, first: int, count: int) -> tuple[str, list[Written]]:
     ]  # fmt: skip
     written = []
     for number, probe in enumerate(chosen):
-        random = Random(f"{probe.spelling.name} {number}")
+        random = Random(f"{probe.spelling.name} {number}")  # noqa: S311 (no secrets)
         written.append(_write(lines, probe, 16 * number, random))
     return "\n".join([*lines, "ret;", "}", ""]), written
 

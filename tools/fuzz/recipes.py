@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tools.fuzz.writer import (
-    LOCAL_BYTES, OWN_DATA, TABLE_BYTES, Generator, Recipe, letter,
-)  # fmt: skip
 from tools.fuzz.kernel import BITS, BLOB_BYTES, IN_BYTES, SCRATCH_BYTES
+from tools.fuzz.writer import (
+    LOCAL_BYTES,
+    OWN_DATA,
+    TABLE_BYTES,
+    Generator,
+    Recipe,
+    letter,
+)  # fmt: skip
 from warpfrag.ptx.program.types import TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def arithmetic(g: Generator) -> None:
@@ -115,10 +117,13 @@ AREAS = (
 LOADS = {
     "global": (
         "ld.global", "ld.global", "ld.global.ca", "ld.global.cg", "ld.global.cs", "ld.global.lu", "ld.global.cv",
-        "ld.weak.global", "ld.volatile.global", "ld.relaxed.gpu.global", "ld.acquire.sys.global", "ld.relaxed.cta.global",
-        "ld.global.L1::evict_last", "ld.global.L1::no_allocate", "ld.global.L2::128B", "ld.global.L1::evict_first.L2::64B",
+        "ld.weak.global", "ld.volatile.global", "ld.relaxed.gpu.global", "ld.acquire.sys.global",
+        "ld.relaxed.cta.global", "ld.global.L1::evict_last", "ld.global.L1::no_allocate", "ld.global.L2::128B",
+        "ld.global.L1::evict_first.L2::64B",
     ),
-    "constant global": ("ld.global.nc", "ld.global.ca.nc", "ld.global.nc.L1::no_allocate", "ldu.global", "ld.global.nc.L2::256B"),
+    "constant global": (
+        "ld.global.nc", "ld.global.ca.nc", "ld.global.nc.L1::no_allocate", "ldu.global", "ld.global.nc.L2::256B",
+    ),
     "const": ("ld.const",),
     "param": ("ld.param",),
     "shared": ("ld.shared", "ld.shared::cta", "ld.volatile.shared", "ld.relaxed.cta.shared", "ld.weak.shared"),
@@ -140,13 +145,11 @@ WIDER = {"h": "hrd", "r": "rd", "d": "d"}
 
 def address(g: Generator, area: Area, size: int, *, generic: bool) -> str:
     """An aligned address in an area: a constant distance from its base, or one that a register says."""
-    places = range(0, area.size - size + 1, size)
     base = area.generic if generic else area.base
-    if g.random.random() < 0.7 and area.size & (area.size - 1) == 0 or not base.startswith("%"):
-        return f"[{base}+{g.random.choice(places)}]"
-    if area.size & (area.size - 1):
-        return f"[{base}+{g.random.choice(places)}]"
     mask = area.size - 1 & ~(size - 1)
+    is_constant = g.random.random() < 0.7
+    if is_constant or not base.startswith("%") or area.size & (area.size - 1):
+        return f"[{base}+{g.random.randrange(0, area.size - size + 1, size)}]"
     g.emit("and.b32", "%t0", g.register("r"), str(mask))
     if area.is_narrow and not generic:
         g.emit("add.u32", "%t0", "%t0", base)
@@ -163,7 +166,7 @@ def _fitting_areas(g: Generator, *, writable: bool = False) -> list[Area]:
     ]  # fmt: skip
 
 
-def _moved(g: Generator, area: Area) -> tuple[str, str, int, int]:
+def _moved(g: Generator) -> tuple[str, str, int, int]:
     """A type, its class of registers, how many at once, and the bytes of all."""
     name = g.choose(*MOVED)
     kind = TYPES[name]
@@ -178,7 +181,7 @@ def load(g: Generator) -> None:
     """A load from any space, by its own or by a generic address."""
     area = g.random.choice(_fitting_areas(g))
     generic = g.random.random() < 0.25
-    kind, registers, count, size = _moved(g, area)
+    kind, registers, count, size = _moved(g)
     forms = LOADS["generic"] if generic else LOADS[area.space]
     if area.space == "global" and not generic and not area.is_writable and g.random.random() < 0.3:
         forms = LOADS["constant global"]
@@ -195,7 +198,7 @@ def store(g: Generator) -> None:
     """A store into memory of the thread's own."""
     area = g.random.choice(_fitting_areas(g, writable=True))
     generic = g.random.random() < 0.25
-    kind, registers, count, size = _moved(g, area)
+    kind, registers, count, size = _moved(g)
     name = g.choose(*(STORES["generic"] if generic else STORES[area.space]))
     values = [g.register(registers) for _ in range(count)]
     with g.group(whole=True):

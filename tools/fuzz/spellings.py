@@ -176,9 +176,7 @@ def judge(target: str) -> dict[str, str]:
     return answers
 
 
-def _accepted_of(
-    statements: dict[tuple[str, int | None], str | None], target: str
-) -> set[tuple[str, int | None]]:
+def _accepted_of(statements: dict[tuple[str, int | None], str | None], target: str) -> set[tuple[str, int | None]]:
     """The keys of the statements that ptxas takes, asked in modules of many."""
     waiting = [(key, text) for key, text in statements.items() if text is not None]
     found: set[tuple[str, int | None]] = set()

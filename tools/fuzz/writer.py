@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 from tools.fuzz.inputs import SPECIAL
 from tools.fuzz.kernel import (
-    BITS, IN_BYTES, OUT_BYTES, REGISTERS, SCRATCH_BYTES, Function, Group, Kernel, Piece, Statement,
+    BITS,
+    IN_BYTES,
+    OUT_BYTES,
+    REGISTERS,
+    SCRATCH_BYTES,
+    Function,
+    Group,
+    Kernel,
+    Piece,
+    Statement,
 )  # fmt: skip
 from tools.fuzz.spellings import Spelling, accepted
 
@@ -57,7 +66,7 @@ class Generator:
 
     def __init__(self, seed: int, size: int, recipes: Sequence[Recipe], target: str | None = None) -> None:
         """Everything comes from the seed and the size; without a target the seed chooses one too."""
-        self.random = Random(f"{seed} {size}")
+        self.random = Random(f"{seed} {size}")  # noqa: S311 (no secrets)
         self.seed, self.size, self.recipes = seed, size, recipes
         self.target = target or self.random.choice(("sm_80", "sm_90a", "sm_90a"))
         self.has_whole_warps = self.random.random() < 0.8
@@ -70,7 +79,9 @@ class Generator:
         self.open: list[Group] = [Group()]
         self.functions: list[str] = []
         self.features: set[str] = set()  # what the start of the kernel has to prepare
-        self.lane_rows = group_rows(s for s in accepted(self.target) if not s.is_collective and not s.carries_in | s.carries_out)
+        self.lane_rows = group_rows(
+            s for s in accepted(self.target) if not s.is_collective and not s.carries_in | s.carries_out
+        )
         self.collective_rows = group_rows(s for s in accepted(self.target) if s.is_collective)
         self.carries = {s.name: s for s in accepted(self.target) if s.carries_in or s.carries_out}
 
@@ -183,7 +194,10 @@ class Generator:
         self.finish()
         functions = tuple(self.function(name) for name in self.functions)
         random = self.random
-        data = [", ".join(str(random.choice((0, 255, 127, 128, random.randrange(256)))) for _ in range(TABLE_BYTES)) for _ in range(2)]
+        data = [
+            ", ".join(str(random.choice((0, 255, 127, 128, random.randrange(256)))) for _ in range(TABLE_BYTES))
+            for _ in range(2)
+        ]
         variables = (
             f".const .align 16 .b8 constants[{TABLE_BYTES}] = {{{data[0]}}};",
             f".global .align 16 .b8 globals[{TABLE_BYTES}] = {{{data[1]}}};",
@@ -227,7 +241,9 @@ class Generator:
             for at in range(0, IN_BYTES, 16):
                 yield f"ld.global.v2.b64 {{%u0, %u1}}, [%in+{at}]; st.shared.v2.b64 [%t0+{at}], {{%u0, %u1}};"
         yield "bar.sync 0;"
-        yield from self.filled(lambda size: f"ld.global.b{8 * size} %{{}}, [%in+{self.random.randrange(0, IN_BYTES, size)}];")
+        yield from self.filled(
+            lambda size: f"ld.global.b{8 * size} %{{}}, [%in+{self.random.randrange(0, IN_BYTES, size)}];"
+        )
 
     def filled(self, load: Callable[[int], str]) -> Iterator[str]:
         """A value for every register, by what loads so many bytes."""

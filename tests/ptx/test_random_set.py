@@ -1,0 +1,43 @@
+"""Random kernels with what an H200 left of them: every opcode row that ptxas takes is among them.
+
+`python -m tools.fuzz keep` makes the set of what `python -m tools.fuzz run --keep` chose on a GPU. The input of a
+kernel comes from its seed.
+"""
+
+import hashlib
+
+import pytest
+
+from tools.fuzz import fixed_set
+from tools.fuzz.coverage import missing_in_text
+from tools.fuzz.emulation import ARCH, make_data
+from warpfrag.ptx.launch.kernel import load
+
+pytestmark = pytest.mark.one_engine  # the compiler takes seconds for each; tools.fuzz compares the engines
+
+KERNELS = list(fixed_set.read())
+
+
+def run(kernel):
+    data = make_data(kernel.seed, kernel.in_bytes, kernel.out_bytes)
+    arrays = [data.given, data.before]
+    summary = load(kernel.text)["k"].launch(
+        kernel.grid, kernel.block, [*arrays, data.blob], arch=ARCH, engine="reference"
+    )
+    return arrays[1].tobytes(), summary
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: str(kernel.seed))
+def test_the_output_is_what_the_gpu_left_or_is_not_called_exact(kernel):
+    output, summary = run(kernel)
+    if summary.exact:
+        assert output[: len(kernel.shown)].hex() == kernel.shown.hex()
+        assert hashlib.sha256(output).hexdigest() == kernel.sha256
+    else:
+        assert summary.inexact or all(line.reason for line in summary.inexact_lines)
+
+
+def test_the_set_has_every_row():
+    assert len(KERNELS) == fixed_set.KERNELS
+    assert missing_in_text(kernel.text for kernel in KERNELS) == []
+    assert fixed_set.FILE.stat().st_size < 300_000
