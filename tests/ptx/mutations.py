@@ -26,12 +26,14 @@ import warpfrag as wf
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.ptx.reader.parser import parse
 
-sys.path[:0] = [str(Path(__file__).parent)] if __name__ == "__main__" else []
-from hostile import kernels
+sys.path[:0] = [str(Path(__file__).parent.parent)] if __name__ == "__main__" else []
+from ptx.hostile import kernels
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 MAX_FILE = 6_000  # characters of the modules that are mutated: larger ones take seconds to compile
-SECONDS = 120  # for one case
+MAX_MODULE = 9_000  # characters of a module of which the kernels are taken
+MIXED = ("general",)  # a longer one with many short kernels
+SECONDS = 300  # for one case
 MEMORY = 6 << 30  # bytes of addresses for a process that runs cases
 WORDS = re.compile(r"[%$\w.:]+|\s+|.", re.ASCII | re.DOTALL)
 NUMBERS = ("0", "1", "-1", "3", "31", "32", "63", "255", "4096", "65535", "2147483648", "4294967295", "0x7FFFFFFF",
@@ -43,13 +45,19 @@ TYPES = (".b8", ".u8", ".s8", ".b16", ".u16", ".s16", ".f16", ".bf16", ".f16x2",
 
 
 @cache
-def files() -> list[str]:
-    """The kernels of the test data, each in a module of its own with all that it names, if that is short enough."""
-    texts = [file.read_text(encoding="utf-8") for file in sorted(DATA.glob("*.ptx"))]
+def modules() -> dict[str, str]:
+    """The texts of the test data, by name."""
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(DATA.glob("*.ptx"))}
     with zipfile.ZipFile(DATA / "kernels.zip") as archive:
-        texts += [archive.read(name).decode() for name in sorted(archive.namelist()) if name.endswith(".ptx")]
-    cut = [alone for text in texts for alone in entries_alone(text)]
-    return [text for text in cut if len(text) <= MAX_FILE]
+        names = sorted(name for name in archive.namelist() if name.endswith(".ptx"))
+        texts |= {name.removesuffix(".ptx"): archive.read(name).decode() for name in names}
+    return {name: text for name, text in texts.items() if len(text) <= MAX_MODULE or name in MIXED}
+
+
+@cache
+def files(name: str) -> list[str]:
+    """The kernels of a module, each in a module of its own with all that it names, if that is short enough."""
+    return [text for text in entries_alone(modules()[name]) if len(text) <= MAX_FILE]
 
 
 def entries_alone(text: str) -> list[str]:
@@ -79,7 +87,10 @@ def entries_alone(text: str) -> list[str]:
 def mutated(seed: int) -> str:
     """A file of the test data with one to three mutations; the same for the same seed."""
     source = random.Random(seed)
-    (text,) = source.choices(files(), [len(text) ** -2 for text in files()])  # short ones more often: they take less time
+    names = sorted(modules())
+    while not (texts := files(source.choice(names))):
+        pass
+    (text,) = source.choices(texts, [len(text) ** -2 for text in texts])  # short ones more often: they take less time
     for _ in range(source.randint(1, 3)):
         text = source.choice(MUTATIONS)(text, source)
     return text
