@@ -46,7 +46,9 @@ def reasons_of(run: Run) -> list[str]:
 def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArray[np.uint8]]:
     """What the GPU leaves of a kernel's arrays."""
     data = data_of(kernel)
-    arguments = [data.given, data.before, data.blob, *([blank_trace(kernel)] if traced else [])]
+    arguments: list[NDArray[np.uint8] | bytes] = [data.given, data.before, data.blob]
+    if traced:
+        arguments.append(blank_trace(kernel))
     return device().run(text, kernel.grid, kernel.block, arguments)
 
 

@@ -24,7 +24,7 @@ from warpfrag.render.files import write_atomically
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.ptx.opcodes.rows import OpcodeRow
+    from warpfrag.ptx.program.opcode import OpcodeRow
     from warpfrag.ptx.program.types import Type
 
 TABLE = Path(__file__).parent / "accepted.txt.gz"
@@ -159,7 +159,7 @@ def judge(target: str) -> dict[str, str]:
     """What ptxas says of every spelling for a target."""
     everything = list(candidates())
     plain = _accepted_of({(case.name, None): _probe(case, None) for case in everything}, target)
-    trials = {
+    trials: dict[tuple[str, int | None], str | None] = {
         (case.name, index): _probe(case, index)
         for case in everything
         if (case.name, None) in plain

@@ -105,7 +105,7 @@ class Generator:
         """Another place for what is written inside."""
         before = self.place
         self.has_divided |= not changes.get("together", True)
-        self.place = Place(**{**vars(before), **changes})  # type: ignore[arg-type] # the fields of a Place
+        self.place = Place(**{**vars(before), **changes})
         yield
         self.place = before
 
