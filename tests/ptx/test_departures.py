@@ -11,7 +11,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.errors import CompilerDeparture, InvalidOperand
-from warpfrag.ptx.lowering.departures import DEPARTURES, VERSIONS
+from warpfrag.ptx.program.departures import DEPARTURES, VERSIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore::warpfrag.errors.CompilerDeparture")
 DATA = Path(__file__).parent.parent / "data" / "ptx_random"
@@ -19,7 +19,6 @@ REPRODUCERS = json.loads((DATA / "index.json").read_text())
 PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "compiler-departures.md"
 DOUBTFUL = {"f64_nan_order", "loop_xor_pred", "whole_k00123", "cvt_of_cnot", "cvt_of_cnot_c", "store_u8_of_half"}
 """Where NaNs meet, or the code around a line decides: these may differ, and must say so."""
-ENGINES = ("reference", "compiled")
 SECTION = re.compile(r"^### (.+?)\n\n```ptx\n(.*?)\n```\n\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 VALUES = re.compile(r"(%[a-z]\d+) = (\w+)")
 WIDTHS = {"d": 64, "r": 32, "h": 16}
@@ -31,14 +30,13 @@ def measured() -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", sorted(REPRODUCERS))
-def test_reproducers_leave_what_an_h200_leaves(name: str, engine: str, measured: dict[str, np.ndarray]) -> None:
+def test_reproducers_leave_what_an_h200_leaves(name: str, measured: dict[str, np.ndarray]) -> None:
     facts = REPRODUCERS[name]
     kernel = wf.ptx.load((DATA / f"{name}.ptx").read_text())[facts["entry"]]
     for compiler in ("13.0", "13.4"):
         data, out = measured[f"{name}/input"].copy(), measured[f"{name}/before"].copy()
-        run = kernel.launch(facts["grid"], facts["block"], [data, out], engine=engine, compiler=compiler)
+        run = kernel.launch(facts["grid"], facts["block"], [data, out], compiler=compiler)
         is_equal = np.array_equal(out, measured[f"{name}/h200_{compiler}"])
         if name in DOUBTFUL:
             assert is_equal or not run.exact
@@ -62,15 +60,18 @@ def sections() -> dict[str, tuple[str, str]]:
     return {title[0].lower() + title[1:]: (code, prose) for title, code, prose in SECTION.findall(text)}
 
 
+@pytest.mark.one_engine
 def test_the_page_says_what_the_table_says() -> None:
     assert sections().keys() == DEPARTURES.keys()
     for name, (_, prose) in sections().items():
         row = DEPARTURES[name]
         said = " ".join(prose.split())
-        assert said.startswith(f"ptxas {', '.join(row.versions)}. The manual: {row.manual}. The compiler: {row.compiler}.")
+        assert said.startswith(
+            f"ptxas {', '.join(row.versions)}. The manual: {row.manual}. The compiler: {row.compiler}."
+        )
 
 
-def run_lines(code: str, values: dict[str, int], result: str, engine: str, compiler: str) -> tuple[int, wf.Run]:
+def run_lines(code: str, values: dict[str, int], result: str, compiler: str = "13.0") -> tuple[int, wf.Run]:
     """What lines of PTX leave in a register, from values in others."""
     loads, data = [], np.zeros(len(values) + 1, np.uint64)
     for at, (name, value) in enumerate(values.items()):
@@ -95,25 +96,24 @@ def run_lines(code: str, values: dict[str, int], result: str, engine: str, compi
   ret;
 }}"""
     out = np.zeros(1, np.uint64)
-    run = wf.ptx.load(text)["k"].launch(1, 1, [data, out], engine=engine, compiler=compiler)
+    run = wf.ptx.load(text)["k"].launch(1, 1, [data, out], compiler=compiler)
     return int(out[0]), run
 
 
 EXAMPLES = {name: item for name, item in sections().items() if "H200 leaves" in item[1]}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_examples_of_the_page_leave_what_an_h200_left(name: str, engine: str) -> None:
+def test_examples_of_the_page_leave_what_an_h200_left(name: str) -> None:
     code, prose = EXAMPLES[name]
     before, after = prose.rsplit("H200 leaves", 1)
     values = {register: int(value, 0) for register, value in VALUES.findall(before.rpartition("With `")[2])}
     (register, gpu), (_, manual) = VALUES.findall(after)
-    left, run = run_lines(code, values, register, engine, "13.0")
+    left, run = run_lines(code, values, register)
     assert left == int(gpu, 0) != int(manual, 0)
     assert run.exact or name == "conversion of a truth value"
     for version in sorted(set(VERSIONS) - set(DEPARTURES[name].versions)):
-        assert run_lines(code, values, register, engine, version)[0] == int(manual, 0)
+        assert run_lines(code, values, register, version)[0] == int(manual, 0)
 
 
 DOUBTS = {
@@ -129,29 +129,27 @@ DOUBTS = {
 def test_doubts_are_named_only_where_the_values_make_a_difference(name: str) -> None:
     code, _ = sections()[name]
     values, harmless, register = DOUBTS[name]
-    for engine in ENGINES:
-        left, run = run_lines(code, values, register, engine, "13.0")
-        assert not run.exact
-        assert DEPARTURES[name].compiler in run.inexact_lines[0].reason
-        assert run_lines(code, {**values, **harmless}, register, engine, "13.0")[1].exact
-        del left
+    _, run = run_lines(code, values, register)
+    assert not run.exact
+    assert DEPARTURES[name].compiler in run.inexact_lines[0].reason
+    assert run_lines(code, {**values, **harmless}, register)[1].exact
 
 
-def test_different_nans_in_f64_are_named_by_both_engines() -> None:
+def test_different_nans_in_f64_are_named() -> None:
     values = {"%d0": 0x7FF8000000000001, "%d1": 0xFFF8000000000002}
-    for engine in ENGINES:
-        _, run = run_lines("add.rn.f64 %d4, %d0, %d1;", values, "%d4", engine, "13.0")
-        assert [item.source for item in run.inexact_lines] == ["add.rn.f64 %d4, %d0, %d1"]
-        for other in ({"%d0": 0xFFF8000000000002}, {"%d0": 0xFFF0000000000002}, {"%d0": 0x3FF0000000000000}):
-            assert run_lines("add.rn.f64 %d4, %d0, %d1;", {**values, **other}, "%d4", engine, "13.0")[1].exact
+    line = "add.rn.f64 %d4, %d0, %d1;"
+    _, run = run_lines(line, values, "%d4")
+    assert [item.source for item in run.inexact_lines] == [line.removesuffix(";")]
+    for other in (0xFFF8000000000002, 0xFFF0000000000002, 0x3FF0000000000000):
+        assert run_lines(line, {**values, "%d0": other}, "%d4")[1].exact
 
 
 def test_generic_sums_in_shared_memory_do_not_flush() -> None:
     code = "mov.u64 %d4, memory; cvta.shared.u64 %d4, %d4; st.shared.b32 [memory], 0; red.add.f32 [%d4], %r0;"
-    for engine in ENGINES:
-        assert run_lines(f"{code} ld.shared.b32 %r4, [memory];", {"%r0": 1}, "%r4", engine, "13.0")[0] == 1
+    assert run_lines(f"{code} ld.shared.b32 %r4, [memory];", {"%r0": 1}, "%r4")[0] == 1
 
 
+@pytest.mark.one_engine
 def test_a_kernel_warns_of_lines_that_ptxas_compiles_otherwise() -> None:
     code = "@%p0 testp.finite.f32 %p1, %r0; min.f32 %r1, %r0, %r0;"
     text = f".version 8.7\n.target sm_90\n.visible .entry k() {{ .reg .pred %p<2>; .reg .b32 %r<2>;\n{code} ret; }}"
@@ -162,6 +160,7 @@ def test_a_kernel_warns_of_lines_that_ptxas_compiles_otherwise() -> None:
     assert module.warnings == kernel.warnings
 
 
+@pytest.mark.one_engine
 def test_an_unknown_compiler_is_refused() -> None:
     text = ".version 8.7\n.target sm_90\n.visible .entry k() { ret; }"
     with pytest.raises(InvalidOperand, match=r"compiler of 12\.9, 13\.0, 13\.4, got '11\.0'"):

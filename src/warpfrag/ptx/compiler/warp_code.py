@@ -205,7 +205,7 @@ class WarpCode:
     def choose_nan(
         self, at: int, result: IntLanes, operands: list[IntLanes], choice: NanChoice, active: IntLanes | None
     ) -> IntLanes:
-        """The result of f64 with one of its operands' NaNs, if any lane has a NaN; the cause, if it might be another."""
+        """The result of f64 with an operand's NaN, if any lane has a NaN; and the cause, if it might be another."""
         ir = self.ir
         is_any = ir.assign(f"icmp ne i32 {ir.lane_mask(is_nan(ir, result))}, 0")
         before = f"numbers{at}"

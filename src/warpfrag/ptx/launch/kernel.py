@@ -29,10 +29,10 @@ from warpfrag.ptx.launch.grid import Progress, Waves, Work
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.run import Counts, DepartedLine, InexactLine, Observation, Run
 from warpfrag.ptx.launch.symbols import Symbols
-from warpfrag.ptx.lowering.departures import DEFAULT, DEPARTURES, VERSIONS, CompilerVersion
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, Action, Atomic, LaneOp, MemoryLoad, SystemCall
+from warpfrag.ptx.program.departures import DEFAULT, DEPARTURES, VERSIONS, CompilerVersion
 from warpfrag.ptx.program.inexact import REASONS, InexactCause
 from warpfrag.ptx.program.program import DecodedInstruction, Discard, Parameter, Program
 from warpfrag.ptx.reader.linker import LinkInput, link_modules
@@ -136,10 +136,13 @@ class Module(Mapping[str, "Kernel"]):
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
             kernel = self._kernels[entry] = Kernel(lower(self.source, entry), self)
-            if kernel.warnings:
-                lines = "; ".join(f"line {item.line}: {item.text}" for item in kernel.warnings)
-                msg = f"{readable(entry)}: ptxas departs from the manual of PTX, and so does this: {lines}"
-                warnings.warn(msg, CompilerDeparture, 2)
+            lines: dict[str, list[str]] = {}
+            for item in kernel.warnings:
+                lines.setdefault(item.text, []).append(str(item.line))
+            if lines:
+                texts = "; ".join(f"line {', '.join(numbers)}: {text}" for text, numbers in lines.items())
+                msg = f"{readable(entry)}: ptxas departs from the manual of PTX, and so does this: {texts}"
+                warnings.warn(msg, CompilerDeparture, stacklevel=2)
         return self._kernels[entry]
 
     @property

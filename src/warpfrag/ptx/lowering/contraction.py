@@ -104,7 +104,10 @@ def fused(step: DecodedInstruction, product: DecodedInstruction, result: Registe
     return replace(
         step,
         action=replace(
-            action, sources=(*sources, kind), function=run, fused=parts,
+            action,
+            sources=(*sources, kind),
+            function=run,
+            fused=parts,
             nan_choice=NAN_CHOICES["fma"] if action.nan_choice else None,
         ),
         sources=(*product.sources, addend),

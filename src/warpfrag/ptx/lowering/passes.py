@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.contraction import contract
-from warpfrag.ptx.lowering.departures import DEFAULT, depart
+from warpfrag.ptx.lowering.departures import depart
 from warpfrag.ptx.lowering.nan_operands import place_constants
 from warpfrag.ptx.lowering.operand_checks import check
 from warpfrag.ptx.lowering.product_parts import split_product
@@ -19,6 +19,7 @@ from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.opcodes.table import find, rebind
 from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, Refused, Unbound
+from warpfrag.ptx.program.departures import DEFAULT
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
     Immediate,
@@ -33,7 +34,7 @@ from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.lowering.departures import CompilerVersion
+    from warpfrag.ptx.program.departures import CompilerVersion
     from warpfrag.ptx.program.state_spaces import StateSpace
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
@@ -206,7 +207,7 @@ def contract_products(kernel: KernelLowering) -> None:
 
 
 def order_nans(kernel: KernelLowering) -> None:
-    """Whose NaN an operation on f64 keeps is known where an operand is a constant: that has a fixed place in the code."""
+    """Whose NaN an operation on f64 keeps is known where an operand is a constant, which has a fixed place."""
     for step in kernel.steps:
         action = step.action
         if isinstance(action, LaneOp) and action.nan_choice is not None:

@@ -47,7 +47,6 @@ class Joined(NamedTuple):
 
 
 Value = Constant | Result | Joined
-Fold = "Callable[[DecodedInstruction, LaneOp, tuple[int, ...]], int | None]"
 
 
 class ValueTable:
@@ -113,7 +112,8 @@ class ValueTable:
             if at in self.wanted:
                 self.found[at] = tuple(self._value(source, kind, state) for source, kind in typed_sources(step))
             self._transfer(at, step, state)
-        return any([self._join(after, state) for after in successors(self.steps[end - 1], end)])
+        changed = [self._join(after, state) for after in successors(self.steps[end - 1], end)]
+        return any(changed)
 
     def _join(self, block: int, state: dict[int, Value]) -> bool:
         start, changed = self.starts[block], False
@@ -132,9 +132,8 @@ class ValueTable:
         values = self._results(at, step, len(results), state)
         for register, value in zip(results, values, strict=True):
             known = state if register.index in self.several else self.single
-            if step.guard is not None and known.get(register.index, value) != value:
-                value = Result(at, -1)  # one of two
-            known[register.index] = value
+            is_either = step.guard is not None and known.get(register.index, value) != value
+            known[register.index] = Result(at, -1) if is_either else value
 
     def _results(self, at: int, step: DecodedInstruction, count: int, state: dict[int, Value]) -> list[Value]:
         own: list[Value] = [Result(at, position) for position in range(count)]

@@ -21,7 +21,6 @@ from warpfrag.ptx.semantics.rounding import decode, infinity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
     from types import ModuleType
 
     from warpfrag.ptx.program.types import Codes
@@ -76,29 +75,17 @@ def reciprocal_factors(a: Codes, *, unit: FunctionUnit = special_functions) -> t
 
 def rsqrt(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """1 / sqrt(a); without ftz a subnormal input is scaled up, and its result down."""
-    return (
-        unit.rsqrt(a)
-        if ftz
-        else rescaled(unit.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
-    )
+    return unit.rsqrt(a) if ftz else rescaled(unit.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
 
 
 def sqrt(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """The square root of a; without ftz a subnormal input is scaled up, and its result down."""
-    return (
-        unit.sqrt(a)
-        if ftz
-        else rescaled(unit.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
-    )
+    return unit.sqrt(a) if ftz else rescaled(unit.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
 
 
 def lg2(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
     """The logarithm of a to base 2; without ftz that of a subnormal input times 2**24, minus 24."""
-    return (
-        unit.lg2(a)
-        if ftz
-        else rescaled(unit.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
-    )
+    return unit.lg2(a) if ftz else rescaled(unit.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
