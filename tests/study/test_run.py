@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from fractions import Fraction
 from itertools import count
@@ -20,7 +22,7 @@ import warpfrag as wf
 from warpfrag.cli import main
 from warpfrag.errors import NoGpu
 from warpfrag.numerics.codes import from_codes
-from warpfrag.study import MissingExtra, Study, UnusableScheduler, cluster, run, store, sweep
+from warpfrag.study import MissingExtra, StoreWarning, Study, UnusableScheduler, cluster, run, store, sweep
 from warpfrag.study.run import run_task
 
 zarr = pytest.importorskip("zarr", reason="needs the extra dask")
@@ -200,6 +202,36 @@ def test_there_is_no_moment_at_which_it_must_not_be_killed(tmp_path, run_until):
         assert run_until(moment, study, "-o", killed) == [-signal.SIGKILL]
         sweep(Study.read(study), killed)
         assert files(killed) == files(whole)
+
+
+def test_nor_is_there_one_while_it_mends(tmp_path, run_until):
+    """A block with another bit, which only --verify notices: whatever comes after a kill need not be told to look."""
+    study, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
+    sweep(Study.read(study), whole)
+
+    def damaged(name: str) -> Path:
+        path = tmp_path / name
+        shutil.copytree(whole, path)
+        chunk = path / "0" / "c" / "0" / "0"
+        chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+        return path
+
+    changes, status = run_until(0, study, "--verify", "-o", damaged("mended.zarr"))
+    assert status == 0
+    assert changes > 3
+    untouched = 0
+    for moment in range(1, changes + 1):
+        killed = damaged(f"{moment}.zarr")
+        before = files(killed)
+        assert run_until(moment, study, "--verify", "-o", killed) == [-signal.SIGKILL]
+        if files(killed) == before:
+            untouched += 1  # nothing was done yet
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StoreWarning)
+            sweep(Study.read(study), killed)
+        assert files(killed) == files(whole)
+    assert untouched < changes / 2
 
 
 def stopping(monkeypatch, after: int, stop) -> None:
