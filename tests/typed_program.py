@@ -217,7 +217,7 @@ def whole_kernels() -> None:
     run: wf.Run = kernel.launch(grid=1, block=32)
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
     print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes), run.printed)
-    print(run.engine, run.inexact, run.inexact_lines, run.interpreted)
+    print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted)
     linked: wf.ptx.Module = wf.ptx.link([module, KERNEL], keep_state=True)
     symbols: wf.ptx.Symbols = linked.symbols
     table = wf.ptx.DeviceArray([np.zeros(4), None, [np.ones(2)]])

@@ -47,7 +47,7 @@ def test_info_lists_parameters_and_opcodes(run):
     assert "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32" in answer.out
     facts = json.loads(run("ptx", "info", ADD, "--json").out)["entries"]
     assert [one["name"] for one in facts] == ["t_add"]
-    assert facts[0]["opcodes"]["add.f32"]["level"] == "hardware"
+    assert facts[0]["opcodes"]["add.f32"]["level"] == "specified"  # for sm_80: an H200 says nothing of it
     assert facts[0]["opcodes"]["ret"]["level"] == "specified"
 
 
@@ -56,7 +56,7 @@ def test_run_leaves_arrays_in_a_file(run, files):
     answer = run("ptx", "run", ADD, "--grid", "4", "--block", "128", *ARGS, "-o", "results.npz")
 
     assert answer.code == 0
-    assert "512 warp instructions, exact" in answer.out
+    assert "512 warp instructions, exact on sm_90" in answer.out
     with np.load("results.npz") as results:
         assert sorted(results) == ["out", "x", "y"]
         assert np.array_equal(results["out"], x + y)

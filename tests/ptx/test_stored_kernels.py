@@ -47,10 +47,11 @@ def test_the_memory_is_what_the_gpu_left(name, engine_name):
     case = CASES[name]
     args = [argument(given) for given in case["args"]]
     before = [given.tobytes() if isinstance(given, np.ndarray) else b"" for given in args]
-    module(case["file"])[case["entry"]].launch(
+    run = module(case["file"])[case["entry"]].launch(
         case["grid"], case["block"], args, shared=case["shared"], engine=engine_name
     )
 
+    assert not [item for item in run.inexact_lines if "store" in item.reason]  # none of them races
     assert any(given and "after" in given for given in case["args"])
     for given, array, unchanged in zip(case["args"], args, before, strict=True):
         if isinstance(array, np.ndarray) and "after" in given:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import click
 
-from warpfrag.cli.support.options import arch_option, complete_file, file_option, integer, json_option
+from warpfrag.cli.support.options import complete_file, complete_target, file_option, integer, json_option, target
 from warpfrag.cli.support.output import (
     ProgressLine,
     echo,
@@ -52,7 +52,7 @@ class LaunchOptions(TypedDict):
     shared: int
     checks: tuple[Literal["memory", "barriers"], ...]
     seed: int | None
-    arch: str
+    arch: str | None
     linked: tuple[str, ...]
     symbols: tuple[str, ...]
     cooperative: bool
@@ -86,7 +86,13 @@ class LaunchOptions(TypedDict):
 @click.option("--check", "checks", multiple=True, type=click.Choice(["memory", "barriers"]), help="What to look for.")
 @click.option("--seed", type=integer(0), metavar="N", help="Run the blocks in another order.")
 @click.option("--cooperative", is_flag=True, help="Run all blocks at once: grid.sync() needs it.")
-@arch_option
+@click.option(
+    "--arch",
+    metavar="SM",
+    type=target,
+    shell_complete=complete_target,
+    help="Whose arithmetic; if not given, sm_90 where the module's target runs there, else the target's own.",
+)
 @file_option("-o", "--output", help_text="Write the arrays after the launch to an .npz file.")
 @json_option
 def command(*, action: str, file: str, output: str | None, as_json: bool, **options: Unpack[LaunchOptions]) -> int:
@@ -315,6 +321,7 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
             {
                 "action": "run",
                 "entry": kernel.name,
+                "arch": run.arch,
                 "exact": run.exact,
                 "instructions": run.counts.instructions,
                 "evidence": _evidence_json(run.evidence),
@@ -330,9 +337,8 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
         return
     if run.printed:
         echo(run.printed.removesuffix("\n"))
-    echo(
-        f"{kernel.readable_name}: {run.counts.instructions} warp instructions, {'exact' if run.exact else 'not exact'}"
-    )
+    exact = "exact" if run.exact else "not exact"
+    echo(f"{kernel.readable_name}: {run.counts.instructions} warp instructions, {exact} on {run.arch}")
     print_table(
         ["opcode", "times", "known"],
         [

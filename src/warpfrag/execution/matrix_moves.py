@@ -54,6 +54,15 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
     return after
 
 
+def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """What stmatrix stores at the address that each lane gives: uint8[..., lanes, 16], of the lanes that give one."""
+    row, lines = _operand(form, "a"), _lines(form)
+    data = _bytes(row, fragment.unpack(row, words), lines)
+    by_lane = np.empty((*data.shape[: -len(lines.shape) - 1], lines.lanes, LINE), np.uint8)
+    by_lane[..., fragment.first_places(lines), :] = data.reshape(*by_lane.shape[:-2], -1, LINE)
+    return by_lane
+
+
 def move(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """movmatrix: the registers of the transposed matrix."""
     return fragment.pack(_operand(form, "d"), fragment.unpack(_operand(form, "a"), words))

@@ -7,10 +7,12 @@ from warpfrag.ptx.program.state_spaces import SPACES
 REGISTERS, WARP_BYTES, PARAMETERS, PARAMETER_BYTES, SHARED, SHARED_END, SHARED_STRIDE = range(7)
 LOCAL, LOCAL_STRIDE, ALLOCATIONS, ALLOCATION_COUNT, WARP_BLOCK = range(7, 12)
 FAULT_STEP, FAULT_WARP, FAULT_MASK, STEP_WAVEFRONTS, FAULT_ADDRESSES = range(12, 17)
-STEP_CAUSES = 47  # the address of `LaunchTally.causes`
-READ_BYTES = 48  # by state space
+READ_BYTES = 48  # by state space, behind the addresses of 32 lanes
 WRITTEN_BYTES = READ_BYTES + len(SPACES)
 WAVEFRONTS = WRITTEN_BYTES + len(SPACES)
-CONTEXT_WORDS = 64
+STEP_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
+SHARED_TAGS, WRITERS, BLOCK_WARPS = range(STEP_CAUSES + 1, STEP_CAUSES + 4)  # `interpreter.store_tags`
+CONTEXT_WORDS = 72
+ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1
 """What FAULT_STEP holds while no access has been a fault."""

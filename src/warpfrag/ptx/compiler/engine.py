@@ -211,8 +211,12 @@ class CompiledWarpBatch(WarpBatch):
         memory = self.memory
         words = np.zeros(word.CONTEXT_WORDS, np.int64)
         self.table = np.array(
-            [[item.start, item.end, item.data.ctypes.data, item.writable] for item in memory.allocations], np.int64
-        ).reshape(-1, 4)
+            [
+                [item.start, item.end, item.data.ctypes.data, item.writable, memory.tags.address_of(item.data)]
+                for item in memory.allocations
+            ],
+            np.int64,
+        ).reshape(-1, word.ALLOCATION_WORDS)
         self.block_numbers = np.ascontiguousarray(self.warp_block, np.int64)
         words[word.REGISTERS] = self.buffer.ctypes.data
         words[word.WARP_BYTES] = self.buffer.shape[1]
@@ -228,6 +232,9 @@ class CompiledWarpBatch(WarpBatch):
         words[word.WARP_BLOCK] = self.block_numbers.ctypes.data
         words[word.STEP_WAVEFRONTS] = memory.step_wavefronts.ctypes.data
         words[word.STEP_CAUSES] = self.tally.causes.ctypes.data
+        words[word.SHARED_TAGS] = memory.tags.of_shared.ctypes.data
+        words[word.WRITERS] = self.writers.ctypes.data
+        words[word.BLOCK_WARPS] = self.launch.warps
         words[word.FAULT_STEP] = word.NO_FAULT
         return words
 
@@ -256,7 +263,16 @@ class CompiledWarpBatch(WarpBatch):
         from warpfrag.ptx.compiler.scheduler import run_scheduler
 
         schedule, table = self.schedule, self.compiled.table(self.launch.arch)
-        args = (self.context, self.buffer, self.flags, self.numbers, self.lists, self.block_numbers, self.runs)
+        args = (
+            self.context,
+            self.buffer,
+            self.flags,
+            self.numbers,
+            self.lists,
+            self.block_numbers,
+            self.runs,
+            self.writers,
+        )
         schedule[sched.LIMIT], schedule[sched.BUDGET], schedule[sched.IS_STALE] = self.launch.limit, BUDGET, 1
         while True:
             schedule[sched.TOTAL], schedule[sched.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)

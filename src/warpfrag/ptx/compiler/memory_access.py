@@ -16,6 +16,7 @@ from warpfrag.memory.shared_memory import BANK_BYTES
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.async_copies import COPY_PARAMETERS, copy_text
 from warpfrag.ptx.compiler.ir_builder import splat_lines
+from warpfrag.ptx.compiler.store_overlaps import END_WAIT, TAG_ARGUMENTS, store_order, tag_arguments, tagged_text
 from warpfrag.ptx.compiler.wavefronts import COUNT_DISTINCT, GLOBAL_SECTORS, MATRIX_WAVEFRONTS, SHARED_WAVEFRONTS
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.state_spaces import SPACES
@@ -50,7 +51,8 @@ def helper_text(access: str, space: str, bits: int, count: int) -> str:
     inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT]
     if access == "copy":
         return "\n".join([*inner, copy_text(count)])
-    return "\n".join([*inner, mover_text(access, bits, count), plain_text(access, space, bits, count)])
+    tagged = [tagged_text(bits, count)] if access == "store" and space in TAGGED else []
+    return "\n".join([*inner, mover_text(access, bits, count), *tagged, plain_text(access, space, bits, count)])
 
 
 def declaration(helper: Helper) -> str:
@@ -61,6 +63,8 @@ def declaration(helper: Helper) -> str:
 
 
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
+TAGGED = {"global", "const", "shared"}
+"""State spaces whose stores are tagged: other threads see them."""
 
 
 def generic_text(access: str, bits: int, count: int) -> str:
@@ -111,6 +115,8 @@ def plain_text(access: str, space: str, bits: int, count: int) -> str:
     aligned = size - 1 if size & (size - 1) == 0 else 0
     counter = (context.READ_BYTES if access == "load" else context.WRITTEN_BYTES) + SPACES.index(space)
     mover = f"call void @{access}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
+    if access == "store" and space in TAGGED:
+        mover = tagged_call(mover, is_shared=space == "shared")
     lines = [
         head,
         f"""entry:
@@ -140,6 +146,22 @@ aligned:
         ]
     lines.append(in_table(access, size, mover) if space in {"global", "const"} else in_buffer(space, size, mover))
     return "\n".join([*lines, "}"])
+
+
+def tagged_call(mover: str, *, is_shared: bool) -> str:
+    """The call of a mover that tags what it stores, and the lines before it."""
+    if is_shared:
+        shadow = f"""  %tags_at = getelementptr i64, ptr %context, i64 {context.SHARED_TAGS}
+  %tags = load i64, ptr %tags_at
+  %twice = shl i64 %first, 1
+  %shadow = add i64 %tags, %twice"""
+    else:
+        shadow = """  %tags_at = getelementptr i64, ptr %home, i64 4
+  %tags = load i64, ptr %tags_at
+  %twice = shl i64 %start, 1
+  %shadow = sub i64 %tags, %twice"""
+    call = mover.replace("@store_", "@tagged_").replace("ptr %items)", f"ptr %items, {TAG_ARGUMENTS})")
+    return f"{tag_arguments(shadow, is_shared=is_shared).lstrip()}\n  {call}"
 
 
 def in_table(access: str, size: int, mover: str) -> str:
@@ -257,23 +279,38 @@ at_once:
   ret void
 look:""")
     lines += ["  %is_whole = icmp eq i32 %part, -1", "  br i1 %is_whole, label %whole, label %loop", "whole:"]
-    for lane in range(LANES):
+    order = store_order(bits // 8 * count) if access == "store" else list(range(LANES))
+    for lane in order:
         lines.append(lane_text(access, bits, count, str(lane), f"a{lane}"))
     lines.append(f"""  ret void
 loop:
-  %left = phi i32 [%part, %{"look" if count == 1 else "entry"}], [%left_after, %next_lane]
+{REORDER[order[0]]}
+  br label %next
+next:
+  %left = phi i32 [%ordered, %loop], [%left_after, %next_lane]
   %more = icmp ne i32 %left, 0
   br i1 %more, label %next_lane, label %done
 done:
   ret void
 next_lane:
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %place_in_order = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %lane = xor i32 %place_in_order, {order[0]}
   %less = sub i32 %left, 1
   %left_after = and i32 %left, %less
 {lane_text(access, bits, count, "%lane", "b")}
-  br label %loop
+  br label %next
 }}""")
     return "\n".join(lines)
+
+
+REORDER = {
+    0: "  %ordered = or i32 %part, 0",
+    31: "  %ordered = call i32 @llvm.bitreverse.i32(i32 %part)",
+    15: "  %turned = call i32 @llvm.bitreverse.i32(i32 %part)\n"
+    "  %ordered = call i32 @llvm.fshl.i32(i32 %turned, i32 %turned, i32 16)",
+    7: "  %turned = call i32 @llvm.bitreverse.i32(i32 %part)\n  %ordered = call i32 @llvm.bswap.i32(i32 %turned)",
+}
+"""Lines that make %ordered of a mask of lanes, by the lane that stores first: it is what lane and place differ in."""
 
 
 def lane_text(access: str, bits: int, count: int, lane: str, prefix: str) -> str:
@@ -301,6 +338,9 @@ INTRINSICS = """declare i32 @llvm.cttz.i32(i32, i1)
 declare i32 @llvm.ctlz.i32(i32, i1)
 declare i64 @llvm.cttz.i64(i64, i1)
 declare i32 @llvm.ctpop.i32(i32)
+declare i32 @llvm.bitreverse.i32(i32)
+declare i32 @llvm.bswap.i32(i32)
+declare i32 @llvm.fshl.i32(i32, i32, i32)
 declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)
 declare i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)
 declare i64 @llvm.vector.reduce.umin.v32i64(<32 x i64>)
@@ -360,7 +400,7 @@ done:
   ret void
 }}"""
 
-# The allocation that holds an address: its row of the table (start, end, data, writable), which is sorted, or null.
+# The allocation that holds an address: its row of the sorted table (start, end, data, writable, tags), or null.
 FIND = f"""
 define ptr @find(ptr %context, i64 %address) {{
 entry:
@@ -377,7 +417,7 @@ loop:
 look:
   %both = add i64 %low, %high
   %middle = lshr i64 %both, 1
-  %middle_offset = mul i64 %middle, 4
+  %middle_offset = mul i64 %middle, {context.ALLOCATION_WORDS}
   %middle_row = getelementptr i64, ptr %table, i64 %middle_offset
   %middle_start = load i64, ptr %middle_row
   %from = icmp uge i64 %address, %middle_start
@@ -390,7 +430,7 @@ last:
   br i1 %none_starts, label %none, label %check
 check:
   %index = sub i64 %low, 1
-  %offset = mul i64 %index, 4
+  %offset = mul i64 %index, {context.ALLOCATION_WORDS}
   %row = getelementptr i64, ptr %table, i64 %offset
   %end_at = getelementptr i64, ptr %row, i64 1
   %end = load i64, ptr %end_at
@@ -402,9 +442,10 @@ none:
   ret ptr null
 }}"""
 
-COMMON = f"{INTRINSICS}{FAULT}{FIND}{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}"
+COMMON = f"{INTRINSICS}{FAULT}{FIND}{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}{END_WAIT}"
 DECLARED = """
 declare void @fault(ptr, i64, i64, i32, ptr)
 declare ptr @find(ptr, i64)
 declare i64 @sectors(i32, ptr)
-declare i64 @passes(i32, ptr, i64)"""
+declare i64 @passes(i32, ptr, i64)
+declare void @end_wait(ptr, i64, i32, i64)"""

@@ -60,12 +60,15 @@ from warpfrag.ptx.compiler.scheduler_state import (
     WEIGHT,
     WHOLE_WARP_SEGMENT,
 )
+from warpfrag.ptx.interpreter.store_tags import INTERVAL_SHIFT
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numba.core.typing.templates import Signature
+
+NEXT_INTERVAL = np.uint64(1 << INTERVAL_SHIFT)
 
 
 @typed_intrinsic
@@ -256,6 +259,13 @@ def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, 
 
 
 @inner
+def order_stores(count: Int, lists: Array, writers: Array) -> None:
+    """Order what the warps of this time slice store from now on behind what they stored before a barrier."""
+    for i in range(count):
+        writers[lists[1, i]] += NEXT_INTERVAL
+
+
+@inner
 def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) -> Flag:
     """Whether a step needs no Python, for the lanes of this time slice."""
     if kind in (SEGMENT, BRANCH):
@@ -280,7 +290,7 @@ def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
     """Add a digest of the constants to a function's name: numba caches code by that name, and they are part of it."""
     texts = b"".join(Path(str(module.__file__)).read_bytes() for module in (context_words, scheduler_state))
-    texts += repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM)).encode()
+    texts += repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM, NEXT_INTERVAL)).encode()
     function.__name__ += f"_{hashlib.sha256(texts).hexdigest()[:8]}"
     return function
 
@@ -297,10 +307,12 @@ def run_scheduler(
     lists: Array,
     blocks: Array,
     runs: Array,
+    writers: Array,
 ) -> None:
     """Run until Python is needed: `state[STATUS]` says for what.
 
-    `blocks` has the block of every warp; `runs` counts how many warps ran the steps from each step on.
+    `blocks` has the block of every warp; `runs` counts how many warps ran the steps from each step on; `writers` are
+    the tags of what the warps store, which every barrier changes (`interpreter.store_tags`).
     """
     budget = state[TOTAL] + state[BUDGET]
     if state[IS_STALE]:
@@ -331,5 +343,7 @@ def run_scheduler(
                 return
         elif kind == BRANCH:
             branch(at, table, state, registers, flags, numbers, lists)
+        elif kind == BARRIER:
+            order_stores(count, lists, writers)
         elif kind == EXIT:
             exit_lanes(state, flags, numbers, lists)

@@ -14,6 +14,7 @@ from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_
 from warpfrag.ptx.compiler.liveness import LiveSet, outliving
 from warpfrag.ptx.compiler.memory_access import Helper, helper_name
 from warpfrag.ptx.interpreter.special_registers import INEXACT
+from warpfrag.ptx.interpreter.store_tags import HAS_WAITED_SHIFT
 from warpfrag.ptx.opcodes.cooperating import shuffle
 from warpfrag.ptx.program.actions import (
     AsyncCopy,
@@ -291,6 +292,9 @@ class WarpCode:
         if is_load:
             for item, place in zip(items, places, strict=True):
                 self.write(item, ir.load(place, kind.bits, 32), active, kind)
+        if isinstance(action, MemoryLoad) and action.polls:
+            across = 0 if space == "shared" else 1 << HAS_WAITED_SHIFT
+            ir.line(f"call void @end_wait(ptr %context, i64 %row, i32 {mask}, i64 {across})")
 
     def mask_of(self, active: IntLanes | None) -> str:
         """The lanes that are here and whose guard holds, as a scalar of 32 bits."""

@@ -124,6 +124,7 @@ class BlockBarriers:
         elif (alive & ~barrier.here).any():
             return
         del self.states[block, number]
+        state.order_stores([block])
         state.waiting[rows] &= ~barrier.here
         state.progress += 1
         if barrier.waiters and barrier.votes is not None:
@@ -235,6 +236,7 @@ def run_memory_barrier(
                 cells[cell] = mbarrier.word
     if action.name in {"test_wait", "try_wait"}:
         group.write(step.results[0], group.scatter(results != 0))
+        state.end_wait(group.active_rows, across_blocks=False)
         if not results.any():
             barriers.note_failed_poll(step, group)
     else:

@@ -57,6 +57,11 @@ class LaneGroup:
         """The same warps with fewer lanes."""
         return LaneGroup(self.state, self.rows, mask)
 
+    @property
+    def active_rows(self) -> NDArray[np.int64]:
+        """The rows of the warps that have such lanes."""
+        return self.warp_rows[self.mask.any(axis=1)]
+
     def of(self, everyone: Codes) -> Codes:
         """The rows of these warps, of an array over all warps."""
         return everyone if self.rows is None else everyone[self.rows]

@@ -15,6 +15,7 @@ from warpfrag.catalog.execute import execute
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, IllegalInstruction, PtxError
 from warpfrag.execution import fragment, matrix_moves
+from warpfrag.execution.matrices import multiply_matrices
 from warpfrag.isa.legality import able_architectures, arithmetic_arch
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
@@ -23,6 +24,7 @@ from warpfrag.isa.targets import read_target
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.program.actions import MatrixOp
+from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import Discard, Immediate, Register, VectorOperand
 from warpfrag.ptx.program.types import TYPES
 
@@ -120,8 +122,19 @@ def _multiply(state: WarpState, step: DecodedInstruction, action: MatrixOp, grou
             words[2] = words_of(group, c)
         if number and action.rereads_multiplicands:
             words[:2] = words_of(group, a), words_of(group, b)
+        if form.is_wmma and _fragment_operands(state, form)["d"].unknown:
+            result = _multiply_fragments(state, form, words)
+        else:
+            result = execute(action.name, *words, arch=state.launch.arch, **options)
         written = VectorOperand(tuple(item if at in part else Discard() for at, item in enumerate(items_of(d))))
-        put_words(group, written, execute(action.name, *words, arch=state.launch.arch, **options))
+        put_words(group, written, result)
+
+
+def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    """wmma.mma where nobody knows the layout: another stands in, in a kernel that does not depend on it."""
+    specs = _fragment_operands(state, form)
+    matrices = [fragment.unpack(specs[role], own) for role, own in zip("abc", words, strict=True)]
+    return fragment.pack(specs["d"], multiply_matrices(form, *matrices, arch=state.launch.arch, raw=True))
 
 
 def _sparsity_options(
@@ -240,15 +253,28 @@ def _load_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp,
 
 
 def _store_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    """stmatrix: a store of 16 bytes by every lane that gives an address, eight of them at once."""
     form = action.form
     places = _places(state, step, group, form, writes=True)
-    state.memory.shared[...] = matrix_moves.store(form, places, words_of(group, step.sources[1]), state.memory.shared)
+    lines = matrix_moves.lines_by_lane(form, words_of(group, step.sources[1]))
+    lanes = lines.shape[-2]
+    threads = group.of(state.lane_number)[:, :lanes].reshape(-1)
+    codes = np.ascontiguousarray(lines.reshape(-1, matrix_moves.LINE)).view(np.uint32)
+    memory = state.memory
+    memory.tags.store(
+        memory.step, memory.shared, places[:, :lanes].reshape(-1), codes, threads, InexactCause.STMATRIX_ROWS
+    )
     state.progress += 1
+
+
+def _fragment_operands(state: WarpState, form: Form) -> dict[str, OperandSpec]:
+    """The operands of wmma; where nobody knows a layout, no kernel runs that looks at it (`lowering.fragment_flow`)."""
+    return operands(form, architecture_of(form, state.launch.arch))
 
 
 def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
     """The only operand of a wmma load or store."""
-    (operand,) = operands(form, architecture_of(form, state.launch.arch)).values()
+    (operand,) = _fragment_operands(state, form).values()
     return operand
 
 
@@ -301,7 +327,8 @@ def _store_fragment(state: WarpState, step: DecodedInstruction, action: MatrixOp
     owners = _owners(group, places[0].size)
     flat = codes.reshape(-1, 1).astype(f"u{operand.container // 8}")
     try:
-        state.memory.store(step.attributes.space, places.reshape(-1), flat, owners)
+        cause = InexactCause.OVERLAPPING_STORES
+        state.memory.store(step.attributes.space, places.reshape(-1), flat, owners, cause)
     except Fault as fault:
         raise fault.of(fault.index // places[0].size * LANES) from None
     state.progress += 1

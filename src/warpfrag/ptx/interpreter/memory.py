@@ -17,7 +17,9 @@ import numpy as np
 
 from warpfrag.errors import Fault
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
+from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
 from warpfrag.ptx.program import state_spaces
+from warpfrag.ptx.program.inexact import InexactCause
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,6 +70,7 @@ class DeviceMemory:
         self.step_wavefronts = np.zeros(steps, np.int64)
         self.step = 0  # the index of the one that is running
         self.lock = Lock()  # held by atomics
+        self.tags = StoreTags()
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
         self.heap_used = 0
@@ -77,12 +80,14 @@ class DeviceMemory:
         at = bisect_right(self.starts, allocation.start)
         self.starts.insert(at, allocation.start)
         self.allocations.insert(at, allocation)
+        if allocation.writable:
+            self.tags.add(allocation.data)
 
     def fork(self) -> DeviceMemory:
         """The same global memory, for other blocks: shared memory and counts are its own."""
         other = DeviceMemory(b"", len(self.step_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
-        other.lock = self.lock
+        other.lock, other.tags.of_global = self.lock, self.tags.of_global
         return other
 
     def note(self, line: int, reason: str) -> None:
@@ -241,18 +246,20 @@ class DeviceMemory:
             result[which] = self.elements(buffer, dtype)[offsets[:, None] // size + np.arange(count)]
         return result
 
-    def store(self, space: str, addresses: Addresses, codes: NDArray[Any], owners: Owners) -> None:
-        """Codes [lanes, count] to some addresses; of two lanes at one address the last wins."""
-        size, count = codes.dtype.itemsize, codes.shape[1]
-        for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=True):
-            self.elements(buffer, codes.dtype)[offsets[:, None] // size + np.arange(count)] = codes[which]
+    def store(
+        self,
+        space: str,
+        addresses: Addresses,
+        codes: NDArray[Any],
+        owners: Owners,
+        cause: InexactCause = InexactCause.LANES_AT_SAME_ADDRESS,
+    ) -> None:
+        """Codes [lanes, count] to some addresses; `cause` is noted where lanes store different bytes to one."""
+        size = codes.dtype.itemsize * codes.shape[1]
+        for which, buffer, offsets in self.reach(space, addresses, size, owners, writes=True):
+            self.tags.store(self.step, buffer, offsets, codes[which], owners.threads[which], cause)
 
-    @staticmethod
-    def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A buffer as elements of another size; a rest at the end is left out."""
-        if dtype.itemsize == 1:
-            return buffer
-        return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
+    elements = staticmethod(elements)
 
 
 def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int) -> int:

@@ -312,6 +312,8 @@ class WarpBatch(WarpState):
         codes = self.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
         for index, item in enumerate(items_of(step.results[0])):
             group.write(item, group.scatter(codes[:, index]), kind)
+        if action.polls:
+            self.end_wait(group.active_rows, across_blocks=action.space != "shared")
 
     def store(self, step: DecodedInstruction, action: MemoryStore, group: LaneGroup) -> None:
         """st: each lane writes one or more elements."""
@@ -340,6 +342,7 @@ class WarpBatch(WarpState):
         if action.returns:
             for number, item in enumerate(items_of(step.results[0])):
                 group.write(item, group.scatter(old[:, number]), kind)
+            self.end_wait(group.active_rows, across_blocks=action.space != "shared")
 
     def allocate(self, step: DecodedInstruction, _action: Allocate, group: LaneGroup) -> None:
         """alloca: the place of a part of the stack, and how much of it is taken now."""

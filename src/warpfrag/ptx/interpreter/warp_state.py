@@ -13,10 +13,13 @@ import numpy as np
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.interpreter.special_registers import INEXACT, special
+from warpfrag.ptx.interpreter.store_tags import first_tags, next_interval
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.types import container
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.memory import DeviceMemory
@@ -116,6 +119,8 @@ class WarpState:
         x, y, _ = launch.block
         self.thread_index = [v.astype(np.uint32) for v in (number % x, number // x % y, number // (x * y))]
         self.block_index = [np.array([b[axis] for b in blocks], np.uint32)[self.warp_block] for axis in range(3)]
+        self.writers = first_tags(self._block_numbers(), self.warp_index)
+        memory.tags.begin(memory.shared, self.writers, tally.causes)
         self.alive = number < launch.threads
         self.waiting = np.zeros((self.warps, LANES), np.bool_)
         self.waiting_in_warp = np.zeros((self.warps, LANES), np.bool_)
@@ -127,6 +132,21 @@ class WarpState:
         self.progress = 0  # grows with every change that lanes may wait for
         self._constants: dict[tuple[int, str, int], Codes] = {}
         self._special: dict[str, Codes] = {}
+
+    def _block_numbers(self) -> NDArray[np.int64]:
+        """The number in the grid of the block of every warp."""
+        x, y, _ = self.launch.grid
+        return np.array([b[0] + x * (b[1] + y * b[2]) for b in self.blocks], np.int64)[self.warp_block]
+
+    def order_stores(self, blocks: Iterable[int], *, across_blocks: bool = False) -> None:
+        """Order what blocks of the batch store from now on behind all that they stored, or that any block did."""
+        for block in blocks:
+            rows = slice(block * self.launch.warps, (block + 1) * self.launch.warps)
+            next_interval(self.writers, rows, across_blocks=across_blocks)
+
+    def end_wait(self, rows: NDArray[np.int64], *, across_blocks: bool) -> None:
+        """Order what the blocks of some warps store from now on: the warps have seen what others changed."""
+        self.order_stores(np.unique(self.warp_block[rows]).tolist(), across_blocks=across_blocks)
 
     @property
     def shared_bytes(self) -> int:

@@ -1,39 +1,132 @@
-"""How well it is known what an instruction of a kernel does, on one architecture."""
+"""How well it is known what a kernel does, on one architecture: opcode by opcode, and line by line.
+
+A launch is for one architecture (`launch_arch`). What a GPU was compared with counts only for the architecture of that
+GPU; what the ISA specifies holds everywhere. What the assembler makes of unqualified products and sums was read from
+its code for sm_90 (`lowering.contraction`): for any other architecture such a sum is a line whose result is in doubt.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.evidence import Evidence, evidence
-from warpfrag.isa.targets import read_target
+from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.operands import operands
+from warpfrag.isa.targets import read_target, targets
+from warpfrag.ptx.lowering.contraction import sums_of_products
 from warpfrag.ptx.opcodes.hardware_evidence import compared
-from warpfrag.ptx.program.actions import MatrixOp, Refused
+from warpfrag.ptx.program.actions import AsyncCopy, MatrixOp, Refused
+from warpfrag.ptx.program.inexact import MEASURED_ON, InexactCause
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.isa.words import Form
+    from warpfrag.ptx.program.opcode import OpcodeRow
+    from warpfrag.ptx.program.program import DecodedInstruction, Program
 
-MEASURED = "sm_90"  # whose special function unit the tables hold
+MEASURED = "sm_90"  # whose special function unit the tables hold, and for which contraction was read from ptxas 13.0
+WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
+CONTRACTION = "ptxas may fuse this sum with a product: fused as ptxas 13.0 does for sm_90, which says nothing of {}"
+
+
+def runs_on(target: str, arch: str) -> bool:
+    """Whether a GPU of an architecture takes a module for a target, which its driver compiles.
+
+    A suffix ties a module to its architecture (a), or to the later ones of its generation (f).
+
+    >>> runs_on("sm_80", "sm_90"), runs_on("sm_90a", "sm_100"), runs_on("sm_100f", "sm_103"), runs_on("sm_120", "sm_90")
+    (True, False, True, False)
+    """
+    own, other = WRITTEN_TARGET.fullmatch(target), WRITTEN_TARGET.fullmatch(arch)
+    if own is None or other is None:
+        return False
+    (major, minor), (other_major, other_minor) = ((int(item[1]), int(item[2])) for item in (own, other))
+    if own[3]:
+        return major == other_major and (minor == other_minor if own[3] == "a" else minor <= other_minor)
+    return (major, minor) <= (other_major, other_minor)
+
+
+def launch_arch(target: str, arch: str | None) -> str:
+    """The architecture of a launch: the one asked for, else sm_90 where the module runs there, else the module's."""
+    if arch is None:
+        arch = MEASURED if runs_on(target, MEASURED) else target
+    return read_target(arch, "", "arch").name
+
+
+def launch_evidence(program: Program, arch: str) -> dict[str, Evidence]:
+    """What is known of the launch as a whole: nothing where no GPU of the architecture would run the module."""
+    if runs_on(program.target, arch):
+        return {}
+    return {f".target {program.target}": Evidence("not modelled", f"no GPU runs a module for it as {arch}")}
+
+
+def step_doubts(program: Program, arch: str) -> dict[int, str]:
+    """The steps that an assembler may change for an architecture, and the reason, by their place."""
+    if _arithmetic_of(arch) == MEASURED or program.is_debug:
+        return {}
+    return dict.fromkeys(sums_of_products(program.steps), CONTRACTION.format(arch))
+
+
+def causes_of(step: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
+    """The causes for doubt that a step had while it ran, on an architecture."""
+    causes = InexactCause(bits)
+    if isinstance(step.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
+        causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES  # timing decides here
+    return [cause for cause in causes if MEASURED_ON.get(cause) != _arithmetic_of(arch)]
+
+
+def unknown_layout(program: Program, arch: str) -> str:
+    """Why the layout of some wmma fragment of a program is not known on an architecture; nothing where all are."""
+    return next((reason for step in program.steps if (reason := _unknown_layout(step, arch))), "")
+
+
+def _unknown_layout(step: DecodedInstruction, arch: str) -> str:
+    """Why the layout of a step's fragment is not known on an architecture; nothing where it is, or there is none."""
+    if not isinstance(step.action, MatrixOp) or not step.action.form.is_wmma:
+        return ""
+    return next(iter(operands(step.action.form, _arithmetic_of(arch)).values())).unknown
 
 
 def step_evidence(step: DecodedInstruction, arch: str) -> Evidence:
-    """How well it is known what a step does."""
+    """How well it is known what a step does on an architecture, or on that of a target."""
     if isinstance(step.action, Refused):
         return Evidence("not modelled", step.action.reason)
     if isinstance(step.action, MatrixOp):
-        return evidence(step.action.form, arch)
+        return _matrix_evidence(step, step.action.form, arch)
     if step.row is None:
         return Evidence("not modelled", f"no row for {step.name}")
-    detail = step.row.source
-    if step.row.may_contract:
+    return _row_evidence(step, step.row, arch)
+
+
+def _matrix_evidence(step: DecodedInstruction, form: Form, arch: str) -> Evidence:
+    """wmma moves elements between memory and the places that only the architecture knows: specified, in a kernel."""
+    if arch not in targets():
+        return Evidence("not modelled", f"nothing is known of {arch}")
+    known, unknown = evidence(form, arch), _unknown_layout(step, arch)
+    if unknown and not form.is_product and targets()[arch].arch in able_architectures(form):
+        detail = f"PTX ISA, as long as the kernel does not depend on where elements lie in registers: {unknown}"
+        return Evidence("specified", detail, authority="specified")
+    return known
+
+
+def _row_evidence(step: DecodedInstruction, row: OpcodeRow, arch: str) -> Evidence:
+    """How well a row of the opcode table is known."""
+    detail = row.source
+    if row.may_contract:
         detail += "; an assembler may fuse an unqualified mul and add: done as ptxas 13.0 does for sm_90"
-    if step.row.level == "measured":
-        if read_target(arch, "", "arch").arch != MEASURED:
+    if row.level == "measured":
+        if _arithmetic_of(arch) != MEASURED:
             return Evidence("approximate", f"{detail}; {arch} has a unit of its own")
-        return Evidence("hardware", detail, step.row.cases, authority="measured", gpus=("NVIDIA H200",))
-    if step.row.level == "approximate":
+        return Evidence("hardware", detail, row.cases, authority="measured", gpus=("NVIDIA H200",))
+    if row.level == "approximate":
         return Evidence("approximate", detail)
     known = compared()
-    if step.name not in known.spellings or read_target(arch, "", "arch").arch != known.arch:
+    if step.name not in known.spellings or _arithmetic_of(arch) != known.arch:
         return Evidence("specified", detail, authority="specified")
     detail += f"; {known.gpu}, driver {known.driver}, {known.threads} threads"
     return Evidence("hardware", detail, known.threads, authority="specified", gpus=(known.gpu,))
+
+
+def _arithmetic_of(arch: str) -> str:
+    """The architecture whose arithmetic a target has; older ones than any of the table are their own."""
+    return targets()[arch].arch if arch in targets() else arch

@@ -15,8 +15,7 @@ import numpy as np
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.catalog.evidence import Evidence
 from warpfrag.core.deprecation import renamed_attributes
-from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, quote
-from warpfrag.isa.targets import read_target
+from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, UnusableFile, quote
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
@@ -24,11 +23,19 @@ from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.cooperative import check_resident
 from warpfrag.ptx.launch.device_array import ADDRESSES
-from warpfrag.ptx.launch.evidence import step_evidence
+from warpfrag.ptx.launch.evidence import (
+    causes_of,
+    launch_arch,
+    launch_evidence,
+    step_doubts,
+    step_evidence,
+    unknown_layout,
+)
 from warpfrag.ptx.launch.grid import Progress, Waves, Work
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.run import Counts, DepartedLine, InexactLine, Observation, Run
 from warpfrag.ptx.launch.symbols import Symbols
+from warpfrag.ptx.lowering.fragment_flow import layout_use
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, Action, Atomic, LaneOp, MemoryLoad, SystemCall
@@ -40,6 +47,7 @@ from warpfrag.ptx.reader.parser import parse
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
+    from warpfrag.ptx.lowering.fragment_flow import LayoutUse
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 Check = Literal["memory", "barriers"]
@@ -210,7 +218,7 @@ class Kernel:
     @cached_property
     def opcodes(self) -> dict[str, Evidence]:
         """Every opcode of the program and how well it is known, on the architecture of the module's target."""
-        return {step.name: step_evidence(step, "sm_90") for step in self.program.steps}
+        return {step.name: step_evidence(step, self.program.target) for step in self.program.steps}
 
     @cached_property
     def warnings(self) -> list[DepartedLine]:
@@ -246,6 +254,19 @@ class Kernel:
         )
         return not self.order_matters and not alone
 
+    @cached_property
+    def _layout_use(self) -> LayoutUse | None:
+        """The first step that depends on the layout of a wmma fragment."""
+        return layout_use(self.program)
+
+    def _check_fragments(self, arch: str) -> None:
+        """Refuse a kernel that depends on wmma fragments whose layout on an architecture nobody has measured."""
+        unknown = unknown_layout(self.program, arch)
+        if unknown and self._layout_use is not None:
+            step = self.program.steps[self._layout_use.at]
+            msg = f"line {step.line}: {step.text}: {self._layout_use.why}; {unknown}"
+            raise NotModelled(msg)
+
     @exact_floats
     def launch(
         self,
@@ -254,7 +275,7 @@ class Kernel:
         args: Sequence[object] = (),
         *,
         shared: int = 0,
-        arch: str = "sm_90",
+        arch: str | None = None,
         checks: Sequence[Check] = (),
         engine: Engine = "auto",
         seed: int | None = None,
@@ -267,6 +288,9 @@ class Kernel:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
         A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes.
+
+        `arch` is whose arithmetic is computed: sm_90 where nothing is said and the module's target runs there, else
+        the target's own. Evidence and `Run.exact` are for this architecture, which `Run.arch` names.
 
         The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
         permutes them. Those of a compiled kernel are shared out over the cores, or `threads` of them, unless their
@@ -290,6 +314,7 @@ class Kernel:
                 threads=threads, progress=progress, compiler=compiler, cooperative=cooperative,
             )  # fmt: skip
         config = self._config(grid, block, shared, arch, limit, cooperative=cooperative)
+        self._check_fragments(config.arch)
         _check_choice("checks", checks, CHECKS)
         _check_choice("engine", [engine], ENGINES)
         check_threads(threads)
@@ -340,6 +365,7 @@ class Kernel:
                     allocation.data[...] = data
         again = Work(self.program, work.config, work.memory.fork(), None)
         again.memory.is_checked = True
+        again.memory.tags.forget()
         self._run(again, waves.again(), 1, progress)
         return again
 
@@ -368,7 +394,7 @@ class Kernel:
         return self.compiled
 
     def _config(
-        self, grid: object, block: object, shared: int, arch: str, limit: int, *, cooperative: bool
+        self, grid: object, block: object, shared: int, arch: str | None, limit: int, *, cooperative: bool
     ) -> LaunchConfig:
         blocks, threads = _extent("grid", grid, MAX_GRID), _extent("block", block, MAX_BLOCK)
         if threads[0] * threads[1] * threads[2] > MAX_THREADS:
@@ -389,7 +415,7 @@ class Kernel:
         if total > MAX_SHARED:
             msg = f"expected at most {MAX_SHARED} bytes of shared memory, got {total}"
             raise InvalidOperand(msg)
-        config = LaunchConfig(blocks, threads, int(shared), read_target(arch, "", "arch").name, limit, cooperative)
+        config = LaunchConfig(blocks, threads, int(shared), launch_arch(self.program.target, arch), limit, cooperative)
         if cooperative:
             check_resident(config, total)
         return config
@@ -421,7 +447,8 @@ class Kernel:
                 lines[step.line] += int(count)
                 if step.name not in known:
                     known[step.name] = step_evidence(step, config.arch)
-        doubts = self._inexact_lines(tally)
+        known |= launch_evidence(self.program, config.arch)
+        doubts = self._inexact_lines(tally, config.arch)
         for name in sorted(tally.inexact):
             known[name] = Evidence("approximate", "the machine's own value: a GPU has others")
         passes: Counter[int] = Counter()
@@ -431,18 +458,20 @@ class Kernel:
             dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes),
             dict(memory.wavefronts), dict(passes),
         )  # fmt: skip
-        if compiled is None or not compiled.segments:
-            return Run(known, counts, findings, "reference", tuple(sorted(opcodes)), "".join(tally.printed), doubts)
-        interpreted = tuple(sorted(set(opcodes) - compiled.opcodes))
-        return Run(known, counts, findings, "compiled", interpreted, "".join(tally.printed), doubts)
+        engine, interpreted = "reference", set(opcodes)
+        if compiled is not None and compiled.segments:
+            engine, interpreted = "compiled", interpreted - compiled.opcodes
+        printed = "".join(tally.printed)
+        return Run(known, counts, findings, engine, tuple(sorted(interpreted)), printed, doubts, config.arch)
 
-    def _inexact_lines(self, tally: LaunchTally) -> tuple[InexactLine, ...]:
-        """The lines that ran and have a cause for doubt, in order."""
+    def _inexact_lines(self, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
+        """The lines that ran and have a cause for doubt on an architecture, in order."""
         doubts: dict[InexactLine, None] = {}
-        for step, count, bits in zip(self.program.steps, tally.steps, tally.causes, strict=True):
-            reasons = [_reason(step, cause) for cause in InexactCause(int(bits))]
-            if count and step.doubt:
-                reasons.append(step.doubt)
+        of_arch = step_doubts(self.program, arch)
+        for at, (step, count, bits) in enumerate(zip(self.program.steps, tally.steps, tally.causes, strict=True)):
+            reasons = [_reason(step, cause) for cause in causes_of(step, int(bits), arch)]
+            if count:
+                reasons += filter(None, (step.doubt, of_arch.get(at)))
             doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
         return tuple(sorted(doubts, key=lambda item: item.line))
 

@@ -77,10 +77,11 @@ class Run:
     interpreted: tuple[str, ...] = ()  # opcodes that ran without machine code
     printed: str = ""  # what printf gave, block after block
     inexact_lines: tuple[InexactLine, ...] = ()
+    arch: str = ""  # the architecture that the launch was for
 
     @property
     def exact(self) -> bool:
-        """Whether the GPU gives exactly this: every opcode that ran is known, and no line has a cause for doubt."""
+        """Whether a GPU of `arch` gives exactly this: every opcode that ran is known, no line has a cause for doubt."""
         return not self.inexact and not self.inexact_lines
 
     @property
@@ -95,7 +96,8 @@ class Run:
     def _summary(self) -> str:
         """Whether it was exact, what ran, on which engine, and how many findings there are."""
         causes = [*self.inexact, *(f"line {item.line}" for item in self.inexact_lines)]
-        exact = f"not exact ({_listed(causes)})" if causes else "exact"
+        where = f" on {self.arch}" if self.arch else ""
+        exact = f"not exact{where} ({_listed(causes)})" if causes else f"exact{where}"
         count = len(self.counts.opcodes)
         parts = [
             f"Run: {exact}",

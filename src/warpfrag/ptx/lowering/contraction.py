@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING
 
 from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import FusedProduct, LaneOp, NoOp
+from warpfrag.ptx.program.actions import FusedProduct, LaneOp, MemoryLoad, MemoryStore, Move, NoOp
 from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
 from warpfrag.ptx.program.types import F32
 from warpfrag.ptx.semantics import approximate_functions, floats
 from warpfrag.ptx.semantics.floats import FloatModifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from warpfrag.ptx.program.program import PtxOperand
     from warpfrag.ptx.program.types import Codes, Type
+
+CARRIERS = {"neg", "abs", "selp"}  # which an assembler may make part of an operand, or leave out
+OF_A_THREAD = {"local", "param"}  # state spaces whose values an assembler may keep in registers
 
 
 def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) -> list[DecodedInstruction]:
@@ -62,18 +66,66 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
 
 
 def is_product(step: DecodedInstruction) -> bool:
-    """Whether a step is a multiplication that may be fused, or ends with one: the approximate quotients of f32 do."""
+    """Whether a step is a multiplication that ptxas may fuse: a guarded one stays."""
+    return step.guard is None and multiplies(step)
+
+
+def multiplies(step: DecodedInstruction) -> bool:
+    """Whether a step is a multiplication, or ends with one: the approximate quotients of f32 do."""
     row, attributes = step.row, step.attributes
-    if step.guard is not None or row is None:
+    if row is None:
         return False
     if attributes.accuracy is not None and attributes.types == (F32,):
         return row.opcode == "div" or (row.opcode == "rcp" and not attributes.ftz)
     return row.opcode == "mul" and row.may_contract and not attributes.sat
 
 
+def sums_of_products(steps: Sequence[DecodedInstruction]) -> list[int]:
+    """The sums that say nothing about rounding and that such a product may reach, whatever an assembler fuses.
+
+    A product reaches what reads its register, also by way of moves, signs, selections, and the memory of a thread in
+    which the arguments of calls lie; which path is taken is not looked at. Sums that are fused are among them.
+    """
+    reached = {register.index for step in steps if multiplies(step) for register in _registers(step.results)}
+    stored, before = False, (-1, False)
+    while before != (len(reached), stored):
+        before = len(reached), stored
+        for step in steps:
+            action = step.action
+            sources = {register.index for register in _registers((*step.sources, *step.memory_results))}
+            if isinstance(action, MemoryStore):
+                stored = stored or (action.space in OF_A_THREAD and not reached.isdisjoint(sources))
+            elif isinstance(action, MemoryLoad):
+                if stored and action.space in OF_A_THREAD:
+                    reached |= {register.index for register in _registers(step.results)}
+            elif (isinstance(action, Move) or step.attributes.opcode in CARRIERS) and not reached.isdisjoint(sources):
+                reached |= {register.index for register in _registers(step.results)}
+            elif step.copies or step.returns:
+                for copy in (*step.copies, *step.returns):
+                    if not reached.isdisjoint(register.index for register in registers_of(copy.source)):
+                        reached |= {register.index for register in registers_of(copy.target)}
+    return [at for at, step in enumerate(steps) if _is_fused(step) or (_may_fuse(step) and _reads(step, reached))]
+
+
+def _is_fused(step: DecodedInstruction) -> bool:
+    return isinstance(step.action, LaneOp) and step.action.fused is not None
+
+
+def _may_fuse(step: DecodedInstruction) -> bool:
+    return step.row is not None and step.row.opcode in {"add", "sub"} and step.row.may_contract
+
+
+def _reads(step: DecodedInstruction, registers: set[int]) -> bool:
+    return any(register.index in registers for register in _registers(step.sources))
+
+
+def _registers(operands: Iterable[PtxOperand]) -> Iterator[Register]:
+    return (register for operand in operands for register in registers_of(operand))
+
+
 def takes_product(step: DecodedInstruction, product: DecodedInstruction, result: Register, products: set[int]) -> bool:
     """Whether a step is a sum that this product may be fused into; the first of two products comes first."""
-    if step.row is None or step.row.opcode not in {"add", "sub"} or not step.row.may_contract:
+    if not _may_fuse(step):
         return False
     mine, other = step.attributes, product.attributes
     same = mine.types[-1] == other.types[-1] and mine.ftz == other.ftz

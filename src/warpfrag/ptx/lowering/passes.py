@@ -76,6 +76,7 @@ def _program(kernel: KernelLowering) -> Program:
         leaders=kernel.leaders,
         compiler=kernel.compiler,
         departures=tuple((line, text, name) for (line, name), text in sorted(kernel.departures.items())),
+        is_debug=kernel.source.is_debug,
     )
 
 

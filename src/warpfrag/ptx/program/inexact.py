@@ -16,6 +16,7 @@ class InexactCause(IntFlag):
     NAN_OPERANDS = 1
     OVERLAPPING_STORES = 2
     STMATRIX_ROWS = 4
+    LANES_AT_SAME_ADDRESS = 8
     COMPILER = 64
 
 
@@ -24,7 +25,12 @@ REASONS = {
     " order of operands that ptxas chose",
     InexactCause.OVERLAPPING_STORES: "several threads store different bytes to one address without a barrier between"
     " them: which stays depends on timing",
-    InexactCause.STMATRIX_ROWS: "several lanes give stmatrix one address and different bytes",
+    InexactCause.STMATRIX_ROWS: "several lanes give stmatrix one address and different bytes: which stays is not"
+    " specified, and computed as an H200 does it",
+    InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
+    " as an H200 does it",
     InexactCause.COMPILER: "ptxas may compile it otherwise, with another result for these values",
 }
 """What `Run.inexact_lines` says of each cause."""
+MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}
+"""Causes that are none on one architecture: what it does was measured (docs/evidence/h200_stores.md)."""

@@ -195,6 +195,7 @@ class Program:
     leaders: set[int] = field(default_factory=set)
     compiler: str = ""  # the version of ptxas whose code it does
     departures: tuple[tuple[int, str, str], ...] = ()  # line, text and the name of what ptxas does there
+    is_debug: bool = False  # an assembler leaves its instructions as they are
 
     @cached_property
     def ends(self) -> list[int]:

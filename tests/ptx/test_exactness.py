@@ -1,0 +1,206 @@
+"""What a run may call exact: for which architecture, and which lines it doubts."""
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from small_kernel import kernel
+from warpfrag.ptx.launch.evidence import runs_on
+
+SUM = """cvt.rn.f32.u32 %f1, %r1;
+mul.f32 %f2, %f1, 0f3DCCCCCD;
+{between}
+add.f32 %f4, %f3, %f1;
+st.global.f32 [%rd3], %f4;"""
+DIRECT = "mov.f32 %f3, %f2;"
+BY_SELECTION = "setp.lt.u32 %p1, %r1, 40;\nneg.f32 %f5, %f2;\nselp.f32 %f3, %f5, %f1, %p1;"
+BY_MEMORY = ".local .f32 kept;\nst.local.f32 [kept], %f2;\nld.local.f32 %f3, [kept];"
+APART = "mul.rn.f32 %f3, %f1, %f1;\nst.global.f32 [%rd3], %f2;"
+
+
+def run(body, target="sm_90", **options):
+    out = np.zeros(64, np.uint32)
+    module = wf.ptx.load(kernel(body).replace(".target sm_90", f".target {target}"))
+    return module["k"].launch(1, 64, [out], **options), out
+
+
+@pytest.mark.one_engine
+def test_a_module_runs_on_its_own_architecture_and_later_ones_unless_a_suffix_ties_it():
+    assert runs_on("sm_52", "sm_90")
+    assert [arch for arch in ("sm_90", "sm_90a", "sm_100", "sm_120") if runs_on("sm_90a", arch)] == ["sm_90", "sm_90a"]
+    assert [arch for arch in ("sm_100", "sm_103", "sm_110", "sm_120") if runs_on("sm_100f", arch)] == [
+        "sm_100",
+        "sm_103",
+    ]
+    assert not runs_on("sm_120", "sm_90")
+    assert not runs_on("sm_90", "H100")
+
+
+@pytest.mark.parametrize(
+    ("target", "arch", "expected"),
+    [("sm_80", None, "sm_90"), ("sm_52", None, "sm_90"), ("sm_90a", None, "sm_90"), ("sm_120", None, "sm_120"),
+     ("sm_80", "A100", "sm_80"), ("sm_100a", None, "sm_100a"), ("sm_120", "sm_121", "sm_121")],
+)  # fmt: skip
+def test_a_launch_is_for_one_architecture_and_says_which(target, arch, expected):
+    launched, _ = run("st.global.u32 [%rd3], %r1;", target, arch=arch)
+
+    assert launched.arch == expected
+    assert launched.exact
+    assert f"exact on {expected}," in repr(launched)
+    levels = {known.level for known in launched.evidence.values()}
+    assert ("hardware" in levels) == (expected == "sm_90")
+
+
+@pytest.mark.parametrize(("target", "arch"), [("sm_120", "sm_90"), ("sm_90a", "sm_100"), ("sm_80", "sm_75")])
+def test_a_module_that_no_such_gpu_runs_is_not_exact(target, arch):
+    launched, out = run("st.global.u32 [%rd3], %r1;", target, arch=arch)
+
+    assert out.tolist() == list(range(64))
+    assert not launched.exact
+    assert launched.inexact == [f".target {target}"]
+    assert launched.evidence[f".target {target}"].detail == f"no GPU runs a module for it as {arch}"
+
+
+@pytest.mark.one_engine
+def test_a_gpu_proves_opcodes_for_its_own_architecture_alone():
+    body = "ex2.approx.ftz.f32 %f1, 0f3F000000;\nst.global.f32 [%rd3], %f1;"
+    of_target = {
+        target: wf.ptx.load(kernel(body).replace("sm_90", target))["k"].opcodes
+        for target in ("sm_52", "sm_80", "sm_90")
+    }
+
+    assert of_target["sm_90"]["mad.lo.s32"].gpus == ("NVIDIA H200",)
+    assert of_target["sm_90"]["ex2.approx.ftz.f32"].level == "hardware"
+    for target in ("sm_52", "sm_80"):
+        assert {known.gpus for known in of_target[target].values()} == {()}
+        assert of_target[target]["ex2.approx.ftz.f32"].level == "approximate"
+        assert of_target[target]["st.global.f32"].level == "specified"
+    assert not run(body, "sm_80", arch="sm_80")[0].exact
+    assert run(body, "sm_80")[0].exact
+
+
+@pytest.mark.parametrize("between", [DIRECT, BY_SELECTION, BY_MEMORY])
+def test_a_sum_that_a_product_reaches_is_known_for_sm_90_alone(between):
+    body = SUM.format(between=between)
+    line = 1 + kernel(body).splitlines().index("add.f32 %f4, %f3, %f1;")
+
+    assert run(body, "sm_80")[0].exact
+    launched, out = run(body, "sm_80", arch="sm_80")
+    assert not launched.exact
+    assert [(item.line, item.source) for item in launched.inexact_lines] == [(line, "add.f32 %f4, %f3, %f1")]
+    assert "sm_80" in launched.inexact_lines[0].reason
+    assert f"line {line}" in repr(launched)
+    assert out.tolist() == run(body, "sm_80")[1].tolist()
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_80, debug"])
+def test_a_sum_that_no_product_reaches_is_exact_everywhere(target):
+    assert run(SUM.format(between=APART), target, arch="sm_80")[0].exact
+    assert run(SUM.format(between=DIRECT), target, arch="sm_80")[0].exact == ("debug" in target)
+
+
+OVERLAPS = {
+    "two warps at one address": ("st.global.u32 [%rd1], %r1;", True),
+    "two warps with equal values": ("mov.u32 %r5, 7;\nst.global.u32 [%rd1], %r5;", False),
+    "twice, each time equal": (
+        "mov.u32 %r5, 7;\nst.global.u32 [%rd1], %r5;\nadd.u32 %r5, %r5, 1;\nst.global.u32 [%rd1], %r5;",
+        False,
+    ),
+    "one thread of each warp": (
+        "and.b32 %r5, %r1, 31;\nsetp.eq.u32 %p1, %r5, 0;\n@%p1 st.global.u32 [%rd1], %r1;",
+        True,
+    ),
+    "a barrier between them": (
+        (
+            "setp.lt.u32 %p1, %r1, 1;\n@%p1 st.global.u32 [%rd1], %r1;\nbar.sync 0;\n"
+            "setp.gt.u32 %p2, %r1, 62;\n@%p2 st.global.u32 [%rd1], %r1;"
+        ),
+        False,
+    ),
+    "a barrier that came before": (
+        (
+            "bar.sync 0;\nsetp.lt.u32 %p1, %r1, 1;\n@%p1 st.global.u32 [%rd1], %r1;\n"
+            "setp.gt.u32 %p2, %r1, 62;\n@%p2 st.global.u32 [%rd1], %r1;"
+        ),
+        True,
+    ),
+    "instructions of one warp": (
+        (
+            "setp.lt.u32 %p1, %r1, 1;\n@%p1 st.global.u32 [%rd1], %r1;\nsetp.eq.u32 %p2, %r1, 31;\n"
+            "@%p2 st.global.u32 [%rd1], %r1;"
+        ),
+        False,
+    ),
+    "neighbouring bytes": (
+        "add.u64 %rd4, %rd1, 3;\ncvt.u64.u32 %rd5, %r1;\nadd.u64 %rd4, %rd4, %rd5;\nst.global.u8 [%rd4], %r1;",
+        False,
+    ),
+    "one byte": (
+        (
+            "shr.u32 %r5, %r1, 5;\nshl.b32 %r6, %r1, 27;\nshr.u32 %r6, %r6, 27;\nadd.u32 %r5, %r5, %r6;\n"
+            "cvt.u64.u32 %rd5, %r5;\nadd.u64 %rd4, %rd1, %rd5;\nst.global.u8 [%rd4], %r6;"
+        ),
+        True,
+    ),
+    "halves of words": ("mul.wide.u32 %rd5, %r1, 2;\nadd.u64 %rd4, %rd1, %rd5;\nst.global.u16 [%rd4], %r1;", False),
+    "a vector over a word": (
+        (
+            "setp.eq.u32 %p1, %r1, 0;\n@%p1 st.global.v4.u32 [%rd1], {%r1, %r1, %r1, %r1};\nsetp.eq.u32 %p2, %r1, 33;\n"
+            "@%p2 st.global.u32 [%rd1+12], %r1;"
+        ),
+        True,
+    ),
+    "shared memory": (".shared .b32 word;\nst.shared.u32 [word], %r1;", True),
+    "shared memory, generic": (
+        ".shared .b32 word;\nmov.u64 %rd4, word;\ncvta.shared.u64 %rd4, %rd4;\nst.u32 [%rd4], %r1;",
+        True,
+    ),
+    "shared memory, a barrier of some": (
+        (
+            ".shared .b32 word;\nsetp.lt.u32 %p1, %r1, 1;\n@%p1 st.shared.u32 [word], %r1;\nbar.sync 1, 64;\n"
+            "setp.gt.u32 %p2, %r1, 62;\n@%p2 st.shared.u32 [word], %r1;"
+        ),
+        False,
+    ),
+    "local memory": (".local .b32 word;\nst.local.u32 [word], %r1;", False),
+    "a flag that was waited for": (
+        (
+            "setp.gt.u32 %p1, %r1, 31;\n@%p1 bra SECOND;\nsetp.ne.u32 %p2, %r1, 0;\n@%p2 ret;\n"
+            "st.global.u32 [%rd1], %r1;\nst.release.gpu.global.u32 [%rd1+4], 1;\nret;\nSECOND:\n"
+            "setp.ne.u32 %p2, %r1, 32;\n@%p2 ret;\n"
+            "WAIT:\nld.acquire.gpu.global.u32 %r5, [%rd1+4];\nsetp.eq.u32 %p3, %r5, 0;\n@%p3 bra WAIT;\n"
+            "st.global.u32 [%rd1], %r1;"
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_stores_that_overlap_with_nothing_between_them_are_in_doubt(name):
+    body, expected = OVERLAPS[name]
+    launched, _ = run(body)
+
+    assert launched.exact != expected
+    assert bool(launched.inexact_lines) == expected
+    assert all("st." in item.source and "several threads" in item.reason for item in launched.inexact_lines)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("st.global.u32 [%rd1], %r2;", True),
+        ("mov.u32 %r5, 3;\nst.global.u32 [%rd1], %r5;", False),
+        ("st.global.u32 [%rd3], %r2;", False),
+        (".shared .b32 word;\nst.shared.u32 [word], %r2;", False),
+        ("atom.global.add.u32 %r5, [%rd1], 1;\nst.global.u32 [%rd1+8], %r5;", False),
+    ],
+)  # fmt: skip
+def test_stores_of_blocks_overlap_unless_one_has_waited_for_the_other(body, expected, threads):
+    out = np.zeros(600 * 32, np.uint32)
+    launched = wf.ptx.load(kernel("setp.ne.u32 %p1, %r1, 0;\n@%p1 ret;\n" + body))["k"].launch(
+        600, 32, [out], threads=threads
+    )
+
+    assert launched.exact != expected
