@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.semantics.conversions import float_to_float
 from warpfrag.ptx.semantics.floats import FloatModifiers, divide, fma, multiply
 from warpfrag.ptx.semantics.rounding import decode
@@ -41,6 +42,14 @@ def test_an_h200_gave(case):
     function, name, style, given, expected = SEEN[case]
     found = function(name, style, *(np.array([code], WIDTH[name]) for code in given))
     assert hex(int(found[0])) == hex(expected)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_the_nan_of_out_of_bounds_makes_a_product_0(kind):
+    plain, relu = (find(f"fma.rn.oob{word}.{kind}", 4).action.function for word in ("", ".relu"))
+    outside, other, value = (np.array([code], np.uint16) for code in (0xFFF7, 0x7FF6, 0x4000))
+    assert [plain(outside, value, value)[0], plain(value, outside, value)[0], relu(outside, value, value)[0]] == [0] * 3
+    assert plain(other, value, value)[0] == plain(value, value, outside)[0] == 0x7FFF
 
 
 def test_conversions_flush_and_quiet():

@@ -16,6 +16,7 @@ from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, paramet
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, DirectCall, IndirectCall, Refused, SystemCall
 from warpfrag.ptx.program.program import (
+    SELECTORS,
     Copy,
     DecodedInstruction,
     Discard,
@@ -37,6 +38,7 @@ from warpfrag.ptx.reader.syntax import (
     Label,
     ModuleSyntax,
     NegatedPredicate,
+    NegatedRegister,
     ResultPair,
     Scope,
     Statement,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from warpfrag.ptx.reader.syntax import OperandSyntax
 
 SCALAR_BYTES = {1, 2, 4, 8}  # of a number as an argument
+SCALAR_VIDEO = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}
+RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # whose address is a handle
 
 
 class KernelLowering:
@@ -144,6 +148,13 @@ class KernelLowering:
     def operands(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
         """Results and sources of everything but branches and calls."""
         operands, attributes = list(statement.operands), step.attributes
+        if attributes.opcode in SCALAR_VIDEO:
+            self.select_parts(step, statement, names)
+            return
+        named = [item.base for item in operands if isinstance(item, Address) and isinstance(item.base, SymbolRef)]
+        if attributes.opcode in RESOURCES and any(names.symbols.find(base.text) is None for base in named):
+            step.action = Refused(f"{step.name} of {named[0]}: only handles are modelled, no .texref or .surfref")
+            return
         count = address_count(step.opcode.action)
         if count is not None and sum(isinstance(operand, Address) for operand in operands) != count:
             what = f"{count} operands" if count > 1 else "one operand" if count else "no operand"
@@ -152,7 +163,12 @@ class KernelLowering:
             first = operands.pop(0)
             pair = (first.first, first.second) if isinstance(first, ResultPair) else (first,)
             step.results = tuple(self.operand(result, names, statement) for result in pair)
-        step.sources = tuple(self.operand(source, names, statement) for source in operands)
+        sources = [
+            item
+            for source in operands  # coordinates in the brackets of a texture or surface are operands of their own
+            for item in (source, *(source.coordinates if isinstance(source, Address) else ()))
+        ]
+        step.sources = tuple(self.operand(source, names, statement) for source in sources)
         if attributes.carry_in:
             step.sources = (*step.sources, self.variables.carry)
         if attributes.carry_out:
@@ -161,6 +177,31 @@ class KernelLowering:
             self.use_stack(step)
         elif attributes.opcode == "mov":
             self.move_vector(step, statement)
+
+    def select_parts(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+        """Operands of a scalar video instruction: registers, then the parts of d, a and b, and whose sign changes."""
+        registers: list[PtxOperand] = []
+        selectors: list[int] = []
+        signs = 0
+        for place, syntax in enumerate(statement.operands):
+            name = syntax
+            if isinstance(syntax, NegatedRegister) and step.attributes.opcode == "vmad" and place:
+                name = syntax.name
+                signs |= 1 << (place - 1)
+            text, _, selector = name.text.rpartition(".") if isinstance(name, SymbolRef) else ("", "", "")
+            if text and selector in SELECTORS and place < 3 and names.symbols.find(str(name)) is None:
+                name = SymbolRef(text)
+            else:
+                selector = ""
+            registers.append(self.operand(name, names, statement))
+            selectors.append(SELECTORS.index(selector))
+        is_merged = bool(selectors) and selectors[0] > 0
+        takes = 4 if is_merged or step.attributes.operation or step.attributes.opcode == "vmad" else 3
+        if len(registers) != takes or (is_merged and step.attributes.operation) or signs in {5, 6, 7}:
+            raise PtxError(statement.line, f"expected a result and {takes - 1} sources of {step.name}, got {statement}")
+        step.results = (registers[0],)
+        constants = [Immediate(number) for number in (*selectors[:3], signs)]
+        step.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
 
     def use_stack(self, step: DecodedInstruction) -> None:
         """alloca, stacksave and stackrestore read or write how much of the stack is taken."""

@@ -166,6 +166,18 @@ def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
     return rows
 
 
+def _out_of_bounds(attributes: Attributes) -> LaneOp:
+    """fma.oob: zero where a factor is the NaN that tensor copies fill with, whatever its sign."""
+    kind, style = attributes.types[0], style_of(attributes)
+
+    def part(a: Codes, b: Codes, c: Codes) -> Codes:
+        is_outside = (a & 0x7FFF == OUTSIDE) | (b & 0x7FFF == OUTSIDE)
+        return np.where(is_outside, a.dtype.type(0), floats.fma(kind.element, style, a, b, c))
+
+    return LaneOp((kind,), (kind,) * 3, by_parts(kind, part))
+
+
+OUTSIDE = 0x7FF7  # the code of that NaN, of f16 as of bf16
 FMA = rounded(3, floats.fma)
 RELU = required("relu")
 FLOAT_CLASSES = required("finite", "infinite", "number", "notanumber", "normal", "subnormal")
@@ -180,6 +192,10 @@ ROWS: list[OpcodeRow] = [
     ),
     row("fma", [F16S], FMA, HALF, rounding=NEAREST, ftz=FTZ, relu=RELU),
     row("fma", [BF16S], FMA, HALF, rounding=NEAREST, relu=RELU),
+    row(
+        "fma", [(*F16S, *BF16S)], _out_of_bounds, f"{HALF}; the NaN is that of an H200", level="measured",
+        cases=1 << 11, rounding=NEAREST, oob=required("oob"), relu=optional("relu"),
+    ),
     row("mad", [(F32,)], FMA, ISA, rounding=ROUNDED, ftz=FTZ, sat=SAT),
     row("mad", [(F64,)], FMA, ISA, rounding=ROUNDED),
     row("add", [(F32,), (F16, BF16)], _mixed(2, floats.add), HALF, rounding=optional(*ROUNDED.words), sat=SAT),
@@ -213,4 +229,4 @@ ROWS: list[OpcodeRow] = [
     row(
         "div", [(F32,)], _division, UNIT, level="measured", cases=1 << 18, accuracy=required("full", "approx"), ftz=FTZ
     ),
-]
+]  # fmt: skip

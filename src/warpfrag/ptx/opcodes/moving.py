@@ -54,7 +54,7 @@ def _wide(attributes: Attributes) -> tuple[Type, int]:
 
 
 def _load(attributes: Attributes) -> MemoryLoad:
-    polls = attributes.ordering in {"relaxed", "acquire", "volatile", "mmio"}
+    polls = attributes.ordering in {"relaxed", "acquire", "volatile"}
     return MemoryLoad(attributes.space, *_wide(attributes), polls)
 
 
@@ -180,7 +180,8 @@ PREFETCH = optional("L2::64B", "L2::128B", "L2::256B")
 VECTOR = optional("v2", "v4", "v8")
 MEMORY: dict[str, Modifier] = {
     "space": optional("global", *SHARED, "local", "param", "param::entry", "param::func", "const"),
-    "ordering": optional("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"),
+    "memory_mapped": optional("mmio"),
+    "ordering": optional("weak", "relaxed", "acquire", "release", "acq_rel", "volatile"),
     "scope": SCOPE,
     "cache": optional("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"),
     "level1": optional(

@@ -1,13 +1,20 @@
-"""Rows of the SIMD video instructions: two halves or four bytes of a register at once (CUDA's __vabsdiffu4 and kin)."""
+"""Rows of the video instructions.
+
+The SIMD ones compute two halves or four bytes of a register at once (CUDA's __vabsdiffu4 and kin). The scalar ones take
+one byte, one half or all of each source, `%r1.b2`, and then have a second operation with c, or put their result into a
+part of c. No GPU since Maxwell has them: ptxas makes sequences of other instructions, which do not always do what its
+manual says. What an H200 gave is done here; where it follows no rule that is known, an instruction is refused.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.ptx.opcodes.rows import optional, required, row
-from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.program.actions import LaneOp, Refused
 from warpfrag.ptx.program.types import B32, S32, U32
 from warpfrag.ptx.semantics.integers import COMPARE
 
@@ -19,6 +26,8 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.types import Codes, Type
 
 ISA = "PTX ISA, Video Instructions"
+SEQUENCE = f"{ISA}: what ptxas 13.0 makes of it for sm_90"
+CASES = 128  # threads of each spelling on an H200
 EITHER = (U32, S32)
 OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
     "vadd": np.add,
@@ -64,6 +73,86 @@ def _by_parts(attributes: Attributes) -> LaneOp:
     return LaneOp((B32,), (B32, B32, B32), run)
 
 
+# --- scalar ones: the selectors of d, a and b and the signs that are changed come as constants behind the registers
+
+
+def _selected(codes: Codes, selector: int, kind: Type) -> Codes:
+    """The part of each register that a selector names, as a number."""
+    start, bits = SELECTORS[selector]
+    part = codes.astype(np.int64) >> start & ((1 << bits) - 1)
+    return part - ((part >> (bits - 1)) << bits) if kind.kind == "s" else part
+
+
+def _shifted(a: Codes, b: Codes, *, left: bool, wraps: bool) -> Codes:
+    count = b & 31 if wraps else np.minimum(b, 32)
+    return a << count if left else a >> count
+
+
+def _scalar_operation(attributes: Attributes) -> Callable[[Codes, Codes], Codes]:
+    if attributes.comparison:
+        return COMPARE[attributes.comparison]
+    if attributes.opcode in {"vshl", "vshr"}:
+        return partial(_shifted, left=attributes.opcode == "vshl", wraps=attributes.wraps)
+    return SCALAR_OPERATIONS[attributes.opcode]
+
+
+def _departs(attributes: Attributes) -> bool:
+    """Whether an H200 gave something else than the manual says, by no rule that is known."""
+    is_merged = attributes.operand_count == MERGED_OPERANDS or attributes.operation is not None
+    if attributes.operation in {"min", "max"}:
+        return attributes.comparison is None
+    return attributes.sat and (is_merged or attributes.opcode in {"vabsdiff", "vshl"})
+
+
+def _scalar(attributes: Attributes) -> LaneOp | Refused:
+    """One operation of selected parts; then a second one with c, or the result as a part of c."""
+    if _departs(attributes):
+        return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
+    second, operation = attributes.operation, _scalar_operation(attributes)
+    kinds = attributes.types[-2:]
+    kind = attributes.types[0]  # of vset: that of a, which its second operation goes by
+    wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # whose .sat does nothing on an H200
+
+    def run(a: Codes, b: Codes, c: Codes, into: int, select_a: int, select_b: int, _signs: int) -> Codes:
+        start, bits = SELECTORS[into]
+        result = operation(_selected(a, select_a, kinds[0]), _selected(b, select_b, kinds[1])).astype(np.int64)
+        if attributes.sat and not wraps:
+            result = np.clip(result, *_limits(kind, bits))
+        if second:
+            result = SECOND_OPERATIONS[second](result, _selected(c, 0, kind))
+        elif into:
+            mask = (1 << bits) - 1 << start
+            result = (result if into == HIGH_HALF else result << start) & mask | c.astype(np.int64) & ~mask
+        return result.astype(np.uint32)
+
+    return LaneOp((B32,), SCALAR_SOURCES, run)
+
+
+def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
+    """vmad: the low word of the product of two parts, plus c."""
+    if attributes.sat or attributes.shift_right:
+        return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
+    kinds = attributes.types[1:]
+
+    def run(a: Codes, b: Codes, c: Codes, _into: int, select_a: int, select_b: int, signs: int) -> Codes:
+        parts = (_selected(a, select_a, kinds[0]), _selected(b, select_b, kinds[1]))
+        product = parts[0].astype(np.uint64) * parts[1].astype(np.uint64)
+        total = (-product if signs & 3 in {1, 2} else product) + (-c if signs & 4 else c).astype(np.uint64)
+        return (total + np.uint64(attributes.increment)).astype(np.uint32)
+
+    return LaneOp((B32,), SCALAR_SOURCES, run)
+
+
+DEPARTURE = "what ptxas makes of it gives other results than its manual says"
+MERGED_OPERANDS = 4
+SELECTORS = ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16))
+"""Where the part of each of `program.program.SELECTORS` starts, and its bits."""
+HIGH_HALF = 6  # of d: ptxas puts the high half of the result there, where its manual has the low one
+SCALAR_SOURCES = (B32, B32, B32, None, None, None, None)
+SCALAR_OPERATIONS = {name: OPERATIONS[name] for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")}
+SECOND_OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
 ORDER = required("eq", "ne", "lt", "le", "gt", "ge")
 ROWS: list[OpcodeRow] = [
     item
@@ -74,3 +163,22 @@ ROWS: list[OpcodeRow] = [
         row(f"vset{count}", [EITHER] * 2, _by_parts, ISA, comparison=ORDER, accumulate=optional("add")),
     )
 ]
+SECOND = optional("add", "min", "max")
+ROWS += [
+    *(
+        row(name, [EITHER] * 3, _scalar, SEQUENCE, level="measured", cases=CASES, sat=optional("sat"), operation=SECOND)
+        for name in SCALAR_OPERATIONS
+    ),
+    *(
+        row(
+            name, [EITHER, EITHER, (U32,)], _scalar, SEQUENCE, level="measured", cases=CASES,
+            sat=optional("sat"), wraps=required("clamp", "wrap"), operation=SECOND,
+        )
+        for name in ("vshl", "vshr")
+    ),
+    row("vset", [EITHER] * 2, _scalar, SEQUENCE, level="measured", cases=CASES, comparison=ORDER, operation=SECOND),
+    row(
+        "vmad", [EITHER] * 3, _multiply_add, SEQUENCE, level="measured", cases=CASES,
+        increment=optional("po"), sat=optional("sat"), shift_right=optional("shr7", "shr15"),
+    ),
+]  # fmt: skip

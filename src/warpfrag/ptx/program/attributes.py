@@ -23,7 +23,10 @@ Comparison = Literal[
 BooleanOp = Literal["and", "or", "xor"]
 PermuteMode = Literal["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]
 FloatClass = Literal["finite", "infinite", "number", "notanumber", "normal", "subnormal"]
-MemoryOrder = Literal["weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"]
+Geometry = Literal["1d", "2d", "3d", "a1d", "a2d", "cube", "acube"]
+Boundary = Literal["trap", "clamp", "zero"]
+Lod = Literal["base", "level", "grad"]
+MemoryOrder = Literal["weak", "relaxed", "acquire", "release", "acq_rel", "volatile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Attributes:
     relu: bool = False
     nan: bool = False  # min and max give NaN where an operand is
     xorsign: bool = False
+    oob: bool = False  # fma: 0 where a factor is the NaN of what a tensor copy found outside
     abs: bool = False
 
     # integers and bits
@@ -56,6 +60,8 @@ class Attributes:
     shift_amount: bool = False  # bfind: how far to shift left, not the position
     permute: PermuteMode | None = None
     accumulate: bool = False  # video instructions: the sum of the parts, added to c
+    increment: bool = False  # vmad.po: plus 1
+    shift_right: Literal["shr7", "shr15"] | None = None  # vmad: before the result is clamped
 
     # comparisons and conversions
     comparison: Comparison | None = None
@@ -72,6 +78,12 @@ class Attributes:
     parity: bool = False  # mbarrier: the phase by its parity, not by a state
     arrival: Literal["expect_tx", "noComplete"] | None = None
     noinc: bool = False
+
+    # textures and surfaces
+    geometry: Geometry = "1d"  # a1d and a2d are arrays of layers
+    boundary: Boundary = "trap"  # what a surface does with coordinates outside
+    lod: Lod | None = None  # how the level of a mipmap is chosen
+    channel: Literal["r", "g", "b", "a"] | None = None  # which tld4 gathers
 
     # what several lanes do
     operation: str | None = (

@@ -91,6 +91,8 @@ class Discard:
     """The result that nobody wants: _."""
 
 
+SELECTORS = ("", "b0", "b1", "b2", "b3", "h0", "h1")
+"""Parts of a register that an operand of a scalar video instruction may name; its number is the place in this list."""
 PtxOperand = Register | Immediate | SpecialRegister | VectorOperand | MemoryOperand | Discard
 
 

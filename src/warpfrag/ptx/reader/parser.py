@@ -23,6 +23,7 @@ from warpfrag.ptx.reader.syntax import (
     MaskedAddress,
     ModuleSyntax,
     NegatedPredicate,
+    NegatedRegister,
     OperandSyntax,
     ResultPair,
     Scope,
@@ -444,6 +445,10 @@ class Parser:
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
             self.take()
             return NegatedPredicate(SymbolRef(self.take().text))
+        after = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        if token.text == "-" and after.kind == "word" and after.text not in constants.NAMED_NUMBERS:
+            self.take()
+            return NegatedRegister(SymbolRef(self.take().text))
         if token.kind == "word" and token.text not in constants.NAMED_NUMBERS:
             self.take()
             return SymbolRef(token.text, self.added())

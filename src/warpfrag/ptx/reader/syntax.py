@@ -76,6 +76,17 @@ class NegatedPredicate:
 
 
 @dataclass(frozen=True, slots=True)
+class NegatedRegister:
+    """A source of vmad with its sign changed: -%r1.h0."""
+
+    name: SymbolRef
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class BracedList:
     """A vector of operands: {%r1, %r2}."""
 
@@ -122,7 +133,15 @@ class Address:
 
 
 OperandSyntax = (
-    SymbolRef | IntegerLiteral | FloatLiteral | NegatedPredicate | BracedList | ArgumentList | ResultPair | Address
+    SymbolRef
+    | IntegerLiteral
+    | FloatLiteral
+    | NegatedPredicate
+    | NegatedRegister
+    | BracedList
+    | ArgumentList
+    | ResultPair
+    | Address
 )
 
 
