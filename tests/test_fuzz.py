@@ -241,6 +241,12 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "relayout": (wf.relayout, {"source": mma.d.tiled(col=2), "target": mma.a, "permute": None}),
         "plan emit": (plan.emit, {"lang": "cuda", "name": "f"}),
         "cheaper_round_trip": (plan.cheaper_round_trip, {"legal_on": "sm_90"}),
+        "Texture": (
+            wf.ptx.Texture,
+            {"array": np.zeros((4, 4), np.float32), "filter": "linear", "address": ("clamp", "wrap"), "channels": 1,
+             "normalized": True, "read": "element", "layered": False, "border": (0, 0, 0, 0)},
+        ),
+        "Surface": (wf.ptx.Surface, {"array": np.zeros((4, 4), np.float32), "channels": 1, "layered": False}),
         "way emit": (load.emit, {"lang": "ptx", "name": "f"}),
         "expression": (load.expression, {"access": load.accesses[0]}),
         "plan": (plan, {"words": np.zeros((32, 8), np.uint32)}),

@@ -7,7 +7,8 @@ from importlib import import_module
 import pytest
 
 TOOLS = (
-    "opcodes", "functions", "motion", "products", "tiles", "libraries.__main__", "write_capture_index", "fuzz.__main__",
+    "opcodes", "functions", "textures", "motion", "products", "tiles", "libraries.__main__", "write_capture_index",
+    "fuzz.__main__",
 )  # fmt: skip
 
 

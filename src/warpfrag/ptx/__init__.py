@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
     from warpfrag.ptx.launch.run import DepartedLine, InexactLine, Run
     from warpfrag.ptx.launch.symbols import Symbols
+    from warpfrag.ptx.semantics.textures import Surface, Texture
 
 __all__ = [
     "DepartedLine",
@@ -51,7 +52,9 @@ __all__ = [
     "Module",
     "PtxError",
     "Run",
+    "Surface",
     "Symbols",
+    "Texture",
     "link",
     "load",
 ]
@@ -64,8 +67,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(msg)
     from warpfrag import errors
     from warpfrag.ptx.launch import device_array, kernel
+    from warpfrag.ptx.semantics import textures
 
-    homes = {"Fault": errors, "PtxError": errors, "DeviceArray": device_array}
+    homes = {"Fault": errors, "PtxError": errors, "DeviceArray": device_array, "Surface": textures, "Texture": textures}
     return getattr(homes.get(name, kernel), name)
 
 

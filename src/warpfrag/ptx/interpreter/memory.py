@@ -20,9 +20,12 @@ from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
 from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.semantics.textures import Surface
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from warpfrag.ptx.semantics.textures import Texture
 
     Bytes = NDArray[np.uint8]
     Addresses = NDArray[np.uint64]
@@ -74,6 +77,8 @@ class DeviceMemory:
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
         self.heap_used = 0
+        self.resources: dict[int, Texture | Surface] = {}  # by handle
+        self.are_linear: dict[int, bool] = {}  # textures of one axis by handle: in linear memory, or in an array
 
     def add(self, allocation: Allocation) -> None:
         """Make an allocation reachable."""
@@ -88,7 +93,13 @@ class DeviceMemory:
         other = DeviceMemory(b"", len(self.step_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
         other.lock, other.tags.of_global = self.lock, self.tags.of_global
+        other.resources, other.are_linear = self.resources, self.are_linear
         return other
+
+    def writable_buffers(self) -> list[NDArray[Any]]:
+        """All that blocks may change and others see: writable allocations and surfaces."""
+        surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
+        return [*(item.data for item in self.allocations if item.writable), *surfaces]
 
     def note(self, line: int, reason: str) -> None:
         """Record a bad access: the message of the first of its line, and how many there were."""

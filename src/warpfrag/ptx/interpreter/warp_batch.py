@@ -21,6 +21,12 @@ from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
 from warpfrag.ptx.interpreter.special_registers import GRID_REGISTERS
 from warpfrag.ptx.interpreter.system_calls import run_system
+from warpfrag.ptx.interpreter.texture_instructions import (
+    run_fetch,
+    run_surface_load,
+    run_surface_reduction,
+    run_surface_store,
+)
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally, WarpState
 from warpfrag.ptx.program.actions import (
     Action,
@@ -40,7 +46,11 @@ from warpfrag.ptx.program.actions import (
     NoOp,
     Refused,
     Return,
+    SurfaceLoad,
+    SurfaceReduction,
+    SurfaceStore,
     SystemCall,
+    TextureFetch,
     Trap,
     WarpCollective,
     WarpWait,
@@ -71,6 +81,8 @@ QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others b
 POLLING_SLICES = 64  # what a block counts for that reads memory which others may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
+LANE_BY_LANE = MemoryLoad | MemoryStore | Atomic | AsyncCopy | SurfaceLoad | SurfaceStore | SurfaceReduction
+"""Actions in which a lane with a bad access can be left out."""
 
 
 class WarpBatch(WarpState):
@@ -161,7 +173,7 @@ class WarpBatch(WarpState):
 
     def execute(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Run a step that goes on to the next; where faults are collected, lanes with one are left out."""
-        is_lane_by_lane = isinstance(step.action, MemoryLoad | MemoryStore | Atomic | AsyncCopy)
+        is_lane_by_lane = isinstance(step.action, LANE_BY_LANE)
         while True:
             try:
                 HANDLERS[type(step.action)](self, step, step.action, group)
@@ -547,6 +559,10 @@ HANDLERS: dict[type[Action], Callable[..., None]] = {
     MatrixOp: WarpBatch.matrix_op,
     MemoryBarrier: WarpBatch.memory_barrier,
     SystemCall: WarpBatch.system_call,
+    TextureFetch: run_fetch,
+    SurfaceLoad: run_surface_load,
+    SurfaceStore: run_surface_store,
+    SurfaceReduction: run_surface_reduction,
     Trap: WarpBatch.trap,
 }
 """Of actions that go on to the next step: called with the step, its action and the lanes that run it."""

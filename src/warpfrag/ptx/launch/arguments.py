@@ -15,11 +15,14 @@ from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
 from warpfrag.ptx.launch.names import readable
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Parameter
+from warpfrag.ptx.semantics.textures import Surface, Texture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+HANDLE_STEP = 64  # between the handles of two textures
 
 
 class Arguments:
@@ -31,6 +34,7 @@ class Arguments:
         self.kernel = readable(kernel)
         self.parameters = [replace(item, name=short_name(item.name, kernel)) for item in parameters]
         self.allocations: list[Allocation] = []
+        self.resources: dict[int, Texture | Surface] = {}  # by handle
         self._next = self.memory_map.arrays
         self._known: dict[tuple[int, int], int] = {}
         """The address of an array, by where it starts on the host and how many bytes it has."""
@@ -49,6 +53,8 @@ class Arguments:
 
     def _argument(self, value: object, number: int, parameter: Parameter) -> bytes:
         """The bytes of one parameter."""
+        if isinstance(value, Texture | Surface):
+            return self._handle(value, number, parameter)
         if isinstance(value, list | tuple):
             return self._struct(value, number, parameter)
         if isinstance(value, DeviceArray):
@@ -96,6 +102,35 @@ class Arguments:
         is_pointer_sized = parameter.size == parameter.align == self.pointer_size
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
+    def _handle(self, resource: Texture | Surface, number: int, parameter: Parameter) -> bytes:
+        """The handle of a texture or surface; the same object twice has one."""
+        if parameter.size != 8:
+            msg = f"argument {number} ({parameter.name}): expected {parameter.size} bytes, got the handle of {resource}"
+            raise InvalidOperand(msg)
+        known = (handle for handle, other in self.resources.items() if other is resource)
+        handle = next(known, state_spaces.HANDLES + HANDLE_STEP * len(self.resources))
+        self.resources[handle] = resource
+        return handle.to_bytes(8, "little")
+
+    def own_resources(self) -> dict[int, Texture | Surface]:
+        """Textures and surfaces by handle; what stores of this launch may change is copied for a texture."""
+        surfaces = [item for item in self.resources.values() if isinstance(item, Surface)]
+        written = [allocation.data for allocation in self.allocations if allocation.writable]
+        result: dict[int, Texture | Surface] = {}
+        for handle, resource in self.resources.items():
+            result[handle] = resource
+            if isinstance(resource, Surface):
+                continue
+            if any(np.may_share_memory(resource.array, surface.array) for surface in surfaces):
+                msg = (
+                    f"expected {resource} and the surface of the same launch in different memory: "
+                    "a texture cache does not see stores, so what it gives is not known"
+                )
+                raise InvalidOperand(msg)
+            if any(np.may_share_memory(resource.array, data) for data in written):
+                result[handle] = resource.copy()
+        return result
+
     def _struct(self, fields: Sequence[object], number: int, parameter: Parameter) -> bytes:
         """The bytes of a struct: arrays are pointers, each field at a multiple of its size."""
         data = b""
@@ -104,7 +139,9 @@ class Arguments:
             size = value.nbytes if isinstance(value, np.generic) else self.pointer_size
             size = len(value) if isinstance(value, bytes) else size
             field = Parameter(name, parameter.type, size, size, 0, is_array=False)
-            if isinstance(value, DeviceArray) or as_host_array(value, f"argument {number} ({name})") is not None:
+            if isinstance(value, Texture | Surface):
+                code = self._handle(value, number, field)
+            elif isinstance(value, DeviceArray) or as_host_array(value, f"argument {number} ({name})") is not None:
                 code = self._pointer(value, number, field)
             elif isinstance(value, np.generic | bytes) or value is None:
                 code = _scalar(value, number, field, self.pointer_size)

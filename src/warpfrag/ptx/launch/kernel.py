@@ -356,13 +356,13 @@ class Kernel:
     def _checked(self, work: Work, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
         """Run the waves and collect bad accesses: in compiled code while there are none, else again from the start."""
         if work.compiled is not None:
-            before = [allocation.data.copy() for allocation in work.memory.allocations]
+            changed = work.memory.writable_buffers()
+            before = [buffer.copy() for buffer in changed]
             self._run(work, waves, threads, progress)
             if work.failure is None:
                 return work
-            for allocation, data in zip(work.memory.allocations, before, strict=True):
-                if allocation.writable:
-                    allocation.data[...] = data
+            for buffer, data in zip(changed, before, strict=True):
+                buffer[...] = data
         again = Work(self.program, work.config, work.memory.fork(), None)
         again.memory.is_checked = True
         again.memory.tags.forget()
@@ -375,6 +375,7 @@ class Kernel:
         memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.steps))
         for allocation in arguments.allocations:
             memory.add(allocation)
+        memory.resources = arguments.own_resources()
         for array in ADDRESSES.alive():
             memory.add(Allocation(array.address, array.data, repr(array), bool(array.data.flags.writeable)))
         for name, variable in self.program.variables.items():

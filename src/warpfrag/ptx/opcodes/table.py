@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.opcodes import comparing, converting, cooperating, floating, integer, moving, video
+from warpfrag.ptx.opcodes import comparing, converting, cooperating, floating, integer, moving, textures, video
 from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 200  # characters of an opcode whose decoding is remembered
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
-for _module in (integer, floating, comparing, converting, moving, cooperating, video):
+for _module in (integer, floating, comparing, converting, moving, cooperating, video, textures):
     for _row in _module.ROWS:
         ROWS[_row.opcode].append(_row)
 

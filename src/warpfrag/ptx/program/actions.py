@@ -7,12 +7,13 @@ operands in order; what a `LaneOp` computes is a function of arrays of codes, la
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warpfrag.isa.words import Form
+    from warpfrag.ptx.program.attributes import Boundary, Geometry, Lod
     from warpfrag.ptx.program.state_spaces import StateSpace
     from warpfrag.ptx.program.types import Codes, Type
 
@@ -125,6 +126,46 @@ class Atomic(Action):
     is_float: bool
     in_window: LaneFunction | None = None
     merges: CodeFunction | None = None
+
+
+@dataclass(frozen=True)
+class TextureFetch(Action):
+    """tex and tld4: four elements of a texture; tld4 gathers one channel of the four texels around a place."""
+
+    geometry: Geometry
+    coordinates: Type
+    lod: Lod | None = None
+    channel: Literal["r", "g", "b", "a"] | None = None
+
+
+@dataclass(frozen=True)
+class SurfaceLoad(Action):
+    """suld.b: elements of a surface, x counted in bytes."""
+
+    geometry: Geometry
+    type: Type
+    count: int
+    boundary: Boundary
+
+
+@dataclass(frozen=True)
+class SurfaceStore(Action):
+    """sust.b: registers to a surface, x counted in bytes."""
+
+    geometry: Geometry
+    type: Type
+    count: int
+    boundary: Boundary
+
+
+@dataclass(frozen=True)
+class SurfaceReduction(Action):
+    """sured.b: `function(old, b)` is the new element of a surface, x counted in bytes."""
+
+    geometry: Geometry
+    type: Type
+    boundary: Boundary
+    function: CodeFunction
 
 
 @dataclass(frozen=True)

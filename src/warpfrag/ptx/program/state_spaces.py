@@ -19,6 +19,8 @@ WINDOWS = {
 }
 WINDOW_SHIFT = 48  # from an address to the number of its window
 CODE = 0x0004_0000_0000_0000
+HANDLES = 0x0005_0000_0000_0000
+"""The first handle of a texture or surface; the others follow, 64 apart."""
 HEAP = 0x7D00_0000_0000
 HEAP_BYTES = 8 << 20
 """What malloc in a kernel may give in all, as CUDA has it when nobody asks for more."""

@@ -1,0 +1,91 @@
+"""Rows of textures and surfaces, by the handles that CUDA calls cudaTextureObject_t and cudaSurfaceObject_t.
+
+What a texture gives is the texture unit's affair, which PTX does not specify to the last bit: `semantics.textures` has
+what an H200 does. The type of a result says only how a program means to use it: the unit converts nothing by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.program.actions import (
+    Refused,
+    SurfaceLoad,
+    SurfaceReduction,
+    SurfaceStore,
+    TextureFetch,
+)
+from warpfrag.ptx.program.types import B8, B16, B32, B64, F32, S32, S64, U32, U64
+from warpfrag.ptx.semantics.integers import values_of
+
+if TYPE_CHECKING:
+    from warpfrag.ptx.program.actions import CodeFunction
+    from warpfrag.ptx.program.attributes import Attributes
+    from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
+    from warpfrag.ptx.program.types import Codes
+
+UNIT = "the texture unit of an H200, compared with `tools.textures`"
+SURFACES = "PTX ISA, Surface Instructions"
+CASES = 4096
+RESULTS = (F32, S32, U32)
+STORED = (B8, B16, B32, B64)
+GEOMETRY = required("1d", "2d", "3d", "a1d", "a2d")
+OPERANDS = {None: 2, "base": 2, "level": 3, "grad": 4}  # without offsets and depths to compare with
+ACCESS: dict[str, Modifier] = {
+    "unformatted": required("b"),
+    "geometry": GEOMETRY,
+    "vector": optional("v2", "v4"),
+    "boundary": required("trap", "clamp", "zero"),
+}
+REDUCTION = {**ACCESS, "geometry": required("1d", "2d", "3d"), "vector": optional()}
+UPDATES: dict[str, CodeFunction] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+}  # fmt: skip
+
+
+def _fetch(attributes: Attributes) -> TextureFetch | Refused:
+    if attributes.operand_count != OPERANDS[attributes.lod]:
+        return Refused(f"{attributes.name} is not modelled with an offset or a depth to compare with")
+    if attributes.lod is not None and attributes.types[1] == S32:
+        return Refused(f"{attributes.name} is not modelled: a level at integer coordinates")
+    return TextureFetch(attributes.geometry, attributes.types[1], attributes.lod, attributes.channel)
+
+
+def _load(attributes: Attributes) -> SurfaceLoad:
+    return SurfaceLoad(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
+
+
+def _store(attributes: Attributes) -> SurfaceStore:
+    return SurfaceStore(attributes.geometry, attributes.types[0], attributes.vector, attributes.boundary)
+
+
+def _reduce(attributes: Attributes) -> SurfaceReduction:
+    kind, update = attributes.types[0], UPDATES[attributes.operation or ""]
+
+    def run(a: Codes, b: Codes) -> Codes:
+        return update(values_of(a, kind.kind), values_of(b, kind.kind)).view(a.dtype)
+
+    return SurfaceReduction(attributes.geometry, kind, attributes.boundary, run)
+
+
+ROWS: list[OpcodeRow] = [
+    row(
+        "tex", [RESULTS, (F32, S32)], _fetch, UNIT, level="measured", cases=CASES,
+        lod=optional("base", "level", "grad"), geometry=GEOMETRY, vector=required("v4"),
+    ),
+    row(
+        "tld4", [RESULTS, (F32,)], _fetch, UNIT, level="measured", cases=CASES,
+        channel=required("r", "g", "b", "a"), geometry=required("2d"), vector=required("v4"),
+    ),
+    row("suld", [STORED], _load, SURFACES, like=ACCESS),
+    row("sust", [STORED], _store, SURFACES, has_result=False, like=ACCESS),
+    row(
+        "sured", [(U32, S32, U64, S64)], _reduce, SURFACES, has_result=False,
+        operation=required("add"), like=REDUCTION,
+    ),
+    row("sured", [(U32, S32)], _reduce, SURFACES, has_result=False, operation=required("min", "max"), like=REDUCTION),
+    row("sured", [(B32,)], _reduce, SURFACES, has_result=False, operation=required("and", "or"), like=REDUCTION),
+]  # fmt: skip

@@ -1,0 +1,313 @@
+"""What the texture unit of an H200 gives for coordinates: a texel, or a mean of the texels around a place.
+
+Coordinates become integers first. One that is not normalized is rounded down, to texels for point sampling, and to the
+nearest 256th of a texel for linear filtering. A normalized one is rounded down to 21 fraction bits, or 22 for wide
+textures, and then multiplied by the extent. Subnormal coordinates and NaN are zero.
+
+Linear filtering weighs up to eight texels with integers that sum to 256: the weight of a slice along z is shared out
+along x, and each share along y, a half rounded to the side of larger x and y. Texels of 8 and 16 bits are summed as
+they are; floats are aligned to the largest exponent of their slice with four bits below their last one. The two slices
+are added with the largest exponent rounded down to a multiple of four, what is below cut off. A half is rounded
+away from zero, to the format of the texels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.program.types import Codes
+    from warpfrag.ptx.semantics.textures import AddressMode, Texture
+
+    Integers = NDArray[np.int64]
+
+FRACTION = 8
+"""Bits of a texel that linear filtering divides it by."""
+TEXEL = 1 << FRACTION
+COORDINATE_BITS = ((8192, 21), (65536, 22), (1 << 31, 23))
+"""Fraction bits of normalized coordinates, by the largest extent of a texture."""
+SMALLEST_NORMAL = 2.0**-126
+MAX_AXES = 3
+GUARD = 4  # bits that floats keep below their last one when they are aligned
+
+
+class AxisPlace(NamedTuple):
+    """Where coordinates lie along one axis: the texels before and behind, and the weight of the latter in 256ths."""
+
+    before: Integers
+    behind: Integers
+    weight: Integers
+
+
+# --- coordinates
+
+
+def _values(codes: Codes) -> NDArray[np.float64]:
+    """Coordinates as numbers; NaN and subnormals are zero."""
+    bits = codes & np.uint32(0x7FFFFFFF)
+    is_zero = (bits > np.uint32(0x7F800000)) | (bits < np.uint32(0x00800000))
+    return np.where(is_zero, np.uint32(0), codes).view(np.float32).astype(np.float64)
+
+
+def _coordinate_bits(texture: Texture, axis: int) -> int:
+    """Fraction bits of normalized coordinates along x, y or z."""
+    _, depth, height, width, _ = texture.texels.shape
+    if depth > 2048:
+        return 22
+    extent = max(width, height) if axis < 2 else depth
+    return next(bits for limit, bits in COORDINATE_BITS if extent <= limit)
+
+
+def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, fraction: int) -> Integers:
+    """Coordinates in texels with so many fraction bits: rounded down without any, else to the nearest."""
+    values, extent = _values(codes), texture.texels.shape[3 - axis]
+    if not texture.normalized:
+        values = np.clip(values, -2.0 * extent - 2, 3.0 * extent + 2)
+        return np.floor(values * 2.0**fraction + (0.5 if fraction else 0.0)).astype(np.int64)
+    bits = _coordinate_bits(texture, axis)
+    whole = np.floor(values * 2.0**bits)
+    if mode in {"wrap", "mirror"}:  # both repeat after two extents
+        whole = np.mod(np.where(np.isinf(whole), 0.0, whole), 2.0 ** (bits + 1))
+    fixed = np.clip(whole, -(2.0 ** (bits + 1)), 3 * 2.0**bits).astype(np.int64)
+    return (fixed * (extent << fraction) + ((1 << bits >> 1) if fraction else 0)) >> bits
+
+
+def _addressed(index: Integers, extent: int, mode: AddressMode) -> Integers:
+    """The index that an address mode makes of one; -1 is the border."""
+    if mode == "border":
+        return np.where((index >= 0) & (index < extent), index, -1)
+    if mode == "wrap":
+        return index % extent
+    if mode == "mirror":
+        index = index % (2 * extent)
+        return np.where(index >= extent, 2 * extent - 1 - index, index)
+    return np.clip(index, 0, extent - 1)
+
+
+def _axes(texture: Texture) -> list[tuple[int, AddressMode]]:
+    """The extent and the address mode of x, y and z, as far as the texture has them."""
+    _, depth, height, width, _ = texture.texels.shape
+    modes = texture.address if texture.normalized else (_UNNORMALIZED[mode] for mode in texture.address)
+    return list(zip((width, height, depth), modes, strict=False))
+
+
+_UNNORMALIZED: dict[AddressMode, AddressMode] = {
+    "clamp": "clamp", "wrap": "clamp", "mirror": "clamp", "border": "border",
+}  # fmt: skip
+"""What becomes of an address mode when coordinates are not normalized: CUDA's rule."""
+
+
+def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
+    """The indices of the texels that coordinates lie in."""
+    return [
+        _addressed(_positions(texture, codes, axis, mode, fraction=0), extent, mode)
+        for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True))
+    ]
+
+
+def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> list[AxisPlace]:
+    """The texels around coordinates; beyond an end that is clamped to, only a gather has a next one."""
+    places = []
+    for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True)):
+        position = _positions(texture, codes, axis, mode, fraction=FRACTION) - TEXEL // 2
+        if mode == "clamp" and not gathers:
+            position = np.clip(position, 0, (extent - 1) << FRACTION)
+        index = position >> FRACTION
+        places.append(AxisPlace(_addressed(index, extent, mode), _addressed(index + 1, extent, mode), position % TEXEL))
+    return places
+
+
+# --- texels
+
+
+def _layer(texture: Texture, layers: Codes) -> Integers:
+    """Layers from 0; beyond the last one is the last one, and so is what is negative."""
+    return np.minimum(layers.astype(np.int64), texture.texels.shape[0] - 1)
+
+
+def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray[Any]:
+    """Texels, [lanes, channels]; those of the border have its colour."""
+    x, y, z = (*index, *[np.zeros_like(layer)] * 2)[:3]
+    values = texture.texels[layer, z, y, x]
+    outside = (x < 0) | (y < 0) | (z < 0)
+    return np.where(outside[:, None], texture.border_texel, values) if outside.any() else values
+
+
+def _results(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Four results; channels that the texture lacks are 0."""
+    result = np.zeros((len(codes), 4), np.uint32)
+    result[:, : codes.shape[1]] = codes
+    return result
+
+
+def _converted(texture: Texture, values: NDArray[Any]) -> NDArray[np.uint32]:
+    """Texels as codes of 32 bits: floats widened, integers extended, or divided by the largest to floats."""
+    if values.dtype.kind == "f":
+        return values.astype(np.float32).view(np.uint32)
+    if texture.read == "element":
+        return values.astype(np.int64).astype(np.uint32)
+    return _quotient(values, int(np.iinfo(values.dtype).max))
+
+
+def _quotient(values: NDArray[Any], largest: int) -> NDArray[np.uint32]:
+    return np.maximum(values / float(largest), -1.0).astype(np.float32).view(np.uint32)
+
+
+# --- what the instructions give
+
+
+def sample(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint32]:
+    """tex at float coordinates, [lanes, 4]."""
+    layer = _layer(texture, layers)
+    if texture.filter == "linear":
+        return _results(_filtered(texture, layer, _around(texture, axes)))
+    return _results(_converted(texture, _texels(texture, layer, _nearest(texture, axes))))
+
+
+def fetch(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint32]:
+    """tex at integer coordinates, [lanes, 4]: the very texel, and zeros outside, whatever the address mode."""
+    count, depth, height, width, _ = texture.texels.shape
+    inside = layers < count
+    index = []
+    for codes, extent in zip(axes, (width, height, depth), strict=False):
+        inside &= codes < extent  # as unsigned ones: negative coordinates are large
+        index.append(np.minimum(codes.astype(np.int64), extent - 1))
+    texels = _texels(texture, _layer(texture, layers), index)
+    return np.where(inside[:, None], _results(_converted(texture, texels)), np.uint32(0))
+
+
+def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> NDArray[np.uint32]:
+    """tld4: one channel of the four texels that linear filtering would weigh, [lanes, 4].
+
+    They come as OpenGL has them: from above on the left against the direction of the clock, y upwards.
+    """
+    if channel >= texture.channels:
+        return np.zeros((len(layers), 4), np.uint32)
+    layer = _layer(texture, layers)
+    x, y = _around(texture, axes, gathers=True)
+    corners = ((x.before, y.behind), (x.behind, y.behind), (x.behind, y.before), (x.before, y.before))
+    texels = np.stack([_texels(texture, layer, list(corner))[:, channel] for corner in corners], axis=1)
+    if texels.dtype.kind != "f" and texture.read == "element":
+        return _converted(texture, texels)
+    whole = np.full((len(layer), 1), TEXEL, np.int64)  # each goes the way of a mean that is all its own
+    return _mean([[Corner(whole, whole > 0, texels)]])
+
+
+# --- linear filtering
+
+
+class Corner(NamedTuple):
+    """One of the texels around places: its weight, whether it is read at all, and the texel."""
+
+    weight: Integers  # [lanes, 1]
+    is_read: NDArray[np.bool_]  # a weight may be rounded to 0
+    texel: NDArray[Any]  # [lanes, channels]
+
+
+def _filtered(texture: Texture, layer: Integers, places: list[AxisPlace]) -> NDArray[np.uint32]:
+    """The mean of the texels around places."""
+    return _mean(_corners(texture, layer, places))
+
+
+def _mean(slices: list[list[Corner]]) -> NDArray[np.uint32]:
+    """The mean of weighed texels, as codes of f32."""
+    dtype = slices[0][0].texel.dtype
+    if dtype.kind == "f":
+        return _float_mean(slices, dtype)
+    total = np.zeros(slices[0][0].texel.shape, np.int64)
+    for corner in (corner for corners in slices for corner in corners):
+        total += corner.weight * corner.texel.astype(np.int64)
+    if dtype == np.uint8:
+        return _quotient((total * 257 + 128) >> 8, 0xFFFF)
+    if dtype == np.int8:
+        return _quotient((((total * 258) >> 5) + (total >> 12) + 4) >> 3, 0x7FFF)
+    return _quotient((total + 128) >> 8, int(np.iinfo(dtype).max))
+
+
+def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list[list[Corner]]:
+    """The four texels around places in the first slice along z, and in the next one if there is one."""
+    zeros = np.zeros_like(layer)
+    x, y, z = (*places, *[AxisPlace(zeros, zeros, zeros)] * 2)[:3]
+    slices = []
+    for depth, share in ((z.before, TEXEL - z.weight), (z.behind, z.weight))[: 2 if len(places) == MAX_AXES else 1]:
+        right = (x.weight * share + 128) >> 8
+        left = share - right
+        right_up, left_up = (right * y.weight + 128) >> 8, (left * y.weight + 127) >> 8
+        corners = (
+            (x.before, y.before, left - left_up, share > 0),
+            (x.behind, y.before, right - right_up, (share > 0) & (x.weight > 0)),
+            (x.before, y.behind, left_up, (share > 0) & (y.weight > 0)),
+            (x.behind, y.behind, right_up, (share > 0) & (x.weight > 0) & (y.weight > 0)),
+        )
+        slices.append(
+            [
+                Corner(weight[:, None], is_read[:, None], _texels(texture, layer, [column, line, depth][: len(places)]))
+                for column, line, weight, is_read in corners
+            ]
+        )
+    return slices
+
+
+class SliceSum(NamedTuple):
+    """A sum of weighed texels: integers times 2 to the exponent, with 12 bits below the last one of a texel."""
+
+    total: Integers
+    exponent: Integers
+
+
+def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
+    """The sum of a slice: texels are aligned to the largest exponent of those that have a weight."""
+    codes = [corner.texel.astype(np.float32).view(np.uint32).astype(np.int64) for corner in corners]
+    exponents = [code >> 23 & 0xFF for code in codes]
+    largest = np.zeros_like(codes[0])
+    for corner, exponent in zip(corners, exponents, strict=True):
+        largest = np.maximum(largest, np.where(corner.weight > 0, exponent, 0))
+    total = np.zeros_like(largest)
+    for corner, code, exponent in zip(corners, codes, exponents, strict=True):
+        mantissa = np.where(exponent > 0, code & 0x7FFFFF | 0x800000, 0) >> dropped
+        aligned = (mantissa << GUARD) >> np.clip(largest - exponent, 0, 62)
+        total += corner.weight * np.where(code >> 31 & 1, -aligned, aligned)
+    return SliceSum(total, largest)
+
+
+def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.uint32]:
+    """The mean of floats, as codes of f32."""
+    bits = 23 if dtype == np.float32 else 10
+    sums = [_slice_sum(corners, 23 - bits) for corners in slices]
+    exponent = np.maximum(sums[0].exponent, sums[-1].exponent)
+    finer = exponent & 3
+    total = np.zeros_like(exponent)
+    for item in sums:
+        total += (item.total << finer) >> np.minimum(exponent - item.exponent, 62)
+    scale = exponent - 127 - bits - FRACTION - GUARD - finer
+    corners = [corner for corners in slices for corner in corners]
+    is_negative = np.logical_and.reduce([np.signbit(corner.texel) | (corner.weight == 0) for corner in corners])
+    mean = _rounded(total, scale, bits) | ((total < 0) | is_negative).astype(np.uint32) << np.uint32(31)
+    is_nan, infinity = _not_finite(corners)
+    mean = np.where(infinity != 0, np.where(infinity > 0, np.uint32(0x7F800000), np.uint32(0xFF800000)), mean)
+    return np.where(is_nan, np.uint32(0x7FFFFFFF if bits == 23 else 0x7FFFE000), mean)
+
+
+def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
+    """Whether a mean is NaN, and the sign of the infinity that it is, or 0."""
+    is_nan, plus, minus = (np.zeros(corners[0].texel.shape, np.bool_) for _ in range(3))
+    for corner in corners:
+        is_nan |= corner.is_read & np.isnan(corner.texel)
+        plus |= corner.is_read & np.isposinf(corner.texel)
+        minus |= corner.is_read & np.isneginf(corner.texel)
+    return is_nan | (plus & minus), plus.astype(np.int64) - minus
+
+
+def _rounded(total: Integers, exponent: Integers, bits: int) -> NDArray[np.uint32]:
+    """|total| times 2 to the exponent, rounded to f16 or to f32 without subnormals; halves away from zero."""
+    magnitude = np.abs(total)
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # below 2^53: exact
+    smallest = -14 - bits if bits == 10 else -200  # the last bit of a subnormal
+    dropped = np.clip(np.maximum(length - 1 - bits, smallest - exponent), 0, 62)
+    rounded = (magnitude + ((1 << dropped) >> 1)) >> dropped
+    values = np.ldexp(rounded.astype(np.float64), (exponent + dropped).astype(np.int32))
+    return np.where(values < SMALLEST_NORMAL, 0.0, values).astype(np.float32).view(np.uint32)
