@@ -10,8 +10,7 @@ import pytest
 
 from tools.fuzz import fixed_set
 from tools.fuzz.coverage import missing_in_text
-from tools.fuzz.emulation import ARCH, make_data
-from warpfrag.ptx.launch.kernel import load
+from tools.fuzz.emulation import launch, make_data
 
 pytestmark = pytest.mark.one_engine  # the compiler takes seconds for each; tools.fuzz compares the engines
 
@@ -21,9 +20,7 @@ KERNELS = list(fixed_set.read())
 def run(kernel):
     data = make_data(kernel.seed, kernel.in_bytes, kernel.out_bytes)
     arrays = [data.given, data.before]
-    summary = load(kernel.text)["k"].launch(
-        kernel.grid, kernel.block, [*arrays, data.blob], arch=ARCH, engine="reference"
-    )
+    summary = launch(kernel.text, kernel.grid, kernel.block, [*arrays, data.blob], engine="reference")
     return arrays[1].tobytes(), summary
 
 

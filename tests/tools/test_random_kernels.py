@@ -13,13 +13,12 @@ from tools.fuzz import fixed_set, jobs, matrix_probe, probe
 from tools.fuzz.assembler import assemble
 from tools.fuzz.campaign import CALLED_EXACT, Tally, readable
 from tools.fuzz.coverage import missing, rows_of
-from tools.fuzz.emulation import data_of, emulate
+from tools.fuzz.emulation import data_of, emulate, launch
 from tools.fuzz.generate import generate
 from tools.fuzz.kernel import OUT_BYTES, TAIL_BYTES, instructions
 from tools.fuzz.pool import work
 from tools.fuzz.reduce import shrink
 from tools.fuzz.spellings import TARGETS, accepted, accepted_updates, candidates, table, updates
-from warpfrag.ptx.launch.kernel import load
 
 SEEDS = (40, 41, 42)
 
@@ -32,7 +31,7 @@ class Device:
 
     def run(self, text, grid, block, arguments):
         arrays = [item.copy() if isinstance(item, np.ndarray) else item for item in arguments]
-        load(re.sub(self.pattern, self.replacement, text) if self.pattern else text)["k"].launch(grid, block, arrays)
+        launch(re.sub(self.pattern, self.replacement, text) if self.pattern else text, grid, block, arrays)
         return [item for item in arrays if isinstance(item, np.ndarray)]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tools.fuzz.inputs import random_bytes
 from tools.fuzz.kernel import BLOB_BYTES, IN_BYTES, TRACED
+from warpfrag.errors import CompilerDeparture
 from warpfrag.ptx.launch.kernel import load
 
 if TYPE_CHECKING:
@@ -49,8 +51,14 @@ def emulate(
     if traced:
         arrays.append(blank_trace(kernel))
         arguments.append(arrays[-1])
-    run = load(text)["k"].launch(kernel.grid, kernel.block, arguments, arch=ARCH, engine=engine, limit=LIMIT, threads=1)
-    return arrays, run
+    return arrays, launch(text, kernel.grid, kernel.block, arguments, engine=engine, limit=LIMIT, threads=1)
+
+
+def launch(text: str, grid: int, block: int, arguments: list[Any], **options: Any) -> Run:  # noqa: ANN401 (those of launch)
+    """Launch the kernel of a module; that ptxas departs from the manual is no news here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompilerDeparture)
+        return load(text)["k"].launch(grid, block, arguments, arch=ARCH, **options)
 
 
 def blank_trace(kernel: Kernel) -> NDArray[np.uint8]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tools.fuzz.driver import device
+from tools.fuzz.emulation import launch
 from tools.fuzz.inputs import random_bytes
 from tools.fuzz.kernel import VERSION
 from tools.fuzz.matrices import braced, instructions, kind_of
-from warpfrag.ptx.launch.kernel import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def compare_matrix_probes(target: str, first: int, *, on_gpu: bool = True) -> di
     given = random_bytes(first, THREADS * GIVEN_BYTES)
     blank = np.zeros(THREADS * OUT_BYTES * len(texts), np.uint8)
     arrays = [given.copy(), blank.copy()]
-    run = load(text)["k"].launch(1, THREADS, arrays, engine="reference")
+    run = launch(text, 1, THREADS, arrays, engine="reference")
     answer: dict[str, Any] = {"target": target, "first": first, "probes": len(texts), "differences": []}
     if not on_gpu:
         return answer

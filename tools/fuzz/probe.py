@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tools.fuzz.driver import device
+from tools.fuzz.emulation import launch
 from tools.fuzz.inputs import random_bytes
 from tools.fuzz.kernel import VERSION
 from tools.fuzz.spellings import Spelling, accepted
 from tools.fuzz.writer import CONSTANT_BELOW, LIMITED, letter, random_constant
-from warpfrag.ptx.launch.kernel import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +157,7 @@ def compare_probes(target: str, first: int, *, on_gpu: bool = True) -> dict[str,
     given = random_bytes(first, THREADS * GIVEN_BYTES)
     blank = np.zeros(THREADS * 16 * len(written), np.uint8)
     arrays = [given.copy(), blank.copy()]
-    run = load(text)["k"].launch(1, THREADS, arrays, engine="reference")
+    run = launch(text, 1, THREADS, arrays, engine="reference")
     answer: dict[str, Any] = {"target": target, "first": first, "probes": len(written), "differences": []}
     if not on_gpu:
         return answer

@@ -59,6 +59,8 @@ def address_count(action: Action) -> int | None:
     """How many operands of an instruction are addresses in brackets; None where any may be."""
     if isinstance(action, MemoryLoad | MemoryStore | Atomic):
         return 1
+    if isinstance(action, LaneOp) and not action.sources:
+        return None  # createpolicy, whose operands change no value: one form has a range of addresses
     if isinstance(action, AsyncCopy):
         return 2
     if isinstance(action, MemoryBarrier):
