@@ -4,10 +4,12 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+import warpfrag as wf
+from small_kernel import kernel
 from warpfrag.ptx.lowering.passes import PASSES, lower
 from warpfrag.ptx.opcodes.rows import match, optional, row
 from warpfrag.ptx.opcodes.table import ROWS, find
-from warpfrag.ptx.program.actions import Atomic, MemoryLoad, NoOp, Refused, Unbound
+from warpfrag.ptx.program.actions import Atomic, LaneOp, MemoryLoad, NoOp, Refused, Unbound
 from warpfrag.ptx.program.types import F32, S32, U32
 from warpfrag.ptx.reader.parser import parse
 
@@ -115,3 +117,39 @@ def test_contraction_reads_attributes(steps):
     assert add.action.fused == ("mul", False, False)
     assert mul.action == NoOp()
     assert next(step for step in steps if step.attributes.opcode == "nanosleep").action == NoOp(pauses=True)
+
+
+@pytest.mark.parametrize(
+    ("between", "is_fused"),
+    [
+        ("add.u32 %r5, %r6, 1;", True),
+        ("bar.sync 0;", True),
+        ("@%p1 add.u32 %r5, %r6, 1;", True),
+        ("div.full.f32 %f6, %f1, %f2;", True),
+        ("@%p1 ld.global.b32 %r5, [%rd1];", False),
+        ("@%p1 bar.sync 0;", False),
+        ("membar.gl;", False),
+        ("div.rn.f32 %f6, %f1, %f2;", False),
+        ("sqrt.rn.f64 %rd4, %rd5;", False),
+        ("div.u32 %r5, %r6, %r7;", False),
+        ("div.u32 %r5, %r6, 7;", True),
+    ],
+)
+def test_contraction_sees_the_blocks_of_the_assembler(between, is_fused):
+    """As in the code that ptxas 13.0 makes for sm_90; BlackScholes of NVIDIA's samples has a division there."""
+    text = kernel(f"mul.f32 %f3, %f1, %f2;\n{between}\nadd.f32 %f4, %f3, %f5;\nst.global.f32 [%rd3], %f4;")
+
+    steps = wf.ptx.load(text)["k"].program.steps
+
+    assert any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps) == is_fused
+
+
+def test_a_product_that_has_other_uses_leaves_the_sum_to_the_second():
+    text = kernel(
+        "mul.f32 %f3, %f1, %f2;\nmul.f32 %f4, %f5, %f6;\nsub.f32 %f7, %f3, %f4;\n"
+        "st.global.f32 [%rd3], %f3;\nst.global.f32 [%rd3], %f7;"
+    )
+
+    fused = [step for step in wf.ptx.load(text)["k"].program.steps if getattr(step.action, "fused", None) is not None]
+
+    assert [step.text.split()[0] for step in fused] == ["sub.f32"]

@@ -2,8 +2,9 @@
 
 The assembler may fuse an unqualified mul with the unqualified add or sub that uses it. Which it fuses was read from
 the code it makes (ptxas 13.0 for sm_90): both in one block, the same .ftz, and every use of the product such a sum; of
-a sum of two products the first is fused. The last multiplication of div.full, div.approx and rcp.approx counts as a
-product.
+a sum of two products the first that can be fused is. The last multiplication of div.full, div.approx and rcp.approx
+counts as a product. Guarded accesses and barriers, fences, and divisions and roots with a slow path end a block; a
+barrier without a guard does not.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import FusedProduct, LaneOp, MemoryLoad, MemoryStore, Move, NoOp
+from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MemoryLoad, MemoryStore, Move, NoOp
 from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
 from warpfrag.ptx.program.types import F32
 from warpfrag.ptx.semantics import approximate_functions, floats
@@ -42,27 +43,65 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
         used = [item for operand in (*step.sources, *step.memory_results) for item in registers_of(operand)]
         for index in {register.index for register in used} | ({step.guard.index} if step.guard else set()):
             read[index].append(at)
-    products = {operand.index for step in steps if is_product(step) for operand in registers_of(step.results[0])}
-    done: set[int] = set()
+    ends = _split_ends(steps, ends)
+    candidates: dict[int, Register] = {}  # products that could be fused on their own
     for at, step in enumerate(steps):
-        if not is_product(step):
-            continue
-        result = step.results[0]
+        result = step.results[0] if is_product(step) else None
         if not isinstance(result, Register) or len(written[result.index]) != 1:
             continue
         uses = read[result.index]
         inputs = {register.index for operand in step.sources for register in registers_of(operand)}
         unchanged = all(not any(at < place < max(uses, default=at) for place in written[index]) for index in inputs)
-        fits = all(
-            at < use < ends[at] and use not in done and takes_product(steps[use], step, result, products)
-            for use in uses
-        )
+        fits = all(at < use < ends[at] and takes_product(steps[use], step, result, set()) for use in uses)
         if uses and unchanged and fits:
+            candidates[at] = result
+    products = {result.index for result in candidates.values()}
+    done: set[int] = set()
+    for at, result in candidates.items():
+        step, uses = steps[at], read[result.index]
+        if all(use not in done and takes_product(steps[use], step, result, products) for use in uses):
             done.update(uses)
             for use in uses:
                 steps[use] = fused(steps[use], step, result)
             steps[at] = replace(step, action=NoOp(), results=(), sources=())
     return steps
+
+
+def contraction_ends(steps: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
+    """For every step the end of its block as contraction sees it: an unguarded barrier ends none."""
+    targets = {target for step in steps for target in step.targets}
+    waits = {at for at, step in enumerate(steps) if isinstance(step.action, Barrier) and step.guard is None}
+    kept = {at for at in leaders if at - 1 not in waits or at in targets}
+    ends, end = [0] * len(steps), len(steps)
+    for at in range(len(steps) - 1, -1, -1):
+        if at + 1 in kept or (steps[at].action.ends_block and at not in waits):
+            end = at + 1
+        ends[at] = end
+    return ends
+
+
+def _split_ends(steps: Sequence[DecodedInstruction], ends: Sequence[int]) -> list[int]:
+    """The ends of blocks where those that ptxas makes of a step are counted too."""
+    split, end = list(ends), len(steps)
+    for at in range(len(steps) - 1, -1, -1):
+        split[at] = min(ends[at], end)
+        if _makes_branches(steps[at]):
+            end = at
+    return split
+
+
+def _makes_branches(step: DecodedInstruction) -> bool:
+    """Whether ptxas begins a block at a step: guarded accesses and barriers, fences, quotients with a slow path."""
+    if step.row is None:
+        return False
+    opcode, attributes = step.row.opcode, step.attributes
+    if step.guard is not None and not isinstance(step.action, LaneOp | Move | NoOp):
+        return True
+    if opcode in {"membar", "fence"}:
+        return True
+    if opcode in {"div", "rem"} and not attributes.types[-1].is_float:
+        return isinstance(step.sources[-1], Register)
+    return opcode in {"div", "rcp", "sqrt"} and attributes.accuracy is None
 
 
 def is_product(step: DecodedInstruction) -> bool:

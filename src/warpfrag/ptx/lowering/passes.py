@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.lowering.contraction import contract
+from warpfrag.ptx.lowering.contraction import contract, contraction_ends
 from warpfrag.ptx.lowering.departures import depart
 from warpfrag.ptx.lowering.nan_operands import place_constants
 from warpfrag.ptx.lowering.operand_checks import check
@@ -27,7 +27,6 @@ from warpfrag.ptx.program.program import (
     Program,
     PtxOperand,
     VectorOperand,
-    block_ends,
 )
 from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS
 
@@ -204,7 +203,7 @@ def place_local_memory(kernel: KernelLowering) -> None:
 def contract_products(kernel: KernelLowering) -> None:
     """Products and sums that say nothing about rounding become fma, as ptxas does it; not in a module for debugging."""
     if not kernel.source.is_debug:
-        kernel.steps = contract(kernel.steps, block_ends(kernel.steps, kernel.leaders))
+        kernel.steps = contract(kernel.steps, contraction_ends(kernel.steps, kernel.leaders))
 
 
 def order_nans(kernel: KernelLowering) -> None:
