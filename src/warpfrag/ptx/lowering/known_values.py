@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warpfrag.ptx.lowering.statements import KernelLowering
+    from warpfrag.ptx.lowering.values import Values
     from warpfrag.ptx.program.actions import LaneFunction
     from warpfrag.ptx.program.program import DecodedInstruction
     from warpfrag.ptx.program.types import Codes, Type
@@ -135,7 +136,7 @@ def fold_values(kernel: KernelLowering) -> None:
             _name_constants(step, values)
 
 
-def _name_constants(step: DecodedInstruction, values: tuple[object, ...]) -> None:
+def _name_constants(step: DecodedInstruction, values: Values) -> None:
     """An operand of f64 that is a constant is one as if it were written so: that decides whose NaN stays."""
     if isinstance(step.action, LaneOp) and step.action.nan_choice is not None:
         step.sources = tuple(
@@ -144,12 +145,12 @@ def _name_constants(step: DecodedInstruction, values: tuple[object, ...]) -> Non
         )
 
 
-def _constants(values: tuple[object, ...]) -> list[int] | None:
+def _constants(values: Values) -> list[int] | None:
     codes = [value.code for value in values if isinstance(value, Constant)]
     return codes if len(codes) == len(values) else None
 
 
-def _equal_operands(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _equal_operands(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del table
     attributes = step.attributes
     if attributes.opcode not in {"min", "max"} or attributes.types[0].name not in EQUAL_OPERANDS or len(values) != 2:
@@ -160,7 +161,7 @@ def _equal_operands(kernel: KernelLowering, step: DecodedInstruction, values: tu
     return True
 
 
-def _product_with_1(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _product_with_1(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del table
     attributes, action = step.attributes, step.action
     row = step.row
@@ -176,7 +177,7 @@ def _product_with_1(kernel: KernelLowering, step: DecodedInstruction, values: tu
     return False
 
 
-def _function_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _function_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del table
     if step.attributes.accuracy is None or not isinstance(step.action, LaneOp) or step.action.fused is not None:
         return False
@@ -189,7 +190,7 @@ def _function_of_constant(kernel: KernelLowering, step: DecodedInstruction, valu
     return True
 
 
-def _sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del table
     attributes, action = step.attributes, step.action
     codes = _constants(values)
@@ -211,7 +212,7 @@ def _sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: 
     return True
 
 
-def _beyond_word(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _beyond_word(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del table
     if step.attributes.opcode != "bfe" or step.attributes.types[0].name != "s32":
         return False
@@ -222,7 +223,7 @@ def _beyond_word(kernel: KernelLowering, step: DecodedInstruction, values: tuple
     return True
 
 
-def _long_field(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _long_field(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del table
     if step.attributes.opcode != "bfi" or step.attributes.types[0].bits != 32 or not isinstance(step.action, LaneOp):
         return False
@@ -243,7 +244,7 @@ def _adds_halves(action: Atomic) -> bool:
     return action.name == "add" and action.type.parts == 2 and action.type.is_float and action.space != "global"
 
 
-def _unpacked_half(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _unpacked_half(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     action = step.action
     if not isinstance(action, Atomic):
         return False
@@ -295,7 +296,7 @@ def _merge_half(word: Codes, whole: Codes) -> Codes:
     return (word & word.dtype.type(0xFFFF)) | middle << word.dtype.type(16)
 
 
-def _selection_by_power(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _selection_by_power(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     if step.attributes.opcode != "slct" or step.attributes.types[1] != F32:
         return False
     definition = table.definition(values[2])
@@ -311,7 +312,7 @@ def _selection_by_power(kernel: KernelLowering, step: DecodedInstruction, values
     return False
 
 
-def _packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     """abs of two halves in a word that ptxas knows as an f32 without a sign."""
     attributes = step.attributes
     if attributes.opcode != "abs" or attributes.types[0].parts != 2:
@@ -330,7 +331,7 @@ def _packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: tuple,
     return False
 
 
-def _sign_before(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _sign_before(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     """selp and slct of f32, and conversions to and from f64: doubtful where the result is a NaN."""
     del kernel
     attributes, action = step.attributes, step.action
@@ -356,7 +357,7 @@ def _sign_before(kernel: KernelLowering, step: DecodedInstruction, values: tuple
     return True
 
 
-def _low_byte(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _low_byte(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     attributes, action = step.attributes, step.action
     is_mask = attributes.opcode == "and" and attributes.types[0].bits == 16
     if not isinstance(action, LaneOp) or not (is_mask or action.sources == (TYPES["u8"],)):
@@ -385,7 +386,7 @@ def _low_byte(kernel: KernelLowering, step: DecodedInstruction, values: tuple, t
     return True
 
 
-def _extended_sign(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _extended_sign(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     """Doubtful where an operand is the smallest s16 and a neg or abs left it."""
     del kernel
     action, narrow = step.action, TYPES["s16"]
@@ -413,7 +414,7 @@ def _extended_sign(kernel: KernelLowering, step: DecodedInstruction, values: tup
     return True
 
 
-def _double_negation(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _double_negation(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     """Doubtful where the result is a NaN."""
     del kernel
     attributes, action = step.attributes, step.action
@@ -433,7 +434,7 @@ def _double_negation(kernel: KernelLowering, step: DecodedInstruction, values: t
     return True
 
 
-def _positive_comparison(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _positive_comparison(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     """Doubtful where a NaN is compared with 0."""
     del kernel
     attributes, action = step.attributes, step.action
@@ -460,7 +461,7 @@ def _positive_comparison(kernel: KernelLowering, step: DecodedInstruction, value
     return True
 
 
-def _joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del kernel
     attributes = step.attributes
     if attributes.opcode != "cvt" or len(attributes.types) != 2 or attributes.types[1] not in {F16, BF16}:
@@ -474,7 +475,7 @@ def _joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values
     return True
 
 
-def _packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: tuple, table: ValueTable) -> bool:  # type: ignore[type-arg]
+def _packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del kernel
     attributes, action = step.attributes, step.action
     if attributes.opcode != "cvt" or attributes.types[0].name != "tf32" or attributes.rounding == "rna":
@@ -499,12 +500,12 @@ def _calls_library(step: DecodedInstruction) -> bool:
     return attributes.opcode in {"sqrt", "div", "rcp"} and attributes.types == (F64,) and attributes.accuracy is None
 
 
-def _truth_value(step: DecodedInstruction, values: tuple[object, ...], table: ValueTable, *, has_library: bool) -> None:
+def _truth_value(step: DecodedInstruction, values: Values, table: ValueTable, *, has_library: bool) -> None:
     """cvt of the result of cnot, or of set to f32: the number 1 may be read where the bits are meant."""
     attributes, action = step.attributes, step.action
     if attributes.opcode != "cvt" or not isinstance(action, LaneOp) or len(values) != 1 or action.replaces:
         return
-    definition = table.definition(values[0])  # type: ignore[arg-type]
+    definition = table.definition(values[0])
     if definition is None:
         return
     source, kind = definition[0], action.sources[0]

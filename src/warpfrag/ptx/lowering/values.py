@@ -47,6 +47,8 @@ class Joined(NamedTuple):
 
 
 Value = Constant | Result | Joined
+Values = tuple[Value | None, ...]
+"""Of the sources of a step; None where nothing can be told."""
 
 
 class ValueTable:
@@ -62,7 +64,7 @@ class ValueTable:
     ) -> None:
         """Go through the program until nothing changes; `fold` computes what a compiler computes with constants."""
         self.steps, self.ends, self.fold, self.wanted = steps, ends, fold, wanted
-        self.found: dict[int, tuple[Value | None, ...]] = {}
+        self.operand_values: dict[int, Values] = {}
         written = Counter(register.index for step in steps for register in written_registers(step))
         self.several = {index for index, count in written.items() if count > 1}
         self.single: dict[int, Value] = {}
@@ -74,11 +76,11 @@ class ValueTable:
             if not any(changed) and before == self.single:
                 break
         else:
-            self.found = {}
+            self.operand_values = {}
 
-    def operands(self, at: int) -> tuple[Value | None, ...]:
+    def operands(self, at: int) -> Values:
         """The values of the sources of a step; None where nothing is known."""
-        return self.found.get(at, (None,) * len(self.steps[at].sources))
+        return self.operand_values.get(at, (None,) * len(self.steps[at].sources))
 
     def definition(self, value: Value | None) -> tuple[DecodedInstruction, int] | None:
         """The step that a value is the result of, and which result."""
@@ -110,7 +112,9 @@ class ValueTable:
         for at in range(block, end):
             step = self.steps[at]
             if at in self.wanted:
-                self.found[at] = tuple(self._value(source, kind, state) for source, kind in typed_sources(step))
+                self.operand_values[at] = tuple(
+                    self._value(source, kind, state) for source, kind in typed_sources(step)
+                )
             self._transfer(at, step, state)
         changed = [self._join(after, state) for after in successors(self.steps[end - 1], end)]
         return any(changed)
