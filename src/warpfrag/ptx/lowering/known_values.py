@@ -18,6 +18,7 @@ from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     Atomic,
     LaneOp,
+    MatrixOp,
     Move,
 )
 from warpfrag.ptx.program.departures import DEPARTURES
@@ -106,6 +107,8 @@ def _wants_values(step: DecodedInstruction) -> bool:
     action, attributes = step.action, step.attributes
     if isinstance(action, Atomic):
         return _adds_halves(action)
+    if isinstance(action, MatrixOp):
+        return action.operation == "mma"
     if not isinstance(action, LaneOp) or action.replaces:
         return False
     return (
@@ -475,6 +478,20 @@ def _joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values
     return True
 
 
+def _negated_operand(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    action = step.action
+    if not isinstance(action, MatrixOp):
+        return False
+    definition = table.definition(values[1]) if len(values) > 1 else None
+    if definition is None or action.form.a not in {"f16", "bf16"}:
+        return True
+    source = definition[0].attributes
+    if source.opcode == "neg" and source.types == (F32,) and not source.ftz:
+        step.doubt = DEPARTURES["negated operand of mma"].compiler
+        note(kernel, step, "negated operand of mma")
+    return True
+
+
 def _packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del kernel
     attributes, action = step.attributes, step.action
@@ -541,6 +558,7 @@ VALUE_RULES: dict[str, Callable[..., bool]] = {
     "selection by a power of 2": _selection_by_power,
     "abs of halves of a positive number": _packed_abs,
     "sign before a selection": _sign_before,
+    "negated operand of mma": _negated_operand,
     "tf32 of a packed sum": _packed_tf32,
     "low byte of a function of f16": _low_byte,
     "sign of 16 bits extended": _extended_sign,

@@ -191,6 +191,8 @@ class ValueTable:
 
     def _value(self, operand: PtxOperand, kind: Type | None, state: dict[int, Value]) -> Value | None:
         """What an operand holds: a constant has the code of the type that it is read as."""
+        if isinstance(operand, VectorOperand) and len(operand.items) == 1:
+            return self._value(operand.items[0], kind, state)
         if isinstance(operand, Immediate):
             return Constant(int(operand.code(kind)))
         if not isinstance(operand, Register) or operand.bits == 1:

@@ -147,6 +147,11 @@ DEPARTURES = {
             "a comparison with a NaN does not hold", "of the result of abs or ex2, it may be taken as a number", READ,
         ),
         Departure(
+            "negated operand of mma", VERSIONS,
+            "mma multiplies the two halves of a register of B as they are",
+            "if neg.f32 left a register that is all of B, mma of f16 or bf16 may negate both of its halves", READ,
+        ),
+        Departure(
             "conversions between halves joined", VERSIONS,
             "cvt rounds to an integral bf16, then from f16 to an integer",
             "a cvt that rounds to integral numbers and one that reads them as another format may become one", READ,
