@@ -5,6 +5,7 @@ without measure, exit where others wait, nest and repeat, and give instructions 
 should do is no matter here: it has to end with a WarpfragError or not at all, in both engines alike.
 """
 
+# ruff: noqa: E501 (a kernel is a line)
 import random
 from functools import cache
 from itertools import product
@@ -65,9 +66,11 @@ def addresses() -> list[tuple[str, str]]:
         if number % 3 == 0:
             body = access.format(space=space, place=f"[{base} + {place}]")
         else:
-            start = f"mov.u64 %d1, {base};" if base not in {"out", "loc"} or number % 2 else f"cvta.local.u64 %d1, {place};"
-            space = "" if start.startswith("cvta") else space
-            body = f"{start} add.u64 %d1, %d1, {place}; @%p0 {access.format(space=space, place='[%d1]')}"
+            start = (
+                f"mov.u64 %d1, {base};" if base not in {"out", "loc"} or number % 2 else f"cvta.local.u64 %d1, {place};"
+            )
+            written = "" if start.startswith("cvta") else space
+            body = f"{start} add.u64 %d1, %d1, {place}; @%p0 {access.format(space=written, place='[%d1]')}"
         cases.append((f"{name}{space} {place} {number}", entry(body, table)))
     for name, access in MATRICES.items():
         cases += [
@@ -245,7 +248,7 @@ def texts() -> list[tuple[str, str]]:
         body = "cvta.local.u64 %d2, 0; mov.u64 %d1, form; st.local.u64 [loc], -5; st.local.u64 [loc + 8], %d1;"
         body += f" st.local.u64 [loc + 16], 0x7FF0000000000000; call (%r1), vprintf, (%d1, {('%d2', '0', '%d1')[number % 3]});"
         cases.append((f"printf {form}", entry(body, f"{FUNCTIONS}\n.global .align 1 .b8 form[] = {{{data}}};")))
-    for body in (
+    bodies = (
         "call (%r1), vprintf, (0, 0);",
         "call (%r1), vprintf, (%d0, %d0); call vprintf, (%d0, %d0);",
         "call (%r1), vprintf, (%r0, %d0);",
@@ -254,8 +257,8 @@ def texts() -> list[tuple[str, str]]:
         "call __assertfail, (%d0, 0, 7, -1, 1);",
         "@%p1 call __assertfail, (%d0, 0, 7, -1, 1);",
         "call __assertfail, (%d0);",
-    ):
-        cases.append((f"system {body}", entry(body, FUNCTIONS)))
+    )
+    cases += [(f"system {body}", entry(body, FUNCTIONS)) for body in bodies]
     cases += [(f"{body} {size}", entry(body.replace("SIZE", size), FUNCTIONS)) for body, size in product(HEAP, SIZES)]
     return cases + [(f"alloca {align}", entry(f"alloca.u64 %d1, 8, {align};")) for align in ALIGNMENTS]
 
@@ -276,7 +279,7 @@ MODULES = (
     f"{HEAD}.entry k() {{ .local .b8 x[999999]; }}", f"{HEAD}.entry k() {{ .reg .b32 %r<1048577>; }}", f"{HEAD}.entry k() {{ .reg .b32 %r<-1>; }}",
     f"{HEAD}.entry k() {{ .reg .b32 a; .reg .b32 a; }}", f"{HEAD}.entry k() {{ .reg .b32 %r<4>; .reg .b32 %r<4>; }}",
     f"{HEAD}.entry k() {{ .reg .b32 %r<4>; mov.u32 %r4, 1; }}", f"{HEAD}.entry k() {{ .reg .b32 %r<4>; mov.u32 %r01, 1; }}",
-    f"{HEAD}.entry k() {{ .reg .v4 .f64 %v; }}", f"{HEAD}.entry k() {{ .reg .b99 %v; }}", f"{HEAD}.global .v8 .f64 x; .entry k() {{ }}",
+    f"{HEAD}.entry k() {{ .reg .v4 .f64 %v; }}", f"{HEAD}.entry k() {{ .reg .v8 .b32 %v; }}", f"{HEAD}.entry k() {{ .reg .b99 %v; }}", f"{HEAD}.global .v8 .f64 x; .entry k() {{ }}",
     f"{HEAD}.entry k() {{ mov.{'u' * DEEP} a, b; }}", f"{HEAD}.entry {'k' * 100000}() {{ ret; }}", f"{HEAD}.entry k() {{ {';' * 100000} }}",
     f"{HEAD}.entry k() {{ {'ret; ' * 4000} }}", f"{HEAD}.entry k() {{ {' '.join(f'L{i}: bra L{i + 1};' for i in range(500))} L500: }}",
     f"{HEAD}.entry k() .maxntid 0 {{ ret; }}", f"{HEAD}.entry k() .reqntid 4294967296 {{ ret; }}", f"{HEAD}.entry k() .maxntid 1, 2, 3, 4, 5 {{ ret; }}",
@@ -302,9 +305,8 @@ def random_instruction(seed: int) -> str:
     source = random.Random(seed)
     row = source.choice(ROWS[source.choice(sorted(ROWS))])
     words = [row.opcode]
-    for modifier in row.modifiers.values():
-        if modifier.is_required or source.random() < 0.3:
-            words.append(source.choice(modifier.words))
+    chosen = [modifier for modifier in row.modifiers.values() if modifier.is_required or source.random() < 0.3]
+    words += [source.choice(modifier.words) for modifier in chosen]
     words += [source.choice(kinds).name for kinds in row.types]
     count = source.choice([0, 1, 2, 2, 3, 3, 3, 4, 4, 5, 6])
     guard = source.choice(["", "", "@%p0 ", "@!%p1 "])
@@ -319,7 +321,7 @@ def kernels() -> list[HostileKernel]:
     cases += [(body, entry(body, FUNCTIONS)) for body in CALLS]
     cases += texts()
     cases += [(f"module {number}", f"{text}\n") for number, text in enumerate(MODULES)]
-    for seed in range(RANDOM_INSTRUCTIONS):
-        body = random_instruction(seed)
-        cases.append((body, entry(f"L: {body}")))
-    return [HostileKernel(name, text, (("memory", "barriers") if at % 2 else ())) for at, (name, text) in enumerate(cases)]
+    cases += [(body, entry(f"L: {body}")) for body in map(random_instruction, range(RANDOM_INSTRUCTIONS))]
+    return [
+        HostileKernel(name, text, (("memory", "barriers") if at % 2 else ())) for at, (name, text) in enumerate(cases)
+    ]

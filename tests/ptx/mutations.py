@@ -1,11 +1,12 @@
 """PTX that nobody would write: files of the test data with mutations, and the hostile kernels of `hostile`.
 
-Each is loaded and launched in both engines, with a small limit. Only a WarpfragError may come out, and both engines have
-to end alike: with the same error, or with the same memory, findings, counts and output. A test runs a sample; everything
-runs in processes of its own, so that a crash is seen and named:
+Each is loaded and launched in both engines, with a small limit. Only a WarpfragError may come out, and both engines
+have to end alike: with the same error, or with the same memory, findings, counts and output. A test runs a sample;
+everything runs in processes of its own, so that a crash is seen and named:
 
     python tests/ptx/mutations.py --files 5000 --kernels 500 --workers 2
 """
+# ruff: noqa: T201 (as a program it prints)
 
 import argparse
 import json
@@ -27,7 +28,7 @@ from warpfrag.ptx.compiler import object_cache
 from warpfrag.ptx.reader.parser import parse
 
 sys.path[:0] = [str(Path(__file__).parent.parent)] if __name__ == "__main__" else []
-from ptx.hostile import kernels
+from ptx.hostile import kernels  # noqa: E402 (as a program it has to be found first)
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 MAX_FILE = 6_000  # characters of the modules that are mutated: larger ones take seconds to compile
@@ -41,7 +42,7 @@ NUMBERS = ("0", "1", "-1", "3", "31", "32", "63", "255", "4096", "65535", "21474
            "0d7FF8000000000001", "99999999999999999999")  # fmt: skip
 TYPES = (".b8", ".u8", ".s8", ".b16", ".u16", ".s16", ".f16", ".bf16", ".f16x2", ".b32", ".u32", ".s32", ".f32", ".b64",
          ".u64", ".s64", ".f64", ".b128", ".pred", ".v2", ".v4", ".global", ".shared", ".local", ".param",
-         ".const", ".sat", ".ftz", ".rn", ".rz", ".wide", ".hi", ".lo", ".cc", ".approx", ".sync", ".aligned")  # fmt: skip
+         ".const", ".sat", ".ftz", ".rn", ".rz", ".wide", ".hi", ".lo", ".cc", ".approx", ".sync")  # fmt: skip
 
 
 @cache
@@ -163,8 +164,8 @@ def _replaced(pattern: str, choices: tuple[str, ...], text: str, source: random.
 
 
 MUTATIONS = (
-    flip_bit, truncate, change_words, change_words, change_lines, change_number, change_number, change_type, change_type,
-    change_register, change_register,
+    flip_bit, truncate, change_words, change_words, change_lines, change_number, change_number, change_type,
+    change_type, change_register, change_register,
 )  # fmt: skip
 
 
@@ -192,7 +193,9 @@ def outcome(text: str, engine: str, checks: tuple[str, ...], limit: int) -> dict
             facts = [run.printed, [asdict(item) for item in run.findings], asdict(run.counts), sorted(run.inexact)]
         except wf.WarpfragError as error:
             text = str(error)
-            ends[name] = re.sub(r"^line \d+: (?=the launch has run)", "", text)  # which line is the last is not promised
+            ends[name] = re.sub(
+                r"^line \d+: (?=the launch has run)", "", text
+            )  # which line is the last is not promised
             if "the launch has run" in text or (checks and "memory" in checks):
                 continue
             facts = []
@@ -218,7 +221,8 @@ def failure(text: str, checks: tuple[str, ...] = (), limit: int = 3000) -> str:
             both = [json.dumps(end.get(name), sort_keys=True) for end in ends]
             if both[0] != both[1]:
                 at = next((at for at, pair in enumerate(zip(*both, strict=False)) if pair[0] != pair[1]), 0)
-                return f"engines differ in {name}: {both[0][max(0, at - 60) : at + 60]!r}, {both[1][max(0, at - 60) : at + 60]!r}"
+                near = slice(max(0, at - 60), at + 60)
+                return f"engines differ in {name}: {both[0][near]!r}, {both[1][near]!r}"
     return "" if all(len(str(end)) < 3000 or "memory" in str(end) for end in ends) else "a message is too long"
 
 
@@ -234,7 +238,9 @@ def work(first: int, last: int, step: int, count: int) -> None:
     """Run some cases in this process, and print a line before and behind each."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     cached = object_cache.object_of
-    object_cache.object_of = lambda text, level: cached(text, level) if level else object_cache.compile_text(text, level)
+    object_cache.object_of = lambda text, level: (
+        cached(text, level) if level else object_cache.compile_text(text, level)
+    )
 
     def late(*_args: object) -> None:
         msg = f"a case took more than {SECONDS} seconds"

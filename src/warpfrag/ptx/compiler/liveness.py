@@ -1,10 +1,10 @@
 """Liveness: which registers a thread may still read after each step. Dead ones are not written back.
 
-Only registers that a block reads before it writes them can be live between blocks. For each block those at its start are
-a set (the bits of an integer); inside of a block one set is carried from its end to its start, so that memory does not
-grow with registers times steps. Where there are so many blocks and registers that even this would, all registers that
-some block reads count as live everywhere: then more is written back than need be. Lanes that are at other steps keep
-their values, so a register that is dead for the lanes of a segment may stay as it was.
+Only registers that a block reads before it writes them can be live between blocks. For each block those at its start
+are a set (the bits of an integer); inside of a block one set is carried from its end to its start, so that memory
+does not grow with registers times steps. Where there are so many blocks and registers that even this would, all
+registers that some block reads count as live everywhere: then more is written back than need be. Lanes that are at
+other steps keep their values, so a register that is dead for the lanes of a segment may stay as it was.
 """
 
 from __future__ import annotations

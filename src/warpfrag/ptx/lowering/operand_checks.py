@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 PIECES = {8, 16, 32, 64}  # bits of a part of what mov packs or unpacks
 MBARRIER_SOURCES = {
-    "init": (2, 2), "inval": (1, 1), "expect_tx": (2, 2), "complete_tx": (2, 2), "arrive": (1, 2), "arrive_drop": (1, 2),
-    "test_wait": (2, 2), "try_wait": (2, 3), "pending_count": (1, 1), "copies": (1, 1),
+    "init": (2, 2), "inval": (1, 1), "expect_tx": (2, 2), "complete_tx": (2, 2), "arrive": (1, 2),
+    "arrive_drop": (1, 2), "test_wait": (2, 2), "try_wait": (2, 3), "pending_count": (1, 1), "copies": (1, 1),
 }  # fmt: skip
 """How many sources an mbarrier instruction has: its address, and what follows."""
 MATRIX_SOURCES = {

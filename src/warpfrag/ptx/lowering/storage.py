@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FUNCTION_BYTES = 16  # between the addresses of two functions
 MAX_DIGITS = 9  # of the number of a register
+VECTOR_PARTS = "xyzw"
 MAX_VECTOR = 16  # bytes
 MAX_VARIABLES = 1 << 30  # bytes of all variables of a module
 MAX_CONSTANTS = 64 * 1024  # bytes of those in .const, as on every GPU
@@ -183,7 +184,10 @@ class StorageAllocator:
                 tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
             )
         elif variable.vector > 1:
-            parts = tuple(self.register(f"{variable.name}.{'xyzw'[i]}", kind.bits) for i in range(variable.vector))
+            if variable.vector > len(VECTOR_PARTS):
+                raise PtxError(variable.line, f"expected a vector of at most 4 registers, got {quote(variable.name)}")
+            suffixes = VECTOR_PARTS[: variable.vector]
+            parts = tuple(self.register(f"{variable.name}.{suffix}", kind.bits) for suffix in suffixes)
             names.symbols[variable.name] = VectorOperand(parts)
             for part in parts:
                 names.symbols[part.name] = part

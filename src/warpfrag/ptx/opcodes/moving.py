@@ -8,7 +8,16 @@ import numpy as np
 
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.opcodes.rows import optional, required, row
-from warpfrag.ptx.program.actions import Allocate, AsyncCopy, Atomic, LaneOp, MemoryBarrier, MemoryLoad, MemoryStore, NoOp
+from warpfrag.ptx.program.actions import (
+    Allocate,
+    AsyncCopy,
+    Atomic,
+    LaneOp,
+    MemoryBarrier,
+    MemoryLoad,
+    MemoryStore,
+    NoOp,
+)
 from warpfrag.ptx.program.types import (
     B8,
     B16,

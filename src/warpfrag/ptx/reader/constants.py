@@ -71,7 +71,9 @@ def literal(text: str, line: int) -> ConstantSyntax:
         is_octal = digits.isdigit() and digits[0] == "0"
         if is_octal and set(digits) & {"8", "9"}:
             raise PtxError(line, f"expected octal digits behind a leading 0, got {quote(text)}")
-        value = int(digits, 8 if is_octal else 10 if digits.isdigit() else 0) if len(digits) <= MAX_DIGITS else 1 << BITS
+        value = (
+            int(digits, 8 if is_octal else 10 if digits.isdigit() else 0) if len(digits) <= MAX_DIGITS else 1 << BITS
+        )
         if value > MASK:
             raise PtxError(line, f"expected an integer of at most 64 bits, got {quote(text)}")
         return IntegerLiteral(value, text.endswith("U") or value >> (BITS - 1) == 1)
