@@ -59,9 +59,10 @@ class ResultStore:
         self.path, self.study = Path(path), study
         self._zarr = extra("zarr")
         self._arrays: dict[int, Any] = {}
-        about = self._prepare()
+        self._prepare()
         self._lock = _lock(self.path)
         try:
+            about = self._prepare()  # once more: another sweep may have written it before the lock was ours
             self._clean()
             mine = {"schema": SCHEMA, "sha256": study.digest, **versions(), "study": study.to_dict()}
             if about is not None:
