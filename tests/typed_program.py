@@ -227,10 +227,11 @@ def whole_kernels() -> None:
     linked.reset()
     print(kernel.launch(grid=1, block=32, compiler="13.4").exact, kernel.warnings, module.warnings)
     warnings.simplefilter("error", wf.CompilerDeparture)
-    texture = wf.ptx.Texture(np.zeros((4, 4), np.float32), filter="linear", address="wrap", normalized=True)
-    surface = wf.ptx.Surface(np.zeros((2, 4, 4), np.uint8), layered=True)
+    picture, layers = np.zeros((4, 4), np.float32), np.zeros((2, 4, 4), np.uint8)
+    texture = wf.ptx.Texture(picture, filter="linear", address="wrap", normalized=True)
+    surface = wf.ptx.Surface(layers, layered=True)
     print(texture.geometry, texture.filter, texture.address, texture.normalized, texture.read, texture.channels)
-    print(texture.copy(), texture.layered, surface.geometry, surface.channels, surface.layered)
+    print(texture.copy(), texture.is_guess, texture.layered, surface.geometry, surface.channels, surface.layered)
 
 
 def on_a_gpu() -> None:

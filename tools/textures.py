@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -33,10 +33,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.ptx.semantics.textures import AddressMode, Filter, ReadMode
+
     Words = NDArray[np.uint32]
 
+Channels: TypeAlias = Literal[1, 2, 4]
 GEOMETRIES = ("1d", "2d", "3d", "a1d", "a2d")
-MODES = ("clamp", "wrap", "mirror", "border")
+FILTERS: tuple[Filter, ...] = ("point", "linear")
+MODES: tuple[AddressMode, ...] = ("clamp", "wrap", "mirror", "border")
 INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
 NORMALIZED = INTEGERS[:4]
 FLOATS = ("float16", "float32")
@@ -77,15 +81,15 @@ class Experiment:
     geometry: str
     extents: tuple[int, int, int]  # x, y, and z or layers; 0 where there is none
     dtype: str
-    channels: int
+    channels: Channels
     threads: int
     seed: int
     texels: str = "bits"
     places: str = "mixed"
-    filter: str = "point"
-    address: tuple[str, ...] = ("clamp", "clamp", "clamp")
+    filter: Filter = "point"
+    address: tuple[AddressMode, ...] = ("clamp", "clamp", "clamp")
     normalized: bool = False
-    read: str = "element"
+    read: ReadMode = "element"
     border: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
     element: int = 1  # bytes that x of a surface is a multiple of
 
@@ -156,7 +160,8 @@ def texels_of(experiment: Experiment) -> NDArray[Any]:
         exponent = (words >> np.uint64(32)) % np.uint64(width) + np.uint64(bias - width // 2)
     sign = words >> np.uint64(60) & np.uint64(1)
     codes = sign << np.uint64(bits + exponents) | exponent << np.uint64(bits) | words & np.uint64((1 << bits) - 1)
-    return codes.astype(plain).view(dtype)
+    result: NDArray[Any] = codes.astype(plain).view(dtype)
+    return result
 
 
 def float_coordinates(experiment: Experiment, axis: int) -> NDArray[np.float32]:
@@ -326,7 +331,7 @@ def experiments() -> Iterator[Experiment]:
 SMALL = {"1d": (53, 0, 0), "2d": (23, 17, 0), "3d": (11, 6, 8), "a1d": (29, 0, 4), "a2d": (15, 10, 5)}
 
 
-def texture(geometry: str, dtype: str, read: str, **options: Any) -> Experiment:  # noqa: ANN401 (fields of an Experiment)
+def texture(geometry: str, dtype: str, read: ReadMode, **options: Any) -> Experiment:  # noqa: ANN401 (fields of an Experiment)
     """An experiment of tex on a small texture."""
     result = "f32" if dtype.startswith("float") or read == "normalized" else "s32" if dtype[0] == "i" else "u32"
     kind, lod = options.pop("kind", "f32"), options.pop("lod", "")
@@ -335,17 +340,19 @@ def texture(geometry: str, dtype: str, read: str, **options: Any) -> Experiment:
     return Experiment("", opcode, geometry, dtype=dtype, read=read, **{**defaults, **options})
 
 
-def formats() -> Iterator[tuple[str, str, int]]:
+def formats() -> Iterator[tuple[str, ReadMode, Channels]]:
     """Every format, how it is read, and its channels."""
+    reads: tuple[ReadMode, ...] = ("element", "normalized")
+    counts: tuple[Channels, ...] = (1, 2, 4)
     for dtype in (*INTEGERS, *FLOATS):
-        for read in ("element", "normalized") if dtype in NORMALIZED else ("element",):
-            for channels in (1, 2, 4):
+        for read in reads if dtype in NORMALIZED else reads[:1]:
+            for channels in counts:
                 yield dtype, read, channels
 
 
-def own_axes(geometry: str, mode: str) -> tuple[str, ...]:
+def own_axes(geometry: str, mode: AddressMode) -> tuple[AddressMode, ...]:
     """An address mode for the axes that a texture has."""
-    return (*(mode,) * AXES[geometry], *("clamp",) * 3)[:3]
+    return (*(mode,) * AXES[geometry], *MODES[:1] * 3)[:3]
 
 
 def point_sampling() -> Iterator[Experiment]:
@@ -369,8 +376,8 @@ def wide_textures() -> Iterator[Experiment]:
     sizes += [(3, 5000, 0), (3, 9000, 0), (9000, 3, 0), (3, 2, 5000), (2, 3, 9000), (2, 9000, 3), (9000, 3, 2)]
     for extents in sizes:
         geometry = f"{sum(extent > 0 for extent in extents)}d"
-        for filter_mode in ("point", "linear"):
-            for mode in ("clamp", "wrap", "mirror"):
+        for filter_mode in FILTERS:
+            for mode in MODES[:3]:
                 yield texture(
                     geometry, "float32", "element", extents=extents, threads=640, texels="index", filter=filter_mode,
                     normalized=True, address=own_axes(geometry, mode),
@@ -389,7 +396,7 @@ def coordinate_bits() -> Iterator[Experiment]:
     for extents in (*sizes, *layered):
         plain = f"{sum(extent > 0 for extent in extents)}d"
         geometry = plain if extents not in layered else "a2d" if extents[1] else "a1d"
-        for filter_mode in ("point", "linear"):
+        for filter_mode in FILTERS:
             yield texture(
                 geometry, "float32", "element", extents=extents, threads=4096, texels="index", filter=filter_mode,
                 normalized=True, address=own_axes(geometry, "wrap"),
@@ -423,7 +430,7 @@ def levels() -> Iterator[Experiment]:
     """tex.level and tex.grad of textures that have one level."""
     for geometry in GEOMETRIES:
         for lod in (".level", ".grad", *((".base",) if not geometry.startswith("a") else ())):
-            for filter_mode in ("point", "linear"):
+            for filter_mode in FILTERS:
                 yield texture(
                     geometry, "float16", "element", channels=2, texels="narrow", filter=filter_mode, normalized=True,
                     lod=lod,
@@ -449,7 +456,13 @@ def gathers() -> Iterator[Experiment]:
             yield replace(plain, opcode=plain.opcode.replace("tex", f"tld4.{channel}"))
 
 
-ELEMENTS = {1: ("uint8", 1), 2: ("uint16", 1), 4: ("float32", 1), 8: ("uint32", 2), 16: ("float32", 4)}
+ELEMENTS: dict[int, tuple[str, Channels]] = {
+    1: ("uint8", 1),
+    2: ("uint16", 1),
+    4: ("float32", 1),
+    8: ("uint32", 2),
+    16: ("float32", 4),
+}
 ACCESSES = {
     1: ("b8",), 2: ("b16", "v2.b8"), 4: ("b32", "v2.b16", "v4.b8"), 8: ("b64", "v2.b32", "v4.b16"),
     16: ("v4.b32", "v2.b64"),

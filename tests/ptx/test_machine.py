@@ -338,7 +338,8 @@ def test_state_spaces_of_generic_addresses_are_those_of_an_h200():
     mov.b64 %d7, out;
     cvta.param.u64 %d5, %d7;
 """ + "".join(
-        f"isspacep.{space} %p0, %d{place}; selp.u32 %r0, 1, 0, %p0; st.global.u32 [%d0+{4 * (5 * row + place - 1)}], %r0;\n"
+        f"isspacep.{space} %p0, %d{place}; selp.u32 %r0, 1, 0, %p0;\n"
+        f"st.global.u32 [%d0+{4 * (5 * row + place - 1)}], %r0;\n"
         for row, space in enumerate(("const", "global", "shared", "local"))
         for place in range(1, 6)
     ) + "ret; }")["k"]  # fmt: skip

@@ -66,6 +66,13 @@ def test_another_architecture_is_not_proved_by_an_h200():
     assert "tex.1d.v4.f32.f32" in found.inexact
 
 
+@pytest.mark.parametrize(("depth", "is_exact"), [(32, True), (33, False), (5000, True)])
+def test_coordinates_of_long_volumes(depth, is_exact):
+    body = f"tex.3d.v4.f32.f32 {{%f4, %f5, %f6, %f7}}, [%d1, {{%f0, %f0, %f0, %f0}}];\n{STORE}"
+    texture = wf.ptx.Texture(np.zeros((depth, 2, 2), np.float32), normalized=True)
+    assert run(body, texture, np.zeros(32, np.float32)).exact == is_exact
+
+
 def test_a_surface_changes_in_place():
     values = np.arange(16, dtype=np.uint32)
     body = "shl.b32 %r1, %r0, 2;\nsust.b.1d.b32.zero [%d1, {%r1}], {%r0};\nsured.b.add.1d.u32.clamp [%d1, {%r1}], 1;"

@@ -79,6 +79,8 @@ def run_fetch(state: WarpState, step: DecodedInstruction, action: TextureFetch, 
     for which, texture in _resources(state, step, group, Texture):
         _check_geometry(texture, action.geometry, int(which[0]))
         _check_memory(state, step, action, int(group.addresses(step.sources[0])[which[0]]))
+        if texture.is_guess and action.coordinates.is_float:
+            state.tally.inexact.add(step.name)
         own = [codes[which] for codes in axes]
         if action.channel is not None:
             results[which] = gather(texture, layers[which], own, CHANNEL_NAMES.index(action.channel))

@@ -287,7 +287,8 @@ class Kernel:
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
-        A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes.
+        A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes. A `Texture` or a
+        `Surface` stands for its handle.
 
         `arch` is whose arithmetic is computed: sm_90 where nothing is said and the module's target runs there, else
         the target's own. Evidence and `Run.exact` are for this architecture, which `Run.arch` names.

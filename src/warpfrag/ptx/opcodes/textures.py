@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"
 SURFACES = "PTX ISA, Surface Instructions"
-CASES = 4096
+SAMPLED, GATHERED = 358_912, 27_648  # threads of tex and of tld4 whose results are those of an H200
 RESULTS = (F32, S32, U32)
 STORED = (B8, B16, B32, B64)
 GEOMETRY = required("1d", "2d", "3d", "a1d", "a2d")
@@ -73,11 +73,11 @@ def _reduce(attributes: Attributes) -> SurfaceReduction:
 
 ROWS: list[OpcodeRow] = [
     row(
-        "tex", [RESULTS, (F32, S32)], _fetch, UNIT, level="measured", cases=CASES,
+        "tex", [RESULTS, (F32, S32)], _fetch, UNIT, level="measured", cases=SAMPLED,
         lod=optional("base", "level", "grad"), geometry=GEOMETRY, vector=required("v4"),
     ),
     row(
-        "tld4", [RESULTS, (F32,)], _fetch, UNIT, level="measured", cases=CASES,
+        "tld4", [RESULTS, (F32,)], _fetch, UNIT, level="measured", cases=GATHERED,
         channel=required("r", "g", "b", "a"), geometry=required("2d"), vector=required("v4"),
     ),
     row("suld", [STORED], _load, SURFACES, like=ACCESS),

@@ -30,6 +30,7 @@ FRACTION = 8
 TEXEL = 1 << FRACTION
 COORDINATE_BITS = ((8192, 21), (65536, 22), (1 << 31, 23))
 """Fraction bits of normalized coordinates, by the largest extent of a texture."""
+LONG_Z = 2048  # beyond which all axes have 22 bits
 SMALLEST_NORMAL = 2.0**-126
 MAX_AXES = 3
 GUARD = 4  # bits that floats keep below their last one when they are aligned
@@ -56,7 +57,7 @@ def _values(codes: Codes) -> NDArray[np.float64]:
 def _coordinate_bits(texture: Texture, axis: int) -> int:
     """Fraction bits of normalized coordinates along x, y or z."""
     _, depth, height, width, _ = texture.texels.shape
-    if depth > 2048:
+    if depth > LONG_Z:
         return 22
     extent = max(width, height) if axis < 2 else depth
     return next(bits for limit, bits in COORDINATE_BITS if extent <= limit)

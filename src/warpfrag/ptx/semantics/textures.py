@@ -30,6 +30,7 @@ FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "fl
 NORMALIZED_FORMATS = FORMATS[:4]  # whose texels can be read as floats from 0 or -1 to 1
 CHANNELS = (1, 2, 4)
 FLAG = (False, True)
+UNMEASURED_DEPTHS = range(33, 5000)  # extents of z for which the bits of normalized coordinates are a guess
 MAX_AXES = 3
 
 
@@ -138,6 +139,11 @@ class Texture:
     def border_texel(self) -> NDArray[Any]:
         """The texel outside of the array where the address mode is "border"."""
         return self.border[: self.channels].astype(self.array.dtype)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether nobody has measured how coordinates of such a texture are rounded."""
+        return self.normalized and self.texels.shape[1] in UNMEASURED_DEPTHS
 
     def copy(self) -> Texture:
         """The same texture of texels of its own."""
