@@ -93,6 +93,18 @@ def test_an_address_below_its_memory_is_a_finding_of_every_thread(body, message)
     assert finding.text.endswith("; 63 more on this line")
 
 
+def test_the_fault_of_the_first_warp_is_reported():
+    body = "setp.lt.u32 %p2, %r0, 32; selp.b64 %d1, -4, 1025, %p2; ld.shared.u32 %r1, [%d1];"
+    with pytest.raises(wf.ptx.PtxError, match=r"thread \(0, 0, 0\) .*0xfffffffffffffffc are outside shared"):
+        launch(body)
+
+
+def test_a_store_to_parameters_that_no_lane_makes_is_none():
+    run, _ = launch("setp.gt.u32 %p2, %r0, 99; mov.u64 %d2, out; @%p2 st.param.u32 [%d2], 1;")
+
+    assert run.findings == []
+
+
 def test_thousands_of_faults_are_collected():
     run = wf.ptx.load(entry("ld.local.u32 %r1, [loc - 4];"))["k"].launch(
         64, 64, [np.zeros(64, np.uint32)], checks=["memory"]

@@ -110,7 +110,7 @@ def plain_text(access: str, space: str, bits: int, count: int) -> str:
     head = f"define i32 @{helper_name(access, space, bits, count)}({HELPER_PARAMETERS}) {{"
     space, matrices = ("shared", True) if space == "matrices" else (space, False)
     if space == "param" and access == "store":
-        return f"{head}\n  ret i32 1\n}}"
+        return f"{head}\n  %some = icmp ne i32 %mask, 0\n  %fault = zext i1 %some to i32\n  ret i32 %fault\n}}"
     size = bits // 8 * count
     aligned = size - 1 if size & (size - 1) == 0 else 0
     counter = (context.READ_BYTES if access == "load" else context.WRITTEN_BYTES) + SPACES.index(space)

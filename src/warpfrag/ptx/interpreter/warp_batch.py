@@ -178,10 +178,9 @@ class WarpBatch(WarpState):
             try:
                 HANDLERS[type(step.action)](self, step, step.action, group)
             except Fault as fault:
-                error = self.fault(step, group, fault)
                 if fault.ends_launch or not self.memory.is_checked or not is_lane_by_lane:
-                    raise error from None
-                self.memory.note(step.line, error.reason)
+                    raise self.first_fault(step, group, fault) from None
+                self.memory.note(step.line, self.fault(step, group, fault).reason)
                 group = self.without_faulty(step, group, fault.index)
                 if group.mask.any():
                     continue
@@ -196,6 +195,18 @@ class WarpBatch(WarpState):
         for item in (item for result in step.results for item in items_of(result)):
             group.part(faulty).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
         return group.part(group.mask & ~faulty)
+
+    def first_fault(self, step: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
+        """The fault that ends a launch: that of the first warp, since compiled code runs warp after warp."""
+        if group.warps > 1 and not self.memory.is_checked:
+            for row, lanes in zip(group.warp_rows, group.mask, strict=True):
+                warp = LaneGroup(self, np.array([row]), lanes[None, :])
+                try:
+                    if lanes.any():
+                        HANDLERS[type(step.action)](self, step, step.action, warp)
+                except Fault as first:
+                    return self.fault(step, warp, first)
+        return self.fault(step, group, fault)
 
     def fault(self, step: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
         """An access that went wrong, with its line and thread."""

@@ -94,7 +94,7 @@ class SymbolTable:
 
     def __init__(self, outer: SymbolTable | None = None) -> None:
         """No names yet; those of `outer` are seen through."""
-        self.symbols = SymbolScope(outer.symbols if outer else None)
+        self.symbols: SymbolScope = SymbolScope(outer.symbols if outer else None)
         self.labels: ScopedTable[list[int]] = ScopedTable(outer.labels if outer else None)  # filled in when it is known
         self.tables: ScopedTable[tuple[str, ...]] = ScopedTable(outer.tables if outer else None)
 
@@ -313,7 +313,8 @@ def module_variables(source: ModuleSyntax, graph: CallGraph) -> dict[str, Module
 
 def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
     """The parameters of an entry, one after the other as their alignment wants."""
-    parameters, offset = [], 0
+    parameters: list[Parameter] = []
+    offset = 0
     for variable in function.parameters:
         size, align = size_of(variable), alignment_of(variable)
         offset = -(-offset // align) * align
