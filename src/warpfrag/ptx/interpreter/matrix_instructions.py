@@ -118,10 +118,8 @@ def _multiply(state: WarpState, step: DecodedInstruction, action: MatrixOp, grou
     d = step.results[0]
     words = [words_of(group, operand) for operand in (a, b, c)]
     for number, part in enumerate(action.parts or (range(len(items_of(d))),)):
-        if number:
-            words[2] = words_of(group, c)
-        if number and action.rereads_multiplicands:
-            words[:2] = words_of(group, a), words_of(group, b)
+        for role in action.reread if number else "":
+            words["abc".index(role)] = words_of(group, step.sources["abc".index(role)])
         if form.is_wmma and _fragment_operands(state, form)["d"].unknown:
             result = _multiply_fragments(state, form, words)
         else:

@@ -4,7 +4,8 @@ PTX says that an instruction reads its operands before it writes. For two kinds 
 emits one machine instruction after the other on the registers as they are named. Where D shares registers
 with A, B or another place of C, later parts read what the first ones wrote:
 
-    wmma.mma        two halves of D, each of which reads A, B and its part of C
+    wmma.mma        of 256 elements: two halves of D, each of which reads A, B and its part of C; a C of f16 below a D
+                    of f32 is read before both, and a D of f16 above a C of f32 is written behind both
     mma of fp8      on sm_90 D = C + sum, one register after the other; A and B were read before
 
 Compilers give D registers of its own, or those of C in the same order: then nothing shows. Measured on an H200 with D
@@ -20,41 +21,46 @@ from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import registers_of
 
 if TYPE_CHECKING:
+    from warpfrag.isa.words import Form
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
 FP8 = {"e4m3", "e5m2"}
+HALVED_ELEMENTS = 256  # of D, in wmma.mma
 ORDER_UNKNOWN = "ptxas writes a part of D before it has read all operands, which share registers with it"
-"""Of wmma.mma with tf32, whose halves take turns, and with a C that is converted first."""
+"""Of wmma.mma with tf32, whose halves take turns."""
 
 
 def split_product(step: DecodedInstruction) -> None:
     """Note the parts in which a product writes D, if that shows."""
     action = step.action
-    if not isinstance(action, MatrixOp) or action.form.operation.does != "multiply":
+    if not isinstance(action, MatrixOp) or action.form.operation.does != "multiply" or len(step.sources) < len("abc"):
         return
-    form, count = action.form, len(_indices(step.results[0]))
-    if form.op == "wmma.mma":
-        half = count // 2
-        parts, rereads = (tuple(range(half)), tuple(range(half, count))), True
-    elif form.op.startswith("mma") and form.a in FP8:
-        parts, rereads = tuple((place,) for place in range(count)), False
-    else:
+    parts, reread = _parts(action.form, len(_indices(step.results[0])))
+    if not _shows(step, parts, reread):
         return
-    if not _shows(step, parts, rereads=rereads):
-        return
-    if form.op == "wmma.mma" and (form.a == "tf32" or form.c != form.d or count == 1):
+    if action.form.a == "tf32":
         step.doubt = ORDER_UNKNOWN
     else:
-        step.action = replace(action, parts=parts, rereads_multiplicands=rereads)
+        step.action = replace(action, parts=parts, reread=reread)
 
 
-def _shows(step: DecodedInstruction, parts: tuple[tuple[int, ...], ...], *, rereads: bool) -> bool:
+def _parts(form: Form, count: int) -> tuple[tuple[tuple[int, ...], ...], str]:
+    """The registers of D that are written together, in order, and the operands that are read before each part."""
+    if form.op == "wmma.mma" and form.shape.m * form.shape.n == HALVED_ELEMENTS and (form.c, form.d) != ("f32", "f16"):
+        half = count // 2
+        return (tuple(range(half)), tuple(range(half, count))), "abc" if form.c == form.d else "ab"
+    if form.op.startswith("mma") and form.a in FP8:
+        return tuple((place,) for place in range(count)), "c"
+    return (), ""
+
+
+def _shows(step: DecodedInstruction, parts: tuple[tuple[int, ...], ...], reread: str) -> bool:
     """Whether a later part reads a register that an earlier one wrote."""
-    d, (a, b, c) = _indices(step.results[0]), (_indices(operand) for operand in step.sources[:3])
+    d, operands = _indices(step.results[0]), dict(zip("abc", map(_indices, step.sources), strict=False))
     written: set[int] = set()
     for part in parts:
-        read = {*a, *b} if rereads else set()
-        read |= {c[place] for place in part} if len(c) == len(d) else {*c}
+        read = {index for role in reread if role != "c" for index in operands[role]}
+        read |= {operands["c"][place] for place in part} if "c" in reread else set()
         if written & read:
             return True
         written |= {d[place] for place in part}

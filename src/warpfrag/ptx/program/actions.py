@@ -291,7 +291,7 @@ class MatrixOp(Action):
     form: Form = field(compare=False)  # the typed words of the name
     space: StateSpace = "generic"
     parts: tuple[tuple[int, ...], ...] = ()  # registers of D that are written together, where the order shows
-    rereads_multiplicands: bool = False  # A and B before each part
+    reread: str = ""  # which of "abc" are read again before each part
 
 
 @dataclass(frozen=True)
