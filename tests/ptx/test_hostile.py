@@ -122,6 +122,7 @@ REFUSED = [
     ("ld.param.u64 %d1, %d0;", "", "line 11: expected one operand in brackets, got ld.param.u64 %d1, %d0"),
     ("ld.global.u64 %r1, [%d0];", "", "line 11: expected a register of at least 64 bits"),
     ("ld.global.v4.u32 {%r1, %r2}, [%d0];", "", "line 11: expected 4 elements in the vector of ld.global.v4.u32"),
+    ("and.pred %p2, %tid.x, %p0;", "", "line 11: expected a source of .pred"),
     ("add.s32 %r1, [%d0], 5;", "", "line 11: expected no operand in brackets"),
     ("mov.b32 {%r1, %r2, %r3}, %r0;", "", "line 11: expected parts of 32 bits together"),
     ("bar.red.popc.u32 %r1, 0, %r2;", "", "line 11: expected a predicate as the last source"),

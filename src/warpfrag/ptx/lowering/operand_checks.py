@@ -91,6 +91,11 @@ def _is_value(operand: PtxOperand) -> bool:
     return isinstance(operand, Register | Immediate | SpecialRegister | MemoryOperand)
 
 
+def _is_predicate(operand: PtxOperand, kind: Type) -> bool:
+    """Whether an operand is a single bit; a number is whatever is wanted."""
+    return kind.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
+
+
 def _require_item(step: DecodedInstruction, item: PtxOperand, kind: Type, *, is_result: bool) -> None:
     """An element that is loaded or stored: a register that holds all of it, or a number where nothing is written."""
     if isinstance(item, Register):
@@ -130,8 +135,8 @@ def _check_lanes(step: DecodedInstruction, action: LaneOp | WarpCollective) -> N
             raise PtxError(step.line, f"expected a constant in {step.text}")
         if isinstance(source, Discard | VectorOperand):
             raise PtxError(step.line, f"expected a register or a number as a source in {step.text}")
-        if isinstance(source, Register) and kind is not None:
-            _require(step, (source.bits == 1) == (kind.bits == 1), f"a source of .{kind.name}")
+        if kind is not None:
+            _require(step, _is_predicate(source, kind) == (kind.bits == 1), f"a source of .{kind.name}")
 
 
 def _check_move(step: DecodedInstruction, action: Move) -> None:
@@ -145,10 +150,11 @@ def _check_move(step: DecodedInstruction, action: Move) -> None:
                 fits = isinstance(item, Discard) if is_result else isinstance(item, Immediate | SpecialRegister)
                 fits = item.bits == bits if isinstance(item, Register) else fits
                 _require(step, fits, f"parts of {bits} bits")
-        elif isinstance(operand, Register):
-            _require(step, (operand.bits == 1) == (action.type.bits == 1), f"an operand of .{action.type.name}")
         else:
-            _require(step, isinstance(operand, Discard) if is_result else _is_value(operand), "a register")
+            fits = isinstance(operand, Discard) or _is_predicate(operand, action.type) == (action.type.bits == 1)
+            _require(step, fits, f"an operand of .{action.type.name}")
+            is_taken = isinstance(operand, Register | Discard) if is_result else _is_value(operand)
+            _require(step, is_taken, f"a register or a number for {step.name}")
 
 
 def _check_load(step: DecodedInstruction, action: MemoryLoad) -> None:
