@@ -66,7 +66,7 @@ from warpfrag.ptx.program.program import (
 )
 from warpfrag.ptx.program.state_spaces import is_in_window
 from warpfrag.ptx.program.types import TYPES, container, split
-from warpfrag.ptx.semantics.floats import choose_nan
+from warpfrag.ptx.semantics.floats import QUIET, choose_nan, is_nan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -394,6 +394,8 @@ class WarpBatch(WarpState):
             update = action.function
             if action.space == "generic" and action.in_window is not None and is_in_window(addresses[which[0]]):
                 update = action.in_window
+            if kind.element == "f64" and (action.space == "shared" or update is action.in_window):
+                self.doubt_sums(cells, index, operands[0][which][:, 0])
             if len(np.unique(index)) == len(index):  # no two at one address: all at once
                 at = index[:, None] + np.arange(action.count)
                 old[which] = cells[at]
@@ -404,6 +406,12 @@ class WarpBatch(WarpState):
                 old[lane] = cells[own]
                 cells[own] = update(old[lane], *(operand[lane] for operand in operands))
         return old
+
+    def doubt_sums(self, cells: Codes, index: Codes, operands: Codes) -> None:
+        """Sums of f64 by a loop around cas have an order of operands too: doubtful where different NaNs meet."""
+        nan = is_nan(operands, "f64")
+        if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
+            self.tally.causes[self.memory.step] |= InexactCause.NAN_OPERANDS
 
     def async_copy(self, step: DecodedInstruction, _action: AsyncCopy, group: LaneGroup) -> None:
         """cp.async: copied when it is issued; zeros follow the bytes of the source."""

@@ -154,14 +154,22 @@ def _constants(values: Values) -> list[int] | None:
 
 
 def _equal_operands(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
-    del table
     attributes = step.attributes
     if attributes.opcode not in {"min", "max"} or attributes.types[0].name not in EQUAL_OPERANDS or len(values) != 2:
         return False
-    if attributes.ftz or attributes.nan or attributes.xorsign or values[0] is None or values[0] != values[1]:
+    if attributes.ftz or attributes.nan or attributes.xorsign or values[0] is None:
         return False
-    replace_function(kernel, step, "min and max of equal operands", first)
-    return True
+    if values[0] == values[1]:
+        replace_function(kernel, step, "min and max of equal operands", first)
+        return True
+    sources = [table.definition(value) for value in values]
+    if sources[0] is None or sources[1] is None:
+        return False
+    left, right = (item[0] for item in sources if item is not None)
+    if left.name == right.name and left.sources == right.sources:  # equal, if ptxas sees it
+        doubt(step, "min and max of equal operands", first)
+        return True
+    return False
 
 
 def _product_with_1(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
