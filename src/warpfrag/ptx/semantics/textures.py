@@ -30,7 +30,7 @@ FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "fl
 NORMALIZED_FORMATS = FORMATS[:4]  # whose texels can be read as floats from 0 or -1 to 1
 CHANNELS = (1, 2, 4)
 FLAG = (False, True)
-UNMEASURED_DEPTHS = range(33, 5000)  # extents of z for which the bits of normalized coordinates are a guess
+UNMEASURED_DEPTHS = range(2050, 3000)  # extents of z for which the bits of normalized coordinates are a guess
 MAX_AXES = 3
 
 
