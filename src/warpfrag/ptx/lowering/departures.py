@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.ptx.lowering.known_values import fold_values
-from warpfrag.ptx.lowering.replaced_steps import first, goes_back, note, replace_function, second
+from warpfrag.ptx.lowering.replaced_steps import goes_back, note, replace_function
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     AsyncCopy,
@@ -109,28 +109,17 @@ def _guarded_byte_sum(kernel: KernelLowering) -> None:
             note(kernel, step, "guarded sum of bytes")
 
 
-def _written_selector(kernel: KernelLowering) -> None:
-    for step in kernel.steps:
-        attributes = step.attributes
-        if attributes.opcode == "slct" and attributes.types[1].name == "s32" and isinstance(step.sources[2], Immediate):
-            code = np.full((1, 1), step.sources[2].code(attributes.types[1]), np.uint32)
-            takes_a = bool(floats.compare("f32", "ge", code, np.zeros_like(code)).all())
-            replace_function(kernel, step, "selection by a written number", first if takes_a else second)
-
-
 def _long_shift(kernel: KernelLowering) -> None:
     for step in kernel.steps:
-        attributes, amount = step.attributes, step.sources[-1] if step.sources else None
-        if (
-            attributes.opcode not in {"shl", "shr"}
-            or attributes.types[0].bits != 16
-            or not isinstance(amount, Immediate)
-        ):
+        amount = step.sources[-1] if step.sources else None
+        if step.attributes.opcode not in {"shl", "shr"} or not isinstance(amount, Immediate):
             continue
-        code = amount.code(TYPES["u32"])
-        if code > 0xFFFF:
+        code, bits = amount.code(TYPES["u32"]), step.attributes.types[0].bits
+        if bits == 16 and code > 0xFFFF:
             step.sources = (step.sources[0], Immediate(code & 0xFFFF))
             note(kernel, step, "long shift of 16 bits")
+        elif bits == 64 and code > 0xFF:
+            step.doubt = "a shift of 64 bits by a large number that is written may do nothing"
 
 
 def _guarded_sign(kernel: KernelLowering) -> None:
@@ -246,7 +235,12 @@ def _narrow_store(kernel: KernelLowering) -> None:
             converted.discard(register.index)
             if step.attributes.opcode == "cvt" and all(kind.is_float for kind in step.attributes.types):
                 converted.add(register.index)
-        if not isinstance(action, MemoryStore) or action.count != 1 or len(step.sources) < 2 or step.guard is not None:
+        if not isinstance(action, MemoryStore) or len(step.sources) < 2 or step.guard is not None:
+            return
+        if action.count != 1:
+            if any(_is_narrowed(action, item, known) for item in registers_of(step.sources[1])):
+                step.doubt = DEPARTURES["narrow store of a float"].compiler
+                note(kernel, step, "narrow store of a float")
             return
         value = step.sources[1]
         if not isinstance(value, Register) or value.bits <= action.type.bits or action.type.is_float:
@@ -264,24 +258,38 @@ def _narrow_store(kernel: KernelLowering) -> None:
     _each_typed(kernel, rule)
 
 
+def _is_narrowed(action: MemoryStore, value: Register, known: dict[int, Type]) -> bool:
+    """Whether a register with a float is stored in fewer bits as an integer."""
+    return value.bits > action.type.bits and not action.type.is_float and value.index in known
+
+
 def _to_integer(element: str, target: Type, codes: Codes) -> Codes:
     return conversions.float_to_integer(codes, element, target, "rzi", ftz=False)
 
 
+def _leads_past(steps: list[DecodedInstruction], branch: DecodedInstruction, start: int, end: int) -> bool:
+    """Whether one side of a branch alone reaches a loop: the other jumps over it, or into a jump before it."""
+    target = max(branch.targets)
+    return target > end or (target <= start and target > 0 and steps[target - 1].action.ends_block)
+
+
 def _loop_predicate(kernel: KernelLowering) -> None:
     """Doubt a predicate that a loop changes by a logical operation on itself, where a branch before looked at it."""
-    looked: dict[int, int] = {}  # the first branch that each predicate guards
-    for at, step in enumerate(kernel.steps):
-        if isinstance(step.action, Branch) and step.guard is not None:
-            looked.setdefault(step.guard.index, at)
+    steps = kernel.steps
+    branches = [(at, step) for at, step in enumerate(steps) if isinstance(step.action, Branch) and step.guard]
     for end, step in enumerate(kernel.steps):
         if not goes_back(end, step):
             continue
         start = min(step.targets)
+        looked = {
+            branch.guard.index
+            for at, branch in branches
+            if branch.guard is not None and at < start and _leads_past(steps, branch, start, end)
+        }
         for inner in kernel.steps[start:end]:
             results = {register.index for operand in inner.results for register in registers_of(operand)}
             sources = {source.index for source in inner.sources if isinstance(source, Register) and source.bits == 1}
-            if any(looked.get(index, end) < start for index in results & sources):
+            if looked & results & sources:
                 inner.doubt = DEPARTURES["predicate of a loop"].compiler
                 note(kernel, inner, "predicate of a loop")
 
@@ -291,7 +299,6 @@ RULES: dict[str, Callable[[KernelLowering], None]] = {
     "guarded testp": _guarded_testp,
     "guarded sum of bytes": _guarded_byte_sum,
     "long shift of 16 bits": _long_shift,
-    "selection by a written number": _written_selector,
     "float shift amount": _float_shift,
     "narrow store of a float": _narrow_store,
     "predicate of a loop": _loop_predicate,

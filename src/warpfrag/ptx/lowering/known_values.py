@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.ptx.lowering.replaced_steps import doubt, first, goes_back, note, replace_function, second
+from warpfrag.ptx.lowering.uncertain_pairs import doubt_constants, doubt_pairs, relevant_pairs
 from warpfrag.ptx.lowering.values import Constant, ValueTable, evaluate
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 FOLDED = {"sin", "cos", "ex2", "lg2", "rsqrt", "rcp", "sqrt"}
 EQUAL_OPERANDS = {"f16", "f32", "f64"}
+MIN_NORMAL_F32 = 0x00800000
 CODES_OF_1 = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f64": 0x3FF0000000000000}
 
 
@@ -53,7 +55,7 @@ def _fold_constants(step: DecodedInstruction, action: LaneOp, codes: tuple[int, 
         action = replace(action, function=function)
     elif attributes.opcode in {"abs", "neg"} and kind.is_float:
         action = replace(action, function=_constant_sign(attributes.opcode, kind))
-    elif attributes.opcode == "cvt" and action.sources == (F64,) and kind in {F16, BF16}:
+    elif _narrows_f64(step, action):
         action = replace(action, function=_canonical(action.function, kind))
     code = evaluate(action, codes)
     if kind.is_float and kind.parts == 1 and kind.element in CODES_OF_1:
@@ -122,7 +124,9 @@ def _wants_values(step: DecodedInstruction) -> bool:
 
 def fold_values(kernel: KernelLowering) -> None:
     """Apply the rules that depend on what ptxas knows of the values of operands."""
-    wanted = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
+    pairs = relevant_pairs(kernel.steps)
+    ruled = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
+    wanted = ruled | {at for at, step in enumerate(kernel.steps) if any(pair.reads(step) for pair in pairs)}
     if not wanted:
         return
     ends = block_ends(kernel.steps, kernel.leaders)
@@ -131,6 +135,10 @@ def fold_values(kernel: KernelLowering) -> None:
     for at in sorted(wanted):
         step = kernel.steps[at]
         values = table.operands(at)
+        doubt_pairs(step, values, table, at, pairs)
+        if at not in ruled:
+            continue
+        doubt_constants(step, values, has_nan=_has_nan(step, values))
         for name, rule in VALUE_RULES.items():
             if kernel.compiler in DEPARTURES[name].versions and rule(kernel, step, values, table):
                 break
@@ -146,6 +154,17 @@ def _name_constants(step: DecodedInstruction, values: Values) -> None:
             Immediate(value.code) if isinstance(value, Constant) else source
             for source, value in zip(step.sources, values, strict=True)
         )
+
+
+def _has_nan(step: DecodedInstruction, values: Values) -> bool:
+    """Whether all operands are constants, one of them a NaN that a compiler may treat in its own manner."""
+    codes, kind = _constants(values), step.attributes.types[-1] if step.attributes.types else F32
+    if not codes or not kind.is_float or kind.parts != 1 or kind.element not in CODES_OF_1:
+        return False
+    signs = step.attributes.opcode in {"abs", "neg"} and kind.bits == 16
+    if not signs and (step.attributes.opcode != "mul" or kind != F64):
+        return False
+    return bool(floats.is_nan(np.array([codes], kind.dtype), kind.element).any())
 
 
 def _constants(values: Values) -> list[int] | None:
@@ -197,6 +216,8 @@ def _function_of_constant(kernel: KernelLowering, step: DecodedInstruction, valu
         return False
     if step.attributes.opcode != "div" and _fold_constants(step, step.action, (values[-1].code,)) is None:
         return False
+    if 0 < values[-1].code & 0x7FFFFFFF < MIN_NORMAL_F32:
+        step.doubt = "a function of a constant below the normal numbers may be folded, or not"
     replace_function(kernel, step, "function of a constant", function)
     return True
 
@@ -207,7 +228,7 @@ def _sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: 
     codes = _constants(values)
     if codes is None or not isinstance(action, LaneOp):
         return False
-    if attributes.opcode == "cvt" and action.sources == (F64,) and action.results[0] in {F16, BF16}:
+    if _narrows_f64(step, action):
         replace_function(kernel, step, "sign of a constant NaN", _canonical(action.function, action.results[0]))
         return True
     if attributes.opcode not in {"abs", "neg"} or not attributes.types[0].is_float:
@@ -223,12 +244,30 @@ def _sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: 
     return True
 
 
+def _constant_selector(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    del table
+    if step.attributes.opcode != "slct" or [kind.name for kind in step.attributes.types] != ["s32", "s32"]:
+        return False
+    if len(values) != len("abc") or not isinstance(values[2], Constant):
+        return False
+    code = np.full((1, 1), values[2].code, np.uint32)
+    takes_a = bool(floats.compare("f32", "ge", code, np.zeros_like(code)).all())
+    replace_function(kernel, step, "selection by a constant", first if takes_a else second)
+    return True
+
+
+def _narrows_f64(step: DecodedInstruction, action: LaneOp) -> bool:
+    """Whether a step converts f64 to 16 bits, to nearest: other roundings of a constant NaN are those of hardware."""
+    is_cvt = step.attributes.opcode == "cvt" and step.attributes.rounding == "rn"
+    return is_cvt and action.sources == (F64,) and action.results[0] in {F16, BF16}
+
+
 def _beyond_word(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     del table
     if step.attributes.opcode != "bfe" or step.attributes.types[0].name != "s32":
         return False
     codes = _constants(values[1:])
-    if codes is None or codes[0] & 0xFF < 32 or not codes[1] & 0xFF:
+    if codes is None or isinstance(values[0], Constant) or codes[0] & 0xFF < 32 or not codes[1] & 0xFF:
         return False
     replace_function(kernel, step, "bfe beyond the word", lambda a, *_: np.full(a.shape, 0xFFFFFFFF, np.uint32))
     return True
@@ -239,7 +278,7 @@ def _long_field(kernel: KernelLowering, step: DecodedInstruction, values: Values
     if step.attributes.opcode != "bfi" or step.attributes.types[0].bits != 32 or not isinstance(step.action, LaneOp):
         return False
     codes = _constants(values[2:])
-    if codes is None or not 0 < codes[0] & 0xFF < 32 or codes[1] & 0xFF < 32:
+    if codes is None or _constants(values) is not None or not 0 < codes[0] & 0xFF < 32 or codes[1] & 0xFF < 32:
         return False
     function = step.action.function
 
@@ -560,6 +599,7 @@ VALUE_RULES: dict[str, Callable[..., bool]] = {
     "product with 1": _product_with_1,
     "function of a constant": _function_of_constant,
     "sign of a constant NaN": _sign_of_constant,
+    "selection by a constant": _constant_selector,
     "bfe beyond the word": _beyond_word,
     "bfi of a long field": _long_field,
     "atomic sum of an unpacked half": _unpacked_half,

@@ -86,6 +86,13 @@ class ValueTable:
         """The step that a value is the result of, and which result."""
         return (self.steps[value.step], value.position) if isinstance(value, Result) else None
 
+    def last_writer(self, at: int, register: Register) -> DecodedInstruction | None:
+        """The step that last wrote a register, in the order of the text."""
+        for other in self.steps[at - 1 :: -1] if at else ():
+            if any(item.index == register.index for item in written_registers(other)):
+                return other
+        return None
+
     def is_packed(self, step: DecodedInstruction) -> bool:
         """Whether the first source of a step was packed of several registers, as its last definition before it."""
         at = next(index for index, other in enumerate(self.steps) if other is step)

@@ -52,8 +52,8 @@ DEPARTURES = {
             "of an amount that is written as a number, shl and shr of 16 bits take the low 16 bits", READ,
         ),
         Departure(
-            "selection by a written number", OLDER,
-            "slct.s32 takes a where c is not negative", "where c is written as a number, its bits are read as an f32",
+            "selection by a constant", OLDER,
+            "slct.s32 takes a where c is not negative", "slct.s32.s32 reads the bits of a constant c as an f32",
             READ,
         ),
         Departure(
