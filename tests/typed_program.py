@@ -8,6 +8,7 @@ import numpy as np
 
 import warpfrag as wf
 
+VARIABLE = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .u64 pointer;\n"
 KERNEL = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n"
 
 
@@ -218,12 +219,12 @@ def whole_kernels() -> None:
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
     print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes), run.printed)
     print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted)
-    linked: wf.ptx.Module = wf.ptx.link([module, KERNEL], keep_state=True)
+    linked: wf.ptx.Module = wf.ptx.link([module, VARIABLE], keep_state=True)
     symbols: wf.ptx.Symbols = linked.symbols
     table = wf.ptx.DeviceArray([np.zeros(4), None, [np.ones(2)]])
     symbols["pointer"] = table.address
     print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, kernel.module.lines)
-    kernel.launch(1, 32, [table, table.array], cooperative=True)
+    print(kernel.launch(1, 32, cooperative=True).exact, table.array)
     linked.reset()
     print(kernel.launch(grid=1, block=32, compiler="13.4").exact, kernel.warnings, module.warnings)
     warnings.simplefilter("error", wf.CompilerDeparture)

@@ -306,7 +306,7 @@ def random_instruction(seed: int) -> str:
     row = source.choice(ROWS[source.choice(sorted(ROWS))])
     words = [row.opcode]
     chosen = [modifier for modifier in row.modifiers.values() if modifier.is_required or source.random() < 0.3]
-    words += [source.choice(modifier.words) for modifier in chosen]
+    words += [source.choice(sorted(modifier.words)) for modifier in chosen if modifier.words]
     words += [source.choice(kinds).name for kinds in row.types]
     count = source.choice([0, 1, 2, 2, 3, 3, 3, 4, 4, 5, 6])
     guard = source.choice(["", "", "@%p0 ", "@!%p1 "])

@@ -28,7 +28,7 @@ DOUBTFUL = {
     "fold_constants",
 }
 """Where NaNs meet, or the code around a line decides: these may differ, and must say so."""
-SECTION = re.compile(r"^### (.+?)\n\n```ptx\n(.*?)\n```\n\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^### (.+?)\n\n```text\n(.*?)\n```\n\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 VALUES = re.compile(r"(%[a-z]\d+) = (\w+)")
 WIDTHS = {"d": 64, "r": 32, "h": 16}
 

@@ -69,8 +69,9 @@ def cut(program: Program, layout: RegisterLayout) -> list[Segment]:
 
 def _is_plain_product(action: Action) -> bool:
     """Whether an action is an mma of one tile per warp that reads everything before it writes."""
-    is_mma = isinstance(action, MatrixOp) and action.operation == "mma" and not action.parts
-    return is_mma and action.form.shape[:2] == (16, 8)
+    if not isinstance(action, MatrixOp) or action.operation != "mma" or action.parts:
+        return False
+    return action.form.shape[:2] == (16, 8)
 
 
 def products(program: Program) -> dict[int, tuple[int, ...]]:
