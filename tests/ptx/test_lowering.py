@@ -124,6 +124,7 @@ def test_contraction_reads_attributes(steps):
     [
         ("add.u32 %r5, %r6, 1;", True),
         ("bar.sync 0;", True),
+        ("bra.uni NEXT;\nNEXT:", True),
         ("@%p1 add.u32 %r5, %r6, 1;", True),
         ("div.full.f32 %f6, %f1, %f2;", True),
         ("@%p1 ld.global.b32 %r5, [%rd1];", False),

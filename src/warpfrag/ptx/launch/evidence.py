@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.opcode import OpcodeRow
     from warpfrag.ptx.program.program import DecodedInstruction, Program
 
+MEASURED_ADDRESSES = 64  # bits
 MEASURED = "sm_90"  # whose special function unit the tables hold, and for which contraction was read from ptxas 13.0
 WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
 CONTRACTION = "ptxas may fuse this sum with a product: fused as ptxas 13.0 does for sm_90, which says nothing of {}"
@@ -53,11 +54,15 @@ def launch_arch(target: str, arch: str | None) -> str:
     return read_target(arch, "", "arch").name
 
 
-def launch_evidence(program: Program, arch: str) -> dict[str, Evidence]:
-    """What is known of the launch as a whole: nothing where no GPU of the architecture would run the module."""
-    if runs_on(program.target, arch):
-        return {}
-    return {f".target {program.target}": Evidence("not modelled", f"no GPU runs a module for it as {arch}")}
+def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
+    """What makes a launch as a whole inexact: no GPU of the architecture would run the module, or none was asked."""
+    known = {}
+    if not runs_on(program.target, arch):
+        known[f".target {program.target}"] = Evidence("not modelled", f"no GPU runs a module for it as {arch}")
+    if address_size != MEASURED_ADDRESSES:
+        text = "no assembler since CUDA 12.9 takes such a module: nothing of it was compared with a GPU"
+        known[f".address_size {address_size}"] = Evidence("not modelled", text)
+    return known
 
 
 def step_doubts(program: Program, arch: str) -> dict[int, str]:

@@ -449,7 +449,7 @@ class Kernel:
                 lines[step.line] += int(count)
                 if step.name not in known:
                     known[step.name] = step_evidence(step, config.arch)
-        known |= launch_evidence(self.program, config.arch)
+        known |= launch_evidence(self.program, config.arch, self.module.source.address_size)
         doubts = self._inexact_lines(tally, config.arch)
         for name in sorted(tally.inexact):
             known[name] = Evidence("approximate", "the machine's own value: a GPU has others")

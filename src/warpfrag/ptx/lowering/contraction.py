@@ -4,7 +4,7 @@ The assembler may fuse an unqualified mul with the unqualified add or sub that u
 the code it makes (ptxas 13.0 for sm_90): both in one block, the same .ftz, and every use of the product such a sum; of
 a sum of two products the first that can be fused is. The last multiplication of div.full, div.approx and rcp.approx
 counts as a product. Guarded accesses and barriers, fences, and divisions and roots with a slow path end a block; a
-barrier without a guard does not.
+barrier without a guard and a jump to the next step do not. (78 small kernels on an H200, and 190 public ones.)
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
 
 
 def contraction_ends(steps: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
-    """For every step the end of its block as contraction sees it: an unguarded barrier ends none."""
-    targets = {target for step in steps for target in step.targets}
-    waits = {at for at, step in enumerate(steps) if isinstance(step.action, Barrier) and step.guard is None}
+    """For every step the end of its block as contraction sees it: a barrier or a jump to the next step ends none."""
+    jumps = {at for at, step in enumerate(steps) if step.guard is None and step.targets == (at + 1,)}
+    targets = {target for at, step in enumerate(steps) if at not in jumps for target in step.targets}
+    waits = jumps | {at for at, step in enumerate(steps) if isinstance(step.action, Barrier) and step.guard is None}
     kept = {at for at in leaders if at - 1 not in waits or at in targets}
     ends, end = [0] * len(steps), len(steps)
     for at in range(len(steps) - 1, -1, -1):
