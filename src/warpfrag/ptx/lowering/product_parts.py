@@ -57,6 +57,8 @@ def _parts(form: Form, count: int) -> tuple[tuple[tuple[int, ...], ...], str]:
 def _shows(step: DecodedInstruction, parts: tuple[tuple[int, ...], ...], reread: str) -> bool:
     """Whether a later part reads a register that an earlier one wrote."""
     d, operands = _indices(step.results[0]), dict(zip("abc", map(_indices, step.sources), strict=False))
+    if "c" in reread and len(operands["c"]) != len(d):
+        return False  # which is refused when it runs
     written: set[int] = set()
     for part in parts:
         read = {index for role in reread if role != "c" for index in operands[role]}

@@ -48,8 +48,9 @@ def _makes_fp8(step: DecodedInstruction) -> bool:
     return _opcode(step, "cvt") and bool(_types(step)) and _types(step)[0] in PAIRS_OF_FP8
 
 
-def _unpacks(step: DecodedInstruction) -> bool:
-    return isinstance(step.action, Move) and any(isinstance(result, VectorOperand) for result in step.results)
+def _unpacks_quarters(step: DecodedInstruction) -> bool:
+    action = step.action
+    return isinstance(action, Move) and action.type.bits == 64 and isinstance(step.results[0], VectorOperand)
 
 
 def _packs(step: DecodedInstruction) -> bool:
@@ -96,7 +97,8 @@ def _reads_anything(step: DecodedInstruction) -> bool:
 
 PAIRS = (
     UncertainPair(
-        _reads_fp8, _unpacks, "of a half that mov unpacked, the conversion from fp8 may read another half",
+        _reads_fp8, _unpacks_quarters,
+        "of a quarter of 64 bits that mov unpacked, the conversion from fp8 may read another quarter",
     ),
     UncertainPair(
         _packs, _makes_fp8, "a pair of fp8 that mov packs may be packed with bits of its operand",

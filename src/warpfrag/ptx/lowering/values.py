@@ -150,7 +150,7 @@ class ValueTable:
         own: list[Value] = [Result(at, position) for position in range(count)]
         action = step.action
         if isinstance(action, Move):
-            return self._moved(step, action, own, state)
+            return self._moved(step, action, own, state) if own else own
         if not isinstance(action, LaneOp) or count != 1 or not step.sources:
             return own
         codes = []

@@ -26,7 +26,7 @@ class Departure(NamedTuple):
     warns: bool = True
 
 
-READ = "the code of ptxas 12.9, 13.0 and 13.4 for sm_90; an H200"
+READ = "the code of ptxas 12.9, 13.0 and 13.4 for sm_90; random kernels and probes of 13.0 on an H200"
 DEPARTURES = {
     row.name: row
     for row in (

@@ -1,7 +1,7 @@
 """Approximate functions of constants, as ptxas computes them: the exact value rounded to f32, where it is no NaN.
 
 A function that is a sequence around the special function unit stays one: only the unit's part is computed so. The sine
-and the cosine are those of the number itself, however large. (12,000 constants, read from the code of ptxas.)
+and the cosine are those of the number itself, however large. (2,141 results of f32, read from the code of ptxas 13.0.)
 """
 
 from __future__ import annotations
