@@ -24,6 +24,7 @@ from tools.arguments import CHECKOUT, report_parser
 from warpfrag.errors import WarpfragError
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
+from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
 from warpfrag.ptx.opcodes.hardware_evidence import TABLE, Compared, packed
 from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.opcodes.table import ROWS
@@ -45,7 +46,7 @@ TABLES = (0xE8, 0x96, 0x1B, 0x80)  # of lop3: majority, parity, and two without 
 CARRIES = {"addc", "subc", "madc"}
 LEFT_OUT = {"createpolicy", "isspacep", "cvta", "activemask"}  # places of our own, or of the whole warp
 LEFT_OUT |= {"alloca", "stacksave", "stackrestore"}
-LEFT_OUT |= {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}  # parts of registers
+LEFT_OUT |= SCALAR_VIDEO  # of parts of registers
 BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 
 
@@ -87,7 +88,7 @@ def computes(row: OpcodeRow) -> bool:
 
 
 def spellings(row: OpcodeRow) -> Iterator[str]:
-    """The names a row stands for, options in the order of the row, types last."""
+    """The names a row stands for, options in the order of the row, types last; first of a scalar video instruction."""
     lists = [sorted(one.words if one.is_required else ("", *one.words)) for one in row.modifiers.values()]
     for options in product(*lists):
         words = [word for word in options if word]
@@ -96,8 +97,8 @@ def spellings(row: OpcodeRow) -> Iterator[str]:
         for types in product(*(sorted(kind.name for kind in kinds) for kinds in row.types)):
             if row.opcode == "cvt" and "pack" in words:  # the type it packs to comes before that of its operands
                 yield ".".join([row.opcode, *words, *types])
-            elif row.opcode in {"redux", "match", "vote", "shfl", "elect"}:
-                yield ".".join([row.opcode, *(word for word in words if word), *types])
+            elif row.opcode in SCALAR_VIDEO:
+                yield ".".join([row.opcode, *types, *words])
             else:
                 yield ".".join([row.opcode, *words, *types])
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WARPGROUP = 128
 ARCH = "sm_90"
+MIXED = 0.05  # of the products: D may share registers with A, B or other places of C
 
 
 @lru_cache(64)
@@ -46,6 +47,23 @@ def registers(g: Generator, operand: Operand, *, distinct: bool = False) -> list
     return g.registers(kind, operand.regs) if distinct else [g.register(kind) for _ in range(operand.regs)]
 
 
+def product_registers(g: Generator, one: Instruction) -> list[list[str]]:
+    """Registers for D, A, B and C; as compilers do, D has those of C or its own, but for a few products."""
+    d = registers(g, one.d, distinct=True)
+    if g.random.random() < MIXED:
+        return [d, *(registers(g, operand) for operand in (one.a, one.b, one.c))]
+    a, b, c = ([g.random.choice(_others(d, operand)) for _ in range(operand.regs)] for operand in (one.a, one.b, one.c))
+    in_place = one.c.regs == one.d.regs and kind_of(one.c) == kind_of(one.d) and g.random.random() < 0.5
+    return [d, a, b, d if in_place else c]
+
+
+def _others(d: list[str], operand: Operand) -> list[str]:
+    """The registers that an operand may have beside D."""
+    kind = kind_of(operand)
+    every = [f"%{kind}{number}" for number in range(REGISTERS[kind])]
+    return [name for name in every if name not in d] or every
+
+
 def braced(names: list[str]) -> str:
     """Registers as one operand."""
     return f"{{{', '.join(names)}}}"
@@ -61,8 +79,8 @@ def metadata(g: Generator) -> str:
 def multiply(g: Generator) -> None:
     """mma.sync of any shape and type, dense or sparse."""
     one = g.random.choice(instructions(g.choose("mma", "mma", "mma.sp", "mma.sp::ordered_metadata"), g.target))
-    results = registers(g, one.d, distinct=True)
-    operands = [braced(results), *(braced(registers(g, operand)) for operand in (one.a, one.b, one.c))]
+    results, *sources = product_registers(g, one)
+    operands = [braced(results), *map(braced, sources)]
     with g.group(whole=True):
         if one.selectors:
             operands += [metadata(g), str(g.random.choice(one.selectors))]
@@ -72,9 +90,8 @@ def multiply(g: Generator) -> None:
 def fragment_multiply(g: Generator) -> None:
     """wmma: loads, a product, a store, on registers that hold anything."""
     one = g.random.choice(instructions("wmma.mma", g.target))
-    results = registers(g, one.d, distinct=True)
-    operands = [braced(registers(g, operand)) for operand in (one.a, one.b, one.c)]
-    g.emit(one.name, braced(results), *operands, results=results)
+    results, *sources = product_registers(g, one)
+    g.emit(one.name, braced(results), *map(braced, sources), results=results)
 
 
 def fragment_load(g: Generator) -> None:

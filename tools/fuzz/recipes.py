@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tools.fuzz.kernel import BITS, BLOB_BYTES, IN_BYTES, SCRATCH_BYTES
+from tools.fuzz.spellings import accepted_video
 from tools.fuzz.writer import (
+    CONSTANT,
     LOCAL_BYTES,
     OWN_DATA,
     TABLE_BYTES,
@@ -13,6 +15,7 @@ from tools.fuzz.writer import (
     Recipe,
     letter,
 )  # fmt: skip
+from warpfrag.ptx.program.program import SELECTORS
 from warpfrag.ptx.program.types import TYPES
 
 
@@ -20,6 +23,32 @@ def arithmetic(g: Generator) -> None:
     """One instruction of a row that computes."""
     spelling = g.random.choice(g.random.choice(g.lane_rows))
     g.instruction(spelling, g.operands(spelling))
+
+
+def scalar_video(g: Generator) -> None:
+    """A video instruction on bytes, halves or all of each register."""
+    video = g.random.choice(g.random.choice(accepted_video(g.target)))
+    result = g.register("r")
+    d = f"{result}.{g.choose(*PARTS)}" if video.merges else result
+    sources = [_part(g) for _ in range(2)]
+    if video.takes_c:
+        sources.append(g.register("r"))
+    if video.row.opcode == "vmad" and ".po" not in video.name:
+        negated = g.random.choice(NEGATED)
+        sources = [f"-{text}" if place in negated and text[0] == "%" else text for place, text in enumerate(sources)]
+    g.emit(video.name, d, *sources, results=[result], guard=True)
+
+
+def _part(g: Generator) -> str:
+    """A byte, a half or all of a register, or a constant."""
+    if g.random.random() < CONSTANT:
+        return g.constant(TYPES["u32"])
+    return g.register("r") + g.choose("", "", "", *(f".{part}" for part in PARTS))
+
+
+PARTS = tuple(filter(None, SELECTORS))
+NEGATED: tuple[tuple[int, ...], ...] = ((), (), (), (0,), (1,), (0, 1), (2,))
+"""Which sources of vmad may have their sign changed."""
 
 
 def carry_chain(g: Generator) -> None:
@@ -119,7 +148,7 @@ LOADS = {
         "ld.global", "ld.global", "ld.global.ca", "ld.global.cg", "ld.global.cs", "ld.global.lu", "ld.global.cv",
         "ld.weak.global", "ld.volatile.global", "ld.relaxed.gpu.global", "ld.acquire.sys.global",
         "ld.relaxed.cta.global", "ld.global.L1::evict_last", "ld.global.L1::no_allocate", "ld.global.L2::128B",
-        "ld.global.L1::evict_first.L2::64B",
+        "ld.global.L1::evict_first.L2::64B", "ld.mmio.relaxed.sys.global",
     ),
     "constant global": (
         "ld.global.nc", "ld.global.ca.nc", "ld.global.nc.L1::no_allocate", "ldu.global", "ld.global.nc.L2::256B",
@@ -134,6 +163,7 @@ STORES = {
     "global": (
         "st.global", "st.global", "st.global.wb", "st.global.cg", "st.global.cs", "st.global.wt", "st.weak.global",
         "st.volatile.global", "st.relaxed.gpu.global", "st.release.cta.global", "st.global.L1::no_allocate",
+        "st.mmio.relaxed.sys.global",
     ),
     "shared": ("st.shared", "st.shared::cta", "st.volatile.shared", "st.relaxed.cta.shared"),
     "local": ("st.local", "st.local.wb"),
@@ -177,6 +207,11 @@ def _moved(g: Generator) -> tuple[str, str, int, int]:
     return name, registers, count, kind.bits // 8 * count
 
 
+def _of_vectors(forms: tuple[str, ...]) -> list[str]:
+    """The forms that take several registers."""
+    return [form for form in forms if ".mmio" not in form]
+
+
 def load(g: Generator) -> None:
     """A load from any space, by its own or by a generic address."""
     area = g.random.choice(_fitting_areas(g))
@@ -185,7 +220,7 @@ def load(g: Generator) -> None:
     forms = LOADS["generic"] if generic else LOADS[area.space]
     if area.space == "global" and not generic and not area.is_writable and g.random.random() < 0.3:
         forms = LOADS["constant global"]
-    name = g.choose(*forms)
+    name = g.choose(*forms) if count == 1 else g.choose(*_of_vectors(forms))
     results = g.registers(registers, count)
     with g.group(whole=True):
         place = address(g, area, size, generic=generic)
@@ -199,7 +234,8 @@ def store(g: Generator) -> None:
     area = g.random.choice(_fitting_areas(g, writable=True))
     generic = g.random.random() < 0.25
     kind, registers, count, size = _moved(g)
-    name = g.choose(*(STORES["generic"] if generic else STORES[area.space]))
+    forms = STORES["generic"] if generic else STORES[area.space]
+    name = g.choose(*forms) if count == 1 else g.choose(*_of_vectors(forms))
     values = [g.register(registers) for _ in range(count)]
     with g.group(whole=True):
         place = address(g, area, size, generic=generic)
@@ -307,6 +343,7 @@ def call(g: Generator) -> None:
 
 RECIPES = [
     Recipe(arithmetic, 60),
+    Recipe(scalar_video, 3),
     Recipe(carry_chain, 1.5),
     Recipe(move, 6),
     Recipe(load, 9),

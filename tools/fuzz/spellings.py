@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tools.fuzz.assembler import assemble
-from tools.opcodes import CARRIES, Case, cases, pairs, register
+from tools.opcodes import CARRIES, Case, cases, pairs, register, spellings
+from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
+from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.opcodes.table import ROWS
-from warpfrag.ptx.program.actions import WarpCollective
+from warpfrag.ptx.program.actions import LaneOp, WarpCollective
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
@@ -99,6 +101,48 @@ def accepted_updates(target: str) -> tuple[Update, ...]:
     return tuple(update for update in updates() if table().get(update.name, ("-",) * len(TARGETS))[column] != "-")
 
 
+class Video(NamedTuple):
+    """A scalar video instruction; with c it has a second operation, or its result is a part of c."""
+
+    name: str
+    row: OpcodeRow
+    takes_c: bool
+    merges: bool  # the result is a part of c
+
+
+def scalar_video() -> Iterator[Video]:
+    """Every scalar video instruction that the machine does not refuse."""
+    for row in (row for opcode in sorted(SCALAR_VIDEO) for row in ROWS[opcode]):
+        for name in spellings(row):
+            for count in (3, 4):
+                attributes = match(row, name, count)
+                if isinstance(attributes, str):
+                    continue
+                needs_c = row.opcode == "vmad" or attributes.operation is not None
+                if (count == 4 or not needs_c) and isinstance(row.bind(attributes), LaneOp):
+                    yield Video(name, row, count == 4, count == 4 and not needs_c)
+
+
+@lru_cache(2)
+def accepted_video(target: str) -> tuple[tuple[Video, ...], ...]:
+    """The scalar video instructions that ptxas takes for a target, by row."""
+    column = TARGETS.index(target)
+    taken = [video for video in scalar_video() if table()[video.name][column] != "-"]
+    rows = {id(video.row): video.row for video in taken}
+    return tuple(tuple(video for video in taken if video.row is row) for row in rows.values())
+
+
+def _video_probe(video: Video) -> str:
+    """One statement of a scalar video instruction."""
+    d = "%b32_0.b1" if video.merges else "%b32_0"
+    return f"{video.name} {', '.join([d, '%b32_1.h1', '%b32_2.b3', *(['%b32_3'] if video.takes_c else [])])};"
+
+
+def names() -> set[str]:
+    """Every spelling that the table answers."""
+    return {one.name for listed in (candidates(), updates(), scalar_video()) for one in listed}
+
+
 def _update_probe(update: Update) -> str:
     """One statement of an update."""
     kind = register(update.kind)
@@ -173,6 +217,8 @@ def judge(target: str) -> dict[str, str]:
         answers[case.name] = ("".join(places) or ".") if (case.name, None) in plain else "-"
     taken = _accepted_of({(update.name, None): _update_probe(update) for update in updates()}, target)
     answers |= {update.name: "." if (update.name, None) in taken else "-" for update in updates()}
+    taken = _accepted_of({(video.name, None): _video_probe(video) for video in scalar_video()}, target)
+    answers |= {video.name: "." if (video.name, None) in taken else "-" for video in scalar_video()}
     return answers
 
 
