@@ -18,7 +18,7 @@ KERNELS = list(fixed_set.read())
 
 
 def run(kernel):
-    data = make_data(kernel.seed, kernel.in_bytes, kernel.out_bytes)
+    data = make_data(kernel.seed, kernel.in_bytes, kernel.out_bytes, has_nans=kernel.has_nans)
     arrays = [data.given, data.before]
     summary = launch(kernel.text, kernel.grid, kernel.block, [*arrays, data.blob], engine="reference")
     return arrays[1].tobytes(), summary
@@ -36,5 +36,6 @@ def test_the_output_is_what_the_gpu_left_or_is_not_called_exact(kernel):
 
 def test_the_set_has_every_row():
     assert len(KERNELS) == fixed_set.KERNELS
-    assert missing_in_text(kernel.text for kernel in KERNELS) == []
+    lacking = missing_in_text(kernel.text for kernel in KERNELS)
+    assert {name.split()[0] for name in lacking} == fixed_set.ROWS_SINCE
     assert fixed_set.FILE.stat().st_size < 300_000

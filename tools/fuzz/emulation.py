@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ARCH = "sm_90"
 LIMIT = 2_000_000  # warp instructions of a kernel
+WITH_NANS = 5  # of so many kernels, one is given f64 NaNs
 
 
 class Data(NamedTuple):
@@ -33,13 +34,19 @@ class Data(NamedTuple):
 
 def data_of(kernel: Kernel) -> Data:
     """The data of a kernel, from its seed."""
-    return make_data(kernel.seed, kernel.threads * IN_BYTES, kernel.out_bytes)
+    return make_data(kernel.seed, kernel.threads * IN_BYTES, kernel.out_bytes, has_nans=has_nans(kernel.seed))
 
 
-def make_data(seed: int, in_bytes: int, out_bytes: int) -> Data:
+def has_nans(seed: int) -> bool:
+    """Whether f64 NaNs are among what the kernel of a seed is given."""
+    return seed % WITH_NANS == 0
+
+
+def make_data(seed: int, in_bytes: int, out_bytes: int, *, has_nans: bool) -> Data:
     """Data of a seed."""
-    blob = random_bytes(seed + (2 << 32), BLOB_BYTES).tobytes()
-    return Data(random_bytes(seed, in_bytes), random_bytes(seed + (1 << 32), out_bytes), blob)
+    sizes = (in_bytes, out_bytes, BLOB_BYTES)
+    given, before, blob = (random_bytes(seed + (at << 32), size, has_nans=has_nans) for at, size in enumerate(sizes))
+    return Data(given, before, blob.tobytes())
 
 
 def emulate(

@@ -2,7 +2,7 @@
 
 `choose` takes kernels until every opcode row that a run's kernels have is among them, the smallest first among equals.
 The file has the PTX of each and how it is launched; of its output the hash, and the first bytes to show what differs.
-The input comes from the seed.
+The input comes from the seed. `ROWS_SINCE` has the rows that are newer than the set.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tools.arguments import CHECKOUT
+from tools.fuzz.emulation import has_nans
 from tools.fuzz.kernel import IN_BYTES
 from warpfrag.render.files import write_atomically
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 FILE = CHECKOUT / "tests" / "data" / "random_kernels.tar.xz"
 SHOWN_BYTES = 2048
 KERNELS = 30
+ROWS_SINCE = {
+    "fma#7", "vadd#0", "vsub#0", "vabsdiff#0", "vmin#0", "vmax#0", "vshl#0", "vshr#0", "vset#0", "vmad#0",
+}  # fmt: skip
+"""Rows that the set lacks, since they are newer: a set of a new run has them, and this is empty then."""
 
 
 class Kept(NamedTuple):
@@ -37,6 +42,7 @@ class Kept(NamedTuple):
     out_bytes: int
     sha256: str
     shown: bytes  # the first bytes of the output
+    has_nans: bool = True  # whether f64 NaNs are among its input; sets that do not say so have them
 
 
 def choose(answers: list[dict[str, Any]], count: int = KERNELS) -> list[dict[str, Any]]:
@@ -55,7 +61,8 @@ def choose(answers: list[dict[str, Any]], count: int = KERNELS) -> list[dict[str
 def keep(seed: int, text: str, grid: int, block: int, output: bytes) -> Kept:
     """A kernel with what a GPU left."""
     digest = hashlib.sha256(output).hexdigest()
-    return Kept(seed, text, grid, block, grid * block * IN_BYTES, len(output), digest, output[:SHOWN_BYTES])
+    shown = output[:SHOWN_BYTES]
+    return Kept(seed, text, grid, block, grid * block * IN_BYTES, len(output), digest, shown, has_nans(seed))
 
 
 def write(path: Path, kernels: list[Kept]) -> None:

@@ -30,8 +30,14 @@ SPECIAL = {
 }  # fmt: skip
 
 
-def random_bytes(seed: int, count: int) -> NDArray[np.uint8]:
-    """So many bytes, in words of several kinds: random, special in each width, floats of one size, small integers."""
+FINITE = np.uint64(0xFFEFFFFFFFFFFFFF)  # what makes finite numbers of f64 NaNs
+
+
+def random_bytes(seed: int, count: int, *, has_nans: bool = True) -> NDArray[np.uint8]:
+    """So many bytes, in words of several kinds: random, special in each width, floats of one size, small integers.
+
+    Without `has_nans` no word is an f64 NaN: which of two stays is up to ptxas, so most kernels shall have few.
+    """
     random = np.random.default_rng(seed)
     words = -(-count // 8)
 
@@ -58,4 +64,7 @@ def random_bytes(seed: int, count: int) -> NDArray[np.uint8]:
         near_one(32, (110, 140), 23), near_one(64, (1000, 1060), 52), near_one(16, (10, 20), 10), small,
     ]  # fmt: skip
     chosen = random.integers(0, len(kinds), words)
-    return np.choose(chosen, kinds).view(np.uint8)[:count].copy()
+    found = np.choose(chosen, kinds)
+    if not has_nans:
+        found[np.isnan(found.view(np.float64))] &= FINITE
+    return found.view(np.uint8)[:count].copy()
