@@ -185,12 +185,12 @@ def warpgroup_multiply(g: Generator) -> None:
     results = registers(g, one.d, distinct=True)
     element = one.a.format.name
     others = [f"%r{number}" for number in range(REGISTERS["r"]) if f"%r{number}" not in results]
-    in_registers = g.random.random() < 0.5 and element != "b1" and bool(others)  # D changes while A is read
+    in_registers = g.random.random() < 0.5 and element != "b1" and len(others) >= one.a.regs
     with g.group(whole=True):
         g.emit("fence.proxy.async")
         g.emit("bar.sync", "0")
         _descriptor(g, "%u3")
-        operands = [braced(results), braced(g.random.choices(others, k=one.a.regs)) if in_registers else "%u2", "%u3"]
+        operands = [braced(results), braced(g.random.sample(others, one.a.regs)) if in_registers else "%u2", "%u3"]
         if not in_registers:
             _descriptor(g, "%u2")
         if one.selectors:

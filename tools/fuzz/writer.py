@@ -308,7 +308,7 @@ class Generator:
         end = ["mov.b32 %t0, 0;"]
         end += [f"xor.b32 %t0, %t0, %r{number};" for number in range(REGISTERS["r"])]
         end += [f"cvt.u32.u64 %t1, %d{number}; add.u32 %t0, %t0, %t1;" for number in range(REGISTERS["d"])]
-        end += [f"mov.b32 %t1, {{%h{n}, %h{n + 1}}}; xor.b32 %t0, %t0, %t1;" for n in range(0, REGISTERS["h"], 2)]
+        end += [f"cvt.u32.u16 %t1, %h{n}; mad.lo.u32 %t0, %t0, 3, %t1;" for n in range(REGISTERS["h"])]
         end += ["st.param.b32 [q], %t0;", "ret;"]
         return Function(signature(name), tuple(start), body, tuple(end))
 

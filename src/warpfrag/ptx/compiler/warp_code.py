@@ -271,7 +271,7 @@ class WarpCode:
     ) -> None:
         """ld and st: a helper moves the data, or answers that an access is a fault."""
         kind, space = action.type, action.space
-        if isinstance(action, MemoryStore) and action.converts is not None:
+        if isinstance(action, MemoryStore) and action.converts:
             raise UnsupportedStep
         if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
             raise UnsupportedStep

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import PtxOperand
     from warpfrag.ptx.program.types import Codes, Type
 
+OVERWRITTEN = "an assembler may fuse a product with this sum although its factors have been overwritten since"
 CARRIERS = {"neg", "abs", "selp"}  # which an assembler may make part of an operand, or leave out
 OF_A_THREAD = {"local", "param"}  # state spaces whose values an assembler may keep in registers
 
@@ -45,26 +46,40 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
             read[index].append(at)
     ends = _split_ends(steps, ends)
     candidates: dict[int, Register] = {}  # products that could be fused on their own
+    uses_of: dict[int, list[int]] = {}
     for at, step in enumerate(steps):
         result = step.results[0] if is_product(step) else None
-        if not isinstance(result, Register) or len(written[result.index]) != 1:
+        if not isinstance(result, Register):
             continue
-        uses = read[result.index]
+        uses = uses_of[at] = _uses(steps, at, written[result.index], read[result.index], ends[at])
         inputs = {register.index for operand in step.sources for register in registers_of(operand)}
         unchanged = all(not any(at < place < max(uses, default=at) for place in written[index]) for index in inputs)
         fits = all(at < use < ends[at] and takes_product(steps[use], step, result, set()) for use in uses)
-        if uses and unchanged and fits:
+        if uses and fits and unchanged:
             candidates[at] = result
+        elif uses and fits:
+            for use in uses:
+                steps[use] = replace(steps[use], doubt=OVERWRITTEN)
     products = {result.index for result in candidates.values()}
     done: set[int] = set()
     for at, result in candidates.items():
-        step, uses = steps[at], read[result.index]
+        step, uses = steps[at], uses_of[at]
         if all(use not in done and takes_product(steps[use], step, result, products) for use in uses):
             done.update(uses)
             for use in uses:
                 steps[use] = fused(steps[use], step, result)
             steps[at] = replace(step, action=NoOp(), results=(), sources=())
     return steps
+
+
+def _uses(steps: Sequence[DecodedInstruction], at: int, written: list[int], read: list[int], end: int) -> list[int]:
+    """The steps that read what a step wrote; none where another may have written it too."""
+    if len(written) == 1:
+        return read
+    after = next((place for place in written if place > at), end)
+    if after >= end or steps[after].guard is not None:
+        return []  # it may be read behind the block
+    return [place for place in read if at < place <= after]
 
 
 def contraction_ends(steps: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:

@@ -31,7 +31,7 @@ from warpfrag.ptx.program.actions import (
     WarpWait,
 )
 from warpfrag.ptx.program.departures import DEPARTURES
-from warpfrag.ptx.program.program import Immediate, Register, registers_of
+from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
 from warpfrag.ptx.program.types import B16, B32, BF16, F16, F32, F64, PRED, TYPES, container
 from warpfrag.ptx.semantics import conversions, floats
 
@@ -118,8 +118,6 @@ def _long_shift(kernel: KernelLowering) -> None:
         if bits == 16 and code > 0xFFFF:
             step.sources = (step.sources[0], Immediate(code & 0xFFFF))
             note(kernel, step, "long shift of 16 bits")
-        elif bits == 64 and code > 0xFF:
-            step.doubt = "a shift of 64 bits by a large number that is written may do nothing"
 
 
 def _guarded_sign(kernel: KernelLowering) -> None:
@@ -237,23 +235,17 @@ def _narrow_store(kernel: KernelLowering) -> None:
                 converted.add(register.index)
         if not isinstance(action, MemoryStore) or len(step.sources) < 2 or step.guard is not None:
             return
-        if action.count != 1:
-            if any(_is_narrowed(action, item, known) for item in registers_of(step.sources[1])):
-                step.doubt = DEPARTURES["narrow store of a float"].compiler
-                note(kernel, step, "narrow store of a float")
-            return
-        value = step.sources[1]
-        if not isinstance(value, Register) or value.bits <= action.type.bits or action.type.is_float:
-            return
-        kind = known.get(value.index)
-        if kind is None:
-            return
+        items = step.sources[1].items if isinstance(step.sources[1], VectorOperand) else (step.sources[1],)
         target = TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
-        convert = partial(_to_integer, kind.element, target)
-        if value.index in converted:
-            step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
-        step.action = replace(action, converts=(kind, convert))
-        note(kernel, step, "narrow store of a float")
+        converts: list[tuple[Type, Callable[[Codes], Codes]] | None] = []
+        for item in items:
+            kind = known.get(item.index) if isinstance(item, Register) and _is_narrowed(action, item, known) else None
+            converts.append((kind, partial(_to_integer, kind.element, target)) if kind is not None else None)
+            if kind is not None and isinstance(item, Register) and item.index in converted:
+                step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
+        if any(converts):
+            step.action = replace(action, converts=tuple(converts))
+            note(kernel, step, "narrow store of a float")
 
     _each_typed(kernel, rule)
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.ptx.lowering.replaced_steps import doubt, first, goes_back, note, replace_function, second
-from warpfrag.ptx.lowering.uncertain_pairs import doubt_constants, doubt_pairs, relevant_pairs
+from warpfrag.ptx.lowering.uncertain_pairs import (
+    MIN_NORMAL_F32,
+    doubt_constants,
+    doubt_pairs,
+    doubt_text,
+    relevant_pairs,
+)
 from warpfrag.ptx.lowering.values import Constant, ValueTable, evaluate
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
@@ -40,7 +46,6 @@ if TYPE_CHECKING:
 
 FOLDED = {"sin", "cos", "ex2", "lg2", "rsqrt", "rcp", "sqrt"}
 EQUAL_OPERANDS = {"f16", "f32", "f64"}
-MIN_NORMAL_F32 = 0x00800000
 CODES_OF_1 = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f64": 0x3FF0000000000000}
 
 
@@ -124,6 +129,8 @@ def _wants_values(step: DecodedInstruction) -> bool:
 
 def fold_values(kernel: KernelLowering) -> None:
     """Apply the rules that depend on what ptxas knows of the values of operands."""
+    for step in kernel.steps:
+        doubt_text(step)
     pairs = relevant_pairs(kernel.steps)
     ruled = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
     wanted = ruled | {at for at, step in enumerate(kernel.steps) if any(pair.reads(step) for pair in pairs)}
@@ -161,8 +168,8 @@ def _has_nan(step: DecodedInstruction, values: Values) -> bool:
     codes, kind = _constants(values), step.attributes.types[-1] if step.attributes.types else F32
     if not codes or not kind.is_float or kind.parts != 1 or kind.element not in CODES_OF_1:
         return False
-    signs = step.attributes.opcode in {"abs", "neg"} and kind.bits == 16
-    if not signs and (step.attributes.opcode != "mul" or kind != F64):
+    is_sign = step.attributes.opcode in {"abs", "neg"}
+    if kind == F32 or is_sign != (kind.bits == 16) or not (is_sign or step.attributes.opcode in {"mul", "sub"}):
         return False
     return bool(floats.is_nan(np.array([codes], kind.dtype), kind.element).any())
 
@@ -216,7 +223,7 @@ def _function_of_constant(kernel: KernelLowering, step: DecodedInstruction, valu
         return False
     if step.attributes.opcode != "div" and _fold_constants(step, step.action, (values[-1].code,)) is None:
         return False
-    if 0 < values[-1].code & 0x7FFFFFFF < MIN_NORMAL_F32:
+    if step.attributes.opcode == "lg2" and 0 < values[-1].code & 0x7FFFFFFF < MIN_NORMAL_F32:
         step.doubt = "a function of a constant below the normal numbers may be folded, or not"
     replace_function(kernel, step, "function of a constant", function)
     return True
