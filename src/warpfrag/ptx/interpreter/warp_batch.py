@@ -341,12 +341,11 @@ class WarpBatch(WarpState):
     def store(self, step: DecodedInstruction, action: MemoryStore, group: LaneGroup) -> None:
         """st: each lane writes one or more elements."""
         items = items_of(step.sources[1])
-        columns = []
-        for item, conversion in zip(items, action.converts or (None,) * len(items), strict=True):
-            kind, convert = conversion or (action.type, None)
-            read = group.read(item, kind)[group.mask]
-            columns.append(read if convert is None else convert(read).astype(action.type.dtype))
-        codes = np.stack(columns, axis=1)
+        if action.converts is None:
+            codes = np.stack([group.read(item, action.type)[group.mask] for item in items], axis=1)
+        else:
+            kind, convert = action.converts
+            codes = np.stack([convert(group.read(item, kind)[group.mask]) for item in items], axis=1)
         self.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
         self.progress += 1
 

@@ -31,7 +31,7 @@ from warpfrag.ptx.program.actions import (
     WarpWait,
 )
 from warpfrag.ptx.program.departures import DEPARTURES
-from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
+from warpfrag.ptx.program.program import Immediate, Register, registers_of
 from warpfrag.ptx.program.types import B16, B32, BF16, F16, F32, F64, PRED, TYPES, container
 from warpfrag.ptx.semantics import conversions, floats
 
@@ -226,33 +226,50 @@ def _float_shift(kernel: KernelLowering) -> None:
 
 def _narrow_store(kernel: KernelLowering) -> None:
     converted: set[int] = set()  # registers whose value a cvt between floats left
+    floats_in: dict[int, bool] = {}  # whether what wrote a register last, in the order of the text, left a float
 
     def rule(step: DecodedInstruction, known: dict[int, Type]) -> None:
         action = step.action
+        if isinstance(action, MemoryStore) and len(step.sources) > 1:
+            _convert_stored(kernel, step, action, known, converted, floats_in)
+        kind = step.attributes.types[0] if step.attributes.types else None
         for register in (item for operand in step.results for item in registers_of(operand)):
+            floats_in[register.index] = kind is not None and kind.is_float
             converted.discard(register.index)
             if step.attributes.opcode == "cvt" and all(kind.is_float for kind in step.attributes.types):
                 converted.add(register.index)
-        if not isinstance(action, MemoryStore) or len(step.sources) < 2 or step.guard is not None:
-            return
-        items = step.sources[1].items if isinstance(step.sources[1], VectorOperand) else (step.sources[1],)
-        target = TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
-        converts: list[tuple[Type, Callable[[Codes], Codes]] | None] = []
-        for item in items:
-            kind = known.get(item.index) if isinstance(item, Register) and _is_narrowed(action, item, known) else None
-            converts.append((kind, partial(_to_integer, kind.element, target)) if kind is not None else None)
-            if kind is not None and isinstance(item, Register) and item.index in converted:
-                step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
-        if any(converts):
-            step.action = replace(action, converts=tuple(converts))
-            note(kernel, step, "narrow store of a float")
 
     _each_typed(kernel, rule)
 
 
-def _is_narrowed(action: MemoryStore, value: Register, known: dict[int, Type]) -> bool:
-    """Whether a register with a float is stored in fewer bits as an integer."""
-    return value.bits > action.type.bits and not action.type.is_float and value.index in known
+def _convert_stored(
+    kernel: KernelLowering,
+    step: DecodedInstruction,
+    action: MemoryStore,
+    known: dict[int, Type],
+    converted: set[int],
+    floats_in: dict[int, bool],
+) -> None:
+    """A float that is stored in fewer bits is converted; of vectors nobody knows how, so they are doubted."""
+    narrowed = [item for item in registers_of(step.sources[1]) if _is_narrowed(action, item)]
+    if action.count != 1:
+        if any(floats_in.get(item.index) for item in narrowed):
+            step.doubt = DEPARTURES["narrow store of a float"].compiler
+            note(kernel, step, "narrow store of a float")
+        return
+    kind = known.get(narrowed[0].index) if narrowed and step.guard is None else None
+    if kind is None:
+        return
+    target = TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
+    if narrowed[0].index in converted:
+        step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
+    step.action = replace(action, converts=(kind, partial(_to_integer, kind.element, target)))
+    note(kernel, step, "narrow store of a float")
+
+
+def _is_narrowed(action: MemoryStore, value: Register) -> bool:
+    """Whether a register is stored in fewer bits, as an integer."""
+    return value.bits > action.type.bits and not action.type.is_float
 
 
 def _to_integer(element: str, target: Type, codes: Codes) -> Codes:

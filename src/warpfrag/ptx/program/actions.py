@@ -96,12 +96,12 @@ class MemoryLoad(Action):
 
 @dataclass(frozen=True)
 class MemoryStore(Action):
-    """st: registers to memory; `converts` has for each the type it is read as, and what is stored of that."""
+    """st: registers to memory; `converts` has the type that its register is read as, and what is stored of that."""
 
     space: StateSpace
     type: Type
     count: int
-    converts: tuple[tuple[Type, CodeFunction] | None, ...] = ()
+    converts: tuple[Type, CodeFunction] | None = None
 
 
 @dataclass(frozen=True)
