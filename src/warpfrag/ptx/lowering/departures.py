@@ -226,15 +226,20 @@ def _float_shift(kernel: KernelLowering) -> None:
 
 def _narrow_store(kernel: KernelLowering) -> None:
     converted: set[int] = set()  # registers whose value a cvt between floats left
+    apart: dict[int, bool] = {}  # whether a register was written last under a guard, or by an atomic
     floats_in: dict[int, bool] = {}  # whether what wrote a register last, in the order of the text, left a float
 
     def rule(step: DecodedInstruction, known: dict[int, Type]) -> None:
         action = step.action
         if isinstance(action, MemoryStore) and len(step.sources) > 1:
             _convert_stored(kernel, step, action, known, converted, floats_in)
+            stored = [item.index for item in registers_of(step.sources[1]) if _is_narrowed(action, item)]
+            if any(floats_in.get(index) and apart.get(index) for index in stored):
+                step.doubt = DEPARTURES["narrow store of a float"].compiler
         kind = step.attributes.types[0] if step.attributes.types else None
         for register in (item for operand in step.results for item in registers_of(operand)):
             floats_in[register.index] = kind is not None and kind.is_float
+            apart[register.index] = step.guard is not None or isinstance(action, Atomic)
             converted.discard(register.index)
             if step.attributes.opcode == "cvt" and all(kind.is_float for kind in step.attributes.types):
                 converted.add(register.index)

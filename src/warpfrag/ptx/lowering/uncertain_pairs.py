@@ -61,16 +61,16 @@ def _packs(step: DecodedInstruction) -> bool:
 
 
 def _reads_halves(step: DecodedInstruction) -> bool:
-    is_packed = any(kind.parts == 2 and kind.is_float for kind in step.attributes.types)
+    is_packed = any(kind.parts == 2 for kind in step.attributes.types)
     return (isinstance(step.action, LaneOp) and is_packed) or isinstance(step.action, MatrixOp)
 
 
 def _loads_narrow(step: DecodedInstruction, bits: int) -> bool:
     """Whether a step loads fewer bits from a bank than its registers have."""
     action = step.action
-    if not isinstance(action, MemoryLoad) or action.space not in BANKED:
+    if not isinstance(action, MemoryLoad) or action.type.bits > 16:
         return False
-    if action.type.bits > 16 or (bits == 32 and action.type.bits != 16):
+    if bits == 32 and (action.space not in BANKED or action.type.bits != 16):
         return False
     return any(register.bits == bits for result in step.results for register in registers_of(result))
 
@@ -108,7 +108,7 @@ def _is_scalar_video(step: DecodedInstruction) -> bool:
 
 def _adds_shared_halves(step: DecodedInstruction) -> bool:
     action = step.action
-    if not isinstance(action, Atomic) or action.name != "add" or action.space != "shared":
+    if not isinstance(action, Atomic) or action.name != "add" or action.space == "global":
         return False
     return action.type.parts == 2 and action.type.is_float
 
