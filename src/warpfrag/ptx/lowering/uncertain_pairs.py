@@ -222,8 +222,6 @@ def doubt_text(step: DecodedInstruction) -> None:
     if _opcode(step, "bfe") and attributes.types[0].name == "s32" and isinstance(length, Immediate):
         if length.code(TYPES["u32"]) & 0xFF >= 32 and not isinstance(step.sources[1], Immediate):
             step.doubt = "a field of more bits than the word has may be filled otherwise beyond it"
-    elif _opcode(step, "vadd", "vsub") and attributes.sat and _types(step)[0] == "u32" and len({*_types(step)[1:]}) > 1:
-        step.doubt = "a clamped sum of operands of different signs may wrap"
     elif isinstance(step.action, MatrixOp) and step.action.operation == "wgmma":
         registers = [register.index for register in registers_of(step.sources[0])]
         if len(set(registers)) != len(registers):

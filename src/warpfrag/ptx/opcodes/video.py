@@ -104,6 +104,10 @@ def _departs(attributes: Attributes) -> bool:
     return attributes.sat and (is_merged or attributes.opcode in {"vabsdiff", "vshl"})
 
 
+WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vsub", "u32", "u32", "s32")}
+"""Sums of different signs whose .sat clamps at 0 alone on an H200: above they wrap."""
+
+
 def _scalar(attributes: Attributes) -> LaneOp | Refused:
     """One operation of selected parts; then a second one with c, or the result as a part of c."""
     if _departs(attributes):
@@ -112,12 +116,14 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
     kinds = attributes.types[-2:]
     kind = attributes.types[0]  # of vset: that of a, which its second operation goes by
     wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # whose .sat does nothing on an H200
+    wraps_above = (attributes.opcode, *(item.name for item in attributes.types)) in WRAP_ABOVE
 
     def run(a: Codes, b: Codes, c: Codes, into: int, select_a: int, select_b: int, _signs: int) -> Codes:
         start, bits = SELECTORS[into]
         result = operation(_selected(a, select_a, kinds[0]), _selected(b, select_b, kinds[1])).astype(np.int64)
         if attributes.sat and not wraps:
-            result = np.clip(result, *_limits(kind, bits))
+            lowest, highest = _limits(kind, bits)
+            result = np.maximum(result, lowest) if wraps_above else np.clip(result, lowest, highest)
         if second:
             result = SECOND_OPERATIONS[second](result, _selected(c, 0, kind))
         elif into:
