@@ -226,23 +226,28 @@ def _float_shift(kernel: KernelLowering) -> None:
 
 def _narrow_store(kernel: KernelLowering) -> None:
     converted: set[int] = set()  # registers whose value a cvt between floats left
-    apart: dict[int, bool] = {}  # whether a register was written last under a guard, or by an atomic
-    floats_in: dict[int, bool] = {}  # whether what wrote a register last, in the order of the text, left a float
+    exchanged: set[int] = set()  # those that an atomic of floats left, or a float instruction under a guard
+    in_text: set[int] = set()  # those that a float instruction left, in the order of the text
 
     def rule(step: DecodedInstruction, known: dict[int, Type]) -> None:
         action = step.action
         if isinstance(action, MemoryStore) and len(step.sources) > 1:
-            _convert_stored(kernel, step, action, known, converted, floats_in)
-            stored = [item.index for item in registers_of(step.sources[1]) if _is_narrowed(action, item)]
-            if any(floats_in.get(index) and apart.get(index) for index in stored):
+            if action.count != 1 and any(
+                item.index in in_text and _is_narrowed(action, item) for item in registers_of(step.sources[1])
+            ):
                 step.doubt = DEPARTURES["narrow store of a float"].compiler
-        kind = step.attributes.types[0] if step.attributes.types else None
-        for register in (item for operand in step.results for item in registers_of(operand)):
-            floats_in[register.index] = kind is not None and kind.is_float
-            apart[register.index] = step.guard is not None or isinstance(action, Atomic)
-            converted.discard(register.index)
-            if step.attributes.opcode == "cvt" and all(kind.is_float for kind in step.attributes.types):
-                converted.add(register.index)
+            _convert_stored(kernel, step, action, known, converted, exchanged)
+        written = {register.index for operand in step.results for register in registers_of(operand)}
+        converted.difference_update(written)
+        exchanged.difference_update(written)
+        in_text.difference_update(written)
+        is_float = bool(step.attributes.types) and step.attributes.types[0].is_float
+        if is_float:
+            in_text.update(written)
+        if step.attributes.opcode == "cvt" and all(kind.is_float for kind in step.attributes.types):
+            converted.update(written)
+        elif is_float and (isinstance(action, Atomic) or step.guard is not None):
+            exchanged.update(written)
 
     _each_typed(kernel, rule)
 
@@ -253,23 +258,20 @@ def _convert_stored(
     action: MemoryStore,
     known: dict[int, Type],
     converted: set[int],
-    floats_in: dict[int, bool],
+    exchanged: set[int],
 ) -> None:
     """A float that is stored in fewer bits is converted; of vectors nobody knows how, so they are doubted."""
     narrowed = [item for item in registers_of(step.sources[1]) if _is_narrowed(action, item)]
-    if action.count != 1:
-        if any(floats_in.get(item.index) for item in narrowed):
-            step.doubt = DEPARTURES["narrow store of a float"].compiler
-            note(kernel, step, "narrow store of a float")
-        return
-    kind = known.get(narrowed[0].index) if narrowed and step.guard is None else None
-    if kind is None:
-        return
-    target = TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
-    if narrowed[0].index in converted:
-        step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
-    step.action = replace(action, converts=(kind, partial(_to_integer, kind.element, target)))
-    note(kernel, step, "narrow store of a float")
+    kinds = [known[item.index] for item in narrowed if item.index in known]
+    if any(item.index in exchanged for item in narrowed) or (kinds and action.count != 1):
+        step.doubt = DEPARTURES["narrow store of a float"].compiler
+        note(kernel, step, "narrow store of a float")
+    elif kinds and step.guard is None:
+        kind, target = kinds[0], TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
+        if narrowed[0].index in converted:
+            step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
+        step.action = replace(action, converts=(kind, partial(_to_integer, kind.element, target)))
+        note(kernel, step, "narrow store of a float")
 
 
 def _is_narrowed(action: MemoryStore, value: Register) -> bool:
