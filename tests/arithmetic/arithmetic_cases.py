@@ -10,6 +10,7 @@ from warpfrag.arithmetic import plan, reference
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.backends.portable import Portable
 from warpfrag.arithmetic.protocol import ProductOperands
+from warpfrag.arithmetic.rules import IntegerSum
 from warpfrag.isa.rows import forms
 from warpfrag.isa.words import Form, Shape
 from warpfrag.numerics.formats import FORMATS
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.rules import Rule
 
 
+def compiled_by(backend: Backend, rule: Rule) -> Any:
+    """The kernel of a rule; integers have no compiled loops, and numpy's instead."""
+    return (Portable() if isinstance(rule, IntegerSum) else backend).compile(rule)
+
+
 def _twin(backend: Backend) -> Callable[..., Any]:
     """A backend as a function of a rule and operands."""
 
     def run(rule: Rule, *operands: Any, **named: Any) -> Any:
-        codes = backend.compile(rule).run_whole(ProductOperands(*operands, **named))
+        codes = compiled_by(backend, rule).run_whole(ProductOperands(*operands, **named))
         return codes.astype(code_type(rule.d))
 
     return run

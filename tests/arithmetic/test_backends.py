@@ -82,10 +82,11 @@ def test_kernels_compiled_before_are_loaded_once_that_pays(fresh):
     fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: True))
     choice = KernelSelector(F16)
     names = [type(choice.kernel(product(100))).__name__ for _ in range(20)]
-    assert names == ["PortableKernel"] * 5 + ["FusedKernel"] * 15  # 0.05 s at 0.2 ms an instruction, 40 ns a product
+    assert names == ["PortableKernel"] * 18 + ["FusedKernel"] * 2  # 0.05 s at 0.2 ms an instruction, 12 ns a product
 
 
 def test_kernels_are_compiled_only_for_much_work_and_that_is_said_once_on_a_terminal(fresh, capsys):
+    fresh.setattr(backends, "WORTH_COMPILING", {backends.Rule: 1.0})
     fresh.setattr(Compiled, "is_cached", staticmethod(lambda _kernel, *, split: False))
     fresh.setattr(sys.stderr, "isatty", lambda: True)
     choice = KernelSelector(F16)
@@ -204,7 +205,7 @@ import numpy as np, resource, warpfrag as wf
 A, B = np.ones((1, 400_000), np.float16), np.ones((400_000, 1), np.float16)
 assert wf.gemm(A, B, instruction="{NAME}")[0, 0] == 400_000
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert peak < 500_000, peak
+assert peak < 700_000, peak
 """
     assert python(program) == (0, "")
 
@@ -221,7 +222,10 @@ assert (mma.d.unpack(wf.execute(mma, mma.a.pack(A), mma.b.pack(B))) == 128).all(
 with contextlib.redirect_stdout(io.StringIO()):
     assert main(["run", "{BITS}"]) == main(["check", "--only", "{BITS}"]) == 0
 """
-FORCED = "from warpfrag.arithmetic import backends\nbackends.WORTH_LOADING = backends.WORTH_COMPILING = 0.0\n"
+FORCED = """
+from warpfrag.arithmetic import backends
+backends.WORTH_LOADING, backends.WORTH_COMPILING = 0.0, {backends.Rule: 0.0}
+"""
 
 
 @pytest.mark.parametrize(

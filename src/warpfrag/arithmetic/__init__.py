@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.arithmetic.lowering import Plan, plan
+from warpfrag.arithmetic.lowering import Plan, nearest_plan, plan
 
 if TYPE_CHECKING:
     from warpfrag.arithmetic.product import matmul
     from warpfrag.arithmetic.reference import trace
 
-__all__ = ["Plan", "matmul", "plan", "trace"]
+__all__ = ["Plan", "matmul", "nearest_plan", "plan", "trace"]
 
 
 def __getattr__(name: str) -> object:

@@ -10,7 +10,7 @@ fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -18,6 +18,7 @@ from warpfrag.arithmetic.units import ArithmeticUnit, Level, find_unit
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures
+from warpfrag.isa.tcgen05.products import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
@@ -42,7 +43,7 @@ Do = Literal[
 MAX_PLANS = 4096
 """More than the pairs of instruction and architecture that a process is likely to use."""
 
-_CONDITIONS = ("op", "a", "shape", "kind", "bitop", "accumulators", "arch")
+_CONDITIONS = ("op", "a", "shape", "k", "blocks", "kind", "bitop", "accumulators", "arch")
 _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 
@@ -74,29 +75,57 @@ def plan(instruction: Form, arch: str) -> Plan:
 
     Raises IllegalInstruction for a form that no instruction has, NotModelled where nobody has published or measured it.
     """
-    if instruction not in forms():
+    if not isinstance(instruction, TensorForm) and instruction not in forms():
         raise IllegalInstruction(_describe(instruction), "no instruction has this form")
     if instruction.operation.does != "multiply":
         raise IllegalInstruction(_describe(instruction), "it moves registers and computes nothing")
     base = arch.rstrip("af")
     row = _find_row(instruction, base)
-    if row is None:
+    made = None if row is None else _make_plan(instruction, row, base)
+    if made is None:
         raise NotModelled(_refusal(instruction, base))
+    return made
+
+
+@lru_cache(MAX_PLANS)
+def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
+    """The plan of a product of tcgen05 and nothing; where nobody has published it, the nearest plan and what is not.
+
+    Near are the dense products of a single block on sm_100: the same unit with the products that this one adds. Where
+    sums are grouped along k the plan is dense, for an A with the zeros that a sparse one does not store.
+    """
+    base = arch.rstrip("af")
+    try:
+        return plan(instruction, base), ""
+    except NotModelled:
+        reason = unpublished(instruction, base)
+    published = published_form(instruction)
+    row = _find_row(published, PUBLISHED_ARCH)
+    if row is not None and row["steps"][0]["do"] == "grouped":
+        instruction = replace(published, shape=instruction.shape)
+    made = None if row is None else _make_plan(instruction, row, PUBLISHED_ARCH)
+    if made is None:
+        raise NotModelled(_refusal(instruction, base))
+    return made, reason
+
+
+def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None:
+    """The plan that a row means for an instruction; None where its unit does not take the types."""
     steps = {written["do"]: written for written in row["steps"]}
     multiplicands = (instruction.a, instruction.b)
     if "read_ab" in steps:
         multiplicands = (steps["read_ab"]["to"],) * 2
     unit = None
     if "unit" in row:
-        unit = find_unit(row["unit"], base, *multiplicands, instruction.c if "round_d" in steps else instruction.d)
+        unit = find_unit(row["unit"], arch, *multiplicands, instruction.c if "round_d" in steps else instruction.d)
         if unit is None:
-            raise NotModelled(_refusal(instruction, base))
+            return None
     return Plan(
         instruction=instruction,
         multiplicands=multiplicands,
         unit=unit,
         steps=tuple(row["steps"]),
-        machine=_spell_machine(row, instruction, base),
+        machine=_spell_machine(row, instruction, arch),
         native=row["native"],
         source=f"{row['source']}; {unit.source}" if unit else row["source"],
         level=unit.level if unit else row["level"],
@@ -130,6 +159,8 @@ def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
         "op": instruction.op,
         "a": instruction.a,
         "shape": str(instruction.shape),
+        "k": instruction.shape.k,
+        "blocks": getattr(instruction, "blocks", 1),
         "kind": instruction.kind,
         "bitop": instruction.bitop,
         "accumulators": f"{instruction.d}.{instruction.c}",
@@ -182,7 +213,9 @@ def _describe(instruction: Form) -> str:
 def _refusal(instruction: Form, arch: str) -> str:
     """The message of NotModelled: what nobody has published or measured."""
     name = _describe(instruction)
-    if instruction.operation.sparsity:
+    if isinstance(instruction, TensorForm):
+        reason = unpublished(instruction, arch)
+    elif instruction.operation.sparsity:
         reason = "how many products of a sparse floating-point step are added together is measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:
         reason = "nobody has published when C is converted if C and D differ"

@@ -135,7 +135,10 @@ def _integer_codes(number_format: Format, values: NDArray[Any], rounding: Roundi
         _refuse_first(inexact, values, what, expected)
         values = whole
     _refuse_first((values < number_format.min) | (values > number_format.max), values, what, expected)
-    return (values.astype(np.int64) & (number_format.codes - 1)).astype(code_dtype(number_format))
+    code_type = code_dtype(number_format)
+    whole = values.astype(np.int64) if values.dtype.kind == "f" else values
+    codes: NDArray[Any] = whole.astype(code_type) & code_type.type(number_format.codes - 1)
+    return codes
 
 
 def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, what: str) -> NDArray[Any]:

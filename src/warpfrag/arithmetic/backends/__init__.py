@@ -1,10 +1,11 @@
 """Which backend runs a product: the portable one at once, the compiled one where loading or compiling it pays.
 
-Loading compiled kernels takes about half a second, compiling them ten. One tile needs neither: the portable backend
-computes it in a fraction of a millisecond. So each kernel starts there, and what its products cost there is added up,
-by a fixed price list and not by the clock. Once that is worth it, kernels that were compiled before are loaded; once
-it is as much as compiling costs, or one product alone is, they are compiled, and a message on the terminal says so.
-Every code is the same on both.
+Loading compiled kernels takes about half a second, compiling the fused ones half a minute. One tile needs neither: the
+portable backend computes it in a fraction of a millisecond, a product of 1024 cubed in a few seconds. So each kernel
+starts there, and what its products cost there is added up, by a fixed price list and not by the clock. Once that is
+worth it, kernels that were compiled before are loaded; once it is as much as compiling costs, or one product alone is,
+they are compiled, and a message on the terminal says so. Every code is the same on both. Integers stay in the portable
+backend, which is as quick.
 
 Before compiled loops are used, a canary runs: two small tiles whose codes depend on how floats are rounded and on
 subnormals, compared with the reference. Where it fails, the portable backend stays, and a warning says so.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.arithmetic.backends.portable import Portable, max_rows
 from warpfrag.arithmetic.kernels.loop_variants import LoopVariant, loop_variant_of
-from warpfrag.arithmetic.rules import Fma64, Fused, Grouped, Rule
+from warpfrag.arithmetic.rules import Fma64, Fused, Grouped, IntegerSum, Rule
 from warpfrag.arithmetic.schedule import is_split
 from warpfrag.errors import SlowArithmetic
 
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.protocol import ProductKernel, ProductOperands
 
 WORTH_LOADING = 0.05
-WORTH_COMPILING = 5.0
 """Seconds spent in the portable backend."""
+WORTH_COMPILING: dict[type[Rule], float] = {Fused: 30.0, Rule: 5.0}
+"""The same: about what compiling takes."""
 SECONDS_PER_INSTRUCTION = 2e-4
-SECONDS_PER_MULTIPLY_ADD: dict[type[Rule], float] = {Fma64: 1e-5, Fused: 4e-8, Grouped: 5e-9, Rule: 1e-9}
+SECONDS_PER_MULTIPLY_ADD: dict[type[Rule], float] = {Fma64: 1e-5, Fused: 4e-9, Grouped: 5e-9, Rule: 1e-9}
+SHORT_LINE = 16
+"""Columns at which a product costs twice as much as in a long line."""
 MAX_RULES = 1024
 
 
@@ -61,12 +65,18 @@ def kernel_key(rule: Rule, *, split: bool) -> KernelKey:
     return KernelKey(type(rule), rounding, loop_variant_of(rule), split)
 
 
+def price_of(rule: Rule, prices: dict[type[Rule], float]) -> float:
+    """What a list of prices says of a rule: the first class that it is one of."""
+    return next(price for of, price in prices.items() if isinstance(rule, of))
+
+
 def portable_seconds(rule: Rule, operands: ProductOperands) -> float:
     """About what a product takes in the portable backend."""
-    price = next(price for of, price in SECONDS_PER_MULTIPLY_ADD.items() if isinstance(rule, of))
+    price = price_of(rule, SECONDS_PER_MULTIPLY_ADD)
     tiles, height, width = operands.c.shape
     depth = operands.b.shape[1]
-    if isinstance(rule, Fused) and height:  # tiles go together
+    if isinstance(rule, Fused) and height and width:  # tiles go together; short lines cost more
+        price *= 1 + SHORT_LINE / width
         tiles = -(-tiles // max(1, max_rows(rule, depth, width) // height))
     instructions: int = tiles * depth // rule.k
     return SECONDS_PER_INSTRUCTION * instructions + price * operands.work
@@ -81,6 +91,8 @@ class KernelSelector:
         self.portable = Portable().compile(rule)
         self.settled: dict[bool, ProductKernel] = {}
         """The kernels that are final, by whether tiles are split."""
+        if isinstance(rule, IntegerSum):
+            self.settled = {True: self.portable, False: self.portable}
 
     def kernel(self, operands: ProductOperands) -> ProductKernel:
         """The kernel to run a product with; asking counts as running it."""
@@ -100,8 +112,9 @@ class KernelSelector:
             compiled = backend.compile(self.rule)
             if key not in _passed:
                 if not backend.is_cached(compiled, split=split):
-                    if _spent_seconds[key] < WORTH_COMPILING:
-                        _look_again[key] = min(2 * _spent_seconds[key], WORTH_COMPILING)
+                    worth_compiling = price_of(self.rule, WORTH_COMPILING)
+                    if _spent_seconds[key] < worth_compiling:
+                        _look_again[key] = min(2 * _spent_seconds[key], worth_compiling)
                         return self.portable
                     _say_compiling()
                 _passed[key] = _passes_canary(compiled, self.rule, key)

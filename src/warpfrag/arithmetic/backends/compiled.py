@@ -21,13 +21,12 @@ from warpfrag.arithmetic.kernels.constants import IS_F16, IS_F32, Constants, Enc
 from warpfrag.arithmetic.kernels.control_word import CONTROL_WORDS
 from warpfrag.arithmetic.kernels.four_rows import STRIP
 from warpfrag.arithmetic.kernels.grouped import GroupedNumbers, grouped_block
-from warpfrag.arithmetic.kernels.integer import integer_block
 from warpfrag.arithmetic.kernels.loop_variants import loop_variant_of
 from warpfrag.arithmetic.kernels.popcount import popcount_block
 from warpfrag.arithmetic.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, SourceOperands
 from warpfrag.arithmetic.kernels.vector import COLUMNS
 from warpfrag.arithmetic.protocol import Grain, OutputBlock
-from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule, Scaled
+from warpfrag.arithmetic.rules import Chain, Fma64, Fused, Grouped, Popcount, Rule, Scaled
 from warpfrag.arithmetic.schedule import split
 from warpfrag.numerics.formats import FORMATS
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.kernels.jit import KernelEntry
     from warpfrag.arithmetic.protocol import Codes, Job, ProductOperands, Task
-    from warpfrag.numerics.formats import Format
 
 CACHE_LINE = 64
 """Bytes: arrays start at a line of the cache."""
@@ -129,17 +127,6 @@ def _plain(array: Codes, kind: type[np.generic]) -> Codes:
     return contiguous.copy() if contiguous is array and not contiguous.flags.writeable else contiguous
 
 
-def _integers(codes: Codes, fmt: Format) -> NDArray[np.int16]:
-    """The numbers that codes of an integer format stand for."""
-    values = codes.astype(np.int16)
-    values &= np.int16(fmt.codes - 1)
-    if fmt.signed:
-        half = np.int16(fmt.codes // 2)
-        values ^= half
-        values -= half
-    return values
-
-
 def _is_f16(name: str) -> int:
     return IS_F16 if name == "f16" else IS_F32
 
@@ -156,26 +143,6 @@ class ChainKernel(BlockKernel):
         return LoopArguments((*codes, _is_f16(self.rule.c), _is_f16(self.rule.d), out), out)
 
 
-class IntegerKernel(BlockKernel):
-    """8- and 4-bit integers: exact sums, wrapped or clamped."""
-
-    entry = integer_block
-
-    def __init__(self, rule: IntegerSum) -> None:
-        """Keep the rule by its own type, for what only integers have."""
-        super().__init__(rule)
-        self.integer = rule
-
-    def load(self, operands: ProductOperands) -> LoopArguments:
-        """Values, and C as the sums to add to."""
-        rule = self.integer
-        a, b, c, columns, *_ = operands
-        sums = np.array(c, np.uint32, order="C").view(np.int32)
-        rows = np.arange(b.shape[1], dtype=np.int32).reshape(1, 1, -1) if columns is None else _plain(columns, np.int32)
-        values = (_integers(a, FORMATS[rule.a]), _integers(b, FORMATS[rule.b]))
-        return LoopArguments((*values, rows, sums, rule.stored, rule.k, rule.clamps), sums.view(np.uint32))
-
-
 class PopcountKernel(BlockKernel):
     """One-bit operands, 64 to a word."""
 
@@ -189,7 +156,7 @@ class PopcountKernel(BlockKernel):
     def load(self, operands: ProductOperands) -> LoopArguments:
         """Words, and C as the sums to add to."""
         a, b, c, *_ = operands
-        words_a = np.packbits(a, axis=2, bitorder="little").view(np.uint64)
+        words_a = np.ascontiguousarray(np.packbits(a, axis=2, bitorder="little")).view(np.uint64)
         tiles, depth, width = b.shape
         bits = np.asarray(b, np.uint8).reshape(tiles, depth // 64, 8, 8, width)
         bytes_b = bits[:, :, :, 0].copy()
@@ -432,7 +399,6 @@ KERNELS: dict[type[Rule], Callable[[Any], BlockKernel | FusedKernel]] = {
     Grouped: GroupedKernel,
     Chain: ChainKernel,
     Fma64: Fma64Kernel,
-    IntegerSum: IntegerKernel,
     Popcount: PopcountKernel,
 }
 
@@ -448,9 +414,12 @@ class Compiled:
 
     @staticmethod
     def holds(rule: Rule) -> bool:
-        """Whether the loops can run a rule: the fused ones are proved up to a number of bits and products."""
+        """Whether the loops can run a rule: the fused ones are proved up to a number of bits and products.
+
+        Integers have none: `integer_sums` leaves them to numpy.
+        """
         if not isinstance(rule, Fused):
-            return True
+            return type(rule) in KERNELS
         lengths = {len(step) for step in rule.steps}
         return rule.sum.fraction_bits <= MAX_FRACTION_BITS and len(lengths) == 1 and max(lengths) <= MAX_PRODUCTS
 

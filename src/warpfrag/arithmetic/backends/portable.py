@@ -1,18 +1,24 @@
-"""The portable backend: every rule on arrays of 64-bit integers, by numpy alone.
+"""The portable backend: every rule on whole arrays, by numpy alone.
 
 It compiles nothing, so it answers at once: small work runs here until compiling pays (`backends`). And it stands in
-wherever the compiled one cannot be had. Terms are aligned as `reference` does it, for many outputs at a time; the few
-float operations (sums that are exact, and the f32 of `Chain`) run in the default environment.
+wherever the compiled one cannot be had. Float operations (exact ones, and the f32 of `Chain`) run in the default
+environment.
+
+    float_steps     fused rules, where everything is finite
+    integer_sums    integers
+    here            the others; and fused rules with infinities and NaNs, on 64-bit integers, as `reference` has them
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warpfrag.arithmetic import reference
+from warpfrag.arithmetic.backends import float_steps
+from warpfrag.arithmetic.backends.integer_sums import integer_sums
 from warpfrag.arithmetic.encodings import conversion
 from warpfrag.arithmetic.protocol import Grain, OutputBlock, ProductOperands
 from warpfrag.arithmetic.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
@@ -33,6 +39,10 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1 << 20
 """Products of a step held at once: 8 MB each of their significands and exponents."""
+
+
+WHOLE = 1 << 30
+"""More rows or columns than a tile has."""
 
 
 class Portable:
@@ -57,11 +67,13 @@ class PortableKernel:
             Grouped: _grouped,
             Chain: _chain,
             Fma64: _fma_chain,
-            IntegerSum: _integer,
+            IntegerSum: integer_sums,
             Popcount: _popcount,
         }
         self.function = functions.get(type(rule), _fused)
-        self.takes_tiles = self.function in (_fused, _integer)  # many at once
+        self.takes_tiles = self.function in (_fused, integer_sums)  # many at once
+        if self.function is integer_sums:  # a tile in one piece: BLAS has its own threads
+            self.grain = Grain(rows=WHOLE, columns=WHOLE)
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
         """Any K: it holds one step at a time."""
@@ -107,6 +119,8 @@ class PortableJob:
 
 def max_rows(rule: Rule, depth: int, width: int) -> int:
     """Rows of so many columns that are computed at once, of one tile or of several."""
+    if isinstance(rule, IntegerSum):  # B is decoded each time; the sums are a few arrays of the size of D
+        return max(1, 8 * AT_ONCE // max(1, width))
     return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
 
 
@@ -231,8 +245,23 @@ def _convert(source: str, target: str, codes: Codes) -> Codes:
 
 def _fused(rule: Fused, operands: ProductOperands) -> Codes:
     """Steps of truncated sums, k ascending; plain or scaled; of all tiles at once."""
-    a = decode(rule.multiplicands[0], _convert(rule.a, rule.multiplicands[0], operands.a))
-    b = decode(rule.multiplicands[1], _convert(rule.b, rule.multiplicands[1], operands.b))
+    a = _convert(rule.a, rule.multiplicands[0], operands.a)
+    b = _convert(rule.b, rule.multiplicands[1], operands.b)
+    convert = float_steps.Conversions(partial(_convert, rule.c, rule.c_read_as), partial(_finish, rule))
+    codes = float_steps.run(rule, operands, a, b, convert)
+    return _fused_by_integers(rule, operands, a, b) if codes is None else codes
+
+
+def _finish(rule: Fused, c: Codes, made: Codes) -> Codes:
+    """D of an instruction, from its C and what its steps made in the accumulator's format."""
+    if rule.adds_c_last:
+        return _add_c(rule.d, c, made)
+    return made if rule.d == rule.sum.accumulator else _codes_of_f16(_values_f32(made).astype(np.float64))
+
+
+def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, codes_b: Codes) -> Codes:
+    """The same for any codes, with infinities and NaNs."""
+    a, b = decode(rule.multiplicands[0], codes_a), decode(rule.multiplicands[1], codes_b)
     special = a.special or b.special
     code = operands.c
     tiles = np.arange(len(code))[:, None, None]
@@ -263,11 +292,7 @@ def _fused(rule: Fused, operands: ProductOperands) -> Codes:
                 minus |= start.infinite & start.negative
                 made = with_specials(rule.sum, made, nan | start.nan, plus, minus)
             start = decode(rule.sum.accumulator, made)
-        if rule.adds_c_last:
-            made = _add_c(rule.d, code, made)
-        elif rule.d != rule.sum.accumulator:
-            made = _codes_of_f16(_values_f32(made).astype(np.float64))
-        code = made
+        code = _finish(rule, code, made)
     return code
 
 
@@ -367,32 +392,6 @@ def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
     """numpy has no fused multiply-add, so this is the reference."""
     codes: Codes = reference.matmul(rule, ProductOperands(operands.a[None], operands.b[None], operands.c[None]))[0]
     return codes
-
-
-def _dense(operands: ProductOperands, a: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A sparse A with its zeros written out."""
-    if operands.columns is None:
-        return a
-    full = np.zeros((*a.shape[:-1], operands.b.shape[-2]), np.float64)
-    np.put_along_axis(full, operands.columns.astype(np.int64), a, axis=-1)
-    return full
-
-
-@cache
-def _values(name: str) -> NDArray[np.float64]:
-    """What each code of an integer format stands for."""
-    return np.array([FORMATS[name].decode(code) for code in range(FORMATS[name].codes)], np.float64)
-
-
-def _integer(rule: IntegerSum, operands: ProductOperands) -> Codes:
-    """Sums of integers: exact in float64, since none reaches 2**53 within an instruction."""
-    a, b = _dense(operands, _values(rule.a)[operands.a]), _values(rule.b)[operands.b]
-    total = operands.c.astype(np.uint32).view(np.int32).astype(np.int64)
-    for first in range(0, b.shape[-2], rule.k):
-        whole = slice(first, first + rule.k)
-        total = total + (a[..., whole] @ b[..., whole, :]).astype(np.int64)
-        total = np.clip(total, -(1 << 31), (1 << 31) - 1) if rule.clamps else total
-    return (total & 0xFFFFFFFF).astype(np.uint32)
 
 
 def _popcount(rule: Popcount, operands: ProductOperands) -> Codes:
