@@ -14,6 +14,7 @@ BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
 KERNELS   := .venv/kernels
+OBJECTS   := src/warpfrag/arithmetic/kernels/objects
 # Folders are listed too: their time changes when a file is removed.
 SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE) $(LOCK)
 
@@ -24,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: run test format lint types bench docs dist lock clean help
 
-run: $(INSTALLED)  ## a tour: what warpfrag can do, shown on one instruction
+run: $(INSTALLED)  ## a tour of ninety seconds
 	@$(BIN)/python examples/tour.py
 
 # Kernels and tests are compiled once, beside mypy: test processes that start without them would each compile their own.
@@ -50,9 +51,14 @@ bench: $(INSTALLED)  ## run the benchmarks
 docs: $(INSTALLED)  ## build the documentation
 	@$(BIN)/python docs/build.py
 
-dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel made from it
-	@rm -rf dist
-	@$(BIN)/python -m build
+# Object code for every processor is made from what is installed, and is there for the wheel only: a build from a clone has
+# none, and one that is older than the kernels would not be used.
+dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel with compiled kernels
+	@rm -rf dist $(OBJECTS)
+	@$(BIN)/python -m build --sdist
+	@$(BIN)/python -m warpfrag.arithmetic.kernels.build_objects $(OBJECTS)
+	@$(BIN)/python -m build --wheel
+	@rm -rf $(OBJECTS)
 
 # One file for every platform and every Python from 3.11 on. It has no hashes: pip refuses them in constraints of a local wheel.
 lock: $(VENV)  ## write requirements-dev.lock anew, with the newest versions that pyproject.toml allows

@@ -1,8 +1,12 @@
-"""How long the first tile takes: in a fresh virtual environment with nothing compiled, and in later processes.
+"""How long the first tile and the first large products take: in a fresh virtual environment with nothing compiled.
 
 The environment has its own copy of the package, without anything compiled, and borrows the dependencies of the
 interpreter that runs this: `.venv/bin/python benchmarks/first_tile.py`. Below 2 seconds at first and 0.7 later is the
 promise; 1 if either is broken.
+
+With --large, a product of 1024 cubed of each type too, each in a process that finds nothing compiled: without the
+object code of a wheel and, where the package that runs this has some (`make dist` makes the wheel), with it. CPU
+seconds of the product and of the whole process, which imports, too; --large=f16,s8 measures those.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import time
 import venv
 from pathlib import Path
 
+from run import PRODUCTS, WARPGROUP
+
 import warpfrag
 
 AT_FIRST, LATER = 2.0, 0.7
@@ -26,14 +32,18 @@ mma = wf.get("{NAME}")
 words = wf.execute(mma, mma.a.pack(np.ones((16, 16))), mma.b.pack(np.ones((16, 8))))
 assert (mma.d.unpack(words) == 16).all()
 """
-LARGE = f"""
-import numpy as np, time, warpfrag as wf
-A = np.ones((1024, 1024), np.float16)
-for _ in range(2):
-    start = time.perf_counter()
-    wf.gemm(A, A, instruction="{NAME}")
-    print(time.perf_counter() - start)
+LARGE = """
+import sys, time
+name, folder = sys.argv[1:]
+sys.path.insert(0, folder)
+from worker import warpfrag_gemm
+product = warpfrag_gemm(name, 1024)
+start = time.process_time()
+product()
+print(time.process_time() - start, time.process_time())
 """
+LABELS = ("f16", "bf16", "tf32", "fp8", "s8", "f64", "sparse f16")
+INSTRUCTIONS = {label: PRODUCTS[label] for label in LABELS} | {"wgmma f16": WARPGROUP["f16"]}
 
 
 def make(folder: Path) -> str:
@@ -46,12 +56,37 @@ def make(folder: Path) -> str:
     return str(folder / "bin" / "python")
 
 
+def run(command: list[str], folder: Path, **settings: str) -> str:
+    """What a process prints whose user has no other folder than this."""
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON", "WARPFRAG_"))
+    }
+    environment = {**clean, "HOME": str(folder), **settings}
+    return subprocess.run(command, check=True, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 (our own program)
+
+
 def seconds(command: list[str], folder: Path) -> float:
-    """Wall time of a process whose user has no other folder than this."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON"))}
+    """Wall time of a process."""
     start = time.perf_counter()
-    subprocess.run(command, check=True, cwd=folder, env={**clean, "HOME": str(folder)}, stdout=subprocess.DEVNULL)  # noqa: S603 (our own program)
+    run(command, folder)
     return time.perf_counter() - start
+
+
+def large_products(python: str, folder: Path, labels: list[str]) -> None:
+    """Print what the first product of each type costs."""
+    (package,) = folder.glob("environment/lib/python*/site-packages/warpfrag")
+    kinds = {"compile": "without object code"}
+    if list(package.glob("arithmetic/kernels/objects/*")):
+        kinds[""] = "with"
+    for label in labels:
+        parts = []
+        for kernels, words in kinds.items():
+            with tempfile.TemporaryDirectory() as empty:
+                command = [python, "-c", LARGE, INSTRUCTIONS[label], str(Path(__file__).parent)]
+                said = run(command, folder, NUMBA_CACHE_DIR=empty, WARPFRAG_KERNELS=kernels)
+            product, whole = map(float, said.split())
+            parts.append(f"{product:.1f} s of CPU {words}, {whole:.1f} s the process")
+        print(f"first product of 1024 cubed, {label}: {'; '.join(parts)}", flush=True)
 
 
 def main() -> int:
@@ -63,10 +98,8 @@ def main() -> int:
         later = min(seconds([python, "-c", PROGRAM], folder) for _ in range(5))
         run = min(seconds([python, "-m", "warpfrag", "run", NAME], folder) for _ in range(5))
         print(f"one tile, whole process: {first:.2f} s at first, {later:.2f} s later; warpfrag run {run:.2f} s")
-        if "--large" in sys.argv:
-            compiling = seconds([python, "-c", LARGE], folder)
-            loading = seconds([python, "-c", LARGE], folder)
-            print(f"two products of 1024 cubed: {compiling:.1f} s at first, with compiling; {loading:.1f} s later")
+        for option in (word for word in sys.argv[1:] if word.startswith("--large")):
+            large_products(python, folder, option.partition("=")[2].split(",") if "=" in option else [*INSTRUCTIONS])
     return int(first > AT_FIRST or later > LATER)
 
 

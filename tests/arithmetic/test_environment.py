@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import llvmlite.binding
 import numpy as np
 import pytest
-from arithmetic_cases import TWINS, code_type, instruction, rule_of
+from arithmetic_cases import TWINS, code_type, compiled_by, instruction, rule_of
 from llvmlite import ir
 
 import warpfrag as wf
@@ -100,7 +100,7 @@ def expected(name):
 def runs(rule):
     """Every method to run a rule on the canary's operands."""
     operands = canary.operands_of(rule)
-    compiled, portable = Compiled().compile(rule), Portable().compile(rule)
+    compiled, portable = compiled_by(Compiled(), rule), Portable().compile(rule)
     return {
         "reference": lambda: TWINS["reference"](rule, **operands._asdict()),
         "portable": lambda: portable.run_whole(operands),

@@ -13,7 +13,6 @@ compared its codes with the reference's.
 
 from __future__ import annotations
 
-import platform
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.cgutils import alloca_once
 
+from warpfrag.arithmetic.kernels import target
 from warpfrag.arithmetic.kernels.jit import Int, inlined
 from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from warpfrag.arithmetic.kernels.llvm import Lowering
 
-MACHINE: Final = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}.get(platform.machine().lower(), "")
+MACHINE: Final = target.machine()
 
 # The whole word for each rounding direction: nothing flushed, nothing traps. Elsewhere, the number LLVM gives it.
 _WORDS = {

@@ -505,7 +505,7 @@ def find_rows_met(columns: Array, order: Array, met: Array) -> None:
 @inner
 def tile_of(batch: Array, tile: Int) -> Array:
     """One tile of a batch of scale factors, or an empty array where the batch is empty."""
-    return batch[tile] if batch.shape[0] > 0 else batch.reshape((0, 0))
+    return batch[tile] if batch.shape[0] > 0 else np.empty((0, 0), np.int32)
 
 
 # Three kernels for one large tile: operands are prepared once, then blocks of outputs run on many threads.

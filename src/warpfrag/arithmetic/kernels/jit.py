@@ -1,4 +1,4 @@
-"""How the kernels are compiled: cached on disk, without the GIL, never with relaxed floats.
+"""How the kernels are compiled: ahead, for the wheel (`objects`); or here, cached on disk. Never with relaxed floats.
 
 numba trusts a cached function while its own file is unchanged, even if a function it calls has changed in another
 file. So the name under which a kernel is cached has a digest: of the text of every kernel, and of the files whose
@@ -19,6 +19,7 @@ import numba
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import njit
 
+from warpfrag.arithmetic.kernels import objects, target
 from warpfrag.errors import SlowArithmetic
 
 if TYPE_CHECKING:
@@ -48,15 +49,23 @@ CONSTANTS = (
 
 def _digest() -> str:
     """What compiled code depends on, in a few letters."""
-    kernels = b"".join(path.read_bytes() for path in (*sorted(FOLDER.glob("*.py")), *CONSTANTS))
     machine = (numba.__version__, sys.implementation.cache_tag, get_host_cpu_name(), get_host_cpu_features().flatten())
-    return hashlib.sha256(kernels + repr(machine).encode()).hexdigest()[:16]
+    named = target.named_target()
+    return hashlib.sha256(f"{SOURCE_DIGEST} {machine} {named and named.name}".encode()).hexdigest()[:16]
 
 
+SOURCE_DIGEST = hashlib.sha256(
+    b"".join(path.read_bytes() for path in (*sorted(FOLDER.glob("*.py")), *CONSTANTS))
+).hexdigest()
+"""Of the text of every kernel, and of the files whose constants are compiled into them."""
 KERNELS_DIGEST = _digest()
 
 # No wrapper for C, which nobody calls; no code for a division by zero, which never happens. Both only cost compiling.
 OPTIONS: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
+
+
+ENTRIES: list[KernelEntry[...]] = []
+"""Every function that Python calls, in the order of their definition."""
 
 
 class KernelEntry(Generic[Parameters]):
@@ -64,6 +73,7 @@ class KernelEntry(Generic[Parameters]):
 
     def __init__(self, function: Callable[Parameters, None]) -> None:
         """Have it cached on disk, or in memory only where there is no folder to write to."""
+        self.name = function.__name__
         function.__qualname__ = f"{function.__name__}_{KERNELS_DIGEST}"
         self.__doc__ = function.__doc__
         try:
@@ -72,21 +82,42 @@ class KernelEntry(Generic[Parameters]):
             say_uncached("no folder can be written")
             self.compiled = njit(**OPTIONS)(function)
         self.run: Callable[Parameters, None] = self._run_first
+        ENTRIES.append(self)
 
     @property
     def is_cached(self) -> bool:
-        """Whether this very version has been compiled before, here or by another process."""
+        """Whether this very version has been compiled before: for the wheel, here, or by another process."""
+        if objects.function_of(self.name, SOURCE_DIGEST) is not None:
+            return True
         folder, name = self.compiled.stats.cache_path, self.compiled.py_func.__qualname__
         return bool(self.compiled.signatures) or (folder is not None and any(Path(folder).glob(f"*{name}-*.nbi")))
 
     def _run_first(self, *args: Parameters.args, **options: Parameters.kwargs) -> None:
-        """Compile or load it, then run it; from then on nothing stands between a call and the compiled code."""
+        """Load or compile it, then run it; from then on nothing stands between a call and the compiled code."""
+        ready = objects.function_of(self.name, SOURCE_DIGEST)
+        if ready is not None:
+            self.run = self._object_or_compiled(ready)
+            self.run(*args, **options)
+            return
+        self._compile_and_run(*args, **options)
+        self.run = self.compiled
+
+    def _object_or_compiled(self, ready: objects.ObjectFunction) -> Callable[Parameters, None]:
+        """What runs the code of an object, and compiles for arguments that it was not made for."""
+
+        def run(*args: Parameters.args, **options: Parameters.kwargs) -> None:
+            if options or not ready.run(args):
+                self._compile_and_run(*args, **options)
+
+        return run
+
+    def _compile_and_run(self, *args: Parameters.args, **options: Parameters.kwargs) -> None:
+        """Run it by numba, which compiles it for arguments of new types."""
         try:
             self.compiled(*args, **options)
         except OSError as error:  # the disk is full: the code is there, it was just not saved
             say_uncached(str(error))
             self.compiled(*args, **options)
-        self.run = self.compiled
 
 
 def say_uncached(reason: str) -> None:

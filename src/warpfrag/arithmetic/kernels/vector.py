@@ -13,10 +13,11 @@ import operator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+
+from warpfrag.arithmetic.kernels import target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -406,8 +407,7 @@ def greater_mask(_context: TypingContext, x: VectorType, y: VectorType) -> Lower
     return types.uint64(x, y), _emits(code)
 
 
-_FEATURES = get_host_cpu_features()
-COLUMNS = 32 if _FEATURES.get("avx512f") else 8
+COLUMNS = 32 if target.has("avx512f") else 8
 """Lanes of float64 that four rows have registers for."""
-WORDS_AT_ONCE = 16 if COLUMNS == 32 and _FEATURES.get("avx512vnni") else 0
+WORDS_AT_ONCE = 16 if COLUMNS == 32 and target.has("avx512vnni") else 0
 """Words whose halves one instruction multiplies and adds, if there is such an instruction."""

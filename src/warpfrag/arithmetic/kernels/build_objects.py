@@ -1,0 +1,246 @@
+"""`python -m warpfrag.arithmetic.kernels.build_objects FOLDER [TARGET ...]`: object code of the loops, for wheels.
+
+numba turns the loops into LLVM's code, once per target, because vectors are as wide as the target has registers. What
+is left of numba in it is replaced: arguments come as words (`objects`), memory from malloc. LLVM then makes an ELF file
+of it, for any target on any machine. Nothing that is made here runs here.
+
+Why not C with -frounding-math: there would be a second text of each loop to hold to the reference, and a compiler to
+have on every machine that builds. Why not numba's own cache: it is one of its version, of Python's and of a processor.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from llvmlite import binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import codegen, cpu
+from numba.core.caching import NullCache
+from numba.core.compiler_lock import global_compiler_lock
+
+from warpfrag.arithmetic.backends.canary import operands_of
+from warpfrag.arithmetic.backends.compiled import Compiled
+from warpfrag.arithmetic.kernels import jit, objects
+from warpfrag.arithmetic.kernels.__main__ import rules_by_loops
+from warpfrag.arithmetic.kernels.target import TARGETS, VARIABLE, ObjectTarget, named_target
+from warpfrag.arithmetic.schedule import run_split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OF_NUMBAS_TARGET = re.compile(r'^target (?:triple|datalayout) = .*$|"target-(?:cpu|features)"="[^"]*"', re.MULTILINE)
+"""What names the processor in LLVM's text."""
+LEVEL = 3
+"""Of LLVM's optimizations, as numba has it."""
+MAY_CALL = {"malloc", "free", "memcpy", "memset", "memmove"}
+"""Functions of the C library that an object may need."""
+# What numba's reference counts call: a block of memory with numba's header in front (count, destructor, its argument,
+# address, size, allocator). Kernels hold no references to arrays of Python's.
+RUNTIME = """
+declare ptr @malloc(i64)
+declare void @free(ptr)
+define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {
+  %wide = zext i32 %align to i64
+  %more = add i64 %wide, 64
+  %all = add i64 %more, %size
+  %info = call ptr @malloc(i64 %all)
+  %none = icmp eq ptr %info, null
+  br i1 %none, label %end, label %fill
+fill:
+  %start = ptrtoint ptr %info to i64
+  %past = add i64 %start, %more
+  %rest = urem i64 %past, %wide
+  %aligned = sub i64 %past, %rest
+  %data = inttoptr i64 %aligned to ptr
+  store i64 1, ptr %info
+  %at1 = getelementptr i64, ptr %info, i64 1
+  store ptr null, ptr %at1
+  %at2 = getelementptr i64, ptr %info, i64 2
+  store ptr null, ptr %at2
+  %at3 = getelementptr i64, ptr %info, i64 3
+  store ptr %data, ptr %at3
+  %at4 = getelementptr i64, ptr %info, i64 4
+  store i64 %size, ptr %at4
+  %at5 = getelementptr i64, ptr %info, i64 5
+  store ptr null, ptr %at5
+  br label %end
+end:
+  ret ptr %info
+}
+define void @NRT_MemInfo_call_dtor(ptr %info) {
+  call void @free(ptr %info)
+  ret void
+}
+"""
+
+
+def record_arguments() -> dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]]:
+    """Arguments of a call of every entry, by name: rules are run on small tiles, with loops that do nothing."""
+    seen: dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]] = {}
+
+    def record(entry: jit.KernelEntry[...]) -> Any:  # noqa: ANN401 (it stands for any loops)
+        def run(*arguments: object) -> None:
+            kinds = list(objects.kinds_of(arguments))
+            first = seen.setdefault(entry.name, (entry, arguments))
+            if list(objects.kinds_of(first[1])) != kinds:
+                msg = f"{entry.name} is called with {kinds} and with other types"
+                raise TypeError(msg)
+
+        return run
+
+    for entry in jit.ENTRIES:
+        entry.run = record(entry)
+    for keys in rules_by_loops().values():
+        for key, rule in keys.items():
+            kernel, operands = Compiled().compile(rule), operands_of(rule)
+            _ = run_split(kernel, operands, threads=1) if key.split else kernel.run_whole(operands)
+    return seen
+
+
+def emit_nothing() -> None:
+    """Keep numba from making machine code for this process: the target may be one that does not run here."""
+    instead: list[tuple[type, str, Any]] = [
+        (codegen.JITCodeLibrary, "_finalize_specific", lambda _library: None),
+        (codegen.JITCPUCodegen, "_add_module", lambda _codegen, _module: None),
+        (
+            cpu.CPUContext,
+            "get_executable",
+            lambda *_arguments: [].append,
+        ),  # a built-in function for each: they are keys
+    ]
+    for kind, name, function in instead:  # numba has no switch for it
+        setattr(kind, name, function)
+
+
+def read_words(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[ir.Value]) -> ir.Value:  # noqa: ANN401 (numba's)
+    """An argument of a type, from the words that `objects.words_of` makes of it."""
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder)
+        address = next(words)
+        shape = [next(words) for _ in range(kind.ndim)]
+        item = ir.Constant(ir.IntType(64), kind.dtype.bitwidth // 8)
+        strides = [item]
+        for extent in reversed(shape[1:]):
+            strides.insert(0, builder.mul(strides[0], extent))
+        data = builder.inttoptr(address, array.data.type)
+        context.populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
+        return array._getvalue()  # noqa: SLF001 (numba has no other name for it)
+    if isinstance(kind, types.BaseTuple):
+        fields = [read_words(context, builder, field, words) for field in cast("Any", kind)]
+        return context.make_tuple(builder, kind, fields)
+    word = next(words)
+    if isinstance(kind, types.Boolean):
+        return builder.trunc(word, context.get_value_type(kind))
+    return word if kind.bitwidth == 64 else builder.trunc(word, context.get_value_type(kind))
+
+
+def lower(entry: jit.KernelEntry[...], arguments: tuple[object, ...]) -> str:
+    """The code of an entry, as LLVM's text, with a function of the entry's name that takes words."""
+    dispatcher = entry.compiled
+    dispatcher._cache = NullCache()  # noqa: SLF001 (nothing of it is for this machine)
+    signature = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
+    dispatcher.compile(signature)
+    result = dispatcher.overloads[signature]
+    context, description = result.target_context, result.fndesc
+    library = context.codegen().create_library(f"words_{entry.name}")
+    library.add_linking_library(result.library)
+    module = library.create_ir_module(entry.name)
+    callee_type = context.call_conv.get_function_type(description.restype, description.argtypes)
+    callee = ir.Function(module, callee_type, description.llvm_func_name)
+    word = ir.IntType(64)
+    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), entry.name)
+    builder = ir.IRBuilder(function.append_basic_block())
+
+    def words() -> Iterator[ir.Value]:
+        at = 0
+        while True:
+            yield builder.load(builder.gep(function.args[0], [ir.Constant(word, at)]))
+            at += 1
+
+    supply = words()
+    values = [read_words(context, builder, kind, supply) for kind in description.argtypes]
+    status, _ = context.call_conv.call_function(builder, callee, description.restype, description.argtypes, values)
+    builder.ret(builder.select(status.is_ok, ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), 1)))
+    library.add_ir_module(module)
+    library.finalize()
+    return str(library.get_llvm_str())
+
+
+def make_object(texts: dict[str, str], target: ObjectTarget) -> bytes:
+    """One ELF file of the code of all entries, in which only they have names."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=LEVEL, reloc="pic", codemodel="default"
+    )
+    whole = llvm.parse_assembly(RUNTIME)
+    whole.triple, whole.data_layout = target.triple, str(machine.target_data)
+    for name, text in texts.items():
+        part = llvm.parse_assembly(OF_NUMBAS_TARGET.sub("", text))
+        part.triple, part.data_layout = target.triple, str(machine.target_data)
+        for function in part.functions:
+            if not function.is_declaration and function.name != name:
+                function.linkage = "internal"
+        for variable in part.global_variables:
+            if not variable.is_declaration:
+                variable.linkage = "internal"
+        whole.link_in(part)
+    for function in whole.functions:
+        if not function.is_declaration and function.name not in texts:
+            function.linkage = "internal"
+    options = llvm.create_pipeline_tuning_options(speed_level=LEVEL)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(whole, builder)
+    needed = {function.name for function in whole.functions if function.is_declaration and "llvm." not in function.name}
+    if not needed <= MAY_CALL:
+        msg = f"objects may call {sorted(MAY_CALL)}; the loops call {sorted(needed - MAY_CALL)}"
+        raise ValueError(msg)
+    code: bytes = machine.emit_object(whole)
+    return code
+
+
+def build(target: ObjectTarget, folder: Path) -> Path:
+    """Write the object of a target; WARPFRAG_KERNELS names it."""
+    start = time.process_time()
+    emit_nothing()
+    seen = record_arguments()
+    texts = {}
+    for name, (entry, arguments) in sorted(seen.items()):
+        with global_compiler_lock:
+            texts[name] = lower(entry, arguments)
+        sys.stdout.write(f"{target.name}: {name}, {time.process_time() - start:.0f} s\n")
+        sys.stdout.flush()
+    kinds = {name: list(objects.kinds_of(arguments)) for name, (_entry, arguments) in seen.items()}
+    data = objects.pack(make_object(texts, target), jit.SOURCE_DIGEST, target.name, kinds)
+    path = folder / (target.name + objects.SUFFIX)
+    path.write_bytes(data)
+    sys.stdout.write(f"{path.name}: {len(data) >> 10} KiB, {time.process_time() - start:.0f} s of CPU\n")
+    return path
+
+
+def main() -> None:
+    """Build each target in a process of its own: numba makes code for one processor only."""
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or [target.name for target in TARGETS]
+    folder.mkdir(parents=True, exist_ok=True)
+    target = named_target()
+    if target is not None and names == [target.name]:
+        build(target, folder)
+        return
+    for name in names:
+        target = next(target for target in TARGETS if target.name == name)
+        # an ARM processor's vectors are as wide as those of the first x86-64
+        cpu = target.cpu if target.machine == "x86" else "x86-64-v2"
+        settings = {VARIABLE: name, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "+fma"}
+        command = [sys.executable, "-m", "warpfrag.arithmetic.kernels.build_objects", str(folder), name]
+        subprocess.run(command, check=True, env={**os.environ, **settings})  # noqa: S603 (our own command)
+
+
+if __name__ == "__main__":
+    main()

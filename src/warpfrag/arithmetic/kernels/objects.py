@@ -1,0 +1,181 @@
+"""Object code of the loops that a wheel brings: found by the processor's features, checked, loaded by LLVM's linker.
+
+An object is one ELF file with a function for each entry:
+
+    int32_t NAME(const int64_t *words)        0, or 1 where there is no memory
+
+`words` are the arguments of the loops, one after the other: of an array its address, then its extents; of a tuple its
+fields; of a number the number. So it depends on no version of Python, numpy or numba, and the same file is loaded on
+Linux and macOS. In front of the code there is one line of JSON: what it was made from (a digest of the text of the
+kernels), for which target, the types that each function takes, and a digest of all that and the code. What does not
+fit is not used: the caller compiles, and a warning says why. `build_objects` makes them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from llvmlite import binding as llvm
+
+from warpfrag.arithmetic.kernels.target import targets_for_host
+from warpfrag.errors import SlowArithmetic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from warpfrag.arithmetic.kernels.target import ObjectTarget
+
+FOLDER = Path(__file__).parent / "objects"
+SUFFIX = ".wfo"
+
+
+@lru_cache(256)
+def kind_of_array(dtype: np.dtype[Any], rank: int) -> str:
+    """Its element, with the order of the bytes, and its rank."""
+    return f"{dtype.str}[{rank}]"
+
+
+def kinds_of(arguments: Iterable[object]) -> Iterator[str]:
+    """What the arguments are, as an object states it for each of its functions.
+
+    An array that is not contiguous, not aligned or read-only, and a number that 64 bits do not hold, have kinds that no
+    function takes.
+    """
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            yield kind_of_array(argument.dtype, argument.ndim) if argument.flags.carray else "not plain"
+        elif isinstance(argument, tuple):
+            yield from kinds_of(argument)
+        elif isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 63:
+            yield "too large"
+        else:
+            yield type(argument).__name__
+
+
+def words_of(arguments: Iterable[Any]) -> Iterator[int]:
+    """Arguments as the functions of an object take them."""
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):  # `from_buffer` is the quickest; it takes no array without elements
+            yield ctypes.addressof(ctypes.c_char.from_buffer(cast("Any", argument))) if argument.size else 0
+            yield from argument.shape
+        elif isinstance(argument, tuple):
+            yield from words_of(argument)
+        else:
+            yield int(argument)
+
+
+class ObjectFunction:
+    """A function of an object that is loaded. It checks no types: each call is held to those it was made for."""
+
+    def __init__(self, address: int, kinds: list[str]) -> None:
+        """ctypes lets other threads run during a call."""
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
+        self.kinds = kinds
+
+    def run(self, arguments: tuple[object, ...]) -> bool:
+        """Run the loops, if it was made for arguments of these types; False, and nothing is run, if not."""
+        if self.kinds != list(kinds_of(arguments)):
+            return False
+        words = list(words_of(arguments))
+        if self.call((ctypes.c_int64 * len(words))(*words)):
+            raise MemoryError
+        return True
+
+
+def digest_of(head: dict[str, object], code: bytes) -> str:
+    """A digest of all that a file states and holds."""
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode() + code).hexdigest()
+
+
+def pack(code: bytes, source: str, target: str, functions: dict[str, list[str]]) -> bytes:
+    """A file of object code with its line of JSON."""
+    head: dict[str, object] = {"source": source, "target": target, "functions": functions}
+    return json.dumps({"sha256": digest_of(head, code), **head}).encode() + b"\n" + code
+
+
+def unpack(data: bytes, source: str, target: str) -> tuple[bytes, dict[str, list[str]]]:
+    """The code of a file and the types of its functions; a ValueError says why it cannot be used."""
+    line, _, code = data.partition(b"\n")
+    try:
+        head = json.loads(line)
+        digest, made_from, made_for = head.pop("sha256"), head["source"], head["target"]
+        functions: dict[str, list[str]] = head["functions"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = "it does not begin as such a file does"
+        raise ValueError(msg) from error
+    if digest != digest_of(head, code):
+        msg = "its digest is not that of its code"
+        raise ValueError(msg)
+    if made_from != source:
+        msg = "it was made from other kernels than those installed"
+        raise ValueError(msg)
+    if made_for != target:
+        msg = f"it was made for {made_for}"
+        raise ValueError(msg)
+    return code, functions
+
+
+def load(data: bytes, source: str, target: str) -> dict[str, ObjectFunction]:
+    """The functions of a file, linked into this process."""
+    code, functions = unpack(data, source, target)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    addresses = {name: engine.get_function_address(name) for name in functions}
+    if not all(addresses.values()):
+        msg = "it lacks a function that it names"
+        raise ValueError(msg)
+    return {name: ObjectFunction(addresses[name], kinds) for name, kinds in functions.items()}
+
+
+_engines: list[Any] = []
+"""They own the code, for as long as the process runs."""
+
+
+def path_of(target: ObjectTarget) -> Path:
+    """Where the object of a target is, if this installation has it."""
+    return FOLDER / (target.name + SUFFIX)
+
+
+@lru_cache(1)
+def functions(source: str) -> dict[str, ObjectFunction]:
+    """The functions of the best object that this machine can run; none where there is none. `source` is its digest."""
+    for target in targets_for_host():
+        path = path_of(target)
+        if not path.exists():
+            continue
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            _warn(path, str(error))
+            continue
+        try:
+            return load(data, source, target.name)
+        except (ValueError, RuntimeError) as error:
+            _warn(path, str(error))
+    return {}
+
+
+def _warn(path: Path, reason: str) -> None:
+    """Warn that an object is left aside."""
+    warnings.warn(
+        f"the compiled kernels in {path.name} cannot be used ({reason}); others are loaded or compiled instead",
+        SlowArithmetic,
+        stacklevel=2,
+    )
+
+
+def function_of(name: str, source: str) -> ObjectFunction | None:
+    """The function of an entry, from the object of this machine."""
+    return functions(source).get(name)

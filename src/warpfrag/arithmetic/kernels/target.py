@@ -1,0 +1,78 @@
+"""Which processor the loops are made for: this machine's, or one of those that a wheel brings object code for.
+
+`WARPFRAG_KERNELS` names a target of `TARGETS`, to run an older set on a newer processor, or `compile`, to use none of
+the objects. Building objects sets it, too: then no code of the target runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from llvmlite.binding import get_host_cpu_features
+
+VARIABLE: Final = "WARPFRAG_KERNELS"
+COMPILE: Final = "compile"
+
+
+class ObjectTarget(NamedTuple):
+    """A set of object code: for which machines it is, and how it is made."""
+
+    name: str
+    machine: str
+    """The control word it has: x86 or arm."""
+    needs: tuple[str, ...]
+    """Features that the processor must have, as LLVM spells them."""
+    triple: str
+    cpu: str
+    features: str = ""
+
+
+AVX2: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+AVX512: Final = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+X86: Final = "x86_64-unknown-linux-gnu-elf"
+TARGETS: Final = (  # the best first
+    ObjectTarget("x86-64-avx512-vnni", "x86", (*AVX2, *AVX512, "avx512vnni"), X86, "x86-64-v4", "+avx512vnni"),
+    ObjectTarget("x86-64-avx512", "x86", (*AVX2, *AVX512), X86, "x86-64-v4"),
+    ObjectTarget("x86-64-avx2", "x86", AVX2, X86, "x86-64-v3"),
+    ObjectTarget("x86-64-fma", "x86", ("fma",), X86, "x86-64-v2", "+fma"),
+    ObjectTarget("aarch64", "arm", (), "aarch64-unknown-linux-gnu-elf", "generic", "+neon"),
+)
+MACHINES: Final = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}
+
+
+@lru_cache(1)
+def named_target() -> ObjectTarget | None:
+    """The target that WARPFRAG_KERNELS names, if any."""
+    name = os.environ.get(VARIABLE, "")
+    return next((target for target in TARGETS if target.name == name), None)
+
+
+def machine() -> str:
+    """The machine that loops are made for: x86, arm, or an empty text for others."""
+    target = named_target()
+    return target.machine if target else MACHINES.get(platform.machine().lower(), "")
+
+
+def has(feature: str) -> bool:
+    """Whether the processor that loops are made for has a feature."""
+    target = named_target()
+    return feature in target.needs if target else bool(get_host_cpu_features().get(feature))
+
+
+def can_run(target: ObjectTarget) -> bool:
+    """Whether this machine can run a target. Windows passes arguments in other registers: it has none."""
+    if sys.platform == "win32" or MACHINES.get(platform.machine().lower()) != target.machine:
+        return False
+    features = get_host_cpu_features()
+    return all(features.get(feature) for feature in target.needs)
+
+
+def targets_for_host() -> list[ObjectTarget]:
+    """The targets whose objects may be loaded here, the best first."""
+    if os.environ.get(VARIABLE) == COMPILE:
+        return []
+    return [target for target in TARGETS if can_run(target) and named_target() in (None, target)]
