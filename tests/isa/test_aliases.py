@@ -347,14 +347,18 @@ def test_unknown_gpus_are_refused_with_what_is_near():
     [("fp8", {"e4m3", "e5m2"}), ("half", {"f16"}), ("BFloat16", {"bf16"}), ("torch.int8", {"s8"}), ("binary", {"b1"})],
 )
 def test_nicknames_of_types_find_instructions(nickname, types):
-    found = wf.find(a=nickname)
+    found = [one for one in wf.find(a=nickname) if not one.op.startswith("tcgen05")]
 
     assert {instruction.form.a for instruction in found} == types
     assert found == [instruction for instruction in wf.find() if instruction.form.a in types]
 
 
 def test_nicknames_with_scales_say_which():
-    scaled = {(one.form.kind, one.form.scale_type, one.form.scale_vec) for one in wf.find(a="nvfp4", b="nvfp4")}
+    scaled = {
+        (one.form.kind, one.form.scale_type, one.form.scale_vec)
+        for one in wf.find(a="nvfp4", b="nvfp4")
+        if one.op[0] == "m"
+    }
     assert scaled == {("mxf4nvf4", "ue4m3", "4X")}
     assert {one.form.kind for one in wf.find(a="mxfp8")} == {"mxf8f6f4"}
     assert {one.form.scale_type for one in wf.find(a="mxfp4")} == {"ue8m0"}

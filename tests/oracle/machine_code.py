@@ -52,7 +52,11 @@ def listed(target: str) -> list[Instruction]:
     """What a target has that becomes instructions of its own; wmma.load is made of plain loads."""
     if target == WGMMA_TARGET:
         return [one for one in find(target=target) if one.op.startswith("wgmma")]
-    return [one for one in find(target=target) if one.form.is_product or not one.form.is_wmma]
+    return [
+        one
+        for one in find(target=target)
+        if not one.op.startswith("tcgen05") and (one.form.is_product or not one.form.is_wmma)
+    ]
 
 
 def kernel(instruction: Instruction) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +18,9 @@ from warpfrag.isa.names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.rows import families_of, fits, forms, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
+from warpfrag.isa.tcgen05.names import forms_named
+from warpfrag.isa.tcgen05.products import TensorForm, read_form
+from warpfrag.isa.tcgen05.spelling import PREFIX, read_spelling
 from warpfrag.isa.words import SHAPE, WORDS, Form, HasForm
 from warpfrag.tables import read_table
 
@@ -30,15 +34,24 @@ NEAREST = 3
 MAX_FORMS = 4096  # forms on architectures that are remembered
 MAX_LISTED = 8  # of the instructions that a name fits
 Version = tuple[int, int]
+TENSOR_NAME = re.compile(r"(?<![\w.:])tcgen05\.[a-z][\w:]*(?:\.[\w:]+)*", re.IGNORECASE)
+MAX_TENSOR_SOURCE = 1 << 14  # characters in which an instruction of tcgen05 is looked for
 
 
-def resolve(text: str, target: str | None = None, selector: int | None = None) -> Form:
+def resolve(text: str, target: str | None = None, selector: int | None = None, **shape: object) -> Form:
     """The form a text means; IllegalInstruction where there is none, or not for this target or selector.
 
     The text is PTX in any order that an assembler takes, source with one instruction in it, or a name from elsewhere.
+    `shape` is what a product of tcgen05 does not say: m, n, k, a, b, d, scale_type.
     """
     if not isinstance(text, str):
         raise IllegalInstruction(quote(text), f"expected PTX text, got a {type(text).__name__}")
+    asked = {name: entry for name, entry in shape.items() if entry is not None}
+    if is_tensor_text(text):
+        return _tensor_form(text, target, selector, asked)
+    if asked:
+        reason = f"its words have shape and types: {', '.join(asked)} are for products of {PREFIX}"
+        raise IllegalInstruction(_short(text), reason)
     name = _statement(text)
     try:
         form = _match(read(name))
@@ -46,6 +59,36 @@ def resolve(text: str, target: str | None = None, selector: int | None = None) -
         form = _form_by_alias(name, str(error))
     if target is not None:
         _check_target(name, form, target)
+    if selector is not None:
+        check_selector(form, selector)
+    return form
+
+
+def is_tensor_text(text: str) -> bool:
+    """Whether a text is one instruction of tcgen05, perhaps with operands, or source with one in it."""
+    start = text.strip().strip('"').lower()
+    if start.startswith(f"{PREFIX}."):
+        return start.rstrip(";").count(";") == 0
+    return len(TENSOR_NAME.findall(text[:MAX_TENSOR_SOURCE])) == 1
+
+
+def _tensor_form(text: str, target: str | None, selector: int | None, asked: dict[str, object]) -> Form:
+    """The form of a text of tcgen05, refused with the reason of the target where it has it not."""
+    plain = text.strip().strip('"').strip()
+    if not plain.lower().startswith(PREFIX):  # source: its operands are placeholders
+        plain = TENSOR_NAME.findall(plain[:MAX_TENSOR_SOURCE])[0]
+    try:
+        form = read_form(plain, **asked)
+    except ParseError as error:
+        raise IllegalInstruction(_short(plain), str(error)) from None
+    if target is not None:
+        name = read_target(target, _short(plain)).name
+        full = read_spelling(plain) if " " in plain else form.spelling
+        reason = full.refusal(name)
+        if not reason and name not in form.targets:
+            reason = f"{form.shape} of {form.kind} is not on {name}; it is on {', '.join(form.targets)}"
+        if reason:
+            raise IllegalInstruction(_short(plain), reason, lambda: ())
     if selector is not None:
         check_selector(form, selector)
     return form
@@ -68,6 +111,12 @@ def _statement(text: str) -> str:
 
 def _form_by_alias(text: str, problem: str) -> Form:
     """The one form that has this alias; IllegalInstruction, with the problem of reading it as PTX, if none."""
+    elsewhere = forms_named(text)
+    if elsewhere:
+        if len(elsewhere) > 1:
+            reason = f"this name fits {len(elsewhere)} instructions of {PREFIX}: give one of them"
+            raise IllegalInstruction(_short(text), reason, lambda: (*map(spell, elsewhere[:MAX_LISTED]),))
+        return elsewhere[0]
     named = meaning(text)
     if named is None or not named.forms:
         name = named.name if named else text
@@ -159,7 +208,7 @@ def left_out(text: str) -> tuple[str, ...]:
     >>> left_out("mma.m16n8k16.f32.f16.f16.f32")
     ('sync', 'aligned', 'row', 'col')
     """
-    if not is_plain(text):
+    if not is_plain(text) or is_tensor_text(text):
         return ()
     form = resolve(text)
     missing = Counter(word.lower() for word in spell(form).split(".")) - Counter(tokens(text))
@@ -228,6 +277,8 @@ def first_version(form: Form, target: str) -> Version:
     (6, 5)
     """
     table = read_table("versions")
+    if isinstance(form, TensorForm):
+        return max(_version(table["target"][target]), _version(form.spelling.version))
     versions = [table["target"][target], *(row["version"] for row in table["needs"] if fits(row, form))]
     return max(_version(text) for text in versions)
 

@@ -13,6 +13,7 @@ from typing import Any
 from warpfrag.errors import ParseError
 from warpfrag.isa.ops import OPS, Op
 from warpfrag.isa.rows import families, families_of
+from warpfrag.isa.tcgen05.products import TensorForm
 from warpfrag.isa.words import FIXED, SHAPE, WORDS, Form
 
 LONGEST = 256  # characters; the longest legal name has about half of that
@@ -32,6 +33,8 @@ class ParsedName:
 
 def spell(form: Form) -> str:
     """The canonical PTX text of a form: words that only repeat a default are left out."""
+    if isinstance(form, TensorForm):
+        return form.name
     row = OPS[form.op]
     unsaid = row.implied if all(getattr(form, name) == entry for name, entry in row.implied.items()) else {}
     written = [form.op]

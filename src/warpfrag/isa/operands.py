@@ -10,7 +10,10 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.core.layout import MAY_BE_LEFT_OUT, Layout
+from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.rows import families_of
+from warpfrag.isa.tcgen05 import layouts as tensor_layouts
+from warpfrag.isa.tcgen05.products import TensorForm
 from warpfrag.numerics.formats import FORMATS, Format
 from warpfrag.tables import read_table
 
@@ -26,8 +29,8 @@ METADATA = ("selector", "row", "chunk")
 SCALES = {"a": ("thread_id", "byte_id", "row", "scale"), "b": ("thread_id", "byte_id", "scale", "col")}
 
 
-Home = Literal["warp", "warpgroup", "shared", "immediate"]
-"""Where an operand lives: registers of a warp or of a warpgroup, shared memory, the instruction itself."""
+Home = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
+"""Where an operand lives: registers of a warp or of a warpgroup, shared or tensor memory, the instruction itself."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ class OperandSpec:
 
     @property
     def home(self) -> Home:
-        """Whose registers hold it, or shared memory."""
+        """Whose registers hold it, or which memory."""
+        if "tlane" in self.layout.ins:
+            return "tensor"
         if "lane" not in self.layout.ins:
             return "shared"
         return "warpgroup" if "warp" in self.layout.ins else "warp"
@@ -76,7 +81,9 @@ def operands(form: Form, arch: str) -> dict[str, OperandSpec]:
 
 @cache
 def _operands(form: Form, arch: str) -> tuple[tuple[str, OperandSpec], ...]:
-    if form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
+    if isinstance(form, TensorForm):
+        rows = _tensor(form)
+    elif form.op in {"ldmatrix", "stmatrix", "movmatrix"}:
         rows = _matrix_move(form)
     elif form.is_wmma:
         rows = [_wmma(form, role, arch) for role in sorted(form.operation.roles)]
@@ -175,6 +182,48 @@ def _all_bits(letter: str, size: int) -> str:
     return " ".join(f"{letter}{1 << bit}" for bit in range((size - 1).bit_length()))
 
 
+def _tensor(form: TensorForm) -> list[OperandSpec]:
+    """The operands of tcgen05: in tensor memory, B in shared memory, registers of loads and stores."""
+    table = read_table("tcgen05")
+    if form.spelling.word("lanes"):
+        return _tensor_access(form)
+    if not form.is_typed:
+        return []
+    source = table["placement"]["source"]
+    a = FORMATS[form.a]
+    container, low = _container(form, "a", a)
+    rows, cols = extents(form, "b")
+    shared = _parsed((("row", rows), ("col", cols)), (("row", _all_bits("r", rows)), ("col", _all_bits("c", cols))))
+    d = tensor_layouts.accumulator(form)
+    specs = [
+        OperandSpec("a", a, tensor_layouts.multiplicand(form, container), container, low, source),
+        OperandSpec("b", FORMATS[form.b], shared, *_container(form, "b", FORMATS[form.b]), source),
+        *(OperandSpec(role, FORMATS[form.d], d, REGISTER_BITS, 0, source) for role in "cd"),
+    ]
+    if (rule := pattern_of(form)) is not None:
+        chunks = form.shape.k // rule.chunk
+        places = tensor_layouts.metadata(form, chunks)
+        specs.append(OperandSpec("metadata", FORMATS["b4"], places, 4, 0, table["metadata"]["source"]))
+    if form.block_scale:
+        scales = [tensor_layouts.scale_factors(form, side) for side in "ab"]
+        specs += [
+            OperandSpec(f"scale_{side}", FORMATS[form.scale_type], places, 8, 0, source)
+            for side, places in zip("ab", scales, strict=True)
+        ]
+    return specs
+
+
+def _tensor_access(form: TensorForm) -> list[OperandSpec]:
+    """The registers of a load or store of tensor memory."""
+    layout = tensor_layouts.access(form.spelling)
+    unknown = ""
+    if form.spelling.op.endswith("spcompress"):
+        unknown = f"nobody has published which elements {form.spelling.op} keeps in which register"
+    (role,) = form.operation.roles
+    bits = REGISTER_BITS // layout.slots
+    return [OperandSpec(role, FORMATS[f"b{bits}"], layout, bits, 0, read_table("tcgen05")["access"]["source"], unknown)]
+
+
 def _quad(form: Form, role: str) -> OperandSpec:
     table = read_table("layouts")["quad"]
     number_format = FORMATS[getattr(form, role)]
@@ -203,7 +252,7 @@ def _wmma(form: Form, role: str, arch: str) -> OperandSpec:
     unknown = (
         ""
         if measured
-        else f"nobody has measured the wmma fragments of {arch}; measured: {', '.join(measured_architectures())}"
+        else f"there is no measurement of the wmma fragments of {arch}; measured: {', '.join(measured_architectures())}"
     )
     return OperandSpec(
         role,

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Does = Literal["multiply", "load", "store", "transpose"]
-Scope = Literal["warp", "warpgroup"]
-Storage = Literal["registers", "shared", "either"]
-"""Where an operation takes an operand from: registers, shared memory by a descriptor, or either of the two."""
+Does = Literal["multiply", "load", "store", "transpose", "manage"]
+Scope = Literal["warp", "warpgroup", "block"]
+Storage = Literal["registers", "shared", "either", "tensor"]
+"""Where an operation takes an operand from: registers, shared memory by a descriptor, either, or tensor memory.
+
+Of tcgen05 `either` is shared or tensor memory.
+"""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.targets import Target, targets
+from warpfrag.isa.tcgen05.products import TensorForm
 from warpfrag.isa.words import WORDS, Form
 from warpfrag.tables import read_table
 
@@ -142,11 +143,27 @@ def forms() -> dict[Form, tuple[Family, ...]]:
 
 def families_of(form: Form) -> tuple[Family, ...]:
     """The families of a form, whatever state space it names."""
+    if isinstance(form, TensorForm):
+        return (_tensor_family(form),)
     return forms()[form.listed]
+
+
+@cache
+def _tensor_family(form: TensorForm) -> Family:
+    """What a form of tcgen05 has beyond its words: how its A is pruned."""
+    source = read_table("tcgen05")["source"]
+    if not (form.is_typed and form.is_sparse):
+        return Family(source, (form.op,), {}, needs="tcgen05")
+    row = "rows_share_a_word" if form.kind in ("f16", "tf32") else "a_word_per_row"
+    pattern = {"tf32": "1:2", "mxf4": "4:8", "mxf4nvf4": "4:8"}.get(form.kind, "2:4")
+    selectors = 2 if row == "rows_share_a_word" else 1
+    return Family(source, (form.op,), {}, needs="tcgen05", sparsity=pattern, metadata=row, selectors=selectors)
 
 
 def legal_targets(form: Form) -> tuple[str, ...]:
     """The targets whose assembler accepts a form."""
+    if isinstance(form, TensorForm):
+        return form.targets
     rows = families_of(form)
     return tuple(name for name, target in targets().items() if any(row.accepted_by(target) for row in rows))
 

@@ -7,6 +7,7 @@ patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`
   machine_code  SASS, on each target that was disassembled
   atoms         CuTe atoms in C++
   mlir          operations of the dialects nvvm and nvgpu
+  frameworks    functions of CUDA C++, CUTLASS's Mma, MLIR's warpgroup, Triton's layouts: names of many instructions
   source        instructions in pasted source
 """
 
@@ -16,8 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+from warpfrag.isa.aliases import frameworks, mlir
 from warpfrag.isa.aliases import machine_code as sass
-from warpfrag.isa.aliases import mlir
 from warpfrag.isa.aliases.atoms import ATOM, atoms
 from warpfrag.isa.aliases.spelling import Notation, all_names_of, named
 
@@ -27,7 +28,15 @@ if TYPE_CHECKING:
 INTRINSIC = re.compile(r"(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*", re.ASCII)
 LONGEST = 1 << 13  # characters in which to look for a name
 POINTER = re.compile(r"\.p\d+$")  # LLVM tells the address space of an overloaded intrinsic
-CALLED = {"cute": "CuTe atom", "sass": "machine code (SASS)", "nvvm": "NVVM intrinsic", "mlir": "MLIR operation"}
+CALLED = {
+    "cute": "CuTe atom",
+    "sass": "machine code (SASS)",
+    "nvvm": "NVVM intrinsic",
+    "mlir": "MLIR operation",
+    "cuda": "function of CUDA C++",
+    "cutlass": "template of CUTLASS",
+    "triton": "layout of Triton",
+}
 
 
 class Aliases(TypedDict):
@@ -94,6 +103,9 @@ def meaning(text: str) -> Meaning | None:
     if match := INTRINSIC.search(text):
         name = POINTER.sub("", match[0])
         return Meaning("nvvm", name, tuple(entry.form for entry in named("nvvm").get(name.lower(), ())))
+    if kind := frameworks.find(text):
+        framework, name = kind
+        return Meaning(framework.notation, name, frameworks.forms_of(text), how=framework.how)
     if match := mlir.OPERATION.search(text):
         return Meaning("mlir", match[0], mlir.forms_of(text))
     if match := ATOM.search(text):
