@@ -167,7 +167,7 @@ def test_scale_factors_scale():
         ({"scale_a": np.zeros(32, np.uint32)}, wf.InvalidOperand, "takes no scale_a"),
         ({"arch": "sm_75"}, wf.IllegalInstruction, "arch 'sm_75' cannot run it; it runs on sm_80"),
         ({"arch": "sm_91"}, wf.IllegalInstruction, "unknown arch 'sm_91'; expected one of sm_70"),
-        ({"arch": "hopper"}, wf.IllegalInstruction, "unknown arch 'hopper'"),
+        ({"arch": "cray"}, wf.IllegalInstruction, "unknown arch 'cray'"),
     ],
 )
 def test_bad_operands_are_refused(change: dict, error: type[Exception], message: str):
@@ -198,7 +198,7 @@ def test_a_mover_computes_nothing():
 
 def test_wmma_needs_a_measured_layout_for_registers_but_not_for_matrices():
     words = random_words(WMMA)
-    with pytest.raises(wf.NotModelled, match="nobody has measured the wmma fragments of sm_80"):
+    with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_80"):
         wf.execute(WMMA, **words, arch="sm_80")
     A = B = np.eye(16)
     assert np.array_equal(wf.get(WMMA)(A, B, arch="sm_80"), np.eye(16, dtype=np.float32))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import warpfrag as wf
 from warpfrag.arithmetic import Plan, plan
 from warpfrag.errors import NotModelled
 
@@ -116,6 +117,47 @@ def test_installed_mmasim(arch: str) -> None:
                 }
                 theirs = capture.run(arch, name, operands)
                 assert_same(run_ours("compiled", arch, name, operands), theirs, facts["d"])
+
+
+def our_tensor_memory(name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """D of mmasim's tcgen05 by our rule."""
+    facts = capture.parse(name)
+    words = f"tcgen05.mma.cta_group::1.kind::{facts['kind']}"
+    words += f".block_scale.block{facts['block']}" if facts["block"] else ""
+    shape = {key: facts[key] for key in ("m", "n", "k", "d", "a", "b")}
+    form = wf.get(words, **shape, **({"scale_type": facts["scale_type"]} if facts["block"] else {})).form
+    result: np.ndarray[Any, Any] = cases.TWINS["compiled"](
+        plan(form, "sm_100").rule, **{operand: codes[None] for operand, codes in operands.items()}
+    )[0]
+    return result
+
+
+def test_captured_tcgen05() -> None:
+    """Every form of tcgen05 that mmasim models: more than 100,000 outputs, every code."""
+    outputs = 0
+    for line in capture.DIGESTS.read_text(encoding="utf-8").splitlines():
+        name, kind, expected = line.split(",")
+        operands = {operand: codes for operand, (_key, codes) in capture.inputs(capture.parse(name), kind).items()}
+        ours = our_tensor_memory(name, operands)
+        assert capture.digest(ours) == expected, (name, kind)
+        outputs += ours.size
+    assert outputs > 100_000
+
+
+def test_installed_tcgen05() -> None:
+    """Fresh codes through the tcgen05 of the installed mmasim: 100,000 outputs too."""
+    pytest.importorskip("mmasim.nv_ptx", reason="mmasim 2.1.1 is not installed", exc_type=(ImportError, OSError))
+    outputs = 0
+    for name in capture.tensor_memory_names():
+        for kind in capture.CLASSES:
+            operands = {
+                operand: capture.draw(key.split("/")[2], codes.shape, kind, 7)
+                for operand, (key, codes) in capture.inputs(capture.parse(name), kind).items()
+            }
+            ours = our_tensor_memory(name, operands)
+            assert_same(ours, capture.run_tensor_memory(name, operands), capture.parse(name)["d"])
+            outputs += ours.size
+    assert outputs > 100_000
 
 
 def test_what_mmasim_leaves_out_is_ours_to_say() -> None:

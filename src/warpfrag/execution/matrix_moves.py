@@ -57,6 +57,10 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
 def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """What stmatrix stores at the address that each lane gives: uint8[..., lanes, 16], of the lanes that give one."""
     row, lines = _operand(form, "a"), _lines(form)
+    if row.format.bits == 16 and not form.trans:  # rows are words of neighbouring lanes
+        *batch, lanes, count = words.shape
+        rows = words.reshape(-1, lanes // 4, 4, count).transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(rows).view(np.uint8).reshape(*batch, lines.lanes, LINE)
     data = _bytes(row, fragment.unpack(row, words), lines)
     by_lane = np.empty((*data.shape[: -len(lines.shape) - 1], lines.lanes, LINE), np.uint8)
     by_lane[..., fragment.first_places(lines), :] = data.reshape(*by_lane.shape[:-2], -1, LINE)

@@ -14,13 +14,14 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from warpfrag.core.coordinates import check_flag, check_index, coordinate_type
-from warpfrag.core.providers import card
+from warpfrag.core.providers import card, tensor_operand
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
 from warpfrag.execution.shared_operand import InShared
 from warpfrag.isa.immediates import SELECTED_BY, immediate_coordinates, legal
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec, operands
 from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.tcgen05.products import TensorForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -513,6 +514,8 @@ def operands_of(form: Form, arch: str) -> Operands:
     rule = pattern_of(form)
 
     def build(row: OperandSpec) -> AnyOperand:
+        if isinstance(form, TensorForm):
+            return cast("AnyOperand", tensor_operand(row, form, rule))
         if row.role == "metadata":
             return Metadata(row, name)
         if row.role in SELECTED_BY:

@@ -6,7 +6,7 @@ B of wgmma always lies there, and A may; `Shared` is such a tile, with the descr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, quote
@@ -38,6 +38,8 @@ class InShared:
     """What an operand of wgmma can do that may lie in shared memory; its role, format, shape and codes are its own."""
 
     staged: bool
+    turnable: ClassVar[tuple[int, ...]] = (TURNABLE,)
+    descriptor_kind: ClassVar[str] = "wgmma"
 
     if TYPE_CHECKING:
 
@@ -69,12 +71,13 @@ class InShared:
         if not self.staged:
             msg = f"{self.described} lies in registers: only A and B of wgmma can lie in shared memory"
             raise InvalidOperand(msg)
-        if check_flag("trans", trans) and self.format.bits != TURNABLE:
+        if check_flag("trans", trans) and self.format.bits not in self.turnable:
+            types = " and ".join(f"{bits}-bit" for bits in self.turnable)
             msg = (
-                f"{self.described} is K-major: only 16-bit types can be MN-major (trans), and it is {self.format.name}"
+                f"{self.described} is K-major: only {types} types can be MN-major (trans), and it is {self.format.name}"
             )
             raise InvalidOperand(msg)
-        return as_descriptor(desc).memory(self.role, trans=trans)
+        return as_descriptor(desc, self.descriptor_kind).memory(self.role, trans=trans)
 
     def descriptors(
         self, *, k: int | None = None, swizzle: int | None = None, trans: bool = False, start: int = 0
@@ -103,7 +106,7 @@ class InShared:
         import numpy as np
 
         codes = self.codes(matrix, raw=raw, rounding=rounding)
-        descriptor = self.descriptors(trans=trans)[0] if desc is None else as_descriptor(desc)
+        descriptor = self.descriptors(trans=trans)[0] if desc is None else as_descriptor(desc, self.descriptor_kind)
         memory = self.memory(descriptor, trans=trans)
         empty = np.zeros((*codes.shape[:-2], memory.size(self._extents, self.format.bits)), np.uint8)
         return Shared(memory.write(empty, codes, self.format.bits), descriptor, trans)
@@ -131,7 +134,7 @@ class InShared:
         return rows, cols
 
 
-def as_descriptor(desc: object) -> Descriptor:
+def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
     """A descriptor, or the one that a word is."""
     if isinstance(desc, Descriptor):
         return desc
@@ -142,4 +145,4 @@ def as_descriptor(desc: object) -> Descriptor:
     if not 0 <= word < 1 << 64:
         msg = f"expected a Descriptor or a word of 64 bits, got {quote(desc)}"
         raise InvalidOperand(msg)
-    return Descriptor.decode(word)
+    return Descriptor.decode(word, kind=kind)

@@ -9,6 +9,7 @@ how its operands are found.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.legality import form_of
 from warpfrag.memory.descriptor import Descriptor
 from warpfrag.memory.shared_memory import as_bytes
+from warpfrag.numerics.codes import code_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
     from warpfrag.execution.prepared import PreparedInstruction
     from warpfrag.execution.wgmma_call import WgmmaCases
     from warpfrag.isa.words import Form, HasForm
-    from warpfrag.numerics.arrays import Array, Words
+    from warpfrag.numerics.arrays import Array, Bytes, Words
     from warpfrag.numerics.formats import Format
+
+    Descriptors = NDArray[np.uint64]
 
 NEITHER = (False, False)
 
@@ -87,6 +91,83 @@ def multiply(
         **prepared.read_fields(words, batch, Immediates(selector)),
     )
     return prepared.d.write(multiply_codes(prepared.kernels, codes, threads), batch)
+
+
+@lru_cache(2048)
+def element_places(form: Form, arch: str, role: str, word: int, is_transposed: bool) -> NDArray[np.int64] | None:  # noqa: FBT001 (a key)
+    """Where the codes of an operand lie that a descriptor reads, counted in codes; None where they are no whole bytes.
+
+    Kernels use few descriptors and use them often.
+    """
+    operand = getattr(prepare(form, arch).operands, role)
+    if operand.format.bits % 8:
+        return None
+    places = operand.addresses(as_descriptor(word), is_transposed) // (operand.format.bits // 8)
+    return cast("NDArray[np.int64]", places)
+
+
+def multiply_groups(
+    form: Form,
+    arch: str,
+    a: Words | Descriptors,
+    b: Descriptors,
+    c: Words,
+    *,
+    shared: Bytes,
+    blocks: NDArray[np.int64],
+    trans: tuple[bool, bool] = NEITHER,
+    negate: tuple[bool, bool] = NEITHER,
+    scale_d: NDArray[np.bool_],
+) -> Words | None:
+    """D's registers of several warpgroups at once, each on the shared memory of its block; None where that cannot be.
+
+    A and B are descriptors, one for each warpgroup; A may be registers. What cannot be is left to `multiply`, which
+    says why: sparse forms, codes that are no whole bytes, and descriptors that lead beyond the memory.
+    """
+    prepared = prepare(form, arch)
+    if prepared.selected or (any(negate) and not prepared.operands.a.format.is_float):
+        return None
+    codes_b = _gather(prepared, arch, "b", b, shared, blocks, is_transposed=trans[1])
+    in_registers = a.ndim > 1
+    codes_a = (
+        prepared.a.read(prepared.a.check(cast("Words", a)), (len(b),))
+        if in_registers
+        else _gather(prepared, arch, "a", cast("Descriptors", a), shared, blocks, is_transposed=trans[0])
+    )
+    if codes_a is None or codes_b is None:
+        return None
+    operands = prepared.operands
+    codes_c = prepared.c.read(prepared.c.check(c), (len(b),))
+    if not scale_d.all():
+        codes_c = np.where(scale_d[:, None, None], codes_c, codes_c.dtype.type(0))
+    codes = ProductOperands(
+        _negated(operands.a.format, codes_a) if negate[0] else codes_a,
+        _negated(operands.b.format, codes_b) if negate[1] else codes_b,
+        codes_c,
+    )
+    return prepared.d.write(multiply_codes(prepared.kernels, codes, 1), (len(b),))
+
+
+def _gather(
+    prepared: PreparedInstruction,
+    arch: str,
+    role: str,
+    descriptors: Descriptors,
+    shared: Bytes,
+    blocks: NDArray[np.int64],
+    *,
+    is_transposed: bool,
+) -> NDArray[Any] | None:
+    """The codes [warpgroups, rows, cols] that descriptors read, each of the shared memory of its block."""
+    number_format = getattr(prepared.operands, role).format
+    cells = shared.view(f"u{max(1, number_format.bits // 8)}")
+    index = []
+    for word in descriptors.tolist():
+        places = element_places(prepared.form, arch, role, word, is_transposed)
+        if places is None or int(places.max()) >= cells.shape[1]:
+            return None
+        index.append(places)
+    return cells[blocks[:, None, None], np.stack(index)].astype(code_dtype(number_format), copy=False)
 
 
 def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) -> Words:

@@ -129,6 +129,8 @@ def gemm(
     `backend` says what computes it: "cpu", all cores or `threads` of them; "cuda", a GPU that emulates; "native", that
     GPU's own tensor cores, where `arch` is its own; "auto", the fastest of these. Every code is the same. Arrays are
     numpy's, PyTorch's or CuPy's, and D is of their kind; those in a GPU's memory need a backend that runs there.
+    `threads` does not limit products of large integer matrices: numpy's BLAS computes them, on as many threads as its
+    own settings say (OPENBLAS_NUM_THREADS and the like).
     """
     if not isinstance(order, Order):
         msg = f"order: expected a wf.Order, got {quote(order)}"

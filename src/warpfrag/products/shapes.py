@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from numpy import broadcast_shapes
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.isa.operands import operands
 
 if TYPE_CHECKING:
     from warpfrag.isa.words import Form
@@ -62,7 +61,7 @@ class ProductShape(NamedTuple):
 
     def scale_counts(self, form: Form) -> ScaleCounts:
         """How many scale factors a row of the product takes."""
-        each = operands(form, "")["scale_a"].layout.outs["scale"]
+        each = int(form.scale_vec.removesuffix("X"))
         return ScaleCounts(-(-self.depth // (form.shape.k // each)), max(1, -(-self.depth // form.shape.k)) * each)
 
     def check_scales(self, counts: ScaleCounts, role: str, shape: Shape) -> None:

@@ -6,12 +6,15 @@
 mmasim compiles a small C++ file when it is imported. Where that fails to load for want of OpenMP symbols, set
 LD_PRELOAD=libgomp.so.1. Only results are kept; the project does not need mmasim.
 
+Of tcgen05 the results are many: `tcgen05.csv` has a digest of D for each form and class, on the same drawn inputs.
+
 Keys: `in/<operand>/<format>/<rows>x<columns>/<class>` are codes [rows, columns], shared between instructions;
 `out/<arch>/<mmasim's name of the instruction>/<class>` are the codes of D.
 """
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ import numpy as np
 from warpfrag.numerics.formats import FORMATS
 
 TARGET = Path(__file__).parent / "mmasim.npz"
+DIGESTS = Path(__file__).parent / "tcgen05.csv"
 CLASSES = ("bits", "mixed")
 ARCHITECTURES = {
     "sm_70": "Volta",
@@ -40,7 +44,7 @@ def parse(name: str) -> dict[str, Any]:
     kind = words.pop(0).removeprefix("kind::") if words[0].startswith("kind::") else ""
     block = int(words.pop(0).removeprefix("block")) if words[0].startswith("block") else 0
     scale_type = words.pop() if block else ""
-    d, a, b, c = words
+    d, a, b, c = words if len(words) == 4 else (*words, words[0])  # tcgen05 does not name C
     m, rest = shape[1:].split("n")
     n, k = rest.split("k")
     sizes = {"m": int(m), "n": int(n), "k": int(k)}
@@ -95,6 +99,30 @@ def instruction_names() -> list[tuple[str, str]]:
     return names
 
 
+def tensor_memory_names() -> list[str]:
+    """Every form of tcgen05 that mmasim models, in its smallest shape: what adds up does not depend on m and n."""
+    from mmasim.nv_ptx import isa_tcgen05mma
+
+    theirs = ARCHITECTURES["sm_100"]
+    names = [
+        *isa_tcgen05mma.tcgen05mma_shape_and_type[theirs],
+        *isa_tcgen05mma.tcgen05mma_block_scale_shape_and_type[theirs],
+    ]
+    return [name for name in names if name.startswith(("m64n8k", "m128n8k") if "block" in name else "m64n8k")]
+
+
+def run_tensor_memory(name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """The codes of D that mmasim's tcgen05 gives."""
+    from mmasim.nv_ptx import sim
+
+    return multiply(sim.TCGen05MMABlockScale if parse(name)["block"] else sim.TCGen05MMA, "sm_100", name, operands)
+
+
+def digest(codes: np.ndarray[Any, Any]) -> str:
+    """Codes in a few letters."""
+    return hashlib.sha256(codes.tobytes()).hexdigest()[:16]
+
+
 def to_tensor(codes: np.ndarray[Any, Any], name: str, *, is_packed: bool = False, axis: int = 1) -> Any:
     """Codes as the tensor mmasim takes: 4-bit codes packed high first along K, or in bits 5..2 of a byte."""
     import torch
@@ -126,6 +154,11 @@ def run(arch: str, name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.n
     """The codes of D that mmasim gives."""
     from mmasim.nv_ptx import MMA, MMABlockScale
 
+    return multiply(MMABlockScale if parse(name)["block"] else MMA, arch, name, operands)
+
+
+def multiply(model: Any, arch: str, name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """The codes of D that a model of an instruction gives."""
     facts = parse(name)
     is_packed = facts["kind"] in ("mxf4", "mxf4nvf4")
     tensors = [
@@ -135,9 +168,7 @@ def run(arch: str, name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.n
     ]
     if facts["block"]:
         tensors += [to_tensor(operands[scale], facts["scale_type"]) for scale in ("scale_a", "scale_b")]
-        result = MMABlockScale(ARCHITECTURES[arch], name)(*tensors)
-    else:
-        result = MMA(ARCHITECTURES[arch], name)(*tensors)
+    result = model(ARCHITECTURES[arch], name)(*tensors)
     values = np.ascontiguousarray(result.numpy())
     return values.view({2: np.uint16, 4: np.uint32, 8: np.uint64}[values.itemsize])
 
@@ -153,6 +184,17 @@ def main() -> None:
             operands = {operand: codes for operand, (_key, codes) in drawn.items()}
             arrays[f"out/{arch}/{name}/{kind}"] = run(arch, name, operands)
     np.savez_compressed(TARGET, **arrays)
+    capture_tensor_memory()
+
+
+def capture_tensor_memory() -> None:
+    """Capture the digests of tcgen05."""
+    lines = []
+    for name in tensor_memory_names():
+        for kind in CLASSES:
+            operands = {operand: codes for operand, (_key, codes) in inputs(parse(name), kind).items()}
+            lines.append(f"{name},{kind},{digest(run_tensor_memory(name, operands))}")
+    DIGESTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
