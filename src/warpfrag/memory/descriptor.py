@@ -1,4 +1,4 @@
-"""Shared-memory matrix descriptors: 64 bits that tell wgmma where an operand lies.
+"""Shared-memory matrix descriptors: 64 bits that tell wgmma and tcgen05 where an operand lies.
 
 **In a sentence.** A descriptor has a start, two strides and a swizzle, and from these the hardware makes the byte
 address of every element.
@@ -21,6 +21,13 @@ shared memory, so a tile that does not start where the pattern does is read just
     >>> Descriptor.decode(0x4000004000000000) == descriptor
     True
 
+**tcgen05** has the same word with more in it (`kind="tcgen05"`): bits 46 to 48 are 1, which says the version; bit 61
+alone is a swizzle of 128 bytes that leaves 32 bytes together (`unit=32`, for tf32 that is MN-major); with bit 52
+`leading` is an address, from which the bytes of a row come that lie beyond its 128-byte line (`absolute`).
+
+    >>> hex(Descriptor(stride=1024, swizzle=128, kind="tcgen05").word)
+    '0x4000404000000000'
+
 **Nothing is refused.** The hardware takes any word: tiles that overlap, misaligned strides, fields that it does not
 use. So does `decode`; `problems` says what is suspicious about a word.
 """
@@ -28,7 +35,7 @@ use. So does `decode`; `problems` says what is suspicious about a word.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, quote
@@ -55,6 +62,10 @@ TMA_TYPES = {
 """What the driver calls an element; the others are bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """The two bits that stand for a swizzle."""
+KINDS = ("wgmma", "tcgen05")
+TENSOR_VERSION = 1
+WIDE_UNIT = 32  # bytes that the other swizzle of tcgen05 leaves together
+WIDE_CODE = 1  # of the three bits of its swizzle
 
 
 class Field(NamedTuple):
@@ -91,7 +102,7 @@ class Problem(NamedTuple):
     text: str
 
 
-class TensorMap(NamedTuple):
+class TensorMapArguments(NamedTuple):
     """What `cuTensorMapEncodeTiled` is to be told, innermost first, and the copies that fill the tile.
 
     A copy is the element at which its box starts along the contiguous axis, and the byte of shared memory it goes to.
@@ -138,6 +149,10 @@ class Descriptor:
     swizzle: int = 0
     base_offset: int = 0
     other: int = 0
+    kind: str = "wgmma"
+    unit: int = UNIT
+    absolute: bool = False
+    version: int = TENSOR_VERSION
 
     FIELDS: ClassVar[dict[str, Field]] = {
         "start": Field(0, 14, UNIT),
@@ -147,8 +162,31 @@ class Descriptor:
         "swizzle": Field(62, 2, 1),
     }
 
+    TENSOR_FIELDS: ClassVar[dict[str, Field]] = {
+        "start": Field(0, 14, UNIT),
+        "leading": Field(16, 14, UNIT),
+        "stride": Field(32, 14, UNIT),
+        "version": Field(46, 3, 1),
+        "base_offset": Field(49, 3, 1),
+        "absolute": Field(52, 1, 1),
+        "swizzle": Field(61, 3, 1),
+    }
+
     def __post_init__(self) -> None:
         """Refuse what cannot be written into the word."""
+        if self.kind not in KINDS:
+            msg = f"the kind of a descriptor is one of {', '.join(KINDS)}, got {quote(self.kind)}"
+            raise InvalidOperand(msg)
+        is_wide = self.kind == "tcgen05" and self.swizzle == 128
+        if self.unit not in ((UNIT, WIDE_UNIT) if is_wide else (UNIT,)):
+            msg = f"unit is {UNIT}, or {WIDE_UNIT} of a 128-byte swizzle of tcgen05; got {quote(self.unit)}"
+            raise InvalidOperand(msg)
+        if not (is_whole(self.version) and 0 <= self.version < 8):
+            msg = f"version is 0..7, got {quote(self.version)}"
+            raise InvalidOperand(msg)
+        if not isinstance(self.absolute, bool) or (self.absolute and self.kind == "wgmma"):
+            msg = f"absolute is True or False, and only tcgen05 has it; got {quote(self.absolute)}"
+            raise InvalidOperand(msg)
         if not (is_whole(self.swizzle) and self.swizzle in CODES):
             msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
             raise InvalidOperand(msg)
@@ -159,7 +197,7 @@ class Descriptor:
                 what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
                 msg = f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {quote(number)}"
                 raise InvalidOperand(msg)
-        if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields():
+        if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields(self.kind):
             msg = f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
             raise InvalidOperand(msg)
 
@@ -180,19 +218,42 @@ class Descriptor:
     @property
     def word(self) -> int:
         """The 64 bits."""
-        numbers: dict[str, int] = {name: getattr(self, name) for name in self.FIELDS}
+        numbers: dict[str, int] = {name: getattr(self, name) for name in self.fields}
         numbers["swizzle"] = CODES[self.swizzle]
-        return self.other | sum(numbers[name] // field.unit << field.low for name, field in self.FIELDS.items())
+        if self.kind == "tcgen05":
+            numbers["swizzle"] = WIDE_CODE if self.unit == WIDE_UNIT else 2 * CODES[self.swizzle]
+        return self.other | sum(int(numbers[name]) // field.unit << field.low for name, field in self.fields.items())
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields of its word, the lowest first."""
+        return self.TENSOR_FIELDS if self.kind == "tcgen05" else self.FIELDS
 
     @classmethod
-    def decode(cls, word: int) -> Descriptor:
-        """The descriptor that a word is."""
+    def decode(cls, word: int, *, kind: str = "wgmma") -> Descriptor:
+        """The descriptor that a word is for wgmma or tcgen05."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
             msg = f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
             raise InvalidOperand(msg)
+        if kind == "tcgen05":
+            return cls._decode_tensor(word)
         numbers = {name: field.read(word) for name, field in cls.FIELDS.items()}
         widths = {code: swizzle for swizzle, code in CODES.items()}
-        return cls(**numbers | {"swizzle": widths[numbers["swizzle"]]}, other=word & ~_in_fields())
+        entries: dict[str, Any] = numbers | {"swizzle": widths[numbers["swizzle"]]}
+        return cls(**entries, other=word & ~_in_fields("wgmma"))
+
+    @classmethod
+    def _decode_tensor(cls, word: int) -> Descriptor:
+        """The descriptor that a word is for tcgen05; a swizzle that there is not stays in `other`."""
+        numbers: dict[str, Any] = {name: field.read(word) for name, field in cls.TENSOR_FIELDS.items()}
+        code = numbers["swizzle"]
+        widths = {2 * number: swizzle for swizzle, number in CODES.items()} | {WIDE_CODE: 128}
+        numbers["swizzle"] = widths.get(code, 0)
+        numbers["unit"] = WIDE_UNIT if code == WIDE_CODE else UNIT
+        invalid = 0 if code in widths else code << cls.TENSOR_FIELDS["swizzle"].low
+        rest: dict[str, Any] = {"absolute": bool(numbers.pop("absolute")), "kind": "tcgen05"}
+        swizzles = cls.TENSOR_FIELDS["swizzle"].mask
+        return cls(**numbers, **rest, other=word & ~_in_fields("tcgen05") & ~swizzles | invalid)
 
     def explain(self) -> list[Explained]:
         """The fields of the word, the lowest first."""
@@ -202,12 +263,28 @@ class Descriptor:
             "stride": f"stride byte offset {self.stride}",
             "base_offset": f"the swizzle pattern starts {128 * self.base_offset} bytes late"
             if self.base_offset
-            else "the swizzle pattern starts where addresses are multiples of it",
-            "swizzle": f"{self.swizzle}-byte swizzle" if self.swizzle else "no swizzle",
+            else "swizzle pattern aligned",
+            "swizzle": (f"{self.swizzle}-byte swizzle" if self.swizzle else "no swizzle")
+            + (f" that leaves {self.unit} bytes together" if self.unit != UNIT else ""),
+            "version": f"version {self.version}",
+            "absolute": "leading is an address" if self.absolute else "leading is an offset",
         }
         return [
             Explained(name, field.low + field.bits - 1, field.low, field.read(self.word) // field.unit, meanings[name])
-            for name, field in self.FIELDS.items()
+            for name, field in self.fields.items()
+        ]
+
+    def hints(self) -> list[str]:
+        """Fields that look as if bytes had been written where units of 16 bytes belong.
+
+        That is a guess, from the offset between 8 lines of the swizzle's width: 1024 bytes for 128, so a field of 64.
+        """
+        usual = 8 * self.width
+        return [
+            f"{name}: the field is {usual}, which means {usual * UNIT} bytes; if {usual} bytes were meant, it is "
+            f"{usual // UNIT}, in units of {UNIT}"
+            for name in ("leading", "stride")
+            if getattr(self, name) == usual * UNIT
         ]
 
     @property
@@ -230,8 +307,9 @@ class Descriptor:
             swizzle=self.swizzle,
             start=self.start,
             base_offset=self.base_offset,
+            unit=self.unit,
             along=(Digit(self.width, 1), along),
-            across=(Digit(LINES, self.width), across),
+            across=(Digit(LINES // (self.unit // UNIT), self.width), across),
         )
 
     def cute(self, *, trans: bool = False) -> str:
@@ -256,7 +334,7 @@ class Descriptor:
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
 
-    def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMap:
+    def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMapArguments:
         """The box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. Refused, with the reason, where
@@ -269,8 +347,9 @@ class Descriptor:
         return list(_problems(self, operand, trans=trans))
 
 
-def _in_fields() -> int:
-    return sum(field.mask for field in Descriptor.FIELDS.values())
+def _in_fields(kind: str) -> int:
+    fields = Descriptor.TENSOR_FIELDS if kind == "tcgen05" else Descriptor.FIELDS
+    return sum(field.mask for name, field in fields.items() if kind == "wgmma" or name != "swizzle")
 
 
 def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
@@ -278,13 +357,28 @@ def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
     if not getattr(operand, "staged", False):
         msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}"
         raise InvalidOperand(msg)
-    if check_flag("trans", trans) and operand.format.bits != TURNABLE:
-        msg = f"only 16-bit types can be MN-major (trans), not {operand.format.name}"
+    if check_flag("trans", trans) and operand.format.bits not in turnable(operand):
+        msg = f"only {turnable_text(operand)} types can be MN-major (trans), not {operand.format.name}"
         raise InvalidOperand(msg)
     rows, cols = operand.shape
     k, other = (cols, rows) if operand.role == "a" else (rows, cols)
     inner, outer = (other, k) if trans else (k, other)
-    return inner * operand.format.bits // 8, outer
+    return inner * stored_bits(operand) // 8, outer
+
+
+def turnable(operand: StagedOperand) -> tuple[int, ...]:
+    """The bits of the types that may be MN-major: of wgmma 16, of tcgen05 8 and 32 too."""
+    return getattr(operand, "turnable", (TURNABLE,))
+
+
+def turnable_text(operand: StagedOperand) -> str:
+    """Those types in words."""
+    return " and ".join(f"{bits}-bit" for bits in turnable(operand))
+
+
+def stored_bits(operand: StagedOperand) -> int:
+    """The bits that an element takes in shared memory: more than its own where 4- and 6-bit types are padded."""
+    return getattr(operand, "stored_bits", operand.format.bits)
 
 
 def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
@@ -308,9 +402,10 @@ def compact(
     inner, outer = lines(operand, trans=trans)
     mine, steps = _steps(operand, k)
     line, count = (inner, outer * steps) if trans else (inner * steps, outer)  # of the whole tile
+    kind = getattr(operand, "descriptor_kind", "wgmma")
     if swizzle is None:
         swizzle = max(width for width in SWIZZLES if line % (width or UNIT) == 0)
-    first = Descriptor(start=start, swizzle=swizzle)
+    first = Descriptor(start=start, swizzle=swizzle, kind=kind)
     width = first.width
     if line % width:
         msg = f"a line of {line} bytes is no multiple of the {width} bytes of a {swizzle}-byte swizzle"
@@ -320,17 +415,24 @@ def compact(
     first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
     unswizzled = replace(first.memory(operand.role, trans=trans), swizzle=0, start=0)
     row, col = (0, mine) if operand.role == "a" else (mine, 0)
-    offsets = [unswizzled.address(row=row * at, col=col * at, bits=operand.format.bits) for at in range(steps)]
-    unused = {name: 0 for name, is_used in first.used(operand, trans=trans).items() if not is_used}
+    offsets = [unswizzled.address(row=row * at, col=col * at, bits=stored_bits(operand)) for at in range(steps)]
+    unused: dict[str, Any] = {name: 0 for name, is_used in first.used(operand, trans=trans).items() if not is_used}
     return [replace(first.moved(offset), **unused) for offset in offsets]
+
+
+def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
+    """What is suspicious about the word itself."""
+    if descriptor.kind == "tcgen05" and descriptor.version != TENSOR_VERSION:
+        yield Problem("version", f"bits 48:46 are {descriptor.version}, and {TENSOR_VERSION} on Blackwell")
+    if descriptor.other:
+        yield Problem("other", f"bits 0x{descriptor.other:x} belong to no field and should be 0")
 
 
 def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
     inner, outer = lines(operand, trans=trans)
     width, what = descriptor.width, f"{'MN' if trans else 'K'}-major"
-    bits = operand.format.bits
-    if descriptor.other:
-        yield Problem("other", f"bits 0x{descriptor.other:x} belong to no field and should be 0")
+    bits = stored_bits(operand)
+    yield from _problems_of_bits(descriptor)
     used = descriptor.used(operand, trans=trans)
     along, across = used
     inside = {along: f"the {inner} bytes of a line lie in one atom", across: f"all {outer} lines lie in one atom"}
@@ -382,7 +484,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
         )
 
 
-def _tensor_map(descriptor: Descriptor, operand: StagedOperand, *, trans: bool, k: int | None) -> TensorMap:
+def _tensor_map(descriptor: Descriptor, operand: StagedOperand, *, trans: bool, k: int | None) -> TensorMapArguments:
     inner, outer = lines(operand, trans=trans)
     _, steps = _steps(operand, k)
     line, count = (inner, outer * steps) if trans else (inner * steps, outer)
@@ -407,7 +509,7 @@ def _tensor_map(descriptor: Descriptor, operand: StagedOperand, *, trans: bool, 
         raise InvalidOperand(msg)
     size = max(1, operand.format.bits // 8)
     distance = getattr(descriptor, along) if used[along] else count * width
-    return TensorMap(
+    return TensorMapArguments(
         TMA_TYPES.get(operand.format.name, "CU_TENSOR_MAP_DATA_TYPE_UINT8"),
         (width // size, count),
         (1, 1),

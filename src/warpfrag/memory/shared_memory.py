@@ -72,7 +72,8 @@ class Memory:
     """How a matrix lies in shared memory, in bytes; see the top of this file.
 
     `pitch` is the distance from one row (in column order: from one column) to the next; None leaves no gap. Instead of
-    it, `along` and `across` may say the digits along the contiguous axis, counted in bytes, and across it.
+    it, `along` and `across` may say the digits along the contiguous axis, counted in bytes, and across it. `unit` is
+    how many bytes a swizzle leaves together: 16, or 32 of a 128-byte swizzle.
     """
 
     order: Order = "row"
@@ -82,11 +83,15 @@ class Memory:
     base_offset: int = 0
     along: tuple[Digit, ...] = (Digit(None, 1),)
     across: tuple[Digit, ...] = ()
+    unit: int = UNIT
 
     def __post_init__(self) -> None:
         """Refuse what is no memory."""
         if not (isinstance(self.order, str) and self.order in {"row", "col"}):
             msg = f"order is row or col, got {quote(self.order)}"
+            raise InvalidOperand(msg)
+        if self.unit not in (UNIT, 2 * UNIT) or (self.unit != UNIT and self.swizzle != ROW_OF_UNITS):
+            msg = f"unit is {UNIT}, or {2 * UNIT} with a swizzle of {ROW_OF_UNITS} bytes; got {quote(self.unit)}"
             raise InvalidOperand(msg)
         if not (is_whole(self.swizzle) and self.swizzle in SWIZZLES):
             msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
@@ -263,7 +268,7 @@ class Memory:
         inner, outer = (col, row) if self.order == "row" else (row, col)
         across = self.across or (Digit(None, self._pitch(bits, shape)),)
         address = self.start + _by_digits(inner * bits // 8, self.along) + _by_digits(outer, across)
-        return swizzled(address, self.swizzle, self.base_offset)
+        return swizzled(address, self.swizzle, self.base_offset, self.unit)
 
     def _pitch(self, bits: int, shape: tuple[int, int] | None) -> int:
         if self.pitch is not None:
@@ -317,10 +322,10 @@ def _by_digits(index: Index, digits: tuple[Digit, ...]) -> Index:
     return total
 
 
-def swizzled(address: Index, swizzle: int, base_offset: int = 0) -> Index:
-    """The address after a swizzle of so many bytes: bits of its row are xored into its 16-byte unit."""
-    mask = (1 << SWIZZLES[swizzle]) - 1
-    return address ^ ((address // ROW_OF_UNITS - base_offset & mask) * UNIT)
+def swizzled(address: Index, swizzle: int, base_offset: int = 0, unit: int = UNIT) -> Index:
+    """The address after a swizzle of so many bytes: bits of its row are xored into its unit of 16 bytes, or 32."""
+    mask = ((1 << SWIZZLES[swizzle]) - 1) // (unit // UNIT)
+    return address ^ ((address // ROW_OF_UNITS - base_offset & mask) * unit)
 
 
 def wavefronts(addresses: Sequence[int | None], width: int) -> int:
