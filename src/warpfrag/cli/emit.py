@@ -19,15 +19,15 @@ from warpfrag.render.files import write_atomically
     "warpfrag emit mma.sp.m16n8k32.f32.f16.f16.f32 wmma.mma.row.col.m16n16k16.f32.f32 --lang ptx",
 )
 @click.argument("names", metavar="INSTRUCTION...", nargs=-1, required=True, shell_complete=complete_instruction)
-@click.option("--lang", type=click.Choice(LANGUAGES), default="cuda", show_default=True, help="In which language.")
-@target_option_with_help("Refuse what this target does not accept; use all it has.")
+@click.option("--lang", type=click.Choice(LANGUAGES), default="cuda", show_default=True, help="The language.")
+@target_option_with_help("Refuse an instruction that this target does not accept; use all of its features.")
 @click.option("--kernels", is_flag=True, help="CUDA C++: kernels too, for a file that is compiled, not included.")
 @file_option("-o", "--output", help_text="Write the code to a file.")
 @json_option
 def command(
     names: tuple[str, ...], lang: str, target: str | None, output: str | None, *, kernels: bool, as_json: bool
 ) -> None:
-    """Everything that instructions need around them: a CUDA C++ header, or a PTX module.
+    """The code around instructions: a CUDA C++ header, or a PTX module.
 
     For a product: the inline-PTX wrapper, functions that move each operand between memory and registers, by ldmatrix
     and stmatrix too where the layout allows it. The header may be included in any number of files. Kernels, which PTX

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     "warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000",
     "warpfrag verify --only wgmma --cases 60               # all whose name contains it",
     "warpfrag verify --capture my_gpu.npz --report my_gpu.md   # evidence to contribute",
+    "warpfrag verify --open-points --capture points.npz    # on a B200: what is open about tcgen05",
 )
 @click.argument("names", metavar="[INSTRUCTION]...", nargs=-1, shell_complete=complete_instruction)
 @click.option("--only", metavar="TEXT", default="", help="Only instructions whose name contains this.")
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--device", default=0, type=integer(0, 1000), show_default=True, help="Which GPU.")
 @file_option("--capture", help_text="Write operands and results, for `warpfrag check`.")
 @file_option("--report", help_text="Write the report as Markdown.")
+@click.option("--open-points", is_flag=True, help="Ask the GPU what nobody has settled about tcgen05, and no more.")
 @json_option
 def command(
     names: tuple[str, ...],
@@ -44,6 +46,7 @@ def command(
     capture: str | None,
     report: str | None,
     *,
+    open_points: bool,
     as_json: bool,
 ) -> int:
     """Run instructions on the GPU of this machine and compare every code with what warpfrag predicts.
@@ -55,6 +58,11 @@ def command(
 
     for path in filter(None, (capture, report)):
         check_writable(path)  # before the GPU has worked for it
+    if open_points:
+        if names or only or report or as_json:
+            msg = "--open-points asks a fixed list: it takes --device and --capture alone"
+            raise click.UsageError(msg)
+        return _settle(device, capture)
     try:
         with ProgressLine(lines=True) as progress:
             verification = verify(
@@ -81,6 +89,21 @@ def command(
             echo(_line(line))
         echo(verification.summary())
     return 0 if verification.equal else NO
+
+
+def _settle(device: int, capture: str | None) -> int:
+    """Ask every open point, and print what the GPU says."""
+    from warpfrag.hardware.open_points import settle
+
+    with ProgressLine(lines=True) as progress:
+        answers = settle(
+            device=device,
+            capture=capture,
+            progress=lambda done, total, answer: progress.show(done, total, str(answer)),
+        )
+    for answer in answers:
+        echo(f"{answer.question}\n  {answer}")
+    return 0 if all(answer.words == answer.equal and not answer.trouble for answer in answers) else NO
 
 
 def _line(line: KernelResult) -> str:

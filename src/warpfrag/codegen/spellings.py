@@ -39,6 +39,7 @@ SPELLINGS = {
     "mad": Spelling("{0} = {1} * {2} + {3};", "mad.lo.u32 {0}, {1}, {2}, {3};"),
     "popc": Spelling("{0} = __popc({1});", "popc.b32 {0}, {1};"),
     "prmt": Spelling("{0} = __byte_perm({1}, {2}, {3:#06x});", "prmt.b32 {0}, {1}, {2}, {3:#06x};"),
+    "prmt by lane": Spelling("{0} = __byte_perm({1}, {2}, {3});", "prmt.b32 {0}, {1}, {2}, {3};"),
     "select": Spelling(
         "{0} = {3} ? {1} : {2};", "{{ .reg .pred p; setp.ne.b32 p, {3}, 0; selp.b32 {0}, {1}, {2}, p; }}"
     ),

@@ -47,6 +47,8 @@ def emit(
     if target is not None:
         target = read_target(target, "emit").name
     selected = _instructions(instructions, target)
+    if any(map(_is_tensor, selected)):
+        return _tensor_code(selected, language, target, kernels=kernels)
     if language == "cuda":
         from warpfrag.emission import cuda
 
@@ -54,6 +56,24 @@ def emit(
     from warpfrag.emission import ptx
 
     return ptx.module(selected, target)
+
+
+def _is_tensor(instruction: Instruction) -> bool:
+    """Whether an instruction is one of tensor memory."""
+    return instruction.op.startswith("tcgen05.")
+
+
+def _tensor_code(selected: list[Instruction], language: str, target: str | None, *, kernels: bool) -> str:
+    """The code of products of tcgen05, which stand in a file of their own."""
+    from warpfrag.emission import tcgen05
+
+    others = [instruction for instruction in selected if not _is_tensor(instruction)]
+    if others:
+        msg = f"emit tcgen05 in a file of its own: {others[0]} is no instruction of tensor memory"
+        raise InvalidOperand(msg)
+    if language == "ptx":
+        return tcgen05.module(selected, target)
+    return tcgen05.source_file(selected) if kernels else tcgen05.header(selected)
 
 
 def _instructions(

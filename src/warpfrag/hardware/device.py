@@ -132,10 +132,16 @@ class Gpu:
         return self._launch(module, entry, 1, warps, arguments)
 
     def run_blocks(
-        self, module: LoadedModule, entry: str, blocks: int, arrays: list[NDArray[np.uint32]], warps: int = 1
+        self,
+        module: LoadedModule,
+        entry: str,
+        blocks: int,
+        arrays: list[NDArray[np.uint32]],
+        warps: int = 1,
+        result: int = 0,
     ) -> NDArray[np.uint32]:
-        """The first array after a kernel of so many blocks of some warps, which takes a pointer to each."""
-        return self._launch(module, entry, blocks, warps, [*arrays])
+        """One of some arrays after a kernel of so many blocks of some warps, which takes a pointer to each."""
+        return self._launch(module, entry, blocks, warps, [*arrays], result=result)
 
     def run_warpgroups(self, module: LoadedModule, entry: str, cases: WgmmaCases, words: int) -> NDArray[np.uint32]:
         """D's registers, uint32[cases, 4, 32, words], of a raw kernel of wgmma; what it does not write is poison."""
@@ -152,9 +158,17 @@ class Gpu:
         return self._launch(module, entry, cases.cases, WARPGROUP[0], arguments, size + SWIZZLE_PERIOD)
 
     def _launch(
-        self, module: LoadedModule, entry: str, blocks: int, warps: int, arguments: list[Argument], shared: int = 0
+        self,
+        module: LoadedModule,
+        entry: str,
+        blocks: int,
+        warps: int,
+        arguments: list[Argument],
+        shared: int = 0,
+        *,
+        result: int = 0,
     ) -> NDArray[np.uint32]:
-        """Run a kernel. Arguments are arrays, None for a null pointer, and numbers; the first array is the result."""
+        """Run a kernel. Arguments are arrays, None for a null pointer, and numbers; `result` counts the arrays."""
         from cuda.core import LaunchConfig, launch
 
         buffers: list[Pinned] = []
@@ -168,10 +182,10 @@ class Gpu:
         config = LaunchConfig(grid=blocks, block=32 * warps, shmem_size=shared)
         launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
-        result = buffers[0].array.copy()
+        answer = buffers[result].array.copy()
         for buffer in buffers:
             buffer.close()
-        return result
+        return answer
 
 
 class Pinned:

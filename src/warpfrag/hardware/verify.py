@@ -11,14 +11,19 @@ from warpfrag.catalog.captures.capture import write_capture
 from warpfrag.catalog.instruction import Instruction
 from warpfrag.catalog.random_operands import classes, random_words
 from warpfrag.catalog.registry import find, get
+from warpfrag.catalog.tensor_kinds import TensorMma
 from warpfrag.emission.statement import choices
+from warpfrag.emission.tcgen05 import product
 from warpfrag.emission.vectors import check_product, check_seed, vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.execution.tensor_images import run_images
 from warpfrag.execution.wgmma import run_wgmma_cases
 from warpfrag.execution.wgmma_call import Variant, WgmmaCases
 from warpfrag.hardware.report import MAX_MISMATCHES, KernelResult, Mismatch, Report
+from warpfrag.hardware.tensor_memory import TensorLaunch, is_chosen, tensor_launches
 from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
+from warpfrag.isa.immediates import Immediates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,13 +32,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.catalog.captures.capture import CaptureEntry
-    from warpfrag.isa.immediates import Immediates
 
-    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases
+    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
 
 VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Immediates | Variant]]] = {
     "warp": choices,
     "warpgroup": chosen_variants,
+    "block": lambda _: (Immediates(),),
 }
 """What varies besides registers, by the scope of the operation."""
 
@@ -53,7 +58,8 @@ def verify(
     With `only`, those whose name contains this text. `cases` are spread over the classes of operands that make sense
     for each instruction, for each selector; its test vectors come on top, but for those with byte or thread ids other
     than 0: block-scaled instructions run with ids 0 only. What runs of wgmma, `hardware.warpgroups` says; as many cases
-    as have `cases` tiles of 16 x 8, and at least one of each kind. With `capture`, operands and results are written
+    as have `cases` tiles of 16 x 8, and at least one of each kind; so of tcgen05, of which n 64 runs unless `only`
+    says more. With `capture`, operands and results are written
     there in the format of `warpfrag.catalog.captures`. NoGpu if there is none. A script calls this under
     `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
@@ -95,14 +101,18 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
         raise InvalidOperand(msg) from None
     named = [get(instruction) for instruction in several]
     for instruction in named:
-        check_product(instruction, "verify runs")
+        if isinstance(instruction, TensorMma):
+            product(instruction)  # refuses one without shape and types
+        else:
+            check_product(instruction, "verify runs")
     return named
 
 
 def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Immediates | Variant]]:
     """Every kernel to run: each instruction with each of its selectors; of wgmma a choice of variants."""
     if named is None:
-        chosen = [instruction for instruction in find(target=target) if instruction.form.operation.does == "multiply"]
+        products = [item for item in find(target=target) if item.form.operation.does == "multiply"]
+        chosen = [item for item in products if only or is_chosen(item)]
     else:
         chosen = [get(instruction.name, target=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
@@ -133,6 +143,8 @@ def _compare(
     variant = how.described if isinstance(how, Variant) else ""
     for kind, operands in _operand_sets(instruction, how, cases, seed, target):
         answer = worker.run(instruction.name, how, operands)
+        if isinstance(operands, TensorLaunch) and not isinstance(answer, str):
+            answer = answer[None]  # one case
         if isinstance(answer, str):
             return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), answer, variant)
         if recorder:
@@ -157,8 +169,13 @@ def _predict(
 ) -> NDArray[np.uint32]:
     if isinstance(operands, WgmmaCases):
         return run_wgmma_cases(instruction, operands, target)
+    if isinstance(operands, TensorLaunch) and isinstance(instruction, TensorMma):
+        return run_images(instruction.form, operands.operands, target)[None]
     from warpfrag.catalog.execute import execute_registers
 
+    if isinstance(operands, TensorLaunch):
+        msg = f"expected a product of tcgen05, got {instruction}"
+        raise InvalidOperand(msg)
     return execute_registers(instruction, operands, None if isinstance(how, Variant) else how, arch=target)
 
 
@@ -168,6 +185,9 @@ def _operand_sets(
     """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
     if isinstance(how, Variant):
         yield from launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
+        return
+    if isinstance(instruction, TensorMma):
+        yield from tensor_launches(instruction, -(-cases // warp_tiles(instruction)), seed, target)
         return
     kinds = classes(instruction)
     share = -(-cases // len(kinds))
@@ -181,6 +201,13 @@ def _operand_sets(
     for group in groups:
         if group.choice == how:
             yield f"vectors: {group.name}", group.words
+
+
+def _arrays(operands: OperandSet) -> Mapping[str, NDArray[np.uint32]]:
+    """Operands as a capture keeps them: those of tcgen05 are one case."""
+    if isinstance(operands, TensorLaunch):
+        return {role: image[None] for role, image in operands.operands.items()}
+    return operands.arrays if isinstance(operands, WgmmaCases) else operands
 
 
 class Recorder:
@@ -202,7 +229,7 @@ class Recorder:
         """Keep one class of one kernel."""
         sparse = instruction.pattern is not None
         keys = {}
-        for role, array in (operands.arrays if isinstance(operands, WgmmaCases) else operands).items():
+        for role, array in _arrays(operands).items():
             key = f"in/{role}/{hashlib.sha256(array.tobytes()).hexdigest()[:12]}"
             self.arrays.setdefault(key, array)
             keys[role] = key

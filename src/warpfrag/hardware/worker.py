@@ -14,6 +14,7 @@ from warpfrag.emission.ptx import raw_entry, raw_module
 from warpfrag.errors import NoGpu
 from warpfrag.execution.wgmma_call import WgmmaCases
 from warpfrag.hardware.device import open_gpu
+from warpfrag.hardware.tensor_memory import WARPS, TensorLaunch
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from warpfrag.hardware.device import Gpu, LoadedModule
     from warpfrag.isa.immediates import Immediates
 
-    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases
+    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
 
 LAST_SECONDS = 10  # that a process gets to end by itself
 
@@ -119,6 +120,11 @@ def _run(
     operands: OperandSet,
 ) -> NDArray[np.uint32]:
     """One kernel; what was assembled for it stays in `modules` until another is asked for."""
+    if isinstance(operands, TensorLaunch):
+        arrays = [*operands.arrays.values()]
+        module = gpu.load(operands.text)
+        result = [*operands.arrays].index(operands.result)
+        return gpu.run_blocks(module, operands.entry, operands.blocks, arrays, WARPS, result)
     instruction = get(name, target=gpu.target)
     key = (name, how)
     if key not in modules:

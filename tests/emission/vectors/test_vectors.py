@@ -142,7 +142,7 @@ def test_refusals():
         vectors(5)
     with pytest.raises(IllegalInstruction, match="cannot run it"):
         vectors(SCALED, arch="sm_90")
-    with pytest.raises(NotModelled, match="nobody has measured the wmma fragments of sm_80"):
+    with pytest.raises(NotModelled, match="there is no measurement of the wmma fragments of sm_80"):
         vectors("wmma.mma.row.col.m16n16k16.f32.f16", arch="sm_80")
 
 

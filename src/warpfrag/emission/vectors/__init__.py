@@ -44,6 +44,10 @@ def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 
 
 def check_product(instruction: Instruction, purpose: str) -> None:
     """Refuse an instruction that only moves; `purpose` begins the sentence about those that do not."""
+    if instruction.form.operation.scope == "block":
+        others = "mma, mma.sp, wmma.mma and wgmma; emit writes a kernel"
+        msg = f"{instruction.name} works on tensor memory: {purpose} {others}"
+        raise InvalidOperand(msg)
     if instruction.form.operation.does != "multiply":
         msg = f"{instruction.name} moves registers and computes nothing: {purpose} mma, mma.sp, wmma.mma and wgmma"
         raise InvalidOperand(msg)

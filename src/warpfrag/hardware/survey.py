@@ -1,0 +1,148 @@
+"""Ask the cuBLAS of this machine which kernels it takes for layers, and keep the answers in a file of choices.
+
+Every m up to `DENSE` is asked, then multiples of `STEP`; between two that differ, the m at which the choice changes is
+searched. The file is written after every layer, so a survey that is killed can be resumed.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
+from warpfrag.prediction.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.prediction.cublaslt import Question, library
+from warpfrag.prediction.kernel_orders import NVJET, choice_of
+from warpfrag.prediction.predict_order import product_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from os import PathLike
+
+    from warpfrag.prediction.progress import Progress
+
+DENSE, STEP = 1024, 16
+TYPES = ("bf16", "f16", "tf32", "e4m3")
+LAYOUTS = ("nt",)
+SAVED_EVERY = 1
+"""Layers between two writes of the file."""
+
+
+@dataclass(frozen=True)
+class SurveyPlan:
+    """What is asked: kinds of products, layers by name, and the largest m."""
+
+    kinds: tuple[LayerKind, ...]
+    layers: Mapping[str, tuple[int, int]]
+    m: int
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> SurveyPlan:
+        """A TOML file: [layers] with name = [n, k]; types, layouts, biases, fast_accumulation and m where wanted."""
+        try:
+            table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"{path} cannot be read: {error}"
+            raise UnusableFile(msg) from None
+        except tomllib.TOMLDecodeError as error:
+            msg = f"{path} is no TOML: {error}"
+            raise UnusableFile(msg) from None
+        known = {"layers", "types", "layouts", "biases", "fast_accumulation", "m"}
+        if set(table) - known:
+            msg = f"{path}: expected {', '.join(sorted(known))}; got {', '.join(sorted(set(table) - known))}"
+            raise InvalidOperand(msg)
+        layers = {name: _pair(path, name, pair) for name, pair in dict(table.get("layers", {})).items()}
+        if not layers:
+            msg = f"{path}: expected a table [layers] with lines such as qkv = [6144, 4096], n and k of a weight"
+            raise InvalidOperand(msg)
+        m = table.get("m", 16384)
+        if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= MAX_M:
+            msg = f"{path}: m is an integer from 1 to {MAX_M}, got {quote(m)}"
+            raise InvalidOperand(msg)
+        kinds = [
+            product_kind(name, layout, bias=bias, fast_accumulation=fast).layer(1)
+            for name in table.get("types", TYPES)
+            for layout in table.get("layouts", LAYOUTS)
+            for bias in table.get("biases", [False])
+            for fast in (table.get("fast_accumulation", [False]) if name == "e4m3" else [False])
+        ]
+        return cls(tuple(dict.fromkeys(kind for kind in kinds if not kind.layout.startswith("tn"))), layers, m)
+
+
+def _pair(path: object, name: str, pair: object) -> tuple[int, int]:
+    fits = isinstance(pair, list) and len(pair) == 2 and all(isinstance(extent, int) and extent > 0 for extent in pair)
+    if not fits or not isinstance(pair, list):
+        msg = f"{path}: layer {quote(name)} is n and k, such as [6144, 4096]; got {quote(pair)}"
+        raise InvalidOperand(msg)
+    return pair[0], pair[1]
+
+
+def find_runs(choose: Callable[[int], Choice], last: int) -> list[ChoiceRun]:
+    """The runs of m = 1..last: every m to DENSE, then multiples of STEP, and each change between two of them."""
+    points = [*range(1, min(DENSE, last) + 1), *range(DENSE + STEP, last + 1, STEP)]
+    if points[-1] != last:
+        points.append(last)
+    runs = list(_changes(choose, points))
+    return [*runs, ChoiceRun(last, choose(last))]
+
+
+def _changes(choose: Callable[[int], Choice], points: list[int]) -> Iterator[ChoiceRun]:
+    for start, stop in pairwise(points):
+        first = start
+        while choose(first) != choose(stop):
+            low, high = first, stop
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if choose(middle) == choose(first) else (low, middle)
+            yield ChoiceRun(low, choose(first))
+            first = high
+
+
+def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | None = None) -> Choices:
+    """Ask for every layer of a plan that the file does not have yet, and write the file."""
+    asked = library()
+    gpu, version = asked.gpu.removeprefix("NVIDIA "), f"cuBLASLt {asked.version}"
+    runs: dict[tuple[LayerKind, int, int], list[ChoiceRun]] = {}
+    if Path(path).exists():
+        before = Choices.load(path)
+        if (before.gpu, before.library) != (gpu, version):
+            msg = f"{path} has choices of {before.source}, and this is {version} on an {gpu}: name another file"
+            raise UnusableFile(msg)
+        runs = {layer: before.runs(*layer) or [] for layer in before.listed}
+    wanted = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]
+    wanted = [layer for layer in wanted if _is_taken(*layer)]
+    missing = [layer for layer in wanted if layer not in runs or runs[layer][-1].last < plan.m]
+
+    def table() -> Choices:
+        return Choices.build(runs, gpu=gpu, library=version, torch="")
+
+    for done, (kind, n, k) in enumerate(missing):
+        if report is not None:
+            report(len(wanted) - len(missing) + done, len(wanted), f"{kind.call} {kind.type} {kind.layout} {n} x {k}")
+        memo: dict[int, Choice] = {}
+
+        def choose(m: int, kind: LayerKind = kind, n: int = n, k: int = k, memo: dict[int, Choice] = memo) -> Choice:
+            if m not in memo:
+                question = Question(kind.call, kind.type, kind.layout, m, n, k)
+                configuration = asked.configuration(question)
+                is_nvjet = configuration is not None and configuration.algorithm == NVJET
+                try:
+                    memo[m] = choice_of(configuration, () if is_nvjet else asked.kernels(question), (m, n, k))
+                except NotModelled:
+                    memo[m] = Choice(0, 0, 0, 0, 0, 0, "none")
+            return memo[m]
+
+        runs[kind, n, k] = find_runs(choose, plan.m)
+        if done % SAVED_EVERY == SAVED_EVERY - 1:
+            table().save(path)
+    result = table()
+    result.save(path)
+    return result
+
+
+def _is_taken(kind: LayerKind, n: int, k: int) -> bool:
+    """Whether PyTorch takes such a product: fp8 in whole vectors only."""
+    return kind.type != "e4m3" or (n % 16 == 0 and k % 16 == 0)
