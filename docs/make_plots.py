@@ -1,4 +1,4 @@
-"""Write the plots of the how-to pages: orders of additions, and the errors of a product.
+"""Write the plots of the how-to pages: orders of additions, the errors of a product, where layers change bits.
 
 python docs/make_plots.py [FOLDER]     # FOLDER is docs/plots unless said
 """
@@ -25,6 +25,16 @@ ORDERS = [
 ]
 
 
+MODELS = {  # n and k of the projections: queries with keys and values, output, gate with up, down
+    "Llama 3 8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
+    "Llama 3 70B": ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672)),
+    "Qwen 2.5 7B": ((4608, 3584), (3584, 3584), (37888, 3584), (3584, 18944)),
+    "Gemma 2 9B": ((8192, 3584), (3584, 4096), (28672, 3584), (3584, 14336)),
+    "Mistral Nemo": ((6144, 5120), (5120, 4096), (28672, 5120), (5120, 14336)),
+}
+LAYERS = ("qkv", "out", "gate and up", "down")
+
+
 def plots() -> dict[str, str]:
     """Every plot, by the name of its file."""
     random = np.random.default_rng(0)
@@ -33,6 +43,13 @@ def plots() -> dict[str, str]:
     return {
         "orders.svg": draw_orders(ORDERS, depth=1000, k=16, bits=16),
         "errors.svg": errors.svg(),
+        "invariance.svg": wf.invariance(
+            {
+                f"{model}, {name}": pair
+                for model, pairs in MODELS.items()
+                for name, pair in zip(LAYERS, pairs, strict=True)
+            }
+        ).svg(),
     }
 
 

@@ -534,3 +534,47 @@ def test_the_example_finds_the_first_differing_bit(capsys):
 
     assert [line.split()[0] for line in lines[1:5]] == ["V100", "A100", "H100", "B200"]
     assert "first differing bit" in lines[2]
+
+
+def test_whole_tensors_are_scaled_before_they_are_rounded():
+    name = "mma.m16n8k32.f32.e4m3.e4m3.f32"
+    A, B = torch.randn(8, 64) * 1e-4, torch.randn(64, 8) * 100
+    with wf.torch.emulate(instruction=name, scale_a="amax", scale_b=4.0):
+        scaled = A @ B
+    with wf.torch.emulate(instruction=name):
+        plain = A @ B
+    factor = float(np.float32(float(A.abs().max()) / 448))
+    a, b = ((tensor / by).to(torch.float8_e4m3fn) for tensor, by in ((A, factor), (B, 4.0)))
+    sums = wf.gemm(a, b, instruction=name).float()
+    exact = A.double() @ B.double()
+
+    assert torch.equal(scaled, (sums.double() * np.float32(factor * 4)).float())
+    assert (scaled - exact).abs().mean() < (plain - exact).abs().mean() / 4
+    for scale in (0, -1.0, "max", True, float("inf")):
+        with pytest.raises(wf.InvalidOperand, match="scale_a: expected a positive number"):
+            wf.torch.emulate(instruction=name, scale_a=scale)
+
+
+def test_every_product_in_the_order_that_the_library_chooses():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(128, 256), torch.nn.GELU(), torch.nn.Linear(256, 64, bias=False)
+    ).bfloat16()
+    x = torch.randn(2, 4, 128).bfloat16()
+    with torch.no_grad(), mode.emulate(library="cublas", gpu="H200", model=model, keep=True) as run:
+        model(x)
+    calls = [(record.prediction.kind.call, record.prediction.shape) for record in run.records]
+    assert calls == [("linear", (8, 256, 128)), ("matmul", (8, 64, 256))]
+    assert str(run).startswith("cublas on an H200, ")
+    expected = wf.predict(
+        x.reshape(8, 128).view(torch.int16).numpy().view("bfloat16"),
+        model[0].weight.t().contiguous().view(torch.int16).numpy().view("bfloat16"),
+        bias=model[0].bias.detach().float().numpy(), layout="nt",
+    )  # fmt: skip
+    assert np.array_equal(expected.D.view(np.int16), run.results[0].view(torch.int16).numpy().reshape(8, 256))
+    with pytest.raises(wf.InvalidOperand, match="expected an instruction, or library='cublas'; got neither"):
+        mode.emulate()
+    with pytest.raises(wf.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
+        mode.emulate(library="mkl")
+    with pytest.raises(wf.NotModelled, match="choices are tabulated for H200, not for 'T4'"):
+        mode.emulate(library="cublas", gpu="T4")

@@ -200,3 +200,38 @@ def test_what_has_no_errors_is_refused(change: dict, message: str):
     right = {"A": np.ones((2, 4)), "B": np.ones((4, 3)), "instruction": F16}
     with pytest.raises(wf.WarpfragError, match=message):
         wf.error_report(**(right | change))
+
+
+def test_errors_relative_to_what_was_added_and_to_the_size_of_the_results():
+    random = np.random.default_rng(3)
+    A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((5, 48), (48, 7)))
+    (one,) = wf.error_report(A, B, instruction=F16)
+    a, b = A.astype(float), B.astype(float)
+    error = wf.gemm(A, B, instruction=F16).astype(float) - a @ b
+    size = np.abs(a) @ np.abs(b)
+
+    assert one.largest_to_magnitude == pytest.approx(np.abs(error / size).max(), rel=1e-9)
+    assert one.rms_to_magnitude == pytest.approx(np.sqrt(((error / size) ** 2).mean()), rel=1e-9)
+    assert one.rms_to_rms == pytest.approx(np.sqrt((error**2).mean() / ((a @ b) ** 2).mean()), rel=1e-9)
+    assert one.largest_to_rms == pytest.approx(np.abs(error).max() / np.sqrt(((a @ b) ** 2).mean()), rel=1e-9)
+
+
+def test_scale_factors_are_part_of_the_exact_result_and_of_the_unquantised_one():
+    name = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+    random = np.random.default_rng(4)
+    A, B = random.standard_normal((6, 100)), random.standard_normal((100, 5))
+    (a, sa), (b, sb) = (wf.quantize(matrix, "e2m1", scale="ue8m0", block=32) for matrix in (A, B.T))
+    scales = {"scale_a": sa, "scale_b": sb.T}
+    names = {"instruction": name, "arch": "sm_120"}
+    (one,) = wf.error_report(a, b.T, **scales, **names)
+    D = wf.gemm(a, b.T, **scales, **names)
+    wide = [np.repeat(np.asarray(s, float), 32, axis=1)[:, :100] for s in (sa, sb)]
+    exact = (np.asarray(a, float) * wide[0]) @ (np.asarray(b, float) * wide[1]).T
+    (whole,) = wf.error_report(a, b.T, **scales, **names, against=(A, B))
+
+    assert abs(one.exact - D[one.row, one.col].astype(float)) <= one.largest_ulps * np.spacing(np.float32(one.exact))
+    assert float(one.exact) == pytest.approx(exact[one.row, one.col], rel=1e-12)
+    assert whole.rms_to_rms == pytest.approx(np.sqrt(((D - A @ B) ** 2).mean() / ((A @ B) ** 2).mean()), rel=1e-9)
+    assert whole.rms_to_rms > 100 * one.rms_to_rms
+    with pytest.raises(wf.InvalidOperand, match="against: A is"):
+        wf.error_report(a, b.T, **scales, **names, against=(A.T, B))

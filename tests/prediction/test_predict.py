@@ -11,7 +11,7 @@ import pytest
 
 import warpfrag as wf
 from tools.libraries.cases import Case, cases, hashed, numpy_matrix, operands, sample, values
-from warpfrag.prediction.predict import measured, versions
+from warpfrag.prediction.predict_order import measured, versions
 
 CAPTURED = np.load(Path(__file__).parents[1] / "data" / "libraries_h200.npz")
 CASES = {f"{case.name} {case.seed}": case for case in cases()}
@@ -52,21 +52,23 @@ def test_the_table_is_complete_and_says_where_it_is_from():
     assert re.fullmatch(r"torch \S+ \(CUDA \S+\) on an NVIDIA H200", versions())
 
 
-def test_a_shape_that_was_not_measured_is_a_guess():
-    A, B = np.ones((3, 100), np.float16), np.ones((100, 7), np.float16)
+def test_a_shape_that_no_table_has_is_a_guess_with_its_accuracy():
+    A, B = np.ones((3, 104), np.float16), np.ones((104, 24), np.float16)
     found = wf.predict(A, B)
     assert found.is_guess
-    assert found.text.startswith("a guess: k ascending")
-    assert np.array_equal(found.D, np.full((3, 7), 100))
+    assert (found.basis, found.row) == ("modelled", None)
+    assert 0.9 < found.accuracy < 1
+    assert found.text.startswith("a guess: k ascending; a modelled choice of cuBLASLt")
+    assert np.array_equal(found.D, np.full((3, 24), 104))
     assert found.D.dtype == np.float16
 
 
 def test_a_batch_and_a_bias():
-    A, B = np.ones((4, 3, 64), ml_dtypes.bfloat16), np.ones((4, 64, 5), ml_dtypes.bfloat16)
-    assert np.array_equal(wf.predict(A, B).D, np.full((4, 3, 5), 64))
-    linear = wf.predict(A[0], B[0], bias=np.arange(5))
-    assert linear.row.call == "linear"
-    assert np.array_equal(linear.D, np.broadcast_to(64 + np.arange(5), (3, 5)))
+    A, B = np.ones((4, 3, 64), ml_dtypes.bfloat16), np.ones((4, 64, 8), ml_dtypes.bfloat16)
+    assert np.array_equal(wf.predict(A, B).D, np.full((4, 3, 8), 64))
+    linear = wf.predict(A[0], B[0], bias=np.arange(8))
+    assert linear.product.kind.call == "linear"
+    assert np.array_equal(linear.D, np.broadcast_to(64 + np.arange(8), (3, 8)))
 
 
 def test_operands_are_the_same_in_torch():
@@ -83,15 +85,15 @@ def test_operands_are_the_same_in_torch():
     [
         ({"layout": "tt"}, "layout: expected one of nn, nt, tn; got 'tt'"),
         ({"shape": (2, 3)}, r"shape: expected \(m, n, k\) of the whole product"),
-        ({"shape": (2, 9, 8)}, "shape: a product of 2 x 9 x 8 has no part of 3 x 5 x 8"),
+        ({"shape": (2, 9, 8)}, "shape: a product of 2 x 9 x 8 has no part of 3 x 8 x 8"),
         ({"fast_accumulation": True}, "fast_accumulation is a choice for float8_e4m3fn only"),
         ({"A": np.ones((1, 3, 8), np.float16)}, "expected two matrices, or two batches of them"),
         ({"A": np.ones((3, 8))}, "A is float64 and B is float16: expected both of one of"),
-        ({"bias": np.ones(4)}, "bias: expected 5 numbers, one for each column, got 4"),
+        ({"bias": np.ones(4)}, "bias: expected 8 numbers, one for each column, got 4"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(change: dict, message: str):
-    right = {"A": np.ones((3, 8), np.float16), "B": np.ones((8, 5), np.float16)}
+    right = {"A": np.ones((3, 8), np.float16), "B": np.ones((8, 8), np.float16)}
     with pytest.raises(wf.InvalidOperand, match=message):
         wf.predict(**(right | change))
 
@@ -108,10 +110,10 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     from warpfrag.cli import main
 
     monkeypatch.chdir(tmp_path)
-    np.save("a", np.ones((3, 100), ml_dtypes.bfloat16).view(np.uint16))
-    np.save("b", np.ones((100, 5), ml_dtypes.bfloat16).view(np.uint16))
+    np.save("a", np.ones((3, 104), ml_dtypes.bfloat16).view(np.uint16))
+    np.save("b", np.ones((104, 8), ml_dtypes.bfloat16).view(np.uint16))
     assert main(["predict", "a.npy", "b.npy", "--codes", "bf16", "-o", "d.npy"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("a guess: k ascending")
-    assert lines[-1] == "wrote d.npy: bfloat16 of shape (3, 5)"
-    assert np.array_equal(np.load("d.npy").view(ml_dtypes.bfloat16), np.full((3, 5), 100))
+    assert lines[-1] == "wrote d.npy: bfloat16 of shape (3, 8)"
+    assert np.array_equal(np.load("d.npy").view(ml_dtypes.bfloat16), np.full((3, 8), 104))

@@ -25,7 +25,7 @@ RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "s8": "s32", "e4m3": "bf
 
 @dataclass(frozen=True)
 class Case:
-    """One product: `call` is what of PyTorch computes it; `layout` says which of A and B lie turned in memory."""
+    """One product: `call` is what of PyTorch computes it; `layout` says which of A and B are transposed in memory."""
 
     call: str
     type: str

@@ -35,10 +35,10 @@ def measure(folder: Path) -> None:
     for number, case in enumerate(cases()):
         line: dict[str, object] = {**asdict(case), "kernels": [], "error": ""}
         try:
-            call = _call(torch, case)
+            call = make_call(torch, case)
             first = call()
             kernels, second = _profiled(torch, call)
-            taken = [_taken(torch, case, result) for result in (first, second)]
+            taken = [take(torch, case, result) for result in (first, second)]
             line |= {"kernels": kernels, "repeats": bool(np.array_equal(taken[0], taken[1]))}
             outputs[f"D{number}"] = taken[0]
         except Exception as error:  # noqa: BLE001 (whatever a library refuses is part of the report)
@@ -84,7 +84,7 @@ def _matrix(torch: Any, case: Case, rows: int, columns: int, seed: int, *, turne
     return found.t().contiguous().t() if turned else found.contiguous()
 
 
-def _call(torch: Any, case: Case) -> Callable[[], Any]:  # noqa: ANN401 (torch may be missing)
+def make_call(torch: Any, case: Case) -> Callable[[], Any]:  # noqa: ANN401 (torch may be missing)
     """What computes a case."""
     turned_a, turned_b = (letter == "t" for letter in case.layout)
     a = [_matrix(torch, case, case.m, case.k, case.seed + 1000 * i, turned=turned_a) for i in range(case.batch)]
@@ -132,13 +132,13 @@ def _triton_call(torch: Any, case: Case, A: Any, B: Any) -> Callable[[], Any]:  
     return call
 
 
-def _taken(torch: Any, case: Case, result: Any) -> NDArray[Any]:  # noqa: ANN401 (as above)
+def take(torch: Any, case: Case, result: Any, rows: int = ROWS, columns: int = COLUMNS) -> NDArray[Any]:  # noqa: ANN401
     """The codes of the outputs that are kept; of a batch those of its last product."""
     found = result[-1] if case.call == "bmm" else result
-    rows, columns = (
-        torch.as_tensor(sample(extent, most), device=DEVICE) for extent, most in ((case.m, ROWS), (case.n, COLUMNS))
+    down, across = (
+        torch.as_tensor(sample(extent, most), device=DEVICE) for extent, most in ((case.m, rows), (case.n, columns))
     )
-    part = found[rows][:, columns].contiguous()
+    part = found[down][:, across].contiguous()
     codes = {2: torch.int16, 4: torch.int32}[part.element_size()]
     array: NDArray[Any] = part.view(codes).cpu().numpy()
     return array.view(f"uint{8 * part.element_size()}")

@@ -72,6 +72,12 @@ class Summary:
     largest_relative: float
     rms_relative: float
     mean_relative: float
+    largest_to_magnitude: float | None = None
+    """Relative to `|A||B| + |C|`, the size of what was added: not ruled by outputs that nearly cancel."""
+    rms_to_magnitude: float | None = None
+    largest_to_rms: float | None = None
+    """Relative to the root mean square of the exact results."""
+    rms_to_rms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,26 @@ class Errors:
         """The mean relative error."""
         return self.summary.mean_relative
 
+    @property
+    def largest_to_magnitude(self) -> float | None:
+        """The largest error relative to `|A||B| + |C|`, without its sign."""
+        return self.summary.largest_to_magnitude
+
+    @property
+    def rms_to_magnitude(self) -> float | None:
+        """The root mean square of the errors relative to `|A||B| + |C|`."""
+        return self.summary.rms_to_magnitude
+
+    @property
+    def largest_to_rms(self) -> float | None:
+        """The largest error relative to the root mean square of the exact results."""
+        return self.summary.largest_to_rms
+
+    @property
+    def rms_to_rms(self) -> float | None:
+        """The root mean square error relative to the root mean square of the exact results."""
+        return self.summary.rms_to_rms
+
     def __repr__(self) -> str:
         """The architecture, and the largest and root mean square errors."""
         return f"<Errors of {self.name}: largest {self.largest_ulps:.4g} ulps, rms {self.rms_ulps:.4g} ulps>"
@@ -158,6 +184,8 @@ class ErrorReport:
     shape: tuple[int, int, int]
     result: str
     errors: tuple[Errors, ...]
+    is_unquantised: bool = False
+    """Whether it is compared with the product of other matrices, those before they were quantised."""
 
     def __iter__(self) -> Iterator[Errors]:
         """The errors of each architecture and order."""
@@ -165,18 +193,22 @@ class ErrorReport:
 
     def _rows(self) -> list[list[str]]:
         """Heading and figures, a row for each architecture and order."""
-        rows = [["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", "mean rel.", "worst at"]]
+        sizes = ["largest/|A||B|", "rms/|A||B|", "rms/rms D"]
+        rows = [["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", *sizes, "worst at"]]
         for errors in self.errors:
             ulps = [errors.largest_ulps, errors.rms_ulps, errors.mean_ulps]
-            relative = [errors.largest_relative, errors.rms_relative, errors.mean_relative]
-            figures = [f"{value:.4g}" for value in ulps] + [f"{value:.3g}" for value in relative]
+            relative: list[float | None] = [errors.largest_relative, errors.rms_relative]
+            relative += [errors.largest_to_magnitude, errors.rms_to_magnitude, errors.rms_to_rms]
+            figures = [f"{value:.4g}" for value in ulps]
+            figures += ["-" if value is None else f"{value:.3g}" for value in relative]
             rows.append([errors.name, *figures, f"D[{errors.row}, {errors.col}]"])
         return rows
 
     @property
     def _title(self) -> str:
         m, n, k = self.shape
-        return f"{self.instruction}, {m} x {n} x {k}: computed minus exact, ulps of {self.result}"
+        exact = "unquantised" if self.is_unquantised else "exact"
+        return f"{self.instruction}, {m} x {n} x {k}: computed minus {exact}, ulps of {self.result}"
 
     def __str__(self) -> str:
         """As a table."""
@@ -207,6 +239,7 @@ class ErrorReport:
             "instruction": self.instruction,
             "shape": list(self.shape),
             "result": self.result,
+            "unquantised": self.is_unquantised,
             "errors": [errors.to_dict() for errors in self.errors],
         }
 
@@ -227,17 +260,27 @@ def error_report(
     threads: int | None = None,
     report: Progress | None = None,
     backend: str = "cpu",
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    against: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> ErrorReport:
     """How far D = A B + C is from the exact result, for each architecture and each order of additions.
 
     Operands are taken as `wf.gemm` takes them; where `rounding` rounds them, the exact result is that of the rounded
     ones. They must be finite. A large product is compared some rows at a time; `report(done, total, text)` is called
     before each of these steps. `backend` says what computes the products, as for `wf.gemm`.
+
+    `scale_a` and `scale_b` are the scale factors of a block-scaled instruction; the exact result has them. `against` is
+    A and B before they were quantised: the exact product of those is what is compared with, so that errors are those of
+    quantisation and arithmetic together.
     """
     check_backend(backend)
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
-    taken = {str(name): prepare(A, B, instruction=instruction, arch=name, rounding=rounding) for name in archs}
+    scales = (scale_a, scale_b)
+    taken = {
+        str(name): prepare(A, B, instruction=instruction, arch=name, scales=scales, rounding=rounding) for name in archs
+    }
     first = next(iter(taken.values()))
     if len(first.shape) != 2 or 0 in first.shape:
         msg = f"A and B: expected matrices with at least one output, got a product of shape {first.shape}"
@@ -245,7 +288,7 @@ def error_report(
     if isinstance(first.rule, Popcount):
         msg = f"{spell(first.form)} counts bits: it has no errors"
         raise InvalidOperand(msg)
-    a, b = _values(first, "a"), _values(first, "b")
+    a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
     added = None if C is None else _added(C, first)
     tasks = [MeasuredTask(taken[name], name, which, threads, backend) for name, which in product(taken, orders)]
     for task in tasks:
@@ -259,16 +302,18 @@ def error_report(
         rows = slice(start, min(start + at_once, height))
         c = None if added is None else added[rows]
         exact = _exact(a[rows], b, c)
+        size = magnitude(a[rows], b, c)
         for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
             if report is not None:
                 report(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
-            figures.take(task.run(rows, slice(None), depth, c), exact, start)
+            figures.take(task.run(rows, slice(None), depth, c), exact, start, size)
     errors = []
     for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
         if report is not None:
             report(total - len(tasks) + place, total, f"{task.arch}, growth with k")
         errors.append(_errors(task, figures, a, b, added))
-    return ErrorReport(spell(first.form), (height, width, depth), first.rule.d, tuple(errors))
+    shape = (height, width, depth)
+    return ErrorReport(spell(first.form), shape, first.rule.d, tuple(errors), against is not None)
 
 
 @dataclass(frozen=True)
@@ -300,10 +345,42 @@ class MeasuredTask:
             arch=self.arch,
             order=self.order,
             raw=True,
+            **self._scales(rows, columns, depth),
             threads=self.threads,
             backend=self.backend,
         )
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
+
+    def _scales(self, rows: slice, columns: slice, depth: int) -> dict[str, Any]:
+        """The scale factors of some rows and columns, as far as the first `depth` of k has them."""
+        operands = self.taken.operands
+        if operands.scale_a is None or operands.scale_b is None:
+            return {}
+        count = -(-depth // _block(self.taken))
+        return {"scale_a": operands.scale_a[0, rows, :count], "scale_b": operands.scale_b[0, :count, columns]}
+
+
+def _block(taken: Product) -> int:
+    """How much of k shares a scale factor."""
+    scales = taken.operands.scale_a
+    steps = max(1, -(-taken.operands.depth // taken.form.shape.k))
+    each = 1 if scales is None else scales.shape[-1] // steps
+    return taken.form.shape.k // each
+
+
+def _unquantised(against: object, taken: Product) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The matrices to compare with: of the extents of A and B."""
+    if not isinstance(against, tuple | list) or len(against) != 2:
+        msg = f"against: expected A and B before they were quantised, got {quote(against)}"
+        raise InvalidOperand(msg)
+    values = []
+    for what, matrix, codes in zip("AB", against, (taken.operands.a[0], taken.operands.b[0]), strict=True):
+        array = as_array(matrix, f"against, {what}")
+        if array.shape != codes.shape:
+            msg = f"against: {what} is {array.shape}, and what was multiplied {codes.shape}"
+            raise InvalidOperand(msg)
+        values.append(_finite(as_doubles(array), what))
+    return values[0], values[1]
 
 
 def _listed(what: str, argument: object) -> list[Any]:
@@ -316,6 +393,11 @@ def _listed(what: str, argument: object) -> list[Any]:
 def _values(taken: Product, role: str) -> NDArray[np.float64]:
     """What the tensor core reads of an operand, as float64."""
     values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
+    scales = getattr(taken.operands, f"scale_{role}")
+    if scales is not None:
+        factors = values_of(FORMATS[taken.form.scale_type], scales[0])
+        axis = 1 if role == "a" else 0
+        values = values * np.repeat(factors, _block(taken), axis=axis).take(range(taken.operands.depth), axis=axis)
     return _finite(values, role.upper())
 
 
@@ -340,6 +422,14 @@ def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
 def _exact(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> ExactArray:
     exact = exact_product(a, b)
     return exact if c is None else exact.plus(exact_numbers(c))
+
+
+def magnitude(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """|A||B| + |C|, exact and rounded once."""
+    exact = _exact(np.abs(a), np.abs(b), None if c is None else np.abs(c))
+    scale = Fraction(2) ** exact.exponent
+    flat = [float(units * scale) for units in exact.units.reshape(-1).tolist()]
+    return np.array(flat).reshape(exact.units.shape)
 
 
 def _errors(
@@ -387,10 +477,17 @@ class Figures:
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
         self.ulps: list[NDArray[np.float64]] = []
         self.relative: list[NDArray[np.float64]] = []
-        self.sum = self.squares = self.error_squares = self.exact_squares = Fraction(0)
+        self.to_magnitude: list[NDArray[np.float64]] = []
+        self.sum = self.squares = self.error_squares = self.exact_squares = self.largest_error = Fraction(0)
 
-    def take(self, computed: NDArray[np.float64], exact: ExactArray, first_row: int = 0) -> None:
-        """Compare some rows."""
+    def take(
+        self,
+        computed: NDArray[np.float64],
+        exact: ExactArray,
+        first_row: int = 0,
+        size: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Compare some rows; `size` is their |A||B| + |C|."""
         finite = np.isfinite(computed)
         places = np.argwhere(finite)
         count = len(places)
@@ -422,6 +519,11 @@ class Figures:
         self.sum += Fraction(sum(ulps), unit)
         self.squares += Fraction(sum(value * value for value in ulps), unit * unit)
         square = Fraction(2) ** (2 * exponent)
+        self.largest_error = max(self.largest_error, max(map(abs, differences)) * Fraction(2) ** exponent)
+        if size is not None:
+            unit_of = Fraction(2) ** exponent
+            errors = np.array([float(difference * unit_of) for difference in differences])
+            self.to_magnitude.append(errors / np.where(size[finite] > 0, size[finite], 1.0))
         self.error_squares += sum(value * value for value in differences) * square
         self.exact_squares += sum(value * value for value in truths) * square
         largest = max(range(count), key=lambda index: abs(ulps[index]))
@@ -448,7 +550,20 @@ class Figures:
             largest_relative=max(float(np.abs(part).max(initial=0.0)) for part in relative),
             rms_relative=math.sqrt(math.fsum(value * value for part in relative for value in part.tolist()) / count),
             mean_relative=math.fsum(value for part in relative for value in part.tolist()) / count,
+            **self.sizes(),
         )
+
+    def sizes(self) -> dict[str, float | None]:
+        """Errors relative to `|A||B| + |C|`, where that is known, and to the root mean square of the results."""
+        parts = self.to_magnitude
+        rms = math.sqrt(self.exact_squares / self.count)
+        squares = math.fsum(value * value for part in parts for value in part.tolist())
+        return {
+            "largest_to_magnitude": max(float(np.abs(part).max(initial=0.0)) for part in parts) if parts else None,
+            "rms_to_magnitude": math.sqrt(squares / self.count) if parts else None,
+            "largest_to_rms": float(self.largest_error) / rms if rms else 0.0,
+            "rms_to_rms": self.normwise,
+        }
 
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Counts in bins of equal width, a power of two, around zero; the outermost two have what is beyond, too.
@@ -496,4 +611,10 @@ def _steps(task: MeasuredTask, row: int, col: int, added: NDArray[np.float64] | 
     if taken.operands.pattern is not None:
         stored, fields = compress(taken.operands.pattern, a[None])
         a, columns = stored[0], logical_columns(taken.operands.pattern, fields)[0].tolist()
-    return trace(rule, a.tolist(), b.tolist(), c, columns=columns)
+    scales = {}
+    if taken.operands.scale_a is not None and taken.operands.scale_b is not None:
+        scales = {
+            "scale_a": taken.operands.scale_a[0, row].tolist(),
+            "scale_b": taken.operands.scale_b[0, :, col].tolist(),
+        }
+    return trace(rule, a.tolist(), b.tolist(), c, columns=columns, **scales)

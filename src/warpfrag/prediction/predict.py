@@ -1,71 +1,82 @@
-"""What PyTorch gives on an H200, to the last bit: the order of additions comes from a table of measured shapes.
+"""What PyTorch gives on a GPU, to the last bit: the product in the order of additions that the library chooses.
 
-Which kernel cuBLAS runs, and with it the order, depends on the call, the types, the shape and the version of the
-library. Where the table has no row, the order is that of the nearest shape that it has, and said to be a guess.
+`predict_order` says which order that is and how it is known; this module computes the product in that order. Where the
+library leaves products of K out, so does the prediction, with a warning.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import TYPE_CHECKING, Any
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, LossyProduct, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import natural_dtype
 from warpfrag.numerics.epilogue import Epilogue
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.prediction.libraries import instruction_for
+from warpfrag.prediction.predict_order import GPU, RESULTS, TYPES, PredictedOrder, find_product_order, product_kind
 from warpfrag.products.gemm import gemm
-from warpfrag.products.order import Order
 from warpfrag.render import html
-from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from numpy.typing import ArrayLike
 
     from warpfrag.numerics.arrays import Array
+    from warpfrag.prediction.choices import Choices
+    from warpfrag.prediction.predict_order import MeasuredProduct
+    from warpfrag.products.order import Order
 
-RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
-"""What the product of each format is rounded to; integers stay s32."""
-LAYOUTS = ("nn", "nt", "tn")
 ARCH = "sm_90"
 
 
 @dataclass(frozen=True)
-class MeasuredProduct:
-    """A measured product: what was called with which operands, the kernel that ran, and the order that explains it."""
-
-    call: str
-    type: str
-    layout: str
-    batch: int
-    m: int
-    n: int
-    k: int
-    order: Order
-    kernel: str
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """M, N and K."""
-        return self.m, self.n, self.k
-
-
-@dataclass(frozen=True)
 class Prediction:
-    """D as PyTorch gives it, and how that is known. `row` is the measured one, or the nearest where it is a guess."""
+    """D as PyTorch gives it, and how that is known: `product` has the order and what it rests on."""
 
     D: Array
-    order: Order
     instruction: str
-    row: MeasuredProduct
-    is_guess: bool
-    text: str
+    product: PredictedOrder
+
+    @property
+    def order(self) -> Order:
+        """The order of additions."""
+        return self.product.order
+
+    @property
+    def basis(self) -> str:
+        """What the order rests on: measured, library or modelled."""
+        return self.product.basis
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of a modelled choice: how often it is the library's."""
+        return self.product.accuracy
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it rests on a modelled choice, or on a rule that is not proved."""
+        return self.product.is_guess
+
+    @property
+    def lost(self) -> int:
+        """How many of the last products of K the library leaves out, and D with it."""
+        return self.product.lost
+
+    @property
+    def row(self) -> MeasuredProduct | None:
+        """The measured product, where this is it."""
+        return self.product.row
+
+    @property
+    def text(self) -> str:
+        """How it is known, in words."""
+        return self.product.text
 
     def __repr__(self) -> str:
         """What D is, the order, and how it is known."""
@@ -77,8 +88,8 @@ class Prediction:
         rows = [
             ("instruction", self.instruction),
             ("order of additions", str(self.order)),
-            ("kernel", self.row.kernel),
-            ("known", "a guess from the nearest measured shape" if self.is_guess else "measured"),
+            ("kernel", self.product.kernel),
+            ("known", f"{'a guess, ' if self.is_guess else ''}{self.basis}"),
         ]
         title = f"Prediction of {' x '.join(map(str, self.D.shape))} {self.D.dtype}"
         return html.card(
@@ -86,24 +97,6 @@ class Prediction:
             html.table(("", "library"), rows),
             f"<p>{html.escape(self.text)}</p>",
         )
-
-
-@cache
-def measured() -> tuple[MeasuredProduct, ...]:
-    """Every row of the table."""
-    table = read_table("library_orders")
-    rows = []
-    for row in table["rows"]:
-        facts = dict(zip(table["columns"], row, strict=True))
-        parts: dict[str, Any] = {part.name: facts.pop(part.name) or part.default for part in fields(Order)}
-        rows.append(MeasuredProduct(**facts, order=Order(**parts)))
-    return tuple(rows)
-
-
-def versions() -> str:
-    """What the table was measured with."""
-    table = read_table("library_orders")
-    return f"torch {table['torch']} (CUDA {table['cuda']}) on an {table['gpu']}"
 
 
 def predict(
@@ -114,57 +107,51 @@ def predict(
     layout: str = "nn",
     fast_accumulation: bool = False,
     shape: tuple[int, int, int] | None = None,
+    gpu: str = GPU,
+    ask: bool = False,
+    choices: str | PathLike[str] | Choices | None = None,
 ) -> Prediction:
-    """What torch.matmul gives on an H200 for A (M x K) and B (K x N), and how well that is known.
+    """What torch.matmul gives on a GPU for A (M x K) and B (K x N), and how well that is known.
 
     float16 and bfloat16 as they are, float32 with TF32 allowed, float8_e4m3fn as `torch._scaled_mm` with scales of 1
     and a bfloat16 result, with or without `fast_accumulation`; int8 as `torch._int_mm`. With a bias it is a linear
-    layer. `layout` says which operand lies turned in memory: "nt" where B is the transpose of a row-major matrix, as
+    layer. `layout` says which operand is transposed in memory: "nt" where B is the transpose of a row-major matrix, as
     the weight of a linear layer is. Three axes are a batch, as for torch.bmm. A and B may be some rows and columns of
     a larger product: then `shape` is its (m, n, k).
+
+    The order of additions is the library's own choice where it is tabulated for the GPU, or in a file that `warpfrag
+    survey` wrote (`choices`); `ask` asks the cuBLAS of this machine. Else it is modelled, and a guess. A `LossyProduct`
+    warning says where the library leaves products of K out.
     """
     a, b = as_array(A, "A"), as_array(B, "B")
     instruction = instruction_for(a.dtype, b.dtype, ARCH)
-    kind = {natural_dtype(FORMATS[name]): name for name in (*RESULTS, "s8")}[a.dtype]
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        msg = f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}"
-        raise InvalidOperand(msg)
     if a.ndim not in {2, 3} or b.ndim != a.ndim:
         msg = f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
         raise InvalidOperand(msg)
-    call = _call(kind, is_batch=a.ndim == 3, has_bias=bias is not None, fast=check_flag("fast", fast_accumulation))
-    if call in {"linear", "int_mm"} or kind == "e4m3":
-        layout = "nt"
-    wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
-    row, is_guess = _find(call, kind, layout, a.shape[0] if a.ndim == 3 else 1, wanted)
-    order = row.order
-    if kind == "s8":
-        D = gemm(a, b, instruction=instruction, arch=ARCH, order=order)
-    else:
-        epilogue = Epilogue(bias=bias, result=RESULTS[kind])
-        D = gemm(
-            a, b, instruction=instruction, arch=ARCH, order=order, epilogue=epilogue,
-            rounding="rne" if kind == "tf32" else None,
-        )  # fmt: skip
-    return Prediction(D, order, instruction, row, is_guess, _text(row, wanted, is_guess=is_guess))
-
-
-def _call(kind: str, *, is_batch: bool, has_bias: bool, fast: bool) -> str:
-    """What of PyTorch it is, as the table calls it."""
-    if is_batch and (kind in {"e4m3", "s8"} or has_bias):
+    name = {natural_dtype(FORMATS[name]): name for name in TYPES}[a.dtype]
+    if a.ndim == 3 and (name in {"e4m3", "s8"} or bias is not None):
         msg = "a batch is measured for float16, bfloat16 and float32 without a bias"
         raise InvalidOperand(msg)
-    if kind == "s8":
-        if has_bias:
-            msg = "torch._int_mm takes no bias"
-            raise InvalidOperand(msg)
-        return "int_mm"
-    if kind == "e4m3":
-        return "scaled_mm bias" if has_bias else f"scaled_mm {'fast' if fast else 'slow'}"
-    if fast:
-        msg = "fast_accumulation is a choice for float8_e4m3fn only"
-        raise InvalidOperand(msg)
-    return "bmm" if is_batch else "linear" if has_bias else "matmul"
+    kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation)
+    if a.ndim == 3:
+        kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
+    wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
+    known = find_product_order(kind, wanted, gpu=gpu, ask=ask, choices=choices)
+    if known.lost:
+        warnings.warn(
+            f"{known.kind.call} {name} {' x '.join(map(str, wanted))}: {known.source} leaves out the last {known.lost} "
+            f"of {wanted[2]} products of K, and so does this prediction",
+            LossyProduct,
+            stacklevel=2,
+        )
+        a, b = a[..., : wanted[2] - known.lost], b[..., : wanted[2] - known.lost, :]
+    if name == "s8":
+        return Prediction(gemm(a, b, instruction=instruction, arch=ARCH, order=known.order), instruction, known)
+    D = gemm(
+        a, b, instruction=instruction, arch=ARCH, order=known.order, epilogue=Epilogue(bias=bias, result=RESULTS[name]),
+        rounding="rne" if name == "tf32" else None,
+    )  # fmt: skip
+    return Prediction(D, instruction, known)
 
 
 def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -179,24 +166,3 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
         msg = f"shape: a product of {m} x {n} x {k} has no part of {own[0]} x {own[1]} x {own[2]}"
         raise InvalidOperand(msg)
     return m, n, k
-
-
-def _find(call: str, kind: str, layout: str, batch: int, shape: tuple[int, int, int]) -> tuple[MeasuredProduct, bool]:
-    """The row of the table, or the nearest one, and whether it is a guess."""
-    rows = [row for row in measured() if (row.call, row.type) == (call, kind)]
-
-    def distance(row: MeasuredProduct) -> float:
-        apart = sum(abs(math.log2(mine / max(other, 1))) for mine, other in zip(row.shape, shape, strict=True))
-        return apart + (row.layout != layout) / 4 + (row.batch != batch) / 4
-
-    nearest = min(rows, key=distance)
-    return nearest, (nearest.layout, nearest.batch, *nearest.shape) != (layout, batch, *shape)
-
-
-def _text(row: MeasuredProduct, shape: tuple[int, int, int], *, is_guess: bool) -> str:
-    words = row.order.describe(shape[2])
-    m, n, k = row.shape
-    if not is_guess:
-        return f"{words}; measured with {versions()}: {row.kernel}"
-    there = f"{row.call} {row.type} {row.layout} {m} x {n} x {k}"
-    return f"a guess: {words}, as {versions()} for the nearest measured shape, {there}: {row.kernel}"

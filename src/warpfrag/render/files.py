@@ -13,6 +13,7 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import UnusableFile, quote
+from warpfrag.tables.samples import PREFIX, read_sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +35,12 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
 
 
 def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
-    """What a file holds, refused if it is more than `most` bytes; a pipe is read to its end."""
-    with _refusals("read", path), Path(path).open("rb") as file:
-        content = file.read(max_bytes + 1)
+    """The contents of a file, or of `sample:NAME`; more than `max_bytes` are refused. A pipe is read to its end."""
+    with _refusals("read", path):
+        if str(path).startswith(PREFIX):
+            return read_sample(str(path).removeprefix(PREFIX))
+        with Path(path).open("rb") as file:
+            content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         msg = f"cannot read {quote(str(path))}: it has more than {max_bytes} bytes"
         raise UnusableFile(msg)

@@ -21,6 +21,7 @@ HUES = (250, 25, 145, 80, 310, 195)
 DASHES = ("none", "7 3", "2 3", "9 2 2 2", "4 4", "1 2")
 """Series that lie on each other can still be told apart."""
 LINE_HEIGHT = 18
+CHARACTER = 7  # the width of one, about
 WIDTH = 2 * (LEFT + PLOT_WIDTH + MARGIN) + MARGIN
 
 
@@ -112,6 +113,37 @@ def error_page(report: PlottedReport, *, theme: Theme = "auto") -> str:
     return svg.document([paper, *body], width=WIDTH, height=height, title=title, style=style(theme))
 
 
+def bar_page(title: str, bars: Sequence[tuple[str, float]], *, theme: Theme = "auto") -> str:
+    """A horizontal bar for each case, on a logarithmic axis; a case without errors has no bar."""
+    sizes = [size for _, size in bars if size > 0] or [1.0]
+    low, high = math.floor(math.log10(min(sizes))), math.ceil(math.log10(max(sizes)))
+    low, high = min(low, high - 1), max(high, low + 1)
+    labels = max(len(label) for label, _ in bars) * CHARACTER + MARGIN
+    left, top = MARGIN + labels, MARGIN + 34
+    width = left + PLOT_WIDTH + 90
+
+    def across(size: float) -> float:
+        return left + (math.log10(size) - low) / (high - low) * PLOT_WIDTH
+
+    body = [svg.text(title, x=MARGIN, y=MARGIN + 14, classes="heading")]
+    y = top + LINE_HEIGHT
+    for label, size in bars:
+        body.append(svg.text(label, x=left - 8, y=y, classes="end"))
+        if size > 0:
+            body.append(svg.rect(x=left, y=y - 11, width=max(across(size) - left, 1), height=13, classes="bar s0"))
+        body.append(svg.text(f"{size:.3g}", x=(across(size) if size > 0 else left) + 6, y=y, classes="note"))
+        y += LINE_HEIGHT
+    body.append(svg.element("path", {"class": "axis", "d": f"M{left} {top}V{y - 8}H{left + PLOT_WIDTH}"}))
+    step = max(1, (high - low) // 5)
+    body += [
+        svg.text(f"1e{power}", x=across(10.0**power), y=y + 10, classes="middle tick")
+        for power in range(low, high + 1, step)
+    ]
+    height = y + MARGIN + 10
+    paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
+    return svg.document([paper, *body], width=width, height=height, title=title, style=style(theme))
+
+
 def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     axis = svg.element("path", {"class": "axis", "d": f"M{left} {y + ABOVE}V{bottom}H{left + PLOT_WIDTH}"})
@@ -124,7 +156,7 @@ def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
 
 def _histogram(report: PlottedReport, x: int, y: int) -> Iterator[str]:
     """The share of outputs by error, one outline for each series over a common axis."""
-    yield from _frame(x, y, "How often", "computed minus exact, in ulps; outermost: and beyond")
+    yield from _frame(x, y, "Density", "computed minus exact, in ulps; end bins include outliers")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     reach = max(abs(series.edges[-1]) for series in report.errors)
     shares = [[count / (high - low) / sum(series.counts)

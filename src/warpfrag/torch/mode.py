@@ -7,7 +7,7 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Lock, current_thread, get_ident, local
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -20,12 +20,14 @@ except ImportError as error:  # pragma: no cover (tests of this module need torc
 
 from warpfrag.arithmetic.backends.cuda import cupy
 from warpfrag.core.coordinates import check_flag
-from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, quote
+from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, quote
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
-from warpfrag.numerics.codes import as_read, from_codes, to_codes
+from warpfrag.numerics.codes import as_read, from_codes, natural_dtype, to_codes
 from warpfrag.numerics.epilogue import Epilogue, finish
 from warpfrag.numerics.formats import FORMATS
+from warpfrag.prediction.libraries import instruction_for
+from warpfrag.prediction.predict_order import PredictedOrder, find_product_order, product_kind
 from warpfrag.products.array_kinds import ArrayKind, to_caller_kind
 from warpfrag.products.backend import check_backend
 from warpfrag.products.gemm import gemm
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import HasForm
 
 ASCENDING = Order()
+TensorScale: TypeAlias = float | Literal["amax"]
+"""The scale of a whole tensor."""
 
 
 class TorchProduct(NamedTuple):
@@ -93,6 +97,17 @@ class Record:
     differing: int | None
     outputs: int
     first_differing: tuple[int, ...] | None
+    prediction: PredictedOrder | None = None
+    """The order that the library chooses, and how that is known, where a library is emulated."""
+
+
+class ProductChoice(NamedTuple):
+    """With which instruction and in which order a product is computed, and how many of its k are left out."""
+
+    instruction: str
+    order: Order
+    lost: int = 0
+    prediction: PredictedOrder | None = None
 
 
 def _plain(name: str) -> Callable[..., TorchProduct]:
@@ -236,11 +251,17 @@ class Emulation(TorchDispatchMode):
         *,
         keep: bool,
         backend: str,
+        scales: tuple[TensorScale, TensorScale] = (1.0, 1.0),
+        library: str | None = None,
+        gpu: str = "H200",
     ) -> None:
         """Remember what is asked for; `emulate` has checked it."""
         super().__init__()
         self.instruction, self.arch, self.order, self.compare = instruction, arch, order, compare
+        self.library, self.gpu = library, gpu
+        """Whose choice of an order each product takes, if not `order` and `instruction` for all, and on which GPU."""
         self.backend = backend
+        self.scales = scales
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
         """What each product gave, if `keep` was asked for."""
@@ -340,14 +361,18 @@ class Emulation(TorchDispatchMode):
             where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
             msg = f"{operation.name} {where}: what runs there cannot be recorded; use num_workers=0"
             raise InvalidOperand(msg)
-        form, device = form_of(self.instruction), self._device(operation.A)
+        choice = self._choice(operation)
+        form, device = form_of(choice.instruction), self._device(operation.A)
+        wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
+        factors = [_factor(*part) for part in zip(wide, (form.a, form.b), self.scales, strict=True)]
         A, B = (
-            _rounded(tensor.detach().resolve_neg().to(device), name)
-            for tensor, name in ((operation.A, form.a), (operation.B, form.b))
+            _rounded(tensor if factor == 1 else _wide(tensor) / factor, name)
+            for tensor, name, factor in zip(wide, (form.a, form.b), factors, strict=True)
         )
-        product = self._product(A, B, operation, self.arch)
+        scaled = operation._replace(alpha=operation.alpha * factors[0] * factors[1])
+        product = self._product(A, B, scaled, self.arch, choice)
         result = product.to(device=operation.A.device, dtype=operation.result)
-        record = self._record(operation, A, B, product)  # before an operand is written to
+        record = replace(self._record(scaled, A, B, product, choice), prediction=choice.prediction)
         output = result if operation.out is None else _written(operation, result)
         with self._lock:
             self.records.append(replace(record, number=len(self.records)))
@@ -366,9 +391,36 @@ class Emulation(TorchDispatchMode):
                 raise
         return torch.device("cpu")
 
-    def _product(self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str) -> torch.Tensor:
+    def _choice(self, operation: TorchProduct) -> ProductChoice:
+        """The instruction and the order of a product: those of all products, or what the library chooses for it."""
+        if self.library is None:
+            return ProductChoice(self.instruction, self.order)
+        names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
+        name = names.get(operation.A.dtype)
+        if name is None or operation.alpha != 1 or operation.beta != 1:
+            what = f"{operation.name} of {operation.A.dtype}, alpha {operation.alpha}, beta {operation.beta}"
+            msg = f"{what}: the library's choice is modelled for float16, bfloat16 and float32, alpha and beta 1"
+            raise NotModelled(msg)
+        a, b = operation.A, operation.B
+        layout = "".join("n" if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else "t" for tensor in (a, b))
+        has_bias = operation.C is not None and operation.C.ndim == 1
+        is_batch = b.ndim == 3
+        kind = product_kind(name, "nn" if layout == "tt" else layout, bias=has_bias and not is_batch)
+        if is_batch:
+            kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
+        rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer takes all its rows as one matrix
+        shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
+        known = find_product_order(kind, shape, gpu=self.gpu, ask=False, choices=None)
+        dtype = natural_dtype(FORMATS[name])
+        return ProductChoice(instruction_for(dtype, dtype, self.arch), known.order, known.lost, known)
+
+    def _product(
+        self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice
+    ) -> torch.Tensor:
         """The product in float32, before it is rounded to the dtype of the operation."""
-        sums = gemm(A, B, instruction=self.instruction, arch=arch, order=self.order, backend=self.backend).float()
+        if choice.lost:
+            A, B = A[..., : -choice.lost], B[..., : -choice.lost, :]
+        sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=choice.order, backend=self.backend).float()
         c = operation.C
         if c is None and operation.alpha == 1:
             return sums
@@ -385,7 +437,9 @@ class Emulation(TorchDispatchMode):
         finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
         return torch.from_numpy(finished).to(sums.device)
 
-    def _record(self, operation: TorchProduct, A: torch.Tensor, B: torch.Tensor, product: torch.Tensor) -> Record:
+    def _record(
+        self, operation: TorchProduct, A: torch.Tensor, B: torch.Tensor, product: torch.Tensor, choice: ProductChoice
+    ) -> Record:
         layer, direction = self._layer(operation)
         exact = operation.alpha * (A.double() @ B.double())
         if operation.C is not None:
@@ -395,7 +449,7 @@ class Emulation(TorchDispatchMode):
         )
         differing, first = None, None
         if self.compare is not None:
-            other = self._product(A, B, operation, self.compare)
+            other = self._product(A, B, operation, self.compare, choice)
             mine, theirs = (numbers.to(operation.result) for numbers in (product, other))
             unlike = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
             differing = int(unlike.sum())
@@ -419,7 +473,11 @@ class Emulation(TorchDispatchMode):
     def __str__(self) -> str:
         """A line for each product."""
         against = f"  codes unlike {self.compare}" if self.compare else ""
-        lines = [f"{self.instruction} on {self.arch}, {self.order}: {len(self.records)} products"]
+        what = f"{self.instruction} on {self.arch}, {self.order}"
+        if self.library is not None:
+            guesses = sum(record.prediction is not None and record.prediction.is_guess for record in self.records)
+            what = f"{self.library} on an {self.gpu}, {guesses} orders guessed"
+        lines = [f"{what}: {len(self.records)} products"]
         width = max([len(record.layer) for record in self.records] + [5])
         for record in self.records:
             shape = " x ".join(map(str, (*record.shape, record.k)))
@@ -435,6 +493,24 @@ def _has_numbers(args: Any) -> bool:  # noqa: ANN401 (the arguments of any opera
     """Whether real or complex numbers go into an operation, rather than integers or shapes alone."""
     tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
     return any((tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_meta for tensor in tensors)
+
+
+def _factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
+    """What a tensor is divided by before it is rounded: a number, or what brings its largest to the format's."""
+    if scale != "amax":
+        return float(scale)
+    largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+    return float(np.float32(largest / float(FORMATS[name].max))) if np.isfinite(largest) and largest else 1.0
+
+
+def _check_scale(name: str, scale: object) -> TensorScale:
+    """Refuse what is no scale of a tensor."""
+    if scale == "amax":
+        return "amax"
+    if isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf"):
+        return float(scale)
+    msg = f"{name}: expected a positive number, or 'amax' for the largest of each tensor; got {quote(scale)}"
+    raise InvalidOperand(msg)
 
 
 def _written(operation: TorchProduct, result: torch.Tensor) -> torch.Tensor:
@@ -481,13 +557,17 @@ def rounded_there(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
 
 def emulate(
     *,
-    instruction: str | HasForm,
+    instruction: str | HasForm | None = None,
+    library: str | None = None,
+    gpu: str = "H200",
     arch: str = "sm_90",
     order: Order = ASCENDING,
     compare: str | None = None,
     model: torch.nn.Module | None = None,
     keep: bool = False,
     backend: str = "cpu",
+    scale_a: TensorScale = 1.0,
+    scale_b: TensorScale = 1.0,
 ) -> Emulation:
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
@@ -496,11 +576,27 @@ def emulate(
     says what computes the products, as for `wf.gemm`: tensors of a GPU stay there unless it is "cpu".
     It is the object to ask afterwards: `records`, `results`.
 
+    `scale_a` and `scale_b` are scales of whole tensors, as for fp8: operands are divided by them before they are
+    rounded, and the sums are multiplied by both. "amax" takes, for each tensor, what brings its largest magnitude to
+    the largest of the format.
+
+    Instead of an instruction, `library="cublas"` takes for every product the instruction and the order of additions
+    that PyTorch's library chooses for its shape on `gpu`, as `wf.predict` knows them; `Record.prediction` says how.
+
     It holds for every thread of the process but those that enter one of their own; where several threads have one, a
     product of a thread that has none is refused. Functions of torch.compile run uncompiled. Other operations that sum
     products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning for each
     kind. A product in a process that is forked inside, such as a worker of a DataLoader, is refused.
     """
+    if (instruction is None) == (library is None):
+        msg = "expected an instruction, or library='cublas'; got " + ("neither" if instruction is None else "both")
+        raise InvalidOperand(msg)
+    if instruction is None:
+        if not isinstance(library, str) or library != "cublas":
+            msg = f"library: expected 'cublas', got {quote(library)}"
+            raise InvalidOperand(msg)
+        find_product_order(product_kind("bf16", "nt"), (64, 64, 64), gpu=gpu, ask=False, choices=None)  # a GPU it knows
+        instruction = instruction_for(natural_dtype(FORMATS["bf16"]), natural_dtype(FORMATS["bf16"]), arch)
     form = form_of(instruction)
     for name in (arch, *([compare] if compare is not None else [])):
         arithmetic_arch(form, name)
@@ -516,4 +612,19 @@ def emulate(
         raise InvalidOperand(msg)
     order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
     check_backend(backend)
-    return Emulation(spell(form), arch, order, compare, model, keep=check_flag("keep", keep), backend=backend)
+    scales = (_check_scale("scale_a", scale_a), _check_scale("scale_b", scale_b))
+    if library is not None and scales != (1.0, 1.0):
+        msg = "scale_a and scale_b go with an instruction: the library's scaled products are wf.predict's"
+        raise InvalidOperand(msg)
+    return Emulation(
+        spell(form),
+        arch,
+        order,
+        compare,
+        model,
+        keep=check_flag("keep", keep),
+        backend=backend,
+        scales=scales,
+        library=library,
+        gpu=gpu,
+    )

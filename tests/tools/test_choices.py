@@ -1,0 +1,103 @@
+"""What of the tools behind the table and the model of choices needs no GPU."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from tools.choices import blind, confirm
+from tools.choices.answers import CHUNK, KINDS, Answers, gather, shapes
+from tools.choices.fit import FittedTree, fit_tree, pack
+from tools.libraries.cases import Case
+from warpfrag.prediction.choice_model import features, nvjet, read_trees
+from warpfrag.prediction.choices import Choice, ChoiceRun, Choices, LayerKind
+
+KIND = LayerKind("matmul", "bf16", "nt")
+OTHER = Choice(24, 0, 1, 0, 0, 32, "cutlass_75_s1688")
+
+
+def test_shapes_are_reproducible_and_fit_their_kind():
+    assert shapes(3, KINDS[0]) == shapes(3, KINDS[0]) != shapes(4, KINDS[0])
+    assert len(shapes(3, KINDS[0])) == CHUNK
+    fp8 = next(kind for kind in KINDS if kind.type == "e4m3")
+    assert all(n % 16 == 0 and k % 16 == 0 and m >= 1 for m, n, k in shapes(3, fp8))
+
+
+def test_answers_are_kept(tmp_path):
+    made = gather([(0, 1, 64, 128, nvjet(2), 0), (0, 2, 64, 128, OTHER, 0), (1, 2, 64, 128, nvjet(2), 1)])
+    made.save(tmp_path / "answers.npz")
+    found = Answers.load(tmp_path / "answers.npz")
+
+    assert found.choices == (nvjet(2), OTHER)
+    assert found.rows.tolist() == [[0, 1, 64, 128, 0, 0], [0, 2, 64, 128, 1, 0], [1, 2, 64, 128, 0, 1]]
+
+
+def test_a_packed_tree_is_what_the_model_reads():
+    split = {
+        "feature": [0, -1, -1],
+        "threshold": [4.5, 0, 0],
+        "left": [1, 0, 0],
+        "right": [2, 0, 0],
+        "chosen": [0, 3, 1],
+    }
+    leaf = {"feature": [-1], "threshold": [0], "left": [0], "right": [0], "chosen": [0]}
+    first, second = ({key: np.array(value) for key, value in nodes.items()} for nodes in (split, leaf))
+    trees = [FittedTree("first", first, 0.97, 9, []), FittedTree("second other", second, 1.0, 2, [OTHER])]
+    read = read_trees(pack(trees, gpu="H999", library="none"))
+
+    assert [read["first"].find(features(m, 64, 128, 64)).split_k for m in (4, 5)] == [3, 1]
+    assert read["first"].accuracy == 0.97
+    assert read["second other"].find(features(1, 1, 1, 64)) == OTHER
+
+
+def test_a_tree_learns_where_a_choice_changes():
+    pytest.importorskip("sklearn")
+    shapes_of = [(m, 64, 4096) for m in range(1, 201)]
+    rows = gather([(0, *shape, nvjet(1 + (shape[0] <= 100)), shape[0] % 20) for shape in shapes_of])
+    tree = fit_tree("matmul bf16 nt", rows.rows, rows.choices, 64)
+    found = read_trees(pack([tree], gpu="H999", library="none"))["matmul bf16 nt"]
+
+    assert found.accuracy == 1
+    assert [found.find(features(m, 64, 4096, 64)).split_k for m in (3, 100, 101, 190)] == [2, 2, 1, 1]
+
+
+def test_an_end_that_is_off_by_a_few_is_found():
+    runs = {(KIND, 64, 4096): [ChoiceRun(99, nvjet(2)), ChoiceRun(200, nvjet(1))]}
+    table = Choices.build(runs, gpu="H999", library="none", torch="")
+
+    assert confirm.differing(table, 0, 200, lambda _kind, m, _n, _k: nvjet(2 if m < 100 else 1)) == []
+    assert set(confirm.differing(table, 0, 900, lambda _kind, m, _n, _k: nvjet(2 if m < 103 else 1))) == {100, 101, 102}
+
+
+def test_unseen_products_are_predicted_and_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        blind,
+        "GROUPS",
+        tuple(group._replace(products=1) for group in blind.GROUPS if group.call in {"int_mm", "matmul"}),
+    )
+    monkeypatch.setattr(blind, "LARGEST", 1 << 24)
+    blind.predict(tmp_path)
+    lines = json.loads((tmp_path / "predictions.json").read_text("utf-8"))
+    cases = [Case(**line["case"]) for line in lines]
+    ran = {
+        f"D{number}": blind.computed(case)
+        for number, case in enumerate(cases)
+        if "refused" not in lines[number]["answer"]
+    }
+    wrong = next(number for number, case in enumerate(cases) if case.type == "s8")
+    ran[f"D{wrong}"][0, 0] ^= 1
+    np.savez(tmp_path / "ran.npz", **ran)
+    blind.compare(tmp_path)
+    text = (tmp_path / "report.md").read_text("utf-8")
+
+    assert len(cases) == len(blind.GROUPS)
+    assert text.count("codes differ") == 1
+    assert f"- {cases[wrong].name}: 1 codes differ" in text
+
+
+def test_predictions_are_those_of_the_package():
+    found = blind.predicted_order(Case("linear", "bf16", 64, 4096, 14336, "nt"))
+    assert found.order == wf.predict_order(64, 4096, 14336, bias=True).order

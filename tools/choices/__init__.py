@@ -1,0 +1,12 @@
+"""The library's choices: how the table and the model of `warpfrag.prediction` are made, and how both are tested.
+
+    python -m tools.choices layers layers.toml    # the layers of public models; then: warpfrag survey layers.toml
+    python -m tools.choices ask FOLDER            # GPU: what the library chooses for log-uniform shapes
+    python -m tools.choices fit FOLDER            # the decision trees, from these answers (needs scikit-learn)
+    python -m tools.choices confirm FOLDER        # GPU: 200 random m of every layer of the table, asked again
+    python -m tools.choices predict FOLDER        # predictions of products that nothing has seen
+    python -m tools.choices run FOLDER            # GPU: the same products, run by PyTorch
+    python -m tools.choices compare FOLDER        # both compared, and a table of the results
+
+Steps marked GPU need an NVIDIA GPU and PyTorch; all others run anywhere. `ask` and `confirm` use every core.
+"""

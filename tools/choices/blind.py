@@ -1,0 +1,181 @@
+"""Products that no table and no fit has seen: predicted first, then run on a GPU, then compared in every code.
+
+`predictions.json` is written before anything runs. Operands are a hash of their indices, so they need not be kept; of
+each product 8 rows and 16 columns, spread over the whole, are compared. Real layers are those of `layers`, with m
+log-uniform; log-uniform shapes are in no table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import warpfrag as wf
+from tools.choices.layers import layers
+from tools.libraries.cases import Case, numpy_matrix, sample
+from tools.libraries.measure import make_call, say, take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+ROWS, COLUMNS = 8, 16
+SEED = 20261118
+LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
+"""Multiply-adds of a product, and elements of B."""
+MAX_M = 8192
+
+
+class Group(NamedTuple):
+    """Products of one kind; extents are multiples of `unit`, and m is at least `first`."""
+
+    shapes: str
+    call: str
+    type: str
+    layouts: tuple[str, ...]
+    products: int
+    unit: int
+    first: int = 1
+
+
+GROUPS = (
+    Group("real", "matmul", "bf16", ("nt",), 230, 8), Group("real", "matmul", "bf16", ("nn",), 100, 8),
+    Group("real", "matmul", "f16", ("nt",), 180, 8), Group("real", "matmul", "f16", ("nn",), 100, 8),
+    Group("real", "matmul", "tf32", ("nt",), 260, 4, 2), Group("real", "matmul", "tf32", ("nn",), 200, 4, 2),
+    Group("real", "linear", "bf16", ("nt",), 130, 8), Group("real", "linear", "f16", ("nt",), 130, 8),
+    Group("real", "linear", "tf32", ("nt",), 140, 4, 2), Group("real", "int_mm", "s8", ("nt",), 80, 8, 17),
+    Group("real", "scaled_mm slow", "e4m3", ("nt",), 120, 16), Group("real", "scaled_mm bias", "e4m3", ("nt",), 80, 16),
+    Group("real", "scaled_mm fast", "e4m3", ("nt",), 120, 16),
+    Group("log-uniform", "matmul", "bf16", ("nt", "nn", "tn"), 240, 8),
+    Group("log-uniform", "matmul", "f16", ("nt", "nn", "tn"), 180, 8),
+    Group("log-uniform", "matmul", "tf32", ("nt", "nn", "tn"), 120, 4),
+    Group("log-uniform", "scaled_mm slow", "e4m3", ("nt",), 90, 16),
+    Group("log-uniform", "scaled_mm fast", "e4m3", ("nt",), 90, 16),
+    Group("log-uniform", "int_mm", "s8", ("nt",), 60, 8, 24),
+)  # fmt: skip
+
+
+def products(seed: int = SEED) -> Iterator[tuple[str, Case]]:
+    """The products of every group; another seed gives others."""
+    random = np.random.default_rng(seed)
+    listed = [pair for pair in layers() if pair[0] * pair[1] <= LARGEST_WEIGHT]
+    number = seed
+
+    def between(low: int, high: int) -> int:
+        return int(np.exp(random.uniform(np.log(low), np.log(high))))
+
+    for group in GROUPS:
+        done = 0
+        while done < group.products:
+            n, k = listed[random.integers(len(listed))]
+            m, layout = between(group.first, MAX_M), group.layouts[random.integers(len(group.layouts))]
+            if group.shapes != "real":
+                n, k = (
+                    max(group.unit, extent // group.unit * group.unit)
+                    for extent in (between(8, 32768), between(64, 32768))
+                )
+                m = max(group.unit, m // group.unit * group.unit) if layout == "tn" or group.type == "s8" else m
+            if n % group.unit or k % group.unit or n * k > LARGEST_WEIGHT or m * n * k > LARGEST:
+                continue
+            number, done = number + 8, done + 1
+            yield group.shapes, Case(group.call, group.type, m, n, k, layout, seed=number)
+
+
+def predicted_order(case: Case) -> wf.PredictedOrder:
+    """What `predict_order` says of a case."""
+    return wf.predict_order(
+        case.m, case.n, case.k, type=case.type, layout=case.layout, bias=case.call in {"linear", "scaled_mm bias"},
+        fast_accumulation=case.call == "scaled_mm fast",
+    )  # fmt: skip
+
+
+def predict(folder: Path) -> None:
+    """Write predictions.json: each product, and what is predicted of it or why it is refused."""
+    lines = []
+    for shapes, case in products():
+        try:
+            answer: dict[str, object] = predicted_order(case).to_dict()
+        except wf.NotModelled as error:
+            answer = {"refused": str(error), "guess": True}
+        lines.append({"shapes": shapes, "case": asdict(case), "answer": answer})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "predictions.json").write_text(json.dumps(lines, indent=0), encoding="utf-8")
+    say(f"{len(lines)} products predicted")
+
+
+def run(folder: Path) -> None:
+    """Run the products of predictions.json on the GPU, and write the codes of the outputs that are compared."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    outputs: dict[str, NDArray[Any]] = {}
+    for number, line in enumerate(json.loads((folder / "predictions.json").read_text(encoding="utf-8"))):
+        case = Case(**line["case"])
+        try:
+            outputs[f"D{number}"] = take(torch, case, make_call(torch, case)(), ROWS, COLUMNS)
+        except RuntimeError as error:  # a shape that the library does not take
+            say(f"{case.name}: {error}")
+    np.savez_compressed(folder / "ran.npz", **outputs)  # type: ignore[arg-type] # numpy's stub has a flag there
+
+
+def computed(case: Case) -> NDArray[Any]:
+    """The codes of the outputs that are compared, as they are predicted."""
+    rows, columns, depth = sample(case.m, ROWS), sample(case.n, COLUMNS), np.arange(case.k)
+    bias = None
+    if case.call in {"linear", "scaled_mm bias"}:
+        bias = numpy_matrix(np.arange(1), columns, case.seed + 2, "bf16" if case.type == "e4m3" else case.type)[0]
+    found = wf.predict(
+        numpy_matrix(rows, depth, case.seed, case.type), numpy_matrix(depth, columns, case.seed + 1, case.type),
+        bias=bias, layout=case.layout, fast_accumulation=case.call == "scaled_mm fast", shape=(case.m, case.n, case.k),
+    )  # fmt: skip
+    return found.D.view(f"uint{8 * found.D.dtype.itemsize}")
+
+
+def compare(folder: Path) -> None:
+    """Compute what was predicted, compare it with what ran, and write report.md."""
+    lines = json.loads((folder / "predictions.json").read_text(encoding="utf-8"))
+    results = []
+    with np.load(folder / "ran.npz") as ran:
+        for number, line in enumerate(lines):
+            if f"D{number}" not in ran.files:
+                continue
+            case = Case(**line["case"])
+            unlike = None if "refused" in line["answer"] else int((computed(case) != ran[f"D{number}"]).sum())
+            results.append(Result(line["shapes"], case, unlike, bool(line["answer"]["guess"])))
+    (folder / "report.md").write_text(report(results), encoding="utf-8")
+
+
+class Result(NamedTuple):
+    """One product: how many of its codes are unlike; None where it was refused."""
+
+    shapes: str
+    case: Case
+    unlike: int | None
+    is_guess: bool
+
+
+def report(results: list[Result]) -> str:
+    """A table of the results by kind, and a line for each product that differs."""
+    groups: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
+    for result in results:
+        groups[result.shapes, result.case.call, result.case.type].append(result)
+    head = ("shapes", "call", "type", "products", "equal", "unlike", "refused", "not called a guess", "of these equal")
+    lines = [f"| {' | '.join(head)} |", "| --- | --- | --- |" + " ---: |" * 6]
+    for key, some in sorted(groups.items(), key=lambda item: (item[0][0] != "real", *item[0])):
+        sure = [result for result in some if not result.is_guess]
+        counts = (
+            len(some), sum(result.unlike == 0 for result in some), sum(bool(result.unlike) for result in some),
+            sum(result.unlike is None for result in some), len(sure), sum(result.unlike == 0 for result in sure),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join([*key, *map(str, counts)])} |")
+    different = [result for result in results if result.unlike]
+    lines += ["", *(f"- {result.case.name}: {result.unlike} codes differ" for result in different)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,59 @@
+"""n and k of every projection of the models in models.txt, whole and as tensor parallelism cuts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODELS = Path(__file__).parent / "models.txt"
+PARALLEL = (1, 2, 4, 8)
+"""On how many GPUs a layer is."""
+
+
+class Model(NamedTuple):
+    """A model's published configuration."""
+
+    name: str
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head: int
+    vocabulary: int
+    mlp: str
+
+    def projections(self, gpus: int) -> Iterator[tuple[str, int, int]]:
+        """Name, n and k of each projection on one of so many GPUs; what cannot be divided is left out."""
+        queries, keys = self.heads * self.head, self.kv_heads * self.head
+        outputs = {"q": queries, "kv": keys, "qkv": queries + 2 * keys, "up": self.intermediate}
+        if self.mlp == "glu":
+            outputs["gate and up"] = 2 * self.intermediate
+        outputs["vocabulary"] = self.vocabulary
+        yield from ((name, n // gpus, self.hidden) for name, n in outputs.items() if n % gpus == 0)
+        inputs = {"out": queries, "down": self.intermediate}
+        yield from ((name, self.hidden, k // gpus) for name, k in inputs.items() if k % gpus == 0)
+
+
+def models() -> list[Model]:
+    """Every model of the list."""
+    lines = [line.split() for line in MODELS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return [Model(name, *map(int, numbers), mlp) for name, *numbers, mlp in lines]  # type: ignore[arg-type,call-arg]
+
+
+def layers() -> dict[tuple[int, int], str]:
+    """Every n and k once, with the first layer that has them; whole layers first."""
+    named: dict[tuple[int, int], str] = {}
+    for gpus in PARALLEL:
+        for model in models():
+            for name, n, k in model.projections(gpus):
+                named.setdefault((n, k), f"{model.name} {name}" + (f" on {gpus}" if gpus > 1 else ""))
+    return named
+
+
+def plan() -> str:
+    """A plan for `warpfrag survey`."""
+    lines = ['types = ["bf16", "f16", "tf32", "e4m3"]', 'layouts = ["nt", "nn"]', "", "[layers]"]
+    return "\n".join([*lines, *(f'"{name}" = [{n}, {k}]' for (n, k), name in layers().items())]) + "\n"
