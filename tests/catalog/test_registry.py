@@ -53,7 +53,7 @@ def test_what_makes_no_sense_is_refused_in_one_short_line(ask, entry):
     assert error.reason in text
 
 
-@pytest.mark.parametrize("arch", ["sm_91", "hopper", "", None, 90, ["sm_90"]], ids=repr)
+@pytest.mark.parametrize("arch", ["sm_91", "cray", "", None, 90, ["sm_90"]], ids=repr)
 def test_an_arch_or_target_that_there_is_not_is_refused_alike_everywhere(arch):
     mma, wmma = wf.get(NAME), wf.wmma
     A, B = np.zeros((16, 16)), np.zeros((16, 8))

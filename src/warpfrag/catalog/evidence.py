@@ -15,6 +15,7 @@ from warpfrag.errors import NotModelled
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import operands
+from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import read_target
 
 if TYPE_CHECKING:
@@ -94,9 +95,16 @@ def _layout_evidence(form: Form, arch: str) -> Evidence:
     return Evidence(level, source, authority=AUTHORITIES[level])
 
 
+def _manage_evidence(form: Form, arch: str) -> Evidence:
+    """What allocates or orders is as the ISA says."""
+    del arch
+    return Evidence("specified", families_of(form)[0].source, authority="specified")
+
+
 EVIDENCE_OF: dict[Does, Callable[[Form, str], Evidence]] = {
     "multiply": _product_evidence,
     "load": _layout_evidence,
     "store": _layout_evidence,
     "transpose": _layout_evidence,
+    "manage": _manage_evidence,
 }

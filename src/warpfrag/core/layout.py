@@ -317,11 +317,32 @@ class Layout(LinearMap):
         return self._element_type._make(self._unpacked(packed))
 
     def where(self, **element: int) -> list[Place]:
-        """Every place that holds an element, sorted; the first is the one the hardware reads."""
+        """Every place that holds an element, sorted; the first is the one the hardware reads.
+
+        None where the map does not reach it, as a load of some columns does not reach the others.
+        """
+        if not self.is_onto:
+            return self._reached(element)
         back = self._first_place
         first = back._pack(back.at(**element))  # noqa: SLF001 (of this type)
         make: Callable[[Iterable[int]], Any] = self._place_type._make
         return sorted(make(back._unpacked(first ^ other)) for other in self._packed_copies)  # noqa: SLF001
+
+    def _reached(self, element: dict[str, int]) -> list[Place]:
+        """The places of an element that a map may not reach."""
+        if element.keys() != self.outs.keys():
+            msg = f"expected the coordinates {', '.join(self.outs)}; got {', '.join(element) or 'none'}"
+            raise InvalidOperand(msg)
+        indices = tuple(check_index(name, element[name], size) for name, size in self.outs.items())
+        return self._by_element.get(indices, [])
+
+    @cached_property
+    def _by_element(self) -> dict[tuple[int, ...], list[Place]]:
+        """The places of every element that the map reaches, sorted."""
+        result: dict[tuple[int, ...], list[Place]] = {}
+        for place in self.places():
+            result.setdefault(tuple(self.at(**place._asdict())), []).append(place)
+        return result
 
     def places(self) -> Iterator[Place]:
         """Every place, the first input slowest."""

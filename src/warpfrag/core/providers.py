@@ -1,4 +1,4 @@
-"""What higher packages provide to the objects of lower ones: notebook cards, and layouts in other notations.
+"""What higher modules provide to the objects of lower ones: notebook cards, other notations, tensor memory.
 
 `Layout.to("cute")` is written by `warpfrag.notations`, a card is drawn by `warpfrag.drawing`. Both packages are above
 the objects that have these methods, so the objects do not import them: `warpfrag/__init__.py` registers a loader for
@@ -27,6 +27,13 @@ class ConverterLookup(Protocol):
         """The converter; InvalidOperand where a notation is unknown or only written."""
 
 
+class OperandBuilder(Protocol):
+    """Makes the operand in tensor memory of a row of the ISA."""
+
+    def __call__(self, row: object, form: object, rule: object) -> object:
+        """The operand of a row, of this form, pruned by this rule if at all."""
+
+
 _LOADERS: dict[str, Callable[[], object]] = {}
 
 
@@ -38,6 +45,11 @@ def register(service: str, load: Callable[[], object]) -> None:
 def card(kind: str, thing: object) -> str:
     """The card of an instruction, operand or layout, as HTML."""
     return cast("CardRenderer", _LOADERS["card"]())(kind, thing)
+
+
+def tensor_operand(row: object, form: object, rule: object) -> object:
+    """The operand in tensor memory of a row of the ISA: its classes build on those of registers."""
+    return cast("OperandBuilder", _LOADERS["tensor_operand"]())(row, form, rule)
 
 
 def converter(notation: str, direction: str) -> Callable[..., Any]:

@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.captures.capture import Capture, CapturedCase, WgmmaCase, captures, load_cases
+    from warpfrag.catalog.captures.capture import Capture, CapturedCase, TensorCase, WgmmaCase, captures, load_cases
     from warpfrag.catalog.captures.index import evidence_rows
 
-__all__ = ["Capture", "CapturedCase", "WgmmaCase", "captures", "evidence_rows", "load_cases"]
+__all__ = ["Capture", "CapturedCase", "TensorCase", "WgmmaCase", "captures", "evidence_rows", "load_cases"]
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,8 @@ and scale-d. Its arrays are
     a (where it lies in registers), c, d    uint32 [cases, 4, 32, words]
     metadata                                uint32 [cases, 4, 32]
     shared                                  uint32 [cases, bytes / 4], the bytes of shared memory
+
+Those of tcgen05 are images (`execution.tensor_images`), with the cases in front.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from warpfrag.catalog.captures.index import folders, whole
 from warpfrag.core.coordinates import LANES
 from warpfrag.execution.wgmma_call import WgmmaCall
 from warpfrag.isa.legality import resolve
+from warpfrag.isa.tcgen05.layouts import TENSOR_LANES
+from warpfrag.isa.tcgen05.products import TensorForm
 from warpfrag.render.files import read_bytes, write_atomically
 
 if TYPE_CHECKING:
@@ -115,6 +119,30 @@ class WgmmaCase:
             raise ValueError(msg)
 
 
+@dataclass(frozen=True)
+class TensorCase:
+    """One entry and class of a product of tcgen05: images of its memories, and the columns of D that the GPU gave."""
+
+    instruction: str
+    selector: int | None
+    operands: str
+    a: NDArray[np.uint32]
+    b: NDArray[np.uint32]
+    c: NDArray[np.uint32]
+    d: NDArray[np.uint32]
+
+    def check(self) -> None:
+        """Refuse arrays that are no images of this product."""
+        form = resolve(self.instruction)
+        pair = (2,) if getattr(form, "blocks", 1) == 2 else ()
+        for array in (self.a, self.b, self.c, self.d):
+            lanes = () if array is self.a or array is self.b else (TENSOR_LANES,)
+            shape = (len(self.d), *pair, *lanes)
+            if array.dtype != np.uint32 or array.shape[:-1] != shape:
+                msg = f"an image of {self.instruction} is {array.dtype} of shape {array.shape}"
+                raise ValueError(msg)
+
+
 def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
     call = WgmmaCall.read(entry["calls"][kind], entry["selector"] or 0)
     d = arrays.pop("d")
@@ -135,7 +163,7 @@ class Capture:
         with whole(self.path, CAPTURE):
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
-    def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase]:
+    def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
         """Every entry and class, in the order of the file, or those of some of the instructions."""
         _ = self.instructions  # refuses names that there are not
         for entry in self.about["entries"]:
@@ -146,9 +174,11 @@ class Capture:
                 for kind, keys in classes:
                     with whole(self.path, CAPTURE):
                         arrays = {role: self.arrays[key] for role, key in keys.items()}
-                        case: CapturedCase | WgmmaCase
+                        case: CapturedCase | WgmmaCase | TensorCase
                         if "calls" in entry:
                             case = _wgmma_case(entry, kind, arrays)
+                        elif isinstance(resolve(name), TensorForm):
+                            case = TensorCase(name, entry["selector"], kind, **arrays)
                         else:
                             case = CapturedCase(name, entry["selector"], kind, **arrays)
                         case.check()
@@ -187,7 +217,7 @@ def captures() -> tuple[Capture, ...]:
 _opened = lru_cache(maxsize=64)(open_capture)
 
 
-def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase]:
+def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
     """Every captured case of one instruction on an architecture, whatever its spelling."""
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():
