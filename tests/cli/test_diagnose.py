@@ -143,7 +143,7 @@ def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
 def test_refusals(refused, mma):
     one = refused("diagnose", NAME, "--expect-a", "a.npy", "--b", "b.npy")
     assert "give one --expect-... alone, or --a and --b" in one
-    assert "--b is missing: what should have gone in" in refused("diagnose", NAME, "--a", "a.npy", stdin="0 " * 128)
+    assert "--b is missing: the intended input" in refused("diagnose", NAME, "--a", "a.npy", stdin="0 " * 128)
     assert "takes no a" in refused("diagnose", "ldmatrix.m8n8.x4.b16", "--a", "a.npy", "--b", "b.npy")
     assert "takes no metadata" in refused("diagnose", NAME, "--a", "a.npy", "--metadata", "a.npy", stdin="0 " * 128)
     assert "has no operand scale_a: it has a, b, c, d" in refused("diagnose", NAME, "--expect-scale-a", "a.npy")

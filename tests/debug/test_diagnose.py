@@ -131,7 +131,8 @@ def test_each_mistake_of_the_list_is_among_the_first_three(name):
 def test_every_kind_is_planted_somewhere():
     kinds = {one.kind for name in (F16, SPARSE, "mma.m16n8k32.s32.s8.s8.s32") for one in planted(name).every()}
 
-    assert kinds == set(KINDS) - {"descriptor"}  # those of wgmma: test_warpgroup_mistakes.py
+    # those of wgmma: test_wgmma_mistakes.py; of loops and roundings: test_new_mistakes.py
+    assert kinds == set(KINDS) - {"descriptor", "loop", "rounding"}
 
 
 def test_a_correct_result_gives_none_and_says_so():
@@ -175,8 +176,9 @@ def test_nothing_found_says_how_far_the_search_went():
     assert found.tried["registers"] > 50
     assert found.pairs > 5000
     counted = ", ".join(f"{kind} {count}" for kind, count in found.tried.items())
-    assert str(found) == (
-        f"nothing found: {sum(found.tried.values())} mistakes tried ({counted}) and {found.pairs} pairs of them"
+    assert str(found).startswith(
+        f"nothing found: {sum(found.tried.values())} mistakes tried ({counted}) and {found.pairs} pairs of them\n"
+        "none of 128 elements is right"
     )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.debug.diagnose import Finding
+    from warpfrag.debug.diagnose import Diagnosis, Finding
     from warpfrag.execution.operand import Registers
     from warpfrag.numerics.formats import Rounding
 
@@ -74,6 +74,7 @@ def _pair(name: str, text: str) -> Callable[[Function], Function]:
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy dump.txt      # D's registers",
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --c C.txt D.npy   # D as a matrix",
     "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers",
+    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 --a A.npy --b B.npy D.npy   # of a kernel",
     f"warpfrag diagnose {SPARSE} --a full.txt --b wide.txt --metadata e.txt --selector 1 dump.txt",
     f"warpfrag diagnose {SCALED} --expect-scale-a scales.txt --byte-id 2 0 words.txt",
     f"warpfrag diagnose {WGMMA} --a A64.npy --b B64.npy --descriptor-b 0xc000001000000000 D64.npy",
@@ -82,20 +83,25 @@ def _pair(name: str, text: str) -> Callable[[Function], Function]:
 @file_argument
 @file_option("--a", help_text="A as it should have been: a matrix as text or .npy (sparse: full and pruned).")
 @file_option("--b", help_text="B, likewise.")
-@file_option("--c", help_text="C, likewise; zero without it.")
+@file_option("--c", help_text="C, likewise; default: zero.")
 @file_option("--metadata", help_text="Metadata words of all lanes, as a dump or .npy, uint32 (32,); else made from A.")
 @file_option("--scale-a", help_text="Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).")
 @file_option("--scale-b", help_text="Scale factors of B, likewise.")
 @_expect_options
-@click.option("--descriptor-a", metavar="WORD", help="wgmma: A lies in shared memory, and this should have read it.")
-@click.option("--descriptor-b", metavar="WORD", help="wgmma: this should have read B; else a tile without gaps.")
+@click.option(
+    "--tile",
+    metavar="MxN[xK]",
+    help="The files are those of a whole kernel, whose blocks compute tiles of D of this size, in steps of this K.",
+)
+@click.option("--descriptor-a", metavar="WORD", help="wgmma: A is in shared memory, read with this descriptor.")
+@click.option("--descriptor-b", metavar="WORD", help="wgmma: the descriptor of B; default: a tile without gaps.")
 @click.option("--trans", type=click.Choice(["a", "b"]), multiple=True, help="wgmma: it is MN-major in shared memory.")
 @click.option("--negate", type=click.Choice(["a", "b"]), multiple=True, help="wgmma: its sign should be changed.")
 @click.option("--scale-d", type=integer(0, 1), default=1, metavar="0|1", help="wgmma: 0 if C should not be read.")
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
-@click.option("--by", type=click.Choice(["lane", "register"]), help="What a line is, where the dump names no lanes.")
+@click.option("--by", type=click.Choice(["lane", "register"]), help="What a line of the dump is, if it names no lanes.")
 @click.option("--warp", type=integer(low=0), metavar="N", help="Which warp of a dump of several.")
 @choice_options("selector")
 @_pair("--byte-id", "The byte ids of the scale factors that should be used.")
@@ -116,6 +122,7 @@ def command(
     trans: tuple[str, ...],
     negate: tuple[str, ...],
     scale_d: int,
+    tile: str | None,
     as_json: bool,
     **files: str | None,
 ) -> int:
@@ -123,8 +130,9 @@ def command(
 
     FILE is what came out: D's registers as printf or a debugger shows them (as for `warpfrag unpack`), or .npy with the
     registers, uint32 (32, words), or with D as a matrix; of wgmma the registers of all four warps, uint32 (4, 32,
-    words). With --expect-a it is the registers of A, and so on. Where no mistake explains it, pairs of two are tried.
-    Exit status 1 if nothing is found.
+    words). With --expect-a it is the registers of A, and so on. Where no mistake explains it, pairs of two are tried,
+    and the answer says which rows, columns, blocks, lanes and registers are right and what the wrong elements equal.
+    With --tile, FILE and the inputs are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
     """
     from warpfrag.catalog.kinds import instruction_of
     from warpfrag.debug.diagnose import diagnose
@@ -151,15 +159,16 @@ def command(
         diagnosis = ask(registers, _observed(registers, dump), matrix)
     else:
         role = "d"
-        inputs: dict[str, Any] = {role: _input(instruction, role, path, dump, rounding) for role, path in paths.items()}
+        read = _whole_matrix if tile else partial(_input, instruction, dump=dump, rounding=rounding)
+        inputs: dict[str, Any] = {role: read(role, path) for role, path in paths.items()}
         for needed in ("a", "b"):
             if needed not in inputs:
-                msg = f"--{needed} is missing: what should have gone in (or --expect-a and the like, for one operand)"
+                msg = f"--{needed} is missing: the intended input (or use --expect-a and the like, for one operand)"
                 raise click.UsageError(msg)
         _stage(instruction, inputs, tiles, trans, selector or 0)
         diagnosis = ask(
             instruction,
-            _observed(instruction.d, dump),
+            _whole_matrix("d", file) if tile else _observed(instruction.d, dump),
             inputs["a"],
             inputs["b"],
             inputs.get("c"),
@@ -169,17 +178,14 @@ def command(
             arch=arch,
             negate=("a" in negate, "b" in negate),
             scale_d=bool(scale_d),
+            tile=_extents(tile),
+            rounding=rounding,
         )
     if as_json:
         asked = {"instruction": instruction.name, "operand": role, "arch": None if expected else arch}
-        answer = {"correct": diagnosis.correct, "findings": [_facts(finding) for finding in diagnosis]}
-        print_json("diagnose", {**asked, **answer, "tried": diagnosis.tried, "pairs": diagnosis.pairs})
+        print_json("diagnose", {**asked, **_answer(diagnosis)})
     else:
-        echo(wrapped(diagnosis.summary + (":" if diagnosis else ""), indent=2))
-        for finding in diagnosis[:MAX_FINDINGS]:
-            echo(wrapped(f"  {finding.kind}: {finding}", indent=4))
-        if len(diagnosis) > MAX_FINDINGS:
-            echo(f"  and {len(diagnosis) - MAX_FINDINGS} more (--json shows all)")
+        _print(diagnosis)
     return DONE if diagnosis or diagnosis.correct else NO
 
 
@@ -191,7 +197,50 @@ def _registers(instruction: Instruction, role: str) -> Registers:
     return registers
 
 
-def _input(instruction: Instruction, role: str, path: str, dump: Dump, rounding: Rounding) -> NDArray[Any]:
+def _answer(diagnosis: Diagnosis) -> dict[str, object]:
+    """A diagnosis as JSON has it."""
+    return {
+        "correct": diagnosis.correct,
+        "findings": [_facts(finding) for finding in diagnosis],
+        "tried": diagnosis.tried,
+        "pairs": diagnosis.pairs,
+        "agreement": None if diagnosis.agreement is None else diagnosis.agreement.to_dict(),
+    }
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    """A diagnosis as text: what is right only where nothing explains all of it."""
+    echo(wrapped(diagnosis.summary + (":" if diagnosis else ""), indent=2))
+    for finding in diagnosis[:MAX_FINDINGS]:
+        echo(wrapped(f"  {finding.kind}: {finding}", indent=4))
+    if len(diagnosis) > MAX_FINDINGS:
+        echo(f"  and {len(diagnosis) - MAX_FINDINGS} more (--json shows all)")
+    if diagnosis.agreement is not None and not diagnosis:
+        for line in str(diagnosis.agreement).splitlines():
+            echo(wrapped(line, indent=2))
+
+
+def _extents(tile: str | None) -> tuple[int, ...] | None:
+    """A tile as the command line has it: 128x64, or 128x64x32."""
+    if tile is None:
+        return None
+    extents = tile.lower().split("x")
+    if not 2 <= len(extents) <= 3 or not all(extent.isdecimal() and int(extent) for extent in extents):
+        msg = f"expected rows and columns of D, as 128x64, or with k, as 128x64x32; got {tile!r}"
+        raise click.BadParameter(msg, param_hint="--tile")
+    return tuple(map(int, extents))
+
+
+def _whole_matrix(role: str, path: str) -> NDArray[Any]:
+    """A matrix of a kernel, of any extents."""
+    source = read_source(path)
+    if not source.is_array:
+        msg = f"{path}: with --tile, {role.upper()} is a matrix of any extents: expected .npy"
+        raise InvalidOperand(msg)
+    return source.array()
+
+
+def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any]:
     """What should have gone in: a matrix (of a sparse instruction the full A), or the words of all lanes."""
     registers = instruction.operands.get(role)
     if registers is None:

@@ -17,6 +17,9 @@ In the order in which a question is answered:
     search        the search in a product: which mistakes are worth a closer look
     variants      what the hardware reads if mistakes are made with one side of a product
     outcome       what a product gives if mistakes are made: the judge
+    near_misses   a constant more than expected, right up to rounding
+    agreement     what is right, and what the wrong elements equal
+    whole_tiles   the results of a kernel: tiles, and a loop over k
     of_operand    the same question of one operand, where nothing is computed
     findings      the answer
 """
@@ -28,8 +31,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.catalog.kinds import instruction_of
+from warpfrag.debug.diagnose.agreement import Agreement
 from warpfrag.debug.diagnose.findings import Diagnosis, Finding
 from warpfrag.debug.diagnose.inputs import (
+    check_alone,
+    check_kernel,
     check_warpgroup,
     left_words,
     metadata_words,
@@ -40,6 +46,7 @@ from warpfrag.debug.diagnose.inputs import (
 from warpfrag.debug.diagnose.of_operand import of_operand
 from warpfrag.debug.diagnose.outcome import SuspectProduct
 from warpfrag.debug.diagnose.search import Search
+from warpfrag.debug.diagnose.whole_tiles import KernelSearch, read_tile
 from warpfrag.debug.mistakes.of_descriptors import negated_memory
 from warpfrag.debug.mistakes.of_products import negated_words
 from warpfrag.errors import InvalidOperand
@@ -52,11 +59,13 @@ from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from warpfrag.catalog.instruction import Instruction
     from warpfrag.debug.diagnose.outcome import Words
+    from warpfrag.execution.operand import Operand
     from warpfrag.isa.words import HasForm
     from warpfrag.numerics.formats import Rounding
 
-__all__ = ["Diagnosis", "Finding", "diagnose"]
+__all__ = ["Agreement", "Diagnosis", "Finding", "diagnose"]
 
 
 def diagnose(
@@ -76,6 +85,7 @@ def diagnose(
     rounding: Rounding = None,
     negate: tuple[bool, bool] = NEITHER,
     scale_d: bool = True,
+    tile: tuple[int, ...] | None = None,
 ) -> Diagnosis:
     """The mistakes that explain an observed D exactly, the likeliest first: none if it is correct or nothing fits.
 
@@ -91,12 +101,14 @@ def diagnose(
     `scale_d` are those of `execute`. A sparse A in shared memory is as it is stored, and comes with its `metadata`.
 
     `diagnose(mma.a, words, A)` asks about one operand: its registers, and the matrix that they should hold.
+
+    With `tile`, D is what a kernel left, of any extents: `tile` is the rows and columns of D that a block of threads
+    computes, and, if it is given, how much of k it takes at once. D may be rounded to f16 or bf16. Mistakes are then
+    made in every fragment, with indices into whole matrices, in the loop over k and with accumulators.
     """
     choice = Immediates(selector, byte_id, thread_id)
     if isinstance(instruction, Registers):
-        if any(argument is not None for argument in (B, C, metadata, scale_a, scale_b)) or isinstance(A, Shared):
-            msg = f"{instruction.described}: expected its registers and the matrix they should hold, nothing else"
-            raise InvalidOperand(msg)
+        check_alone(instruction, A, (B, C, metadata, scale_a, scale_b, tile))
         return of_operand(instruction, observed, A, choice, rounding)  # type: ignore[arg-type] # one of the three
     form = form_of(instruction)
     wanted = arithmetic_arch(form, arch)
@@ -104,6 +116,11 @@ def diagnose(
     if B is None:
         msg = f"{product.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
+    if tile is not None:
+        check_kernel(product, A, B, (metadata, scale_a, scale_b))
+        matrices = (A, B, C)
+        search = KernelSearch(product, wanted, read_tile(tile, product), matrices, observed, rounding)  # type: ignore[arg-type] # no Shared
+        return search.diagnosis()
     check_immediates(form, choice, product.operands.selected_layouts)
     check_warpgroup(product, A, B, negate, scale_d=scale_d)
     tiles: dict[str, Shared] = {}
@@ -121,13 +138,24 @@ def diagnose(
     words["c"] = zero if C is None else product.c.pack(C, rounding=rounding)
     for role, scales in (("scale_a", scale_a), ("scale_b", scale_b)):
         words |= scale_words(product, role, scales, choice, rounding)
+    words |= _in_memory(product, tiles)
     for operand, is_negated in zip((product.a, product.b), negate, strict=True):
-        role = operand.role
-        if role in tiles:
-            words[role] = tile_bytes(operand, tiles[role])
-            if is_negated:
-                words[role] = negated_memory(operand, tiles[role])
-        elif is_negated:
-            words[role] = negated_words(words[role], operand=operand)
+        if is_negated:
+            words[operand.role] = _negated(operand, words, tiles)
     case = SuspectProduct(product, wanted, choice, tiles, scale_d)
     return Search(case, words, observed_codes(product.d, observed)).diagnosis()
+
+
+def _in_memory(product: Instruction, tiles: dict[str, Shared]) -> dict[str, Words]:
+    """The bytes of the operands that lie in shared memory."""
+    return {
+        operand.role: tile_bytes(operand, tiles[operand.role])
+        for operand in (product.a, product.b)
+        if operand.role in tiles
+    }
+
+
+def _negated(operand: Operand, words: dict[str, Words], tiles: dict[str, Shared]) -> Words:
+    """What an operand holds if its sign is changed."""
+    role = operand.role
+    return negated_memory(operand, tiles[role]) if role in tiles else negated_words(words[role], operand=operand)

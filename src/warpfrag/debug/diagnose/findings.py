@@ -12,6 +12,7 @@ from warpfrag.render import html
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from warpfrag.debug.diagnose.agreement import Agreement
     from warpfrag.debug.mistakes.mistake import Kind
 
 Suspect: TypeAlias = Mistake | Misreading
@@ -43,18 +44,30 @@ class Diagnosis(list[Finding]):
     """The findings, the likeliest first, and how far the search went.
 
     `correct`: nothing is wrong. `tried` counts the mistakes that were made, by kind, and `pairs` the pairs of them.
+    `agreement` says which elements are right and what the wrong ones equal; None where all are right.
     """
 
-    def __init__(self, findings: Iterable[Finding], *, correct: bool, tried: Mapping[Kind, int], pairs: int) -> None:
-        """Keep the findings and the counts."""
+    def __init__(
+        self,
+        findings: Iterable[Finding],
+        *,
+        correct: bool,
+        tried: Mapping[Kind, int],
+        pairs: int,
+        agreement: Agreement | None = None,
+    ) -> None:
+        """Keep the findings, the counts and what is right."""
         super().__init__(findings)
         self.correct = correct
         self.tried = dict(tried)
         self.pairs = pairs
+        self.agreement = agreement
 
     def __str__(self) -> str:
-        """The answer in words."""
-        return "\n".join(map(str, self)) or self.summary
+        """The answer in words; where no mistake explains all of it, what is right and what the wrong ones equal."""
+        if self or self.agreement is None:
+            return "\n".join(map(str, self)) or self.summary
+        return f"{self.summary}\n{self.agreement}"
 
     def __repr__(self) -> str:
         """The summary, and the likeliest findings."""
@@ -69,7 +82,8 @@ class Diagnosis(list[Finding]):
             for rank, finding in enumerate(self, start=1)
         ]
         findings = html.table(("rank", "kind", "operand", "mistake"), rows) if rows else ""
-        return html.card("<code>Diagnosis</code>", f"<p>{html.escape(self.summary)}</p>", findings)
+        partial = "" if self.agreement is None else f"<p>{html.escape(str(self.agreement))}</p>"
+        return html.card("<code>Diagnosis</code>", f"<p>{html.escape(self.summary)}</p>", findings, partial)
 
     @property
     def summary(self) -> str:
@@ -89,7 +103,9 @@ def rank(candidate: Candidate) -> tuple[bool, int, list[tuple[bool, int, int]]]:
     return rare, sum(KINDS.index(mistake.kind) for mistake in candidate), sorted(map(likelihood, candidate))
 
 
-def diagnosis(candidates: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int) -> Diagnosis:
+def diagnosis(
+    candidates: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int, agreement: Agreement | None = None
+) -> Diagnosis:
     """The answer. Two mistakes with one operand stand in their order; where either will do, once."""
     findings: dict[frozenset[int], Finding] = {}
     alike: Counter[tuple[tuple[Kind, str], ...]] = Counter()  # how many of a kind with an operand came before
@@ -108,4 +124,4 @@ def diagnosis(candidates: Iterable[Candidate], suspected: Iterable[Suspect], pai
     tried = {kind: counts[kind] for kind in KINDS if counts[kind]}
     # one of each kind with each operand before a second: different explanations are worth more than more of one
     ordered = [findings[key] for key in sorted(findings, key=lambda key: place[key])]
-    return Diagnosis(ordered, correct=False, tried=tried, pairs=pairs)
+    return Diagnosis(ordered, correct=False, tried=tried, pairs=pairs, agreement=agreement)

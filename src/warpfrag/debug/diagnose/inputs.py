@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.debug.diagnose.outcome import Codes, Words
-    from warpfrag.execution.operand import Operand
+    from warpfrag.execution.operand import Operand, Registers
     from warpfrag.isa.immediates import Immediates
     from warpfrag.numerics.formats import Rounding
 
@@ -61,6 +61,20 @@ def metadata_words(instruction: Instruction, metadata: ArrayLike | None) -> dict
         msg = f"{instruction.name} {wanted}"
         raise InvalidOperand(msg)
     return {} if metadata is None else {"metadata": instruction.metadata.check_words(metadata)}
+
+
+def check_alone(registers: Registers, matrix: object, others: tuple[object, ...]) -> None:
+    """Refuse more than the registers of one operand and the matrix that they should hold."""
+    if any(argument is not None for argument in others) or isinstance(matrix, Shared):
+        msg = f"{registers.described}: expected its registers and the matrix they should hold, nothing else"
+        raise InvalidOperand(msg)
+
+
+def check_kernel(instruction: Instruction, A: object, B: object, others: tuple[object, ...]) -> None:
+    """Refuse what the matrices of a kernel do not come with."""
+    if any(argument is not None for argument in others) or isinstance(A, Shared) or isinstance(B, Shared):
+        msg = f"{instruction.name}: tile= takes A, B and C as matrices, without metadata or scale factors"
+        raise InvalidOperand(msg)
 
 
 def check_warpgroup(instruction: Instruction, A: object, B: object, negate: object, *, scale_d: object) -> None:

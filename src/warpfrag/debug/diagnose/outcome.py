@@ -136,6 +136,7 @@ class SuspectProduct:
             inputs = self.inputs(made)
         except InvalidSparsity:
             return None
+        inputs = _reordered(inputs, candidate)
         operand = self.instruction.d
         codes = self.run(rule, inputs)
         for mistake in candidate:
@@ -162,3 +163,12 @@ class SuspectProduct:
         if its[1] is not mine.d.format:
             codes = to_codes(mine.d.format, as_doubles(from_codes(its[1], codes)), rounding="rne")
         return codes
+
+
+def _reordered(inputs: ProductOperands, candidate: Candidate) -> ProductOperands:
+    """The terms in the order of k that misreadings say."""
+    for mistake in candidate:
+        if isinstance(mistake, Misreading) and mistake.k_order:
+            order = list(mistake.k_order)
+            inputs = inputs._replace(a=inputs.a[..., order], b=inputs.b[..., order, :])
+    return inputs

@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.protocol import ProductOperands
+from warpfrag.debug.diagnose.agreement import agreement
 from warpfrag.debug.diagnose.findings import Diagnosis, diagnosis, rank
+from warpfrag.debug.diagnose.near_misses import RoundingBound, leftovers, rounding, shift
 from warpfrag.debug.diagnose.variants import NOTHING, SIDES, ProductSide
 from warpfrag.debug.mistakes import distinct
-from warpfrag.debug.mistakes.mistake import Mistake
+from warpfrag.debug.mistakes.mistake import Misreading, Mistake
 from warpfrag.debug.mistakes.of_products import misreadings
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.numerics.arrays import as_doubles
+from warpfrag.numerics.codes import from_codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,10 +35,8 @@ if TYPE_CHECKING:
     from warpfrag.debug.diagnose.findings import Candidate, Suspect
     from warpfrag.debug.diagnose.outcome import Codes, SuspectProduct, Words
     from warpfrag.debug.diagnose.variants import Variants
-    from warpfrag.debug.mistakes.mistake import Misreading
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
-ALL_ONES = 255  # a byte
 MIN_READABLE_SHARE = 8  # one of so many lines of D must be known
 MAX_WORDS = 1 << 18  # of D's registers that are compared at once
 MAX_BYTES = 1 << 25  # of registers with two mistakes
@@ -86,12 +89,72 @@ class Search:
         everything: list[Suspect] = [*(suspect for some in suspected.values() for suspect in some), *misread]
         explanations = self._named_once(self._explaining(self._singles(suspected, misread)))
         if not explanations:
-            explanations = [(suspect,) for role in self.case.tiles for suspect in self._beyond(role, suspected[role])]
+            explanations = [(suspect,) for role in ("a", "b") for suspect in self._beyond(role, suspected[role])]
+        if not explanations and self.case.scale_d:
+            explanations = self._explaining((suspect,) for suspect in self._leftovers())[:1] or self._shifted(right)
+        if not explanations:
+            explanations = [(suspect,) for suspect in self._rounding(self.observed, right)]
         if not explanations:
             common = {role: self._common(role, some) for role, some in suspected.items()}
             pairs = self._pairs(common, [suspect for suspect in misread if not suspect.rare])
             explanations = self._explaining(sorted(pairs, key=rank)[:MAX_PAIRS])
-        return diagnosis(explanations, everything, self.pairs)
+        partial = agreement(self.operand, self.target, self.right, c=self._c())
+        return diagnosis(explanations, everything, self.pairs, partial)
+
+    def _c(self) -> Codes | None:
+        """C's codes, where they can be compared with D's: none if all are zero."""
+        c = self.base["c"].reshape(self.right.shape)
+        return c if self.case.form.c == self.case.form.d and c.any() else None
+
+    def _bound(self) -> RoundingBound:
+        item = plan(self.case.form, self.case.arch)
+        fraction = self.operand.format.fraction
+        kept, each = (item.unit.fraction_bits, item.unit.products) if item.unit else (fraction, 1)
+        return RoundingBound(-(-self.case.form.shape.k // each), min(kept, fraction))
+
+    def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
+        """What rounding may change in one product."""
+        form = self.operand.format
+        if not form.is_float:
+            return np.zeros(self.right.shape)
+        return self._bound().of(as_doubles(from_codes(form, self._magnitude(words))))
+
+    def _shifted(self, right: list[Codes]) -> list[Candidate]:
+        """Whether every product is one and the same number more than expected, up to rounding."""
+        reach = np.stack([self._reach(words) for words in self.tiles])
+        shifted = shift(self.operand.format, self.observed, np.stack(right), reach)
+        return [] if shifted is None else [(shifted,)]
+
+    def _leftovers(self) -> Iterator[Mistake]:
+        """Numbers that accumulators may have held, of those that give one output."""
+        reach = self._reach(self.words)
+        starts = [*leftovers(self.case.instruction.c, self.operand.format, self.target, self.right, reach)]
+        for probe in self.probes if len(starts) > 1 else ():
+            side = ProductSide(self.case, self.words, {"c": starts}, {"c": self.base["c"]})
+            rule = plan(self.case.form, self.case.arch).rule
+            outputs = self._outputs(rule, (side.once(), np.arange(len(starts))), (NOTHING, np.arange(1)), probe)[:, 0]
+            target = self.target.reshape(-1)[probe]
+            starts = [start for start, code in zip(starts, outputs, strict=True) if code == target]
+            if not starts:
+                break
+        yield from starts
+
+    def _rounding(self, observed: Codes, right: list[Codes]) -> Iterator[Misreading]:
+        """Whether every product is right up to rounding."""
+        if self.operand.format.is_float:
+            magnitudes = np.stack([self._magnitude(words) for words in self.tiles])
+            text = rounding(self.operand.format, observed, np.stack(right), magnitudes, self._bound())
+            if text is not None:
+                yield Misreading("rounding", "d", text)
+
+    def _magnitude(self, words: Mapping[str, Words]) -> Codes:
+        """Codes of |A||B| + |C|, by the instruction itself."""
+        rule = plan(self.case.form, self.case.arch).rule
+        inputs = self.case.inputs(words)
+        roles = self.case.instruction.operands
+        signs = {role: getattr(inputs, role).dtype.type(roles[role].format.sign_bit) for role in "abc"}
+        unsigned = {role: getattr(inputs, role) & ~sign for role, sign in signs.items()}
+        return self.case.run(rule, inputs._replace(**unsigned)).reshape(self.operand.shape)
 
     def _named_once(self, explanations: list[Candidate]) -> list[Candidate]:
         """Single mistakes without those that are another of their kind by another name."""
@@ -124,14 +187,16 @@ class Search:
         return explanations
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
-        """Descriptors that read beyond the memory, where nobody knows what lies: judged by what lies within."""
+        """Descriptors, strides and offsets that reach beyond the memory: judged by what lies within."""
         axis = "ba".index(role)  # that of k: an element beyond the memory spoils a column of D, or for A a row
         lines = self.right.shape[1 - axis]
+        kinds = {"descriptor", "transposed"} if role in self.case.tiles else {"stride", "offset"}
+        all_set = np.full_like(self.words[role], np.iinfo(self.words[role].dtype).max)
         for mistake in some:
-            if mistake.kind not in {"descriptor", "transposed"}:
+            if mistake.kind not in kinds or self.right.ndim > 2:
                 continue
-            # every byte that is known is 255 here, and what is not known is 0
-            read = self.case.read(role, mistake.change(np.full_like(self.words[role], ALL_ONES)))[1][0]
+            # every bit that is known is 1 here, and what is not known is 0
+            read = self.case.read(role, mistake.change(all_set))[1][0]
             known = (read == read.max()).all(axis=axis)
             count = int(known.sum())
             if not lines // MIN_READABLE_SHARE <= count < lines:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.debug.mistakes import of_matrices, of_products, of_registers, of_words
+from warpfrag.debug.mistakes import of_indexing, of_matrices, of_products, of_registers, of_words
 from warpfrag.debug.mistakes.mistake import likelihood
 from warpfrag.execution.operand import Metadata, Scale
 
@@ -59,7 +59,7 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
             *of_matrices.turned(operand),
         ]
         mistakes += [*of_registers.register_orders(operand), *of_registers.parts(operand), *of_registers.lanes(operand)]
-        mistakes += [*of_matrices.other_layouts(operand), *of_matrices.moved(operand)]
+        mistakes += [*of_matrices.other_layouts(operand), *of_matrices.moved(operand), *of_indexing.indexing(operand)]
         mistakes += of_products.starts(operand) if operand.role == "c" else ()
         mistakes += of_products.written_as(operand) if operand.role in "ab" else ()
         mistakes += of_products.negated(operand) if operand.staged else ()

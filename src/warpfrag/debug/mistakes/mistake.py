@@ -20,13 +20,19 @@ Kind = Literal[
     "blocks",
     "registers",
     "halves",
+    "index",
+    "stride",
+    "offset",
     "layout",
     "lanes",
     "sign",
     "selector",
     "metadata",
     "c",
+    "loop",
     "arch",
+    "order",
+    "rounding",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """The likeliest first."""
@@ -57,7 +63,8 @@ class Misreading:
     """The right registers, but something else runs on them: other words of the name, another architecture.
 
     `again` says what is done once more afterwards: the product (D goes in as C), or the addition of C; or that C is
-    read where the instruction should not read it (scale-d).
+    read where the instruction should not read it (scale-d). `k_order` is the order in which A's columns and B's rows
+    are taken: the same terms, added in another order.
     """
 
     kind: Kind
@@ -67,6 +74,7 @@ class Misreading:
     arch: str = ""
     again: Literal["", "product", "c", "scale_d"] = ""
     rare: bool = False
+    k_order: tuple[int, ...] = ()
 
 
 def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:

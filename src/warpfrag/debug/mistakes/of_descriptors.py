@@ -126,11 +126,11 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
         for text, number in ((f"{name} byte offset 0", 0), *_scaled(name, own)):
             with suppress(InvalidOperand):
                 if number != own:
-                    yield text, replace(right, **{name: number}), False
+                    yield text, _with(right, name, number), False
         for number in sorted({UNIT, 32, 64, 128, LINES * right.width, *(own << by for by in (1, 2, 3))}):
             with suppress(InvalidOperand):
                 if number != own:
-                    yield f"{name} byte offset {number} instead of {own}", replace(right, **{name: number}), True
+                    yield f"{name} byte offset {number} instead of {own}", _with(right, name, number), True
 
 
 def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
@@ -269,3 +269,9 @@ def negated_memory(operand: Operand, tile: Shared) -> Bytes:
     """The bytes of a tile whose elements have the other sign."""
     flip = partial(np.bitwise_xor, code_dtype(operand.format).type(operand.format.sign_bit))
     return _recoded(tile.memory, operand=operand, tile=tile, change=flip)
+
+
+def _with(descriptor: Descriptor, name: str, number: int) -> Descriptor:
+    """The descriptor with one field changed."""
+    entries: dict[str, Any] = {name: number}
+    return replace(descriptor, **entries)

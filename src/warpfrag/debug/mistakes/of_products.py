@@ -121,13 +121,43 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
     if form.bitop in BITOPS:
         bitop = BITOPS[form.bitop]
         yield Misreading("arch", "d", f".{bitop} instead of .{form.bitop}", {"bitop": bitop})
+    if not form.operation.sparsity and not form.block_scale:
+        yield from _other_orders(form.shape.k)
+    for archs in other_arithmetic(form, arch):
+        yield Misreading("arch", "d", f"the arithmetic of {', '.join(archs)}", arch=archs[0])
+
+
+def _other_orders(depth: int) -> Iterator[Misreading]:
+    for text, k_order in k_orders(depth):
+        yield Misreading("order", "d", f"k in another order: {text}", k_order=k_order, rare=True)
+
+
+def other_arithmetic(form: Form, arch: str) -> Iterator[list[str]]:
+    """Architectures whose arithmetic is not that of `arch`, those that share one together."""
     by_rule: dict[Rule, list[str]] = {}
     for other in able_architectures(form):
         with suppress(NotModelled):
             by_rule.setdefault(plan(form, other).rule, []).append(other)
     for archs in by_rule.values():
         if arch not in archs:
-            yield Misreading("arch", "d", f"the arithmetic of {', '.join(archs)}", arch=archs[0])
+            yield archs
+
+
+def k_orders(count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Orders in which terms, or the tiles of a K loop, are added other than k ascending."""
+    places = range(count)
+    orders = {
+        "from the last to the first": places[::-1],
+        "the upper half first": [*places[count // 2 :], *places[: count // 2]],
+        "the even ones first": [*places[::2], *places[1::2]],
+        "the odd ones first": [*places[1::2], *places[::2]],
+        "halves interleaved": [place // 2 + (place % 2) * (count // 2) for place in places] if count % 2 == 0 else [],
+    }
+    seen = {tuple(places)}
+    for text, order in orders.items():
+        if order and tuple(order) not in seen:
+            seen.add(tuple(order))
+            yield text, tuple(order)
 
 
 def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
