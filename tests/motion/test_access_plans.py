@@ -382,7 +382,8 @@ def test_emitted_ptx_gives_the_addresses():
 def test_emitted_cuda_is_what_a_person_would_write():
     text = loads(F16.b, Memory("row", 128, 128))[0].emit(name="load_b")
     operands = '"=r"(out[0]), "=r"(out[1]) : "r"(at0) : "memory"'
-    assert text.splitlines()[3:] == [
+    assert "#include <cstdint>" in text
+    assert text.splitlines()[5:] == [
         "static __device__ __forceinline__ void load_b(uint32_t (&out)[2], uint32_t base) {",
         '    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));',
         "    uint32_t at0 = base + (lane & 15) * 128;",

@@ -164,6 +164,7 @@ def check(plan: Relayout, seed: int = 1) -> None:
 def check_counts(plan: Relayout) -> None:
     """The code has just the instructions that the plan counts: copies are neither transposed nor converted twice."""
     code = plan.emit("ptx")
+    code = re.sub(r"selp\.b32 %\w+, \d+, \d+, p", "", code)  # selectors of prmt: made once, of two constants
     found = {kind: len(re.findall(rf"\b{name}\.(?!u32\.u16)", code)) for kind, name in SPELT.items()}
     if min(plan.source.row.container, plan.target.row.container) >= 8:  # smaller ones are put together by shifts
         assert found == {kind: plan.counts[kind] for kind in SPELT}
@@ -259,7 +260,7 @@ WGMMA = {
     [
         ("k16.f32.f16.f16", None, "free: 16 cvt"),
         ("k16.f32.bf16.bf16", None, "free: 16 cvt"),
-        ("k32.f32.e4m3.e4m3", None, "8 shfl, 16 select, 8 prmt, 16 cvt"),
+        ("k32.f32.e4m3.e4m3", None, "8 shfl, 8 select, 8 prmt, 16 cvt"),
         ("k32.f32.e4m3.e4m3", "col", "free: 16 cvt"),
     ],
 )

@@ -30,9 +30,7 @@ ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f
 )
 @click.argument("source", metavar="SRC", shell_complete=complete_instruction)
 @click.argument("destination", metavar="DST", shell_complete=complete_instruction)
-@click.option(
-    "--permute", type=click.Choice(["row", "col"]), help="Let the target's rows or columns come in any order."
-)
+@click.option("--permute", type=click.Choice(["row", "col"]), help="Allow any order of the target's rows or columns.")
 @click.option("--emit", "lang", type=click.Choice(["cuda", "ptx"]), help="Print the code.")
 @file_option("-o", "--output", help_text="With --emit the code; else a figure, .svg, .png or .txt.")
 @target_option
@@ -47,7 +45,7 @@ def command(
     target: str | None,
     as_json: bool,
 ) -> None:
-    """What brings a matrix from the registers of one fragment to those of another: nothing, or which steps.
+    """The steps that move a matrix from the registers of one fragment to those of another, if any are needed.
 
     SRC and DST are written INSTRUCTION:OPERAND, and INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two
     below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; where formats differ, values
@@ -71,7 +69,7 @@ def command(
 
 
 def _print_plan(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> None:
-    echo(plan.verdict)
+    echo(wrapped(plan.verdict))
     if plan.steps:
         echo()
         costs = [f"{count} {kind}" if count else "free" for kind, count in map(cost, plan.steps)]

@@ -1,4 +1,4 @@
-"""`warpfrag stores`: every plan to empty an operand into shared memory."""
+"""`warpfrag stores`: every plan to store an operand to shared memory."""
 
 from warpfrag.cli.support.access_plans import access_plans_command
 
@@ -6,7 +6,7 @@ HALF = "mma.m16n8k16.f16.f16.f16.f16"
 
 command = access_plans_command(
     "store",
-    "empty an operand into shared memory",
+    "store an operand to shared memory",
     f"warpfrag stores {HALF} d --order row --pitch 32 --swizzle 32",
     "warpfrag stores mma.m16n8k16.f32.f16.f16.f32 d --pitch 32 --target sm_80",
     f"warpfrag stores {HALF} d:col=2 --search --emit ptx",

@@ -132,6 +132,9 @@ def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
 
 def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
     """The operand that a role names, in any case; without a role the only one, or none of many."""
+    if instruction.form.operation.scope == "block":
+        msg = f"{instruction} works on tensor memory, which is not drawn: `warpfrag table` shows it by lane and column"
+        raise InvalidOperand(msg)
     if role is None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from warpfrag.memory.shared_memory import Memory
     from warpfrag.motion.access import Access, Direction
 
+INCLUDE = "#include <cstdint>"  # what the code needs to compile alone
 MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 
 
@@ -60,6 +61,7 @@ def emit_access_plan(plan: PrintablePlan, *, lang: str, name: str) -> str:
     check_function_name(name)
     toward = "from" if plan.direction == "load" else "to"
     head = [
+        *([INCLUDE, ""] if lang == "cuda" else []),
         f"// {plan.operand.role} of {plan.operand.instruction}, {toward} shared memory: {plan.memory.described}",
         f"// {plan}",
         *([f"// base is a multiple of {8 * plan.memory.swizzle}"] if plan.memory.swizzle else []),

@@ -38,6 +38,7 @@ from warpfrag.motion.relayout_steps import (
     Transpose,
     cost,
     described,
+    fused,
     total_cost,
     whole_word,
 )
@@ -110,7 +111,7 @@ class Relayout:
             return f"Free: no element changes its lane{f'; {cvt} cvt convert' if cvt else ''}."
         crosses = self.counts["shfl"] or self.counts["movmatrix"]
         moved = "Elements change lanes" if crosses else "Elements move within their lanes"
-        return f"{moved}: {self}. Cost {self.cost}: instructions and passes."
+        return f"{moved}: {self}. Cost {self.cost} (instructions + shared-memory passes)."
 
     @property
     def permutation_text(self) -> str:
@@ -207,6 +208,11 @@ def _check(source: Operand, target: Operand) -> None:
     for name, operand in (("source", source), ("target", target)):
         if not isinstance(operand, Operand):
             msg = f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
+            raise InvalidOperand(msg)
+        if operand.home == "tensor":
+            msg = (
+                f"the {name} of a relayout lies in registers; {operand.described} lies in tensor memory: load it first"
+            )
             raise InvalidOperand(msg)
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
@@ -345,7 +351,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
         direct = tuple(tuple(packets[order[cell.word]][cell.slot] for cell in cells_of) for cells_of in wanted)
         steps = [(converted if early or late else permuted)(direct)]
     wide = source.row.register_bits // WORD_BITS
-    return tuple(_widened(step, wide) for step in _without_idle(steps, source.regs))
+    return tuple(fused(_widened(step, wide) for step in _without_idle(steps, source.regs)))
 
 
 def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:

@@ -10,9 +10,9 @@ from warpfrag.codegen.languages import check_function_name, check_language
 from warpfrag.codegen.operations import RegisterOperations
 from warpfrag.codegen.ptx import PtxBuilder
 from warpfrag.errors import InvalidOperand
-from warpfrag.motion.access_code import MOVMATRIX
+from warpfrag.motion.access_code import INCLUDE, MOVMATRIX
 from warpfrag.motion.conversions import conversion
-from warpfrag.motion.relayout_steps import WORD_BITS, Convert, Permute, RegisterSlot, Transpose, whole_word
+from warpfrag.motion.relayout_steps import WORD_BITS, Convert, LanePermute, Permute, RegisterSlot, Transpose, whole_word
 from warpfrag.motion.shuffle_search import Select, Shuffle, Swap
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class RelayoutLowering:
     def _step(self, step: Step, state: list[str]) -> list[str]:
         if isinstance(step, Permute):
             return [self._joined(cells, state, step.bits) for cells in step.words]
+        if isinstance(step, LanePermute):
+            parity = self._parity(step.mask)
+            pairs = zip(step.words, step.others, strict=True)
+            return [self._joined_by_lane(*pair, state, step.bits, parity) for pair in pairs]
         if isinstance(step, Convert):
             return [self._converted(step, cells, state) for cells in step.words]
         if isinstance(step, Transpose):
@@ -107,6 +111,27 @@ class RelayoutLowering:
             None if cell is None else (cell.word, cell.slot * size + byte) for cell in cells for byte in range(size)
         ]
         return self._by_prmt(places, state)
+
+    def _joined_by_lane(
+        self,
+        cells: tuple[RegisterSlot | None, ...],
+        others: tuple[RegisterSlot | None, ...],
+        state: list[str],
+        bits: int,
+        parity: str,
+    ) -> str:
+        """A word made of bytes of two words by one prmt; which bytes, the lane decides."""
+        words = list(dict.fromkeys(cell.word for cell in (*cells, *others) if cell))
+        size = bits // 8
+        selectors = []
+        for some in (others, cells):
+            places = [cell and (cell.word, cell.slot * size + byte) for cell in some for byte in range(size)]
+            chosen = [place[1] + 4 * words.index(place[0]) if place else 0 for place in places]
+            selectors.append(sum(choice << 4 * byte for byte, choice in enumerate(chosen)))
+        first, second = state[words[0]], state[words[-1]]
+        if selectors[0] == selectors[1]:
+            return self.do("prmt", first, second, selectors[0])
+        return self.do("prmt by lane", first, second, self.do("select", *selectors, parity))
 
     def _by_prmt(self, places: list[tuple[int, int] | None], state: list[str]) -> str:
         """A word of four bytes, each from a byte of some word; None where nothing is needed."""
@@ -198,7 +223,8 @@ def emit_steps(source: Operand, target: Operand, steps: Sequence[Step], *, lang:
     write = WRITERS[check_language(lang)]
     check_function_name(name)
     ends = f"// {source.role} of {source.instruction} -> {target.role} of {target.instruction}"
-    return "\n".join([ends, f"// {about}", *write(source, target, steps, name)])
+    head = [INCLUDE, ""] if lang == "cuda" else []
+    return "\n".join([*head, ends, f"// {about}", *write(source, target, steps, name)])
 
 
 def _cuda(source: Operand, target: Operand, steps: Sequence[Step], name: str) -> list[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WORD_BITS = 32
+BYTE = 8  # bits
 
 
 class RegisterSlot(NamedTuple):
@@ -40,6 +41,19 @@ class Permute:
 
 
 @dataclass(frozen=True)
+class LanePermute:
+    """Words put together from bytes of two words each, as `words` says, or as `others` where `mask` selects the lane.
+
+    One prmt, whose selector depends on the lane: it does what a Select and a Permute do.
+    """
+
+    mask: int
+    bits: int
+    words: Assembly
+    others: Assembly
+
+
+@dataclass(frozen=True)
 class Convert:
     """Words put together from converted elements."""
 
@@ -55,7 +69,7 @@ class Transpose:
     words: tuple[int, ...]
 
 
-Step: TypeAlias = Permute | Convert | Transpose | Select | Shuffle | Swap
+Step: TypeAlias = Permute | LanePermute | Convert | Transpose | Select | Shuffle | Swap
 
 
 def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
@@ -63,6 +77,27 @@ def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
     first = next((cell.word for cell in cells if cell), None)
     in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
     return first if in_order else None
+
+
+def fused(steps: Iterable[Step]) -> list[Step]:
+    """Steps in which a Select and the Permute behind it are one prmt each, where two words are all that each needs."""
+    made: list[Step] = []
+    for step in steps:
+        before = made[-1] if made else None
+        if isinstance(before, Select) and before.mask and isinstance(step, Permute) and step.bits % BYTE == 0:
+            words = before.words
+            others = tuple(
+                tuple(cell and RegisterSlot(words[cell.word], cell.slot) for cell in cells) for cells in step.words
+            )
+            needed = [
+                {cell.word for cell in (*usual, *other) if cell}
+                for usual, other in zip(step.words, others, strict=True)
+            ]
+            if all(1 <= len(some) <= 2 for some in needed):
+                made[-1] = LanePermute(before.mask, step.bits, step.words, others)
+                continue
+        made.append(step)
+    return made
 
 
 THROUGH_MEMORY = ("shfl", "movmatrix")
@@ -91,8 +126,8 @@ def cost(step: Step) -> tuple[str, int]:
         return "select", len(step.words) if step.mask else 0
     if isinstance(step, Swap):
         return "prmt", step.words
-    if isinstance(step, Transpose):
-        return "movmatrix", len(step.words)
+    if isinstance(step, LanePermute | Transpose):
+        return "movmatrix" if isinstance(step, Transpose) else "prmt", len(step.words)
     if isinstance(step, Convert):
         row = conversion(step.source, step.target)
         size = 2 if row and row.pair else 1
@@ -105,10 +140,11 @@ def cost(step: Step) -> tuple[str, int]:
 
 def described(step: Step) -> str:
     """What a step does, in words."""
-    if isinstance(step, Permute):
-        if step.renames:
+    if isinstance(step, Permute | LanePermute):
+        if isinstance(step, Permute) and step.renames:
             return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in step.words)}, in this order"
-        return f"put words together from pieces of {step.bits} bits"
+        others = f", other ones {_where(step.mask)}" if isinstance(step, LanePermute) else ""
+        return f"put words together from pieces of {step.bits} bits{others}"
     if isinstance(step, Convert):
         return f"convert {step.source} to {step.target}, {len(step.words[0])} to a word"
     if isinstance(step, Transpose):

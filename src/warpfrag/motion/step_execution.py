@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.motion.conversions import convert_codes
-from warpfrag.motion.relayout_steps import WORD_BITS, Convert, Permute, RegisterSlot, Transpose
+from warpfrag.motion.relayout_steps import WORD_BITS, Convert, LanePermute, Permute, RegisterSlot, Transpose
 from warpfrag.motion.shuffle_search import Select, Shuffle
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def run_step(step: Step, state: NDArray[np.uint32], source: OperandSpec, target:
         return _assembled(state, step.words, source, target, (step.source, step.target))
     if isinstance(step, Permute):
         return _joined(state, step.words, step.bits)
+    if isinstance(step, LanePermute):
+        either = (_joined(state, words, step.bits) for words in (step.others, step.words))
+        return np.where(_parity(lanes, step.mask)[:, None], *either)
     bits = min(source.container, target.container)
     per_word = WORD_BITS // bits
     swapped = tuple(

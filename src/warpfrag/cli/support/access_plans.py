@@ -24,6 +24,7 @@ from warpfrag.cli.support.verbs import verb
 from warpfrag.memory.shared_memory import MAX_BYTES, SWIZZLES, Memory
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
 from warpfrag.motion.loads import loads, search, stores
+from warpfrag.motion.tile_search import CHUNK, search_tiles
 from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
 IN_LINE = 8  # addresses
+MAX_TILES = 12  # in text; JSON has all
 
 
 class AccessOptions(TypedDict):
@@ -48,6 +50,7 @@ class AccessOptions(TypedDict):
     start: int | None
     packed: NotRequired[bool]  # of loads alone
     searches: bool
+    width: int | None
     plan_number: int | None
     lanes: bool
     lang: str | None
@@ -60,13 +63,33 @@ SIZE = integer(1, MAX_BYTES - 1)
 OPTIONS = (  # in the order of help
     instruction_argument,
     click.argument("operand", metavar="OPERAND", shell_complete=complete_operand),
-    click.option("--order", type=click.Choice(["row", "col"]), default="row", help="What is contiguous; row."),
-    click.option("--pitch", type=SIZE, metavar="BYTES", help="From row to row, in col order from col to col."),
-    click.option("--swizzle", type=click.Choice(SWIZZLE_WORDS), help="Of so many bytes; 0 if left out."),
+    click.option(
+        "--order",
+        type=click.Choice(["row", "col"]),
+        default="row",
+        help="What is contiguous; default: row.",
+    ),
+    click.option(
+        "--pitch",
+        type=SIZE,
+        metavar="BYTES",
+        help="Bytes from row to row, or in col order from column to column.",
+    ),
+    click.option("--swizzle", type=click.Choice(SWIZZLE_WORDS), help="Swizzle width in bytes; default: 0."),
     click.option("--start", type=integer(0, MAX_BYTES - 1), metavar="BYTES", help="Where the matrix starts."),
     click.option("--search", "searches", is_flag=True, help="Find pitches and swizzles without bank conflicts."),
     click.option(
-        "--way", "plan_number", type=integer(1), metavar="N", help="Only this one; for code and figures, the first."
+        "--width",
+        type=SIZE,
+        metavar="BYTES",
+        help="With --search: width of a tile that is written and read, in bytes per line; --pitch fixes the pitch.",
+    ),
+    click.option(
+        "--way",
+        "plan_number",
+        type=integer(1),
+        metavar="N",
+        help="Only plan N; code and figures: default 1.",
     ),
     click.option("--lanes", is_flag=True, help="The address of every lane, in bytes."),
     click.option("--emit", "lang", type=click.Choice(["cuda", "ptx"]), help="Print the code of a plan."),
@@ -98,11 +121,13 @@ def access_plans_command(direction: Direction, what: str, *examples: str) -> cli
 def answer(direction: Direction, options: AccessOptions) -> int:
     """Print every plan, or the one that is asked for; the exit status."""
     operand = read_operand(get(options["name"], options["target"]), options["operand"])
+    if options["width"] is not None:
+        return _answer_tiles(direction, operand, options)
     plans = _access_plans(direction, operand, options)
     if options["target"]:
         plans = [plan for plan in plans if options["target"] in plan.targets]
     if options["plan_number"] is not None and options["plan_number"] > len(plans):
-        msg = f"--way is 1 to {len(plans)}: so many there are" if plans else "--way: there is none"
+        msg = f"--way is a number from 1 to {len(plans)}, the number of plans" if plans else "--way: there is none"
         raise click.UsageError(msg)
     first = (options["plan_number"] or 1) - 1
     chosen = plans if options["plan_number"] is None else plans[first : first + 1]
@@ -118,6 +143,41 @@ def answer(direction: Direction, options: AccessOptions) -> int:
     if not write_or_echo(code, options["output"], quiet=options["as_json"]) and not options["as_json"]:
         _print_access_plans(direction, operand, chosen, options)
     return DONE if plans else NO
+
+
+def _answer_tiles(direction: Direction, operand: Operand, options: AccessOptions) -> int:
+    """Tiles of a width, written and read: pitches and swizzles, those with the fewest conflicts first."""
+    width = options["width"] or 0
+    extent = operand.layout.outs["col" if options["order"] == "row" else "row"] * operand.row.container // 8
+    if not options["searches"] or direction != "load":
+        msg = "--width goes with loads --search: which tile is written and read without bank conflicts"
+        raise click.UsageError(msg)
+    if extent > width or extent % CHUNK:
+        lines = f"a {options['order']} of {operand.described} has {extent} bytes"
+        msg = f"--width {width}: {lines}, which must be a multiple of 16 and at most the width"
+        raise click.UsageError(msg)
+    tiles = search_tiles(width, options["pitch"])
+    if options["as_json"]:
+        query = {"operand": fragment_json(operand), "order": options["order"]}
+        none: dict[str, object] = {"ways": [], "lang": None, "code": None, "file": None}
+        print_json("loads", {**query, **none, "width": width, "tiles": [tile.to_dict() for tile in tiles]})
+        return DONE
+    print_heading(fragment_text(operand))
+    print_heading(f"tiles with lines of {width} bytes, {options['order']} order: extra passes for 64 lines")
+    rows = [
+        [tile.pitch, tile.read, tile.copied, tile.stored, "-" if tile.tma is None else tile.tma, tile.formula]
+        for tile in tiles[:MAX_TILES]
+    ]
+    print_table(
+        ["pitch", "ldmatrix", "cp.async", "st.shared.b32", "TMA swizzle", "byte offset of a 16-byte chunk"], rows
+    )
+    print_notes(
+        [
+            "ldmatrix reads 8 lines of 16 bytes at once; cp.async and 16-byte stores write whole lines in order",
+            "TMA swizzle: the mode with which TMA writes this tile, in bytes; - where it cannot",
+        ]
+    )
+    return DONE
 
 
 def _access_plans(direction: Direction, operand: Operand, options: AccessOptions) -> list[AccessPlan]:
