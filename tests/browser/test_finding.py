@@ -27,6 +27,30 @@ def test_words_in_any_order_find(explorer, words):
     assert names(explorer) == expected
 
 
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        ("fp8 mma.sync", {"types": {"e4m3", "e5m2"}}),
+        ("RTX4090", {"target": "sm_89"}),
+        ("hopper fp8", {"types": {"e4m3", "e5m2"}, "target": "sm_90a"}),
+        ("H100 half wgmma", {"types": {"f16"}, "target": "sm_90a"}),
+        ("nvfp4", {"types": {"e2m1"}}),
+    ],
+)
+def test_names_of_gpus_and_types_find_what_the_command_finds(explorer, typed, asked):
+    explorer.show(q=typed)
+    listed_names = names(explorer)
+    found = [wf.get(name) for name in listed_names]
+
+    assert found
+    for instruction in found:
+        form = instruction.form
+        assert not asked.get("types") or asked["types"] & {form.a, form.b, form.c, form.d}
+        assert "target" not in asked or asked["target"] in instruction.targets
+    if typed == "nvfp4":
+        assert all(".ue4m3" in name and "mxf4nvf4" in name for name in listed_names)
+
+
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 
 
@@ -67,7 +91,7 @@ def test_nothing_found_is_said_and_can_be_cleared(explorer):
     tab = explorer.show()
     tab.fill("#query", "m16n8k7")
 
-    assert tab.locator("#count").inner_text() == "Nothing has all of these words. Try fewer, or clear the choices."
+    assert tab.locator("#count").inner_text() == "No instruction matches. Use fewer words, or clear the filters."
     tab.click("#clear")
     assert len(names(explorer)) == len(listed())
 

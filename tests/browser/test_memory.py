@@ -170,6 +170,35 @@ def test_it_can_be_read(explorer, scheme):
     explorer.tab.emulate_media(color_scheme="light")
 
 
+def test_heads_count_banks_and_rows_say_bytes(explorer):
+    name, role, asked = CASES["conflicts"]
+    tab = explorer.show(i=name, view="memory", operand=role, **asked)
+
+    assert tab.locator(".memory .heads .row-head").inner_text() == "bank"
+    rows = tab.locator(".memory .line:not(.banks, .heads) .row-head .bytes")
+    assert rows.all_inner_texts()[:2] == ["0", "128"]
+    assert rows.first.evaluate("(one) => getComputedStyle(one, '::after').content") == '" B"'
+
+
+def test_a_typed_pitch_redraws_at_once(explorer):
+    name, role, _ = CASES["conflicts"]
+    tab = explorer.show(i=name, view="memory", operand=role)
+    tab.locator('[data-set="pitch"]').click()
+    tab.keyboard.type("144", delay=20)
+
+    assert tab.locator('[data-set="pitch"]').input_value() == "144"
+    assert explorer.state()["pitch"] == "144"
+    assert "no bank conflicts" in tab.locator(".memory .caption").inner_text()
+
+
+def test_shared_memory_alone_has_no_lanes(explorer):
+    tab = explorer.show(i="wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", view="memory")
+    assert not tab.locator(".lane-panel").is_visible()
+    name, role, asked = CASES["conflicts"]
+    tab = explorer.show(i=name, view="memory", operand=role, **asked)
+    assert tab.locator(".lane-panel").is_visible()
+
+
 def test_it_fits_a_phone(phone):
     for case in ["conflicts", "swizzled tiles", "elements"]:
         name, role, asked = CASES[case]

@@ -116,7 +116,7 @@ def test_choosing_the_other_fragment_swapping_and_going_back(explorer):
     tab.locator('[data-set="to"]').select_option(f"{F16}:a")
     tab.locator("[data-swap]").click()
 
-    assert {**explorer.state(), "to": ""} == {"i": F16, "view": "relayout", "to": ""}
+    assert {**explorer.state(), "to": ""} == {"i": F16, "view": "relayout", "operand": "a", "to": ""}
     assert explorer.state()["to"] in {f"{F16}:d", f"{F16}:c"}
 
 
@@ -150,7 +150,17 @@ def test_what_cannot_move_says_so(explorer):
     tab = explorer.show(i="ldmatrix.sync.aligned.m8n16.x1.shared.s8.s4", view="relayout")
     assert tab.locator("#view .empty").is_visible()
     tab = explorer.show(i="mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", view="relayout", operand="metadata")
-    assert tab.locator('[data-set="operand"][aria-pressed="true"]').inner_text() == "A"
+    assert tab.locator('[data-set="operand"][aria-pressed="true"]').inner_text() == "D"
+
+
+def test_it_opens_on_the_accumulator_unless_an_operand_was_chosen(explorer):
+    tab = explorer.show(i=F16)
+    tab.locator('[data-set="view"][data-value="relayout"]').click()
+    assert tab.locator("#view .caption h3").all_inner_texts() == ["D", "A"]
+    assert "operand" not in explorer.state()
+    explorer.show(i=F16, view="warp", operand="b")
+    tab.locator('[data-set="view"][data-value="relayout"]').click()
+    assert tab.locator("#view .caption h3").first.inner_text() == "B"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

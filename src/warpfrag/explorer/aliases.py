@@ -1,7 +1,7 @@
 """The aliases of instructions (CuTe, SASS, NVVM, MLIR), as the page has them.
 
 The names of machine code are the same on many targets, and the operations of MLIR are made of the same pieces: both
-travel as places in the list of texts.
+travel as places in the list of texts. Names of frameworks travel as the patterns that find them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,38 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.isa.aliases import aliases_of
+from warpfrag.isa.aliases import aliases_of, frameworks
 
 if TYPE_CHECKING:
     from warpfrag.explorer.interned_list import InternedList
     from warpfrag.isa.words import Form
 
 OPERATION = re.compile(r"(.*?) \{(.*)\}(.*)", re.DOTALL)
+FRAMEWORKS = ("builtin", "wmma", "cutlass", "warpgroup", "triton")
+"""What frameworks.js calls the readers, in the order in which the kinds of names are tried."""
+PATTERNS = {
+    "builtin": frameworks.BUILTIN,
+    "fragment": frameworks.FRAGMENT,
+    "accumulator": frameworks.ACCUMULATOR,
+    "cutlass_shape": frameworks.CUTLASS_SHAPE,
+    "mlir_shape": frameworks.MLIR_SHAPE,
+    "mlir_sides": frameworks.MLIR_SIDES,
+    "memref": frameworks.MEMREF,
+    "version": frameworks.VERSION,
+    "shape": frameworks.SHAPE,
+    "k_width": frameworks.K_WIDTH,
+}
+
+
+def framework_vocabulary() -> dict[str, Any]:
+    """What the page needs to read names of frameworks: regular expressions that JavaScript takes too, and types."""
+    kinds = zip(FRAMEWORKS, frameworks.FRAMEWORKS, strict=True)
+    return {
+        "names": [[kind, framework.pattern.pattern] for kind, framework in kinds],
+        "patterns": {name: pattern.pattern for name, pattern in PATTERNS.items()},
+        "types": frameworks.TYPES,
+        "families": frameworks.FAMILIES,
+    }
 
 
 def names_of(form: Form, texts: InternedList[str], target_sets: InternedList[tuple[str, ...]]) -> list[Any]:

@@ -15,12 +15,13 @@ from warpfrag import __version__
 from warpfrag.catalog.kinds import instruction_of
 from warpfrag.catalog.registry import find
 from warpfrag.core.expressions import element_formulas, place_formulas
-from warpfrag.explorer.aliases import names_of
+from warpfrag.explorer.aliases import framework_vocabulary, names_of
 from warpfrag.explorer.interned_list import InternedList
 from warpfrag.explorer.relayouts import RelayoutWriter
+from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
-from warpfrag.isa.targets import architectures, targets
+from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.motion.fragment_pairs import WIDTH
 from warpfrag.render.palette import COLOURS
 
@@ -180,6 +181,9 @@ def page_data() -> dict[str, Any]:
     return {
         "version": __version__,
         "targets": list(targets()),
+        "gpus": {name.lower(): target for name, target in gpus().items()},
+        "nicknames": {name: {"types": row.types, "lists": row.lists} for name, row in nicknames().items()},
+        "frameworks": framework_vocabulary(),
         "colours": COLOURS,
         "format_bits": writer.format_bits,
         "patterns": writer.patterns,

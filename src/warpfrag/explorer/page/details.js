@@ -230,9 +230,9 @@ function mark(described) {
 /** Nothing is lit: say how to begin. */
 export function showNothing(instruction, state) {
   mark(false);
-  byId("details-title").textContent = "Nothing picked";
+  byId("details-title").textContent = "Select a cell";
   byId("details-where").textContent =
-    "Point at a cell, a lane or a register, or walk with the arrow keys. Click or press Enter to keep a cell.";
+    "Point at a cell, a lane or a register, or use the arrow keys. Click or press Enter to keep the selection.";
   for (const part of ["details-facts", "details-notes", "details-products"]) byId(part).innerHTML = "";
   say("");
   showLane(instruction, state.lane);

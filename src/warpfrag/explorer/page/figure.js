@@ -1,4 +1,4 @@
-// The matrix view: A and D side by side, row by row, and B below D, column by column; other words stand below A.
+// The matrix view: A and D side by side, row by row, and B above D, column by column; other words stand above A.
 
 import { byId, choices, escapeText, listed, ranges } from "./html.js";
 import { elementAt } from "./layout.js";
@@ -15,12 +15,12 @@ export function drawFigure(instruction, state) {
 }
 
 /** What a cell says, and which colour stands for which lanes. */
-function legend(instruction, text) {
+function legend(instruction, text, more = "") {
   const groups = Array.from({ length: Math.min(instruction.lanes, COLOURS) / GROUP }, (_, group) => {
     const first = GROUP * group;
     return `<span class="key ${laneClass(first + 1)}">T${first}–${first + GROUP - 1}</span>`;
   });
-  return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p></div>`;
+  return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p>${more}</div>`;
 }
 
 /** The line above a figure, always in sight: what it shows, and links to its parts; `elsewhere` are in another view. */
@@ -34,6 +34,16 @@ export function figureBar(title, jumps, elsewhere = []) {
   ];
   const go = links.length > 1 ? `<span class="jumps" role="group" aria-label="Go to">${links.join("")}</span>` : "";
   return title || go ? `<div class="figure-bar">${title && `<strong class="equation">${title}</strong>`}${go}</div>` : "";
+}
+
+/** The index formulas of a product beside its figure, both directions: they fill the corner above A. */
+function cornerFormulas({ operands: { a, b, d } }) {
+  const lines = (formulas) => Object.entries(formulas).map(([name, formula]) => `${name} = ${formula}`);
+  const code = (formulas, kind) => `<pre class="${kind}"><code>${escapeText(lines(formulas).join("\n"))}</code></pre>`;
+  const rows = [a, b, d].map(
+    ({ letter, layout }) => `<b>${letter}</b>${code(layout.element_formulas, "forth")}${code(layout.place_formulas, "back")}`,
+  );
+  return `<div class="corner-formulas">${rows.join("")}</div>`;
 }
 
 function equationText(instruction) {
@@ -59,8 +69,14 @@ function productFigure(instruction, state) {
     a.parts > 1
       ? numbers.map((part) => [`a.${part}`, `Product ${part}`])
       : operands.map(({ role, letter }) => [`${role}.0`, letter]);
-  const note = legend(instruction, `${cellText(instruction)} A row of A and a column of B meet in D.`);
-  const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has room for it below A
+  const hasCorner = a.parts === 1 && (!others.metadata || others.scale_a);
+  const known = [a, others.b, d].every((operand) => !operand.unknown);
+  const note = legend(
+    instruction,
+    `${cellText(instruction)} D[i][j] is row i of A times column j of B.`,
+    hasCorner && known ? cornerFormulas(instruction) : "",
+  );
+  const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has room for it above A
   const products = numbers.map((part) => oneProduct(instruction, state, part, inside));
   return (
     `${figureBar(equationText(instruction), jumps)}${above}` +
@@ -87,15 +103,15 @@ function oneProduct(instruction, state, part, note) {
   const title =
     a.parts > 1 ? `<h3 class="product-title">Product ${part} <span>lanes ${lanesOf(a, part)}</span></h3>` : "";
   return (
-    `<div class="product-block">${title}<div class="product">${note}` +
+    `<div class="product-block">${title}<div class="product">${extras(instruction, state, note)}` +
     `<div class="at-a">${operandGrid(a, part, state, { pattern: instruction.pattern })}</div>` +
     `<div class="at-d">${operandGrid(corner, part, state, { height, controls: swap })}</div>` +
-    `<div class="at-b">${operandGrid(b, part, state)}</div>${extras(instruction, state)}</div></div>`
+    `<div class="at-b">${operandGrid(b, part, state)}</div></div></div>`
   );
 }
 
-/** The words beside the product: metadata of a sparse A, scale factors. */
-function extras(instruction, state) {
+/** What stands above A: the words beside the product (metadata of a sparse A, scale factors), and the legend. */
+function extras(instruction, state, note) {
   const { metadata, scale_a, scale_b } = instruction.operands;
   const grids = [];
   if (metadata)
@@ -105,7 +121,9 @@ function extras(instruction, state) {
   for (const scale of [scale_a, scale_b].filter(Boolean)) {
     grids.push(operandGrid(scale, 0, state, { controls: scaleControls(scale, state) }));
   }
-  return grids.length ? `<div class="extras">${grids.join("")}</div>` : "";
+  if (!grids.length) return note;
+  if (grids.length > 1 || scale_a) return `${note}<div class="extras below">${grids.join("")}</div>`; // too much for the corner
+  return `<div class="extras">${grids.join("")}${note}</div>`;
 }
 
 /** Stepping the sparsity selector, and the code that the products behind an output are shown for. */

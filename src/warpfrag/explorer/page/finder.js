@@ -25,7 +25,7 @@ export function startFinder(choose) {
   ).join("");
   byId("facets").addEventListener("change", ({ target }) => choose({ [target.dataset.facet]: target.value }));
   const take = (name) => {
-    choose({ i: name });
+    choose({ ...emptyQuestion(), i: name });
     openFinder(WIDE.matches);
   };
   byId("query").addEventListener("input", ({ target }) => {
@@ -90,8 +90,8 @@ export function showFound(state) {
   }
   byId("clear").hidden = !(FACETS.some((facet) => state[facet]) || state.q);
   byId("count").textContent = matches.length
-    ? `${matches.length} instruction${matches.length > 1 ? "s" : ""}${matches.length > 1 && matches.some(({ family }) => family) ? ", wgmma once for all n" : ""}`
-    : "Nothing has all of these words. Try fewer, or clear the choices.";
+    ? `${matches.length} ${matches.length > 1 ? "entries" : "entry"}${matches.length > 1 && matches.some(({ family }) => family) ? ", wgmma widths grouped" : ""}`
+    : "No instruction matches. Use fewer words, or clear the filters.";
   listFound(state);
 }
 

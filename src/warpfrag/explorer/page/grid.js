@@ -10,16 +10,16 @@ const LETTER = 6.2; // width of a letter of the heads, in pixels
 const SMALLEST = 5.45; // and of the smallest letters of a cell
 const ADDRESS = 28; // width of the heads that name the lane of an address
 
-/** How large a cell of each kind is: the width it likes, the least that its words need, and its height. */
+/** How large a cell of each kind is: the width it likes, the least that its words need, its height, and the lowest. */
 const SIZES = {
-  plain: { width: 31, least: 20, height: 26 },
-  field: { width: 42, least: 36, height: 26 },
-  h4: { width: 56, least: 37, height: 33 },
-  h8: { width: 56, least: 37, height: 33 },
-  h32: { width: 64, least: 43, height: 36 },
-  v4: { width: 48, least: 40, height: 34 },
-  v8: { width: 48, least: 44, height: 36 },
-  v32: { width: 56, least: 50, height: 44 },
+  plain: { width: 31, least: 20, height: 26, low: 19 },
+  field: { width: 42, least: 36, height: 26, low: 19 },
+  h4: { width: 56, least: 37, height: 33, low: 23 },
+  h8: { width: 56, least: 37, height: 33, low: 23 },
+  h32: { width: 64, least: 43, height: 36, low: 26 },
+  v4: { width: 48, least: 40, height: 34, low: 26 },
+  v8: { width: 48, least: 44, height: 36, low: 26 },
+  v32: { width: 56, least: 50, height: 44, low: 32 },
 };
 
 /** How an operand is drawn: a cell per element, or a box per register with a small cell per element in it. */
@@ -118,7 +118,9 @@ function measures(operand, fold, { words, cells }, { height = fold.size, heads =
   return {
     width: Math.max(SIZES[fold.size].width, least),
     least,
+    bare: Math.max(Math.ceil((letters - 1) * SMALLEST + 2), Math.ceil(longest * LETTER)),
     height: SIZES[height].height,
+    low: SIZES[height].low,
     count: words.length * cells,
     letters,
     head: Math.ceil(Math.max(last.length, 2) * LETTER) + 6,

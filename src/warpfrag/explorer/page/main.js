@@ -50,24 +50,26 @@ function draw() {
   const instruction = currentInstruction();
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
+  document.querySelector("aside").classList.toggle("no-lanes", Boolean(instruction.family) && state.view === "memory");
   showLanes(scene());
   if (instruction.family) drawWarpgroup(state.view === "relayout" ? instruction : scene(), state, VIEW_WRITERS);
   else VIEW_WRITERS[state.view](instruction, state);
+  showAbout(instruction, state); // the name and the badges stand above what is fitted
   fitView();
   for (const button of document.querySelectorAll("#views [data-set]")) {
     button.setAttribute("aria-pressed", String(button.dataset.value === state.view));
   }
-  showAbout(instruction, state);
   markCurrent(state);
   showPicked();
   for (const grid of byId("view").querySelectorAll("[data-grid]")) {
     if (!grid.querySelector(`:is(${CELLS})[tabindex="0"]`)) grid.querySelector(CELLS).tabIndex = 0;
   }
   // A control that was drawn anew keeps the focus, so that a selector can be stepped from the keyboard.
-  if (focused.set)
-    document
-      .querySelector(`[data-set="${focused.set}"]${focused.value ? `[data-value="${focused.value}"]` : ""}`)
-      ?.focus();
+  if (focused.set) {
+    const control = document.querySelector(`[data-set="${focused.set}"]${focused.value ? `[data-value="${focused.value}"]` : ""}`);
+    control?.focus();
+    if (control?.matches("input")) control.setSelectionRange(control.value.length, control.value.length); // typing goes on
+  }
 }
 
 /** Show the picked element, or that nothing is picked. */
@@ -262,6 +264,9 @@ function start() {
     if (target.matches("select[data-set], input[data-set]"))
       set({ [target.dataset.set]: NUMBER_LISTS.has(target.dataset.set) ? Number(target.value) : target.value });
   });
+  document.addEventListener("input", ({ target }) => {
+    if (target.matches('input[data-set="pitch"]')) set({ pitch: target.value });
+  });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.matches("input, select, textarea");
     if (event.key === "/" && !typing) {
@@ -302,7 +307,14 @@ function load() {
   draw();
   showFound(state);
   const element = picked();
-  if (element) cellsOf(element)[0]?.scrollIntoView({ block: "center", inline: "nearest" });
+  const cell = element && cellsOf(element)[0];
+  if (cell && !isWhollyShown(cell)) cell.scrollIntoView({ block: "center", inline: "nearest" });
+}
+
+/** Whether a cell is in sight without scrolling, where the figure scrolls by itself. */
+function isWhollyShown(cell) {
+  const [box, main] = [cell, cell.closest("main")].map((part) => part.getBoundingClientRect());
+  return main.bottom <= innerHeight && box.top > main.top && box.bottom < main.bottom && box.right < main.right;
 }
 
 start();

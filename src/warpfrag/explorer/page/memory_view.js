@@ -82,7 +82,7 @@ function controls(instruction, state) {
     choices("load or store", "verb", plain(["load", "store"]), state.verb),
     `<span>tiles ${choices("tiles", "tiles", Object.entries(TILE_WORDS), state.tiles)}</span>`,
     `<span>order ${choices("order", "order", plain(["row", "col"]), state.order)}</span>`,
-    `<label>pitch <input type="number" data-set="pitch" min="0" max="99999" step="16" inputmode="numeric" ` +
+    `<label>pitch <input data-set="pitch" inputmode="numeric" maxlength="5" autocomplete="off" ` +
       `placeholder="no gaps" value="${escapeText(state.pitch)}"></label>`,
     `<span>swizzle ${choices("swizzle", "swizzle", plain(Object.keys(SWIZZLES)), state.swizzle)}</span>`,
   ].join("");
@@ -144,12 +144,12 @@ function accessFigure(operand, plans, state) {
   });
   const lines = cells.map(
     ({ line, row }) =>
-      `<div class="line" role="row"><div class="head row-head" role="rowheader">${line * ROW_BYTES}</div>${row}</div>`,
+      `<div class="line" role="row"><div class="head row-head" role="rowheader"><span class="bytes">${line * ROW_BYTES}</span></div>${row}</div>`,
   );
   const last = String(cells.at(-1).line * ROW_BYTES).length;
   const { width: liked, least: bare, height } = CELL_SIZES[width];
   const least = Math.max(bare, ...cells.map(({ needs }) => needs));
-  const sizes = { width: Math.max(liked, least), least, height, count: ROW_BYTES / width, head: Math.max(5, last) * 6.2 + 8, heads: 0 };
+  const sizes = { width: Math.max(liked, least), least, height, count: ROW_BYTES / width, head: Math.max(5, last + 1) * 6.2 + 8, heads: 0 };
   const data = Object.entries(sizes).map(([name, value]) => `data-${name}="${Math.ceil(value)}"`);
   const name = `${operand.letter} in shared memory`;
   return (
@@ -157,12 +157,11 @@ function accessFigure(operand, plans, state) {
     `<h3>${escapeText(short(access.instruction))}</h3> <span>${wordsText(access)} · ${passesText(access.passes)}, ` +
     `${counted(access.conflicts, "bank conflict")}</span>${which}${MORE}</div>` +
     `<div class="scroll"><div class="grid" role="grid" aria-label="${name}" data-grid="memory" data-counts="banks" ${data.join(" ")}>` +
-    `<div class="line heads" role="row"><div class="head row-head" role="columnheader">byte</div>${heads.join("")}</div>` +
+    `<div class="line heads" role="row"><div class="head row-head" role="columnheader">bank</div>${heads.join("")}</div>` +
     `${bankLines(access)}${lines.join("")}</div></div></section>` +
-    `<div class="legend"><p>A line is ${ROW_BYTES} bytes, a word of each of the ${BANKS} banks, which are numbered above. ` +
-    `A cell names the lane (T) whose address it is, with + where more lanes share it, and the elements in it; grey cells ` +
-    `are not read here. The numbers on top say how many words each bank has to give to a request (of the warp, or of one ` +
-    `matrix): each takes a pass, and where that is more than the request needs, lanes are in conflict.</p></div>`
+    `<div class="legend"><p>A line is ${ROW_BYTES} bytes (B): one 4-byte word from each of the ${BANKS} banks. A cell names the lane (T) that supplies its ` +
+    `address (+: more than one lane) and the elements in it; grey cells are not accessed. The numbers at the top count the words that ` +
+    `each bank delivers for a request (of the warp, or of one matrix). Each word takes a pass; a bank conflict is a pass more than the request needs.</p></div>`
   );
 }
 

@@ -9,6 +9,15 @@ const CHOSEN_DIMS = new Set(["selector", "thread_id", "byte_id"]);
 
 export const COORDINATE_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale" };
 export const TARGETS = DATA.targets;
+
+/** Names of GPUs, in lower case, with their targets. */
+export const GPUS = DATA.gpus;
+
+/** Names of element types elsewhere: what they may mean. */
+export const NICKNAMES = DATA.nicknames;
+
+/** How names of frameworks are found and read; see frameworks.js. */
+export const FRAMEWORKS = DATA.frameworks;
 export const COLOURS = DATA.colours; // lanes beyond the first so many have their colours again
 export const VERSION = DATA.version;
 

@@ -21,7 +21,7 @@ export function drawRelayout(instruction, state) {
 
 function nothing({ letter, role }, { moved }) {
   if (moved && role === "d") return `Relayouts of D are shown for n = ${moved[0]}: those of other widths are alike`;
-  return `No plan leads from ${letter} of this instruction to another fragment`;
+  return `There is no relayout from ${letter} of this instruction to another fragment`;
 }
 
 /** What a fragment is called in the list: its operands, its format and its instruction. */
@@ -46,12 +46,12 @@ function targetChoice(instruction, relayout, state) {
     const some = options.filter((option) => option.kind === kind).map(({ html }) => html);
     return some.length ? `<optgroup label="${title}">${some.join("")}</optgroup>` : "";
   });
-  const orders = [["", "as it is"], ...relayout.axes.map((axis) => [axis, axis === "col" ? "columns" : "rows"])];
+  const orders = [["", "natural order"], ...relayout.axes.map((axis) => [axis, axis === "col" ? "columns" : "rows"])];
   const order =
     orders.length > 1 ? `<span>permute ${choices("permute", "permute", orders, relayout.permute)}</span>` : "";
   return (
     `<label class="to">to <select data-set="to">${groups.join("")}</select></label>` +
-    `<button type="button" data-swap>⇄ other way</button>${order}`
+    `<button type="button" data-swap>⇄ swap</button>${order}`
   );
 }
 

@@ -1,7 +1,7 @@
 // Finding instructions: by words of the name, and by choosing.
 
 import { namedByAlias } from "./aliases.js";
-import { INSTRUCTIONS } from "./model.js";
+import { GPUS, INSTRUCTIONS, NICKNAMES } from "./model.js";
 import { FACETS } from "./state.js";
 
 const USUAL_WIDTH = 64; // n
@@ -47,12 +47,47 @@ function spells(instruction, pieces) {
   return pieces.every((piece) => (next = words.indexOf(piece, next) + 1) > 0);
 }
 
+/** Whether an instruction has elements that a nickname means: fp8, or nvfp4, which asks for scale factors too. */
+function hasElements(instruction, { types, lists }) {
+  return (
+    ["a", "b", "c", "d"].some((role) => types.includes(instruction[role])) &&
+    Object.values(lists).every((words) => words.some((word) => instruction.name.includes(word)))
+  );
+}
+
+/**
+ * What the names of GPUs and of element types in a query ask for, as the command knows them, and the words that are
+ * left: "H100 fp8 mma" asks for sm_90a and e4m3 or e5m2.
+ */
+function vocabulary(query) {
+  const asked = [];
+  let rest = ` ${query.toLowerCase().replaceAll("-", " ")} `.replace(/\b([rg]tx)(?=\d)/g, "$1 ");
+  for (const gpu of Object.keys(GPUS).sort((one, other) => other.length - one.length)) {
+    if (rest.includes(` ${gpu} `)) {
+      rest = rest.replace(` ${gpu} `, " ");
+      asked.push((instruction) => instruction.targets.includes(GPUS[gpu]));
+    }
+  }
+  const words = rest.split(/\s+/).filter((word) => {
+    if (word in NICKNAMES) asked.push((instruction) => hasElements(instruction, NICKNAMES[word]));
+    return word && !(word in NICKNAMES);
+  });
+  return { asked, rest: asked.length ? words.join(" ") : query };
+}
+
 /**
  * The instructions whose name has all words, in any order; words are cut at their dots if nothing has them whole. Those
  * whose name is spelt come first, so that Enter takes what was meant: without .sync.aligned, or with blanks for dots.
  * What no name has may be what others call an instruction.
  */
-function named(query) {
+function named(text) {
+  const found = spelt(text);
+  const { asked, rest } = vocabulary(text);
+  if (found.length || !asked.length) return found;
+  return spelt(rest).filter((instruction) => asked.every((fits) => fits(instruction)));
+}
+
+function spelt(query) {
   const words = wordsOf(query);
   const whole = namesWith(words);
   const pieces = piecesOf(words);

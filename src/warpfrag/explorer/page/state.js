@@ -87,6 +87,7 @@ export function writeAddress({ remember = false } = {}) {
 export function change(changes) {
   const before = { ...state };
   const made = Object.keys(changes).filter((name) => changes[name] !== state[name]);
+  if (made.includes("view") && state.operand === firstOperand()) Object.assign(state, { operand: DEFAULTS.operand, to: DEFAULTS.to }); // not chosen
   for (const name of made.flatMap((one) => INSIDE[one] ?? [])) state[name] = DEFAULTS[name];
   Object.assign(state, changes);
   tidy();
@@ -119,9 +120,11 @@ export function pickText(operand, part, row, col) {
   return [operand.role, ...(operand.parts > 1 ? [part] : []), row, col].join(".");
 }
 
-/** The operand that the warp view and the table show first. */
+/** The operand that a view shows first: a relayout starts from the accumulator, the others from A. */
 function firstOperand() {
-  const { operands } = currentInstruction();
+  const instruction = currentInstruction();
+  const { operands } = instruction;
+  if (state.view === "relayout" && "d" in operands && usualTarget(instruction, "d")) return "d";
   return "a" in operands ? "a" : Object.keys(operands)[0];
 }
 

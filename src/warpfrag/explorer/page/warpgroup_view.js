@@ -15,6 +15,7 @@ const WARPS = [0, 1, 2, 3];
 const HUES = 8;
 const SHADES = 4;
 const MAX_LINES = 64; // of memory that are shown
+const BESIDE = 8; // columns of a D that stands beside A
 const FIELD_LABELS = { start: "start", leading: "leading", stride: "stride", base_offset: "base offset" };
 
 /** One of the views, under a bar that chooses n and the warp. */
@@ -52,9 +53,12 @@ function warpFragments(instruction, state) {
   grids.push(operandGrid(d, 0, state, { caption: warpCaption(d, state) }));
   const jumps = [a, ...(metadata ? [metadata] : []), d].map(({ role, letter }) => [`${role}.0`, letter]);
   return (
-    `${figureBar("D = A × B + D", jumps, [["memory", "B", "B in shared memory"]])}<div class="legend"><p>A cell names the lane (T) of warp ${state.warp} that holds ` +
-    `the element, and its PTX element. A may lie in shared memory instead; B does: see Memory.</p></div>` +
-    `<div class="matrices">${grids.join("")}</div>` // D stands beside A where it is narrow
+    `${figureBar("D = A × B + D", jumps, [["memory", "B", "B in shared memory"]])}` +
+    `<div class="matrices${d.cols > BESIDE ? " with-note" : ""}">${grids.join("")}<div class="legend">` +
+    `<p>A cell names the lane (T) of warp ${state.warp} that holds the element, and its PTX element; ` +
+    `where cells are narrow, the lane’s number stands above that of the element.</p>` +
+    `<p>Each warp of the warpgroup has 16 rows of A and D. A may be read from shared memory instead; ` +
+    `B always is: <button type="button" data-set="view" data-value="memory">Memory</button> shows its bytes.</p></div></div>`
   );
 }
 
