@@ -62,7 +62,7 @@ request:
   %part_lanes = call i32 @llvm.ctpop.i32(i32 %part)
   %part_wide = zext i32 %part_lanes to i64
   %bytes = mul i64 %part_wide, %count_wide
-  call void @count(ptr %context, i64 {context.READ_BYTES + space}, i64 %bytes)
+  call void @count_bytes(ptr %context, i64 {context.READ_BYTES + space}, i64 {context.STEP_READ}, i64 %step, i64 %bytes)
   %fronts = call i64 @sectors(i32 %part, ptr %addresses)
   call void @count_wavefronts(ptr %context, i64 {space}, i64 %step, i64 %fronts)
   %is_all = icmp eq i32 %count, {size}

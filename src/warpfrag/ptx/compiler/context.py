@@ -12,6 +12,7 @@ WRITTEN_BYTES = READ_BYTES + len(SPACES)
 WAVEFRONTS = WRITTEN_BYTES + len(SPACES)
 STEP_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
 SHARED_TAGS, WRITERS, BLOCK_WARPS = range(STEP_CAUSES + 1, STEP_CAUSES + 4)  # `interpreter.store_tags`
+STEP_READ, STEP_WRITTEN, STEP_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by step
 CONTEXT_WORDS = 72
 ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1

@@ -2,6 +2,9 @@
 
 Which lanes run next, who waits for whom and what is counted follows the interpreter's rules, so both engines give the
 same. The interpreter runs what has no machine code (matrix instructions, atomics), on the same registers.
+
+A kernel that is launched with engine="auto" is interpreted until that has cost as much as LLVM will: short runs of long
+kernels are never compiled.
 """
 
 from __future__ import annotations
@@ -15,15 +18,18 @@ from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, PtxError, WarpfragError
 from warpfrag.ptx.compiler import context as word
 from warpfrag.ptx.compiler import scheduler_state as sched
+from warpfrag.ptx.compiler.box_copies import BoxCopies
+from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
 from warpfrag.ptx.compiler.segments import Segment, cut, module_texts, products
 from warpfrag.ptx.compiler.warp_code import RegisterLayout
+from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaChains, WgmmaProducts
 from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, multiply_many
 from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.interpreter.special_registers import special
-from warpfrag.ptx.interpreter.warp_batch import POLLING_SLICES, WarpBatch
+from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PRIORITY_UNIT, QUANTUM, WarpBatch
 from warpfrag.ptx.program.actions import (
     Action,
     AsyncCopy,
@@ -34,6 +40,7 @@ from warpfrag.ptx.program.actions import (
     MemoryLoad,
     MemoryStore,
     Return,
+    TensorCopy,
     WarpWait,
 )
 from warpfrag.ptx.program.program import Immediate
@@ -50,7 +57,8 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import DecodedInstruction, Program
     from warpfrag.ptx.program.types import Codes
 
-PATIENCE = 5  # how often each step is interpreted, on average, before the program is compiled
+PATIENCE = 30  # how often each step is interpreted, on average, before its machine code is thought of
+STEPS_PER_LINE = 3  # interpreted steps that cost what LLVM takes for a line of its text: 0.2 ms and 70 us were measured
 MIN_STEPS = 2000  # that are interpreted before any program is compiled
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python look for an interrupt
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
@@ -67,11 +75,23 @@ class CompiledProgram:
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}
         self.products = products(program)
+        self.chains = WgmmaChains(program)
         self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
         self.refusal = ""  # why there is no machine code
         self.is_ready = False
         self.interpreted_steps = 0
         self.patience = PATIENCE * len(program.steps) + MIN_STEPS
+        self.is_weighed = False
+
+    def is_worthwhile(self) -> bool:
+        """Whether as much was interpreted as compiling costs: then the two together are never twice the better."""
+        if self.interpreted_steps < self.patience:
+            return False
+        if not self.is_weighed:
+            self.is_weighed = True
+            text, _ = module_texts(self.program, self.layout, cut(self.program, self.layout))
+            self.patience = max(self.patience, STEPS_PER_LINE * text.count("\n"))
+        return self.interpreted_steps >= self.patience
 
     def prepare(self) -> None:
         """Compile the segments, or load them from the cache."""
@@ -205,6 +225,13 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule = np.zeros(sched.STATE_WORDS, np.int64)
         self.lists = np.zeros((3, self.warps), np.int64)
         self.runs = np.zeros(len(program.steps), np.int64)
+        self.wgmma = WgmmaProducts(self, self.buffer, layout, compiled.chains)
+        self.boxes = BoxCopies(self, self.batched_mbarriers)
+
+    def _new_mbarriers(self) -> BatchedMbarriers:
+        """Those of many lanes at once."""
+        self.batched_mbarriers = BatchedMbarriers(self)
+        return self.batched_mbarriers
 
     def _context(self) -> NDArray[np.int64]:
         """The words that compiled code reads: see `context`."""
@@ -231,6 +258,9 @@ class CompiledWarpBatch(WarpBatch):
         words[word.ALLOCATION_COUNT] = len(self.table)
         words[word.WARP_BLOCK] = self.block_numbers.ctypes.data
         words[word.STEP_WAVEFRONTS] = memory.step_wavefronts.ctypes.data
+        words[word.STEP_READ] = memory.step_read.ctypes.data
+        words[word.STEP_WRITTEN] = memory.step_written.ctypes.data
+        words[word.STEP_CONFLICTS] = memory.step_conflicts.ctypes.data
         words[word.STEP_CAUSES] = self.tally.causes.ctypes.data
         words[word.SHARED_TAGS] = memory.tags.of_shared.ctypes.data
         words[word.WRITERS] = self.writers.ctypes.data
@@ -246,7 +276,7 @@ class CompiledWarpBatch(WarpBatch):
         while not compiled.segments:
             if not self.schedule_next():
                 return
-            if not compiled.is_ready and compiled.interpreted_steps >= compiled.patience:
+            if not compiled.is_ready and compiled.is_worthwhile():
                 compiled.prepare()
         try:
             self.run_compiled()
@@ -276,6 +306,7 @@ class CompiledWarpBatch(WarpBatch):
         schedule[sched.LIMIT], schedule[sched.BUDGET], schedule[sched.IS_STALE] = self.launch.limit, BUDGET, 1
         while True:
             schedule[sched.TOTAL], schedule[sched.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
+            schedule[sched.BARRIERS_IN_USE] += self.cluster_barriers.in_use
             run_scheduler.run(table, schedule, *args)
             self.tally.total = int(schedule[sched.TOTAL])
             self.progress += int(schedule[sched.PROGRESS])
@@ -289,8 +320,7 @@ class CompiledWarpBatch(WarpBatch):
             elif status == sched.NONE_RUNNABLE:
                 if not self.alive.any():
                     return
-                if not self.barriers.release_completed():
-                    raise PtxError(*self.barriers.deadlock())
+                self.release_waiting()
                 schedule[sched.IS_STALE] = 1
 
     def interpret(self, at: int) -> None:
@@ -309,6 +339,15 @@ class CompiledWarpBatch(WarpBatch):
             self.schedule[sched.PC] = at + 1
         else:  # the program counters of these lanes have changed
             self.schedule[sched.IS_STALE] = 1
+
+    def wake(self, rows: NDArray[np.int64]) -> None:
+        """Let the scheduler see lanes that need not wait any more: the priorities of their warps."""
+        priorities = np.where(
+            self.alive[rows] & ~self.waiting[rows],
+            (self.slices[rows] // QUANTUM) * PRIORITY_UNIT + self.pc[rows],
+            NOT_RUNNABLE,
+        )
+        self.lists[0, rows] = priorities.min(axis=1)
 
     def scheduled_group(self) -> LaneGroup:
         """The lanes that have the time slice."""
@@ -353,15 +392,38 @@ class CompiledWarpBatch(WarpBatch):
             else:
                 tiling.run(self.buffer, rows)
 
+    def execute(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Run a step that goes on to the next: many lanes at once where that can be, else as the interpreter does."""
+        action, at = step.action, self.memory.step
+        is_done = False
+        if isinstance(action, MatrixOp) and action.operation == "wgmma":
+            is_done = has_instruction(action, self.launch.arch) and self.wgmma.run(at, step, group)
+        elif isinstance(action, TensorCopy):
+            is_done = self.boxes.run(step, action, group)
+        if not is_done:
+            super().execute(step, group)
+
     def is_within_limit(self, steps: int, group: LaneGroup) -> bool:
         """Whether so many steps stay within the limit of the launch: beyond it they run one by one."""
         return self.tally.total + steps * group.warps <= self.launch.limit
 
     def all_arrived(self, at: int, step: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Whether all lanes that a step needs are here: at once where those are all of the batch."""
+        """Whether all lanes that a step needs are here: at once where whole warps are, in whole warpgroups."""
         action = step.action
-        here = active is self.every_lane and not (isinstance(action, MatrixOp) and action.operation == "wgmma")
+        if not isinstance(action, MatrixOp):
+            return active is self.every_lane or super().all_arrived(at, step, group, active)
+        here = active.is_whole and (action.operation != "wgmma" or self.are_warpgroups(group))
         return here or super().all_arrived(at, step, group, active)
+
+    def are_warpgroups(self, group: LaneGroup) -> bool:
+        """Whether warps are four by four those of a warpgroup."""
+        rows = group.warp_rows
+        if len(rows) % WARPS:
+            return False
+        fours = rows.reshape(-1, WARPS)
+        is_first = self.warp_index[fours[:, 0]] % WARPS == 0
+        is_same = self.warp_block[fours[:, 0]] == self.warp_block[fours[:, -1]]
+        return bool((is_first & is_same & (fours[:, -1] - fours[:, 0] == WARPS - 1)).all())
 
     def compiled_fault(self) -> PtxError:
         """The error of an access that compiled code refused, as the interpreter reports it."""
@@ -383,4 +445,4 @@ class CompiledWarpBatch(WarpBatch):
                 self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=False)
         except Fault as fault:
             return self.fault(step, group, fault)
-        return PtxError(step.line, f"{step.name}: compiled code refused an address that is good: please report it")
+        return PtxError(step.line, f"{step.name}: compiled code refused a valid address: please report it")

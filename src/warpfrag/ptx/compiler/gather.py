@@ -67,3 +67,21 @@ def find_equal(words: Array, rows: Array, starts: Array, hashes: Array, first_eq
                 if differs == np.uint64(0):
                     first_equal[i] = other
                     break
+
+
+@entry
+def take_planned(cells: Array, bases: Array, plans: Array, which: Array, out: Array) -> None:
+    """out[i, j] = cells[bases[i] + plans[which[i], j]]: what a plan of places finds behind each base."""
+    for i in range(bases.size):
+        base, plan = bases[i], which[i]
+        for j in range(plans.shape[1]):
+            out[i, j] = cells[np.uintp(base + plans[plan, j])]
+
+
+@entry
+def put_planned(cells: Array, bases: Array, plan: Array, values: Array) -> None:
+    """cells[bases[i] + plan[j]] = values[i, j]."""
+    for i in range(bases.size):
+        base = bases[i]
+        for j in range(plan.size):
+            cells[np.uintp(base + plan[j])] = values[i, j]

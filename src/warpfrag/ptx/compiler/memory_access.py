@@ -17,7 +17,13 @@ from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.async_copies import COPY_PARAMETERS, copy_text
 from warpfrag.ptx.compiler.ir_builder import splat_lines
 from warpfrag.ptx.compiler.store_overlaps import END_WAIT, TAG_ARGUMENTS, store_order, tag_arguments, tagged_text
-from warpfrag.ptx.compiler.wavefronts import COUNT_DISTINCT, GLOBAL_SECTORS, MATRIX_WAVEFRONTS, SHARED_WAVEFRONTS
+from warpfrag.ptx.compiler.wavefronts import (
+    COUNT_DISTINCT,
+    GLOBAL_SECTORS,
+    LOW_HALF,
+    MATRIX_WAVEFRONTS,
+    SHARED_WAVEFRONTS,
+)
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.state_spaces import SPACES
 
@@ -114,6 +120,7 @@ def plain_text(access: str, space: str, bits: int, count: int) -> str:
     size = bits // 8 * count
     aligned = size - 1 if size & (size - 1) == 0 else 0
     counter = (context.READ_BYTES if access == "load" else context.WRITTEN_BYTES) + SPACES.index(space)
+    by_step = context.STEP_READ if access == "load" else context.STEP_WRITTEN
     mover = f"call void @{access}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
     if access == "store" and space in TAGGED:
         mover = tagged_call(mover, is_shared=space == "shared")
@@ -131,7 +138,7 @@ aligned:
   %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
   %lanes_wide = zext i32 %lanes to i64
   %bytes = mul i64 %lanes_wide, {size}
-  call void @count(ptr %context, i64 {counter}, i64 %bytes)""",
+  call void @count_bytes(ptr %context, i64 {counter}, i64 {by_step}, i64 %step, i64 %bytes)""",
     ]
     if space in {"global", "shared"}:
         if space == "global":
@@ -369,7 +376,20 @@ define internal void @count(ptr %counters, i64 %index, i64 %more) alwaysinline {
   ret void
 }}
 
-define internal void @count_wavefronts(ptr %context, i64 %space, i64 %step, i64 %more) alwaysinline {{
+define internal void @count_bytes(ptr %context, i64 %index, i64 %table, i64 %step, i64 %more) alwaysinline {{
+  call void @count(ptr %context, i64 %index, i64 %more)
+  %steps_at = getelementptr i64, ptr %context, i64 %table
+  %steps = load ptr, ptr %steps_at
+  call void @count(ptr %steps, i64 %step, i64 %more)
+  ret void
+}}
+
+define internal void @count_wavefronts(ptr %context, i64 %space, i64 %step, i64 %packed) alwaysinline {{
+  %more = and i64 %packed, {LOW_HALF}
+  %conflicts = lshr i64 %packed, 32
+  %conflicts_at = getelementptr i64, ptr %context, i64 {context.STEP_CONFLICTS}
+  %by_step = load ptr, ptr %conflicts_at
+  call void @count(ptr %by_step, i64 %step, i64 %conflicts)
   %passes = getelementptr i64, ptr %context, i64 {context.WAVEFRONTS}
   call void @count(ptr %passes, i64 %space, i64 %more)
   %steps_at = getelementptr i64, ptr %context, i64 {context.STEP_WAVEFRONTS}

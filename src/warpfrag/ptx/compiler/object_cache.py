@@ -1,4 +1,7 @@
-"""From LLVM text to machine code, cached on disk: the name of an object file is a digest of all that it depends on."""
+"""From LLVM text to machine code, cached on disk: the name of an object file is a digest of all that it depends on.
+
+A folder is kept below MAX_BYTES: the files that were not used for the longest time are removed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CACHE_FOLDER = "ptx"
+DIGITS = 32
+"""Of the digest that is the name of a file."""
+MAX_BYTES = 1 << 28
+"""Of all object files in a folder: thousands of kernels."""
 # Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes take long and gain nothing.
 UNOPTIMIZED, OPTIMIZED = 0, 2
 
@@ -32,7 +39,9 @@ def target_machine() -> llvm.TargetMachine:
 def digest(text: str, level: int) -> str:
     """A digest of all that an object file depends on: LLVM, the processor, the optimization level and the text."""
     host = (llvmlite_version, llvm.llvm_version_info, llvm.get_host_cpu_name())
-    return hashlib.sha256(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {text}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {text}".encode()).hexdigest()[
+        :DIGITS
+    ]
 
 
 def folders() -> Iterator[Path]:
@@ -56,12 +65,30 @@ def compile_text(text: str, level: int) -> bytes:
     return data
 
 
+def trim(folder: Path) -> None:
+    """Remove the files that were not used for the longest time, until the others are below MAX_BYTES."""
+    files = []
+    for path in folder.glob("*.o"):
+        with suppress(OSError):  # another process has removed it
+            files.append((path.stat(), path))
+    excess = sum(status.st_size for status, _ in files) - MAX_BYTES
+    for status, path in sorted(files, key=lambda file: file[0].st_mtime):
+        if excess <= 0:
+            return
+        with suppress(OSError):
+            path.unlink()
+        excess -= status.st_size
+
+
 def object_of(text: str, level: int) -> bytes:
     """The object file of a module: from the cache, or compiled and cached."""
     name = f"{digest(text, level)}.o"
     for folder in folders():
         with suppress(OSError):
-            return (folder / name).read_bytes()
+            data = (folder / name).read_bytes()
+            with suppress(OSError):  # it may be another user's
+                os.utime(folder / name)  # used now
+            return data
     data = compile_text(text, level)
     for folder in folders():
         try:
@@ -71,6 +98,7 @@ def object_of(text: str, level: int) -> bytes:
             Path(file.name).replace(folder / name)
         except OSError:
             continue
+        trim(folder)
         return data
     from warpfrag.arithmetic.kernels.jit import say_uncached
 

@@ -13,6 +13,8 @@ from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, splat
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
 from warpfrag.ptx.compiler.liveness import LiveSet, outliving
 from warpfrag.ptx.compiler.memory_access import Helper, helper_name
+from warpfrag.ptx.compiler.scheduler_state import ALL_LANES
+from warpfrag.ptx.compiler.warp_ops import WARP_LOWERINGS
 from warpfrag.ptx.interpreter.special_registers import INEXACT
 from warpfrag.ptx.interpreter.store_tags import HAS_WAITED_SHIFT
 from warpfrag.ptx.opcodes.cooperating import shuffle
@@ -59,6 +61,7 @@ class RegisterLayout:
     offsets: tuple[int, ...]
     special: dict[str, int]
     bytes: int
+    maps_addresses: bool = False  # generic ones may lie in the shared memory of another block
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
@@ -75,7 +78,8 @@ class RegisterLayout:
                     if isinstance(item, SpecialRegister) and item.name not in special and is_fixed(item.name):
                         special[item.name] = at
                         at += LANES * 4
-        return RegisterLayout(tuple(offsets), special, at)
+        maps = any(step.attributes.opcode == "mapa" for step in program.steps)
+        return RegisterLayout(tuple(offsets), special, at, maps)
 
 
 def is_fixed(name: str) -> bool:
@@ -172,7 +176,7 @@ class WarpCode:
         elif isinstance(action, MatrixOp):
             self.load_matrices(at, step, action)
         elif isinstance(action, WarpCollective):
-            self.shuffle(step)
+            self.collective(step, action)
         else:
             raise UnsupportedStep
 
@@ -272,6 +276,8 @@ class WarpCode:
         """ld and st: a helper moves the data, or answers that an access is a fault."""
         kind, space = action.type, action.space
         if isinstance(action, MemoryStore) and action.converts:
+            raise UnsupportedStep
+        if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
             raise UnsupportedStep
         if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
             raise UnsupportedStep
@@ -374,12 +380,29 @@ class WarpCode:
                 name = ir.assign(f"bitcast <64 x i16> {name} to <32 x i32>")
             self.write(item, IntLanes(name, 32), None)
 
+    def collective(self, step: DecodedInstruction, action: WarpCollective) -> None:
+        """Shuffles, votes and reductions, with all lanes of the warp here and named."""
+        if step.guard is not None:
+            raise UnsupportedStep
+        if step.attributes.opcode == "shfl":
+            self.shuffle(step)
+            return
+        members = step.sources[-1] if action.synced else None
+        named = isinstance(members, Immediate) and members.code(TYPES["b32"]) == ALL_LANES
+        lower = WARP_LOWERINGS.get(step.attributes.opcode)
+        if lower is None or (members is not None and not named):
+            raise UnsupportedStep
+        operands = [self.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
+        results = lower(self.ir, step.attributes, operands)
+        if results is None:
+            raise UnsupportedStep
+        for target, value in zip(step.results, results, strict=False):
+            self.write(target, value, None)
+
     def shuffle(self, step: DecodedInstruction) -> None:
         """shfl by constants, with all lanes of the warp here."""
         attributes = step.attributes
         operands = step.sources[1:3]
-        if attributes.opcode != "shfl" or step.guard is not None:
-            raise UnsupportedStep
         numbers = [operand.code(TYPES["u32"]) for operand in operands if isinstance(operand, Immediate)]
         if len(numbers) != 2:
             raise UnsupportedStep

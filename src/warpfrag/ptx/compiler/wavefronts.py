@@ -1,7 +1,8 @@
 """Wavefronts in LLVM assembly, counted as `interpreter.memory.count_wavefronts` does it.
 
 Both functions try the common case first: sectors in ascending order; words that all lie in different banks. Else units
-are counted one by one: a unit is new if no earlier lane has it.
+are counted one by one: a unit is new if no earlier lane has it. Of shared memory the upper half of the result is how
+many of the wavefronts are bank conflicts: those that as many units, spread evenly over the banks, would not take.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
 from warpfrag.ptx.compiler.ir_builder import splat_lines
 from warpfrag.ptx.interpreter.memory import SECTOR
 
+LOW_HALF = (1 << 32) - 1
 PREVIOUS_LANES = "<i32 0, " + ", ".join(f"i32 {lane}" for lane in range(LANES - 1)) + ">"
 GLOBAL_SECTORS = f"""
 define i64 @sectors(i32 %mask, ptr %addresses) {{
@@ -42,7 +44,8 @@ neighbours:
   %count_wide = zext i32 %count to i64
   ret i64 %count_wide
 slow:
-  %first = call i64 @different(i32 %mask, ptr %addresses, i64 {SECTOR}, i64 1)
+  %packed = call i64 @different(i32 %mask, ptr %addresses, i64 {SECTOR}, i64 1)
+  %first = and i64 %packed, {LOW_HALF}
   ret i64 %first
 }}"""
 
@@ -83,8 +86,15 @@ wide:
   %apart = icmp eq i32 %banks, %lanes
   br i1 %apart, label %single, label %slow
 slow:
-  %count = call i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots)
-  ret i64 %count
+  %packed = call i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots)
+  %count = and i64 %packed, {LOW_HALF}
+  %unit_count = lshr i64 %packed, 32
+  %filled = add i64 %unit_count, %last_slot
+  %ideal = udiv i64 %filled, %slots
+  %conflicts = sub i64 %count, %ideal
+  %upper_half = shl i64 %conflicts, 32
+  %result = or i64 %count, %upper_half
+  ret i64 %result
 }}"""
 
 MATRIX_WAVEFRONTS = (
@@ -99,7 +109,7 @@ MATRIX_WAVEFRONTS = (
   %fronts = add i64 %fronts_low, %fronts_high"""
 )
 
-# The largest number of different units that fall into one slot.
+# The largest number of different units that fall into one slot; in the upper half how many there are in all.
 COUNT_DISTINCT = """
 define i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots) noinline {
 entry:
@@ -114,7 +124,9 @@ loop:
   %more = icmp ne i32 %left, 0
   br i1 %more, label %next_lane, label %done
 done:
-  ret i64 %max
+  %all = shl i64 %known, 32
+  %packed = or i64 %all, %max
+  ret i64 %packed
 next_lane:
   %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %less = sub i32 %left, 1

@@ -1,41 +1,35 @@
-"""Barriers: those of a block (bar, barrier), and those in shared memory (mbarrier).
-
-An mbarrier is an opaque object of 64 bits. Here they are, from the low end: arrivals pending in this phase (20 bits),
-arrivals expected in every phase (20), the transaction count in bytes (23, signed), and the parity of the phase.
-"""
+"""Barriers of a block (bar, barrier) and of a cluster (barrier.cluster); those in memory are `mbarriers`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
-from warpfrag.errors import Fault, PtxError
+from warpfrag.errors import PtxError
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.program.program import Immediate
 from warpfrag.ptx.program.types import TYPES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import Barrier, MemoryBarrier
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
+    from warpfrag.ptx.program.actions import Barrier, ClusterBarrier
+    from warpfrag.ptx.program.program import DecodedInstruction
 
-COUNT = (1 << 20) - 1
-TX_BITS = 23
 MAX_BARRIERS = 16
-MAX_POLLS = 20_000  # that fail with no change of memory in between: a deadlock
-MAX_POLLS_ALONE = 2_000  # where no other lane can run
-U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
+U32, PRED = TYPES["u32"], TYPES["pred"]
 
 
 @dataclass
 class BarrierState:
-    """One barrier of one block: the lanes that wait at it, and how many arrived without waiting."""
+    """One barrier of one block: the lanes that wait at it, and how many arrived without waiting.
+
+    `partial` has the lanes that an aligned instruction still misses, by its line and warp. Others of their warp came
+    earlier because the scheduler let them pass; that counts only if these never come.
+    """
 
     here: NDArray[np.bool_]  # [warps of the block, lanes]
     arrived: int = 0
@@ -43,6 +37,7 @@ class BarrierState:
     votes: NDArray[np.bool_] | None = None
     line: int = 0
     waiters: list[tuple[Barrier, DecodedInstruction, int, NDArray[np.bool_]]] = field(default_factory=list)
+    partial: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = field(default_factory=dict)
 
 
 class BlockBarriers:
@@ -54,8 +49,6 @@ class BlockBarriers:
         self.per_block = state.launch.warps
         self.states: dict[tuple[int, int], BarrierState] = {}
         self.divergent: dict[int, str] = {}  # line -> what was seen
-        self.polls = 0  # that failed since the last progress
-        self.last_progress = 0
 
     def arrive(self, step: DecodedInstruction, action: Barrier, group: LaneGroup) -> None:
         """Let some lanes arrive at a barrier, and wait there unless it is bar.arrive."""
@@ -68,8 +61,6 @@ class BlockBarriers:
         expected = group.read(operands[1], U32) if len(operands) > 1 else None
         votes = group.read(vote, PRED) if vote is not None else None
         rows = group.warp_rows
-        if action.aligned:
-            self._note_divergence(step, group, rows)
         touched = set()
         for index in np.nonzero(group.mask.any(axis=1))[0]:
             warp = int(rows[index])
@@ -85,10 +76,15 @@ class BlockBarriers:
                 ),
             )
             barrier.line = step.line
+            if action.aligned:
+                _, missing = barrier.partial.get((step.line, warp), ("", state.alive[warp]))
+                barrier.partial[step.line, warp] = step.name, missing & ~lanes
             if expected is not None:
                 barrier.expected = int(expected[index][lanes][0])
                 if barrier.expected % LANES or not barrier.expected:
                     raise PtxError(step.line, f"expected a multiple of 32 threads, got {barrier.expected}")
+            if state.memory.observer is not None:
+                state.memory.observer.barrier_arrived(block, number, warp, lanes)
             if not action.waits:
                 barrier.arrived += LANES
             else:
@@ -101,13 +97,12 @@ class BlockBarriers:
         for key in touched:
             self.check(*key)
 
-    def _note_divergence(self, step: DecodedInstruction, group: LaneGroup, rows: NDArray[Any]) -> None:
-        partial = group.mask.any(axis=1) & (group.mask != self.state.alive[rows]).any(axis=1)
-        if partial.any() and step.line not in self.divergent:
-            at = int(partial.argmax())
-            lane = int((self.state.alive[rows[at]] & ~group.mask[at]).argmax())
-            who = self.state.thread_name(int(rows[at]), lane)
-            self.divergent[step.line] = f"{step.name} is reached by a part of a warp: not by {who}"
+    def _note_divergence(self, barrier: BarrierState) -> None:
+        """Note the instructions that a part of a warp reached, and the others did not until the barrier's end."""
+        for (line, warp), (name, missing) in barrier.partial.items():
+            if missing.any() and line not in self.divergent:
+                who = self.state.thread_name(warp, int(missing.argmax()))
+                self.divergent[line] = f"{name} is reached by a part of a warp: not by {who}"
 
     def check(self, block: int, number: int) -> None:
         """Release the lanes of a barrier when all that it waits for have arrived."""
@@ -123,6 +118,9 @@ class BlockBarriers:
                 return
         elif (alive & ~barrier.here).any():
             return
+        if state.memory.observer is not None:
+            state.memory.observer.barrier_released(block, number, barrier.here)
+        self._note_divergence(barrier)
         del self.states[block, number]
         state.order_stores([block])
         state.waiting[rows] &= ~barrier.here
@@ -152,9 +150,11 @@ class BlockBarriers:
         self.check_all()
         return int(self.state.waiting.sum()) < before
 
-    def deadlock(self) -> tuple[int, str]:
-        """The line and the message of a deadlock: which barrier waits for which thread."""
+    def deadlock(self) -> tuple[int, str] | None:
+        """The line and the message of a deadlock: which barrier waits for which thread; None where none does."""
         state = self.state
+        for barrier in self.states.values():
+            self._note_divergence(barrier)
         for (block, number), barrier in self.states.items():
             if not barrier.here.any():
                 continue
@@ -162,128 +162,109 @@ class BlockBarriers:
             missing = state.alive[rows] & ~barrier.here
             if barrier.expected:
                 count = int(barrier.here.any(axis=1).sum()) * LANES + barrier.arrived
-                return barrier.line, f"deadlock: barrier {number} waits for {barrier.expected} threads, {count} came"
+                return barrier.line, f"deadlock: barrier {number} waits for {barrier.expected} threads, {count} arrived"
             warp, lane = (int(v) for v in np.argwhere(missing)[0])
             who = state.thread_name(block * self.per_block + warp, lane)
             line = state.program.steps[int(state.pc[block * self.per_block + warp, lane])].line
             return barrier.line, f"deadlock: barrier {number} waits for {who}, which waits at line {line}"
+        if not state.waiting_in_warp.any():
+            return None
         warp, lane = (int(v) for v in np.argwhere(state.waiting_in_warp)[0])
         step = state.program.steps[int(state.pc[warp, lane])]
         return (
             step.line,
-            f"deadlock: {step.name} of {state.thread_name(warp, lane)} waits for lanes of its warp that do not come",
+            f"deadlock: {step.name} of {state.thread_name(warp, lane)} waits for lanes of its warp that never arrive",
         )
 
-    def note_failed_poll(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Count a failed wait; too many with no progress in between are a deadlock."""
-        if self.last_progress != self.state.progress:
-            self.last_progress, self.polls = self.state.progress, 0
-        self.polls += 1
-        alone = int((self.state.alive & ~self.state.waiting).sum()) == int(group.mask.sum())
-        if self.polls > (MAX_POLLS_ALONE if alone else MAX_POLLS):
-            raise PtxError(step.line, f"deadlock: {step.name} waits for a phase that nobody completes")
 
+class ClusterBarriers:
+    """The barrier of every cluster of a batch.
 
-@dataclass
-class MbarrierState:
-    """The fields of an mbarrier object."""
+    `phases` has how often each cluster's barrier was completed, `awaited` the phase that ends a lane's wait: that of
+    its last arrival. A thread that has exited counts as one that arrived.
+    """
 
-    pending: int
-    count: int
-    bytes: int
-    parity: int
-
-    @staticmethod
-    def of(word: int) -> MbarrierState:
-        """Unpack the 64 bits."""
-        tx = word >> 40 & ((1 << TX_BITS) - 1)
-        return MbarrierState(word & COUNT, word >> 20 & COUNT, tx - (1 << TX_BITS) * (tx >> (TX_BITS - 1)), word >> 63)
+    def __init__(self, state: WarpState) -> None:
+        """Start without arrivals."""
+        self.state = state
+        self.size = state.launch.warps * state.launch.cluster_blocks  # warps of a cluster
+        self.phases = np.zeros(-(-state.warps // self.size), np.int64)
+        self.awaited = np.zeros((state.warps, LANES), np.int64)
+        self.has_arrived = np.zeros((state.warps, LANES), np.bool_)
+        self.waiting = np.zeros((state.warps, LANES), np.bool_)
+        self.must_wait = np.zeros((state.warps, LANES), np.bool_)  # before it arrives again
+        self.lines = np.zeros(state.warps, np.int64)
 
     @property
-    def word(self) -> int:
-        """The fields packed into 64 bits."""
-        return self.pending | self.count << 20 | (self.bytes & ((1 << TX_BITS) - 1)) << 40 | self.parity << 63
+    def in_use(self) -> bool:
+        """Whether lanes have arrived at a phase that is not complete."""
+        return bool(self.has_arrived.any())
 
-    def complete(self) -> None:
-        """Go to the next phase when no arrival is pending and no byte expected."""
-        if self.pending == 0 and self.bytes == 0:
-            self.parity ^= 1
-            self.pending = self.count
+    def run(self, step: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:
+        """Let lanes arrive, or wait for the phase that they arrived at."""
+        rows = group.warp_rows
+        phases = self.phases[rows // self.size][:, None]
+        self.lines[rows[group.mask.any(axis=1)]] = step.line
+        if action.waits:
+            awaited = group.of(self.awaited)
+            early = group.mask & ~group.of(self.must_wait)
+            if early.any():
+                raise self._error(step, group, early, "waits without an arrival")
+            group.put(self.must_wait, values=False)
+            waits = group.mask & (awaited > phases)
+            group.put(self.waiting, waits | group.of(self.waiting))
+            group.put(self.state.waiting, waits | group.of(self.state.waiting))
+            return
+        twice = group.mask & group.of(self.must_wait)
+        if twice.any():
+            raise self._error(step, group, twice, "arrives twice, without a wait between")
+        group.put(self.must_wait, values=True)
+        group.put(self.has_arrived, values=True)
+        group.put(self.awaited, np.broadcast_to(phases + 1, group.mask.shape))
+        for cluster in np.unique(rows // self.size):
+            self.check(int(cluster))
 
+    def _error(self, step: DecodedInstruction, group: LaneGroup, wrong: NDArray[np.bool_], text: str) -> PtxError:
+        warp, lane = (int(v) for v in np.argwhere(wrong)[0])
+        return PtxError(step.line, f"{step.name}: {self.state.thread_name(int(group.warp_rows[warp]), lane)} {text}")
 
-def run_memory_barrier(
-    barriers: BlockBarriers, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
-) -> None:
-    """Run an mbarrier instruction, lane after lane."""
-    state = barriers.state
-    if action.name == "pending_count":
-        tokens = group.read(step.sources[0], B64)
-        group.write(step.results[0], (tokens & np.uint64(COUNT)).astype(np.uint32))
-        return
-    addresses = group.addresses(step.sources[0])
-    numbers = _number(group, step.sources[1:], action)
-    reached = state.memory.reach(action.space, addresses, 8, group.owners, writes=True)
-    results = np.zeros(len(addresses), np.uint64)
-    for which, buffer, offsets in reached:
-        cells = state.memory.elements(buffer, np.dtype(np.uint64))
-        for lane, cell in zip(which, offsets // 8, strict=True):
-            mbarrier = MbarrierState.of(int(cells[cell]))
-            try:
-                results[lane] = _advance(mbarrier, action, int(numbers[lane]))
-            except ValueError as error:
-                raise Fault(int(lane), str(error)) from None
-            if action.name not in {"test_wait", "try_wait"}:
-                cells[cell] = mbarrier.word
-    if action.name in {"test_wait", "try_wait"}:
-        group.write(step.results[0], group.scatter(results != 0))
-        state.end_wait(group.active_rows, across_blocks=False)
-        if not results.any():
-            barriers.note_failed_poll(step, group)
-    else:
+    def check(self, cluster: int) -> bool:
+        """Complete the phase of a cluster when all its threads that are alive have arrived; whether it was."""
+        rows = slice(cluster * self.size, (cluster + 1) * self.size)
+        state = self.state
+        if not self.has_arrived[rows].any() or (state.alive[rows] & ~self.has_arrived[rows]).any():
+            return False
+        self.has_arrived[rows] = False
+        if state.memory.observer is not None:
+            state.memory.observer.cluster_completed(cluster)
+        self.phases[cluster] += 1
+        state.waiting[rows] &= ~self.waiting[rows]
+        self.waiting[rows] = False
         state.progress += 1
-        if step.results:
-            group.write(step.results[0], group.scatter(results))
+        first = cluster * state.launch.cluster_blocks
+        state.order_stores(range(first, first + state.launch.cluster_blocks), across_blocks=True)
+        state.wake(np.arange(rows.start, rows.stop))
+        return True
 
+    def check_all(self) -> bool:
+        """Check every cluster again; whether a phase was completed."""
+        completed = [self.check(cluster) for cluster in range(len(self.phases))]
+        return any(completed)
 
-def _number(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:
-    """The operand after the address: a count, bytes, a state or a parity."""
-    if not operands:
-        return np.ones(int(group.mask.sum()), np.uint64)
-    wide = action.name in {"test_wait", "try_wait"} and not action.parity
-    if isinstance(operands[0], Immediate):
-        return np.full(int(group.mask.sum()), operands[0].code(B64), np.uint64)
-    return group.read(operands[0], B64 if wide else U32)[group.mask].astype(np.uint64)
-
-
-def _advance(mbarrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
-    """Change an mbarrier as an instruction does, and return the state token or the result of its test."""
-    before = mbarrier.word
-    if action.name == "init":
-        if not 1 <= number <= COUNT:
-            msg = f"expected 1..{COUNT} arrivals for mbarrier.init, got {number}"
-            raise ValueError(msg)
-        mbarrier.pending = mbarrier.count = number
-        mbarrier.bytes = mbarrier.parity = 0
-    elif action.name == "inval":
-        mbarrier.pending = mbarrier.count = mbarrier.bytes = mbarrier.parity = 0
-    elif action.name in {"test_wait", "try_wait"}:
-        return int(mbarrier.parity != (number & 1 if action.parity else number >> 63))
-    elif action.name in {"expect_tx", "complete_tx"}:
-        mbarrier.bytes += number if action.name == "expect_tx" else -number
-        mbarrier.complete()
-    elif action.name == "copies":
-        if action.counts:  # .noinc: this arrival was counted by init
-            mbarrier.pending -= 1
-        mbarrier.complete() if action.counts else None
-    else:
-        if action.transaction:
-            mbarrier.bytes += number
-            number = 1
-        if number > mbarrier.pending:
-            msg = f"{number} arrivals at an mbarrier that awaits {mbarrier.pending}"
-            raise ValueError(msg)
-        mbarrier.pending -= number
-        if action.drops:
-            mbarrier.count -= number
-        mbarrier.complete()
-    return before
+    def deadlock(self) -> tuple[int, str] | None:
+        """The line and the message of a deadlock: whom a barrier of a cluster waits for; None where none does."""
+        if not self.waiting.any():
+            return None
+        warp, lane = (int(v) for v in np.argwhere(self.waiting)[0])
+        first = warp // self.size * self.size
+        rows = slice(first, first + self.size)
+        missing = self.state.alive[rows] & ~self.has_arrived[rows]
+        count = int(self.waiting[rows].sum())
+        text = f"deadlock: barrier.cluster.wait of {self.state.thread_name(warp, lane)}"
+        text += f" and {count - 1} more" if count > 1 else ""
+        if missing.any():
+            other, other_lane = (int(v) for v in np.argwhere(missing)[0])
+            line = self.state.program.steps[int(self.state.pc[first + other, other_lane])].line
+            who = self.state.thread_name(first + other, other_lane)
+            text += f" waits for {who}, which is at line {line}"
+        return int(self.lines[warp]), text

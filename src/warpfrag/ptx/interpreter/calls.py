@@ -44,7 +44,7 @@ class CallStacks:
         deepest = int(depth[group.mask].max())
         if deepest + 1 >= self.callers.shape[2]:
             if deepest >= MAX_CALL_DEPTH:
-                raise PtxError(step.line, f"expected at most {MAX_CALL_DEPTH} calls inside each other")
+                raise PtxError(step.line, f"expected at most {MAX_CALL_DEPTH} nested calls")
             more = np.zeros((self.state.warps, LANES, 8), np.int64)
             self.callers = np.concatenate([self.callers, more], axis=2)
         args = [bytes_of(group, copy.source, copy.size) for copy in step.copies]
@@ -133,6 +133,6 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     offsets = group.addresses(place).astype(np.int64)
     wrong = (offsets < 0) | (offsets > stride - size)
     if wrong.any():
-        raise Fault(int(wrong.argmax()), f"the calls inside each other need more than {stride} bytes of local memory")
+        raise Fault(int(wrong.argmax()), f"the nested calls need more than {stride} bytes of local memory")
     starts: NDArray[np.int64] = group.owners.threads * stride + offsets
     return starts[:, None] + np.arange(size)

@@ -16,6 +16,7 @@ from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, IllegalInstruction, PtxError
 from warpfrag.execution import fragment, matrix_moves
 from warpfrag.execution.matrices import multiply_matrices
+from warpfrag.execution.wgmma import element_places, multiply_groups
 from warpfrag.isa.legality import able_architectures, arithmetic_arch
 from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
@@ -176,7 +177,28 @@ def _multiply_warpgroups(state: WarpState, step: DecodedInstruction, action: Mat
     in_registers = isinstance(a, VectorOperand)
     a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # words, or a descriptor per warp
     b_descriptors = group.read(b, B64)[:, 0]
+    if state.memory.observer is not None:
+        trans_of = options.get("trans", (False, False))
+        if not in_registers:
+            _tell_reads(state, group, form, "a", a_values, is_transposed=trans_of[0])
+        _tell_reads(state, group, form, "b", b_descriptors, is_transposed=trans_of[1])
     stride = state.memory.shared_stride
+    firsts = slice(None, None, 4)
+    if metadata is None:
+        joined = multiply_groups(
+            form,
+            state.launch.arch,
+            a_values.reshape(-1, 4, *a_values.shape[1:]) if in_registers else a_values[firsts],
+            b_descriptors[firsts],
+            c_words.reshape(-1, 4, *c_words.shape[1:]),
+            shared=state.memory.shared.reshape(-1, stride),
+            blocks=state.warp_block[group.warp_rows[firsts]],
+            scale_d=scale_d[firsts, 0],
+            **options,
+        )
+        if joined is not None:
+            put_words(group, step.results[0], joined.reshape(c_words.shape))
+            return
     for first in range(0, group.warps, 4):
         four = slice(first, first + 4)
         block = int(state.warp_block[group.warp_rows[first]])
@@ -194,6 +216,22 @@ def _multiply_warpgroups(state: WarpState, step: DecodedInstruction, action: Mat
             **options,
         )
     put_words(group, step.results[0], result)
+
+
+def _tell_reads(
+    state: WarpState, group: LaneGroup, form: Form, role: str, descriptors: Codes, *, is_transposed: bool
+) -> None:
+    """Tell the checks which elements of shared memory the descriptors of warpgroups lead to."""
+    memory = state.memory
+    for first in range(0, group.warps, 4):
+        places = element_places(form, state.launch.arch, role, int(descriptors[first]), is_transposed)
+        if memory.observer is None or places is None:
+            continue
+        warp = int(group.warp_rows[first])
+        start = int(state.warp_block[warp]) * memory.shared_stride
+        size = max(1, operands(form, state.launch.arch)[role].format.bits // 8)
+        inside = places.reshape(-1) * size
+        memory.observer.product_read(start + inside[inside + size <= memory.shared_stride], size, warp)
 
 
 def _read_metadata(_step: DecodedInstruction, group: LaneGroup, operand: PtxOperand) -> Codes:
@@ -241,6 +279,8 @@ def _places(state: WarpState, step: DecodedInstruction, group: LaneGroup, form: 
         if buffer is not state.memory.shared:
             raise Fault(int(np.nonzero(mask.reshape(-1))[0][which[0]]), "the address is not in shared memory")
         places[which] = offsets
+        if state.memory.observer is not None and not writes:
+            state.memory.observer.read(buffer, offsets, 16, needed.owners.threads[which])
     return needed.scatter(places)
 
 
@@ -259,6 +299,8 @@ def _store_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp
     threads = group.of(state.lane_number)[:, :lanes].reshape(-1)
     codes = np.ascontiguousarray(lines.reshape(-1, matrix_moves.LINE)).view(np.uint32)
     memory = state.memory
+    if memory.observer is not None:
+        memory.observer.write(memory.shared, places[:, :lanes].reshape(-1), codes, threads)
     memory.tags.store(
         memory.step, memory.shared, places[:, :lanes].reshape(-1), codes, threads, InexactCause.STMATRIX_ROWS
     )

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from warpfrag.ptx.semantics.textures import Surface
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from warpfrag.ptx.interpreter.observer import Observer
     from warpfrag.ptx.semantics.textures import Texture
 
     Bytes = NDArray[np.uint8]
@@ -40,6 +41,23 @@ UNIT_BITS = 48  # enough for the number of any sector
 
 
 @dataclass
+class BadAccess:
+    """An access that failed and was collected: its line, kind and message, its thread, and how many more there were."""
+
+    line: int
+    kind: str
+    message: str
+    block: tuple[int, ...]
+    thread: tuple[int, ...]
+    count: int = 0
+
+    @property
+    def text(self) -> str:
+        """The message of the first, and how many more there were."""
+        return f"{self.message}; {self.count - 1} more on this line" if self.count > 1 else self.message
+
+
+@dataclass
 class Allocation:
     """A range of global memory: an array of the caller, a variable of the module, or the heap."""
 
@@ -47,6 +65,7 @@ class Allocation:
     data: Bytes
     name: str
     writable: bool = True
+    is_unwritten: bool = False  # the caller says that its contents mean nothing
 
     @property
     def end(self) -> int:
@@ -54,16 +73,27 @@ class Allocation:
         return self.start + len(self.data)
 
 
+class MemoryAccess(NamedTuple):
+    """What some threads of the batch access: `size` bytes each, at their offsets in a buffer."""
+
+    buffer: Bytes
+    offsets: NDArray[np.int64]
+    size: int
+    threads: NDArray[np.int64]
+    writes: bool
+
+
 class DeviceMemory:
     """The memory that the lanes of some blocks can access, and the counts of what they accessed."""
 
     def __init__(self, parameters: bytes, steps: int) -> None:
-        """Start with parameters alone; wavefronts are counted for each of so many steps."""
+        """Start with parameters alone; bytes and wavefronts are counted for each of so many steps."""
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)
         self.shared: Bytes = np.zeros(0, np.uint8)
         self.shared_end = 0  # of one block
+        self.cluster_blocks = 1  # that follow each other in the batch and reach each other's shared memory
         self.shared_stride = 1
         self.local: Bytes = np.zeros(0, np.uint8)
         self.local_stride = 0
@@ -71,12 +101,17 @@ class DeviceMemory:
         self.written_bytes: dict[str, int] = defaultdict(int)
         self.wavefronts: dict[str, int] = defaultdict(int)
         self.step_wavefronts = np.zeros(steps, np.int64)
+        self.step_conflicts = np.zeros(steps, np.int64)
+        self.step_read = np.zeros(steps, np.int64)  # bytes
+        self.step_written = np.zeros(steps, np.int64)
         self.step = 0  # the index of the one that is running
         self.lock = Lock()  # held by atomics
         self.tags = StoreTags()
         self.is_checked = False  # bad accesses are collected
-        self.noted: dict[int, tuple[str, int]] = {}  # by line: the first, and how many
+        self.noted: dict[tuple[int, str], BadAccess] = {}  # by line and kind
+        self.observer: Observer | None = None  # where checks follow every access
         self.heap_used = 0
+        self.accesses: list[MemoryAccess] | None = None  # of the step that is running, where a debugger wants them
         self.resources: dict[int, Texture | Surface] = {}  # by handle
         self.are_linear: dict[int, bool] = {}  # textures of one axis by handle: in linear memory, or in an array
 
@@ -101,17 +136,10 @@ class DeviceMemory:
         surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
         return [*(item.data for item in self.allocations if item.writable), *surfaces]
 
-    def note(self, line: int, reason: str) -> None:
-        """Record a bad access: the message of the first of its line, and how many there were."""
-        first, count = self.noted.get(line, (reason, 0))
-        self.noted[line] = first, count + 1
-
-    def findings(self) -> list[tuple[int, str]]:
-        """The bad accesses, by line."""
-        return [
-            (line, f"{text}; {count - 1} more on this line" if count > 1 else text)
-            for line, (text, count) in sorted(self.noted.items())
-        ]
+    def note(self, line: int, kind: str, text: str, block: tuple[int, ...], thread: tuple[int, ...]) -> None:
+        """Record a bad access: the first of its line and kind, and how many there were."""
+        bad = self.noted.setdefault((line, kind), BadAccess(line, kind, text, block, thread))
+        bad.count += 1
 
     def join(self, other: DeviceMemory) -> None:
         """Add what other blocks read and wrote."""
@@ -122,6 +150,9 @@ class DeviceMemory:
             for space, count in more.items():
                 own[space] += count
         self.step_wavefronts += other.step_wavefronts
+        self.step_conflicts += other.step_conflicts
+        self.step_read += other.step_read
+        self.step_written += other.step_written
 
     def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
         """Fresh shared and local memory for some blocks."""
@@ -140,61 +171,97 @@ class DeviceMemory:
 
         Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a Fault.
         """
-        counted = self.written_bytes if writes else self.read_bytes
         if space != "generic":
-            whole = self._reach_space(space, addresses, size, owners, writes=writes)
-            counted[space] += size * len(addresses)
+            whole = self.reach_space(space, addresses, size, owners, writes=writes)
+            self.count_bytes(space, size * len(addresses), writes=writes)
             self._count_wavefronts(space, addresses, size, owners)
+            self._note_accesses(whole, size, owners, writes=writes)
             return whole
         reached, parts = [], []
         windows = addresses >> np.uint64(48)
         for number in np.unique(windows):
             at = np.nonzero(windows == number)[0]
-            name = {1: "shared", 2: "local", 3: "param"}.get(int(number), "global")
+            name = self.window_space(int(number))
             inner = addresses[at] - np.uint64(state_spaces.WINDOWS[name])
             parts.append((name, inner, owners.at(at)))
             try:
-                for which, buffer, offsets in self._reach_space(name, inner, size, owners.at(at), writes=writes):
+                for which, buffer, offsets in self.reach_space(name, inner, size, owners.at(at), writes=writes):
                     reached.append((at[which], buffer, offsets))
             except Fault as fault:
                 raise fault.of(at[fault.index]) from None
         for name, inner, own in parts:
-            counted[name] += size * len(inner)
+            self.count_bytes(name, size * len(inner), writes=writes)
             self._count_wavefronts(name, inner, size, own)
+        self._note_accesses(reached, size, owners, writes=writes)
         return reached
+
+    def count_bytes(self, space: str, size: int, *, writes: bool) -> None:
+        """Count bytes that the running step reads or writes."""
+        counted, by_step = (self.written_bytes, self.step_written) if writes else (self.read_bytes, self.step_read)
+        counted["shared" if space == "cluster" else space] += size
+        by_step[self.step] += size
+
+    def _note_accesses(
+        self,
+        reached: list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]],
+        size: int,
+        owners: Owners,
+        *,
+        writes: bool,
+    ) -> None:
+        if self.accesses is not None:
+            self.accesses += [
+                MemoryAccess(buffer, offsets, size, owners.threads[which], writes) for which, buffer, offsets in reached
+            ]
+
+    def window_space(self, number: int) -> str:
+        """The state space of a window of generic addresses."""
+        shared = "shared" if self.cluster_blocks == 1 else "cluster"
+        return {1: shared, 2: "local", 3: "param"}.get(number, "global")
+
+    def space_of(self, address: int) -> tuple[str, int]:
+        """The state space of a generic address, and the address there."""
+        name = self.window_space(address >> state_spaces.WINDOW_SHIFT)
+        return name, address - state_spaces.WINDOWS[name]
 
     def peek(self, address: int, size: int, owners: Owners) -> Bytes:
         """The memory from a generic address of a thread to the end of what it lies in, at least `size` bytes."""
-        number = address >> 48
-        name = {1: "shared", 2: "local", 3: "param"}.get(number, "global")
-        inner = np.array([address - state_spaces.WINDOWS[name]], np.uint64)
-        ((_, buffer, offsets),) = self._reach_space(name, inner, size, owners, writes=False)
+        name, place = self.space_of(address)
+        inner = np.array([place], np.uint64)
+        ((_, buffer, offsets),) = self.reach_space(name, inner, size, owners, writes=False)
         first = int(offsets[0])
-        part = {"shared": self.shared_stride, "local": self.local_stride}.get(name, len(buffer))
+        parts = {"shared": self.shared_stride, "cluster": self.shared_stride, "local": self.local_stride}
+        part = parts.get(name, len(buffer))
         return buffer[first : first // max(part, 1) * part + part]
 
     def _count_wavefronts(self, space: str, addresses: Addresses, size: int, owners: Owners) -> None:
         if space not in {"shared", "global"} or owners.requests is None:
             return
         unit = SECTOR if space == "global" else min(max(size, BANK_BYTES), MAX_ACCESS)
-        count = count_wavefronts(addresses, size, owners.requests, unit, 1 if space == "global" else ALL_BANKS // unit)
+        slots = 1 if space == "global" else ALL_BANKS // unit
+        count, conflicts = count_wavefronts(addresses, size, owners.requests, unit, slots)
         self.wavefronts[space] += count
         self.step_wavefronts[self.step] += count
+        self.step_conflicts[self.step] += conflicts
 
-    def _reach_space(
+    def reach_space(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        """The buffers that an access of one state space touches; nothing is counted."""
         everyone = np.arange(len(addresses))
         self.check_alignment(addresses, size)
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
+        if space == "cluster":
+            addresses, owners = self._in_cluster(addresses, owners)
+            space = "shared"
         start, end, stride, buffer, owner = {
             "shared": (state_spaces.SHARED_START, self.shared_end, self.shared_stride, self.shared, owners.blocks),
             "local": (0, self.local_stride, self.local_stride, self.local, owners.threads),
             "param": (0, len(self.parameters), 0, self.parameters, owners.blocks),
         }[space]
         if writes and space == "param":
-            raise Fault(0, "parameters cannot be written")
+            raise Fault(0, "parameters cannot be written", kind="readonly")
         wrong = np.ones(len(addresses), np.bool_)
         if start + size <= end:  # an address below 0 is one near 2**64: nothing may be added to it
             wrong = (addresses < np.uint64(start)) | (addresses > np.uint64(end - size))
@@ -203,6 +270,20 @@ class DeviceMemory:
             size_text = f"{size} bytes at {int(addresses[index]):#x}"
             raise Fault(index, f"{size_text} are outside {space} memory, which is {start:#x} to {end:#x}")
         return [(everyone, buffer, addresses.astype(np.int64) + owner * stride)]
+
+    def _in_cluster(self, addresses: Addresses, owners: Owners) -> tuple[Addresses, Owners]:
+        """Addresses in the shared memory of blocks of a cluster as addresses of those blocks."""
+        ranks = (addresses >> np.uint64(state_spaces.RANK_SHIFT)).astype(np.int64)
+        if not ranks.any():
+            return addresses, owners
+        wrong = ranks > self.cluster_blocks
+        if wrong.any():
+            index = int(wrong.argmax())
+            text = f"{int(addresses[index]):#x} names block {int(ranks[index]) - 1} of a cluster of"
+            raise Fault(index, f"{text} {self.cluster_blocks}")
+        first = owners.blocks // self.cluster_blocks * self.cluster_blocks
+        blocks = np.where(ranks > 0, first + ranks - 1, owners.blocks)
+        return addresses & np.uint64((1 << state_spaces.RANK_SHIFT) - 1), Owners(blocks, owners.threads, None)
 
     def _reach_global(
         self, addresses: Addresses, size: int, *, writes: bool
@@ -216,7 +297,8 @@ class DeviceMemory:
             if home is None or first + size > home.end:
                 raise Fault(int(left[0]), self._nearest(first, size), ends_launch=True)
             if writes and not home.writable:
-                raise Fault(int(left[0]), f"a store to {home.name} at {first:#x}, which is read-only")
+                text = f"a store to {home.name} at {first:#x}, which is read-only"
+                raise Fault(int(left[0]), text, kind="readonly")
             chosen = addresses[left]
             inside = (chosen >= np.uint64(home.start)) & (chosen <= np.uint64(home.end - size))
             which = left[inside]
@@ -245,7 +327,7 @@ class DeviceMemory:
         wrong = addresses & np.uint64(size - 1)
         if size & (size - 1) == 0 and wrong.any():
             index = int((wrong != 0).argmax())
-            raise Fault(index, f"the address {int(addresses[index]):#x} is not a multiple of {size}")
+            raise Fault(index, f"the address {int(addresses[index]):#x} is not a multiple of {size}", kind="misaligned")
 
     # --- accesses
 
@@ -254,6 +336,8 @@ class DeviceMemory:
         size = dtype.itemsize
         result = np.empty((len(addresses), count), dtype)
         for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=False):
+            if self.observer is not None:
+                self.observer.read(buffer, offsets, size * count, owners.threads[which])
             result[which] = self.elements(buffer, dtype)[offsets[:, None] // size + np.arange(count)]
         return result
 
@@ -268,13 +352,19 @@ class DeviceMemory:
         """Codes [lanes, count] to some addresses; `cause` is noted where lanes store different bytes to one."""
         size = codes.dtype.itemsize * codes.shape[1]
         for which, buffer, offsets in self.reach(space, addresses, size, owners, writes=True):
+            if self.observer is not None:
+                self.observer.write(buffer, offsets, codes[which], owners.threads[which])
             self.tags.store(self.step, buffer, offsets, codes[which], owners.threads[which], cause)
 
     elements = staticmethod(elements)
 
 
-def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int) -> int:
+def count_wavefronts(
+    addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
+) -> tuple[int, int]:
     """How many wavefronts some requests take: of each, the largest number of different units in one slot.
+
+    And how many of them are bank conflicts: those that the units, spread evenly over the slots, would not take.
 
     In shared memory a unit is what a lane takes at once, 4 to 16 bytes, and all banks have `slots` of them: this is
     `memory.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot: all that
@@ -288,13 +378,15 @@ def count_wavefronts(addresses: Addresses, size: int, requests: NDArray[np.int64
     pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one integer: quick to sort
     pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
     if slots == 1:
-        return len(pairs)
+        return len(pairs), 0
     groups = (pairs >> np.uint64(UNIT_BITS)).astype(np.int64)
     groups -= groups[0]
     counts = np.bincount(
         groups * slots + (pairs % np.uint64(slots)).astype(np.int64), minlength=(groups[-1] + 1) * slots
     )
-    return int(counts.reshape(-1, slots).max(axis=1).sum())
+    by_slot = counts.reshape(-1, slots)
+    total = int(by_slot.max(axis=1).sum())
+    return total, total - int((-(-by_slot.sum(axis=1) // slots)).sum())
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,14 @@ class LaunchExtents(Protocol):
     def is_cooperative(self) -> bool:
         """Whether all blocks run at once."""
 
+    @property
+    def cluster(self) -> tuple[int, int, int]:
+        """Blocks of a cluster along x, y and z."""
+
+    @property
+    def is_explicit_cluster(self) -> bool:
+        """Whether the launch asked for clusters."""
+
 
 class SpecialRegisterSource(Protocol):
     """What special registers say about the warps of a batch; `warp_state.WarpState` is such."""
@@ -58,7 +66,7 @@ class SpecialRegisterSource(Protocol):
         """A number in every lane."""
 
 
-ZEROS = ("%gridid", "%smid", "%cluster_ctarank", "%is_explicit_cluster", "%current_graph_exec")
+ZEROS = ("%gridid", "%smid", "%current_graph_exec")
 TIMERS = {
     "%clock": 32,
     "%clock_hi": 32,
@@ -82,6 +90,12 @@ INEXACT = frozenset((*TIMERS, *RESERVED, *DRIVER_REGISTERS, "%smid", "%nsmid", "
 """Registers that have other values on a GPU; a result that depends on them is not exact."""
 
 
+def block_rank(blocks: list[NDArray[Any]], cluster: tuple[int, int, int]) -> NDArray[Any]:
+    """The rank of blocks in their cluster, x fastest."""
+    x, y, z = (index % np.uint32(extent) for index, extent in zip(blocks, cluster, strict=True))
+    return x + np.uint32(cluster[0]) * (y + np.uint32(cluster[1]) * z)
+
+
 def special(source: SpecialRegisterSource, name: str, line: int) -> NDArray[Any]:
     """The codes of a special register in all lanes."""
     lane = np.arange(LANES, dtype=np.uint32)
@@ -90,11 +104,18 @@ def special(source: SpecialRegisterSource, name: str, line: int) -> NDArray[Any]
     axis = "xyz".find(part) if part in {"x", "y", "z"} else -1
     if base == "%tid" and axis >= 0:
         return source.thread_index[axis]
-    if base in {"%ctaid", "%clusterid"} and axis >= 0:
-        return np.repeat(source.block_index[axis][:, None], LANES, axis=1)
+    cluster, blocks = launch.cluster, source.block_index
+    by_block = {
+        "%ctaid": blocks[axis],
+        "%clusterid": blocks[axis] // np.uint32(cluster[axis]),
+        "%cluster_ctaid": blocks[axis] % np.uint32(cluster[axis]),
+        "%cluster_ctarank": block_rank(blocks, cluster),
+    }
+    if name == "%cluster_ctarank" or (base in by_block and axis >= 0):
+        return np.repeat(by_block[base][:, None], LANES, axis=1)
     sizes = {
-        "%ntid": launch.block, "%nctaid": launch.grid, "%nclusterid": launch.grid,
-        "%cluster_ctaid": (0, 0, 0), "%cluster_nctaid": (1, 1, 1),
+        "%ntid": launch.block, "%nctaid": launch.grid, "%cluster_nctaid": cluster,
+        "%nclusterid": tuple(extent // size for extent, size in zip(launch.grid, cluster, strict=True)),
     }  # fmt: skip
     if base in sizes and axis >= 0:
         return source.full(sizes[base][axis])
@@ -113,7 +134,8 @@ def special(source: SpecialRegisterSource, name: str, line: int) -> NDArray[Any]
         "%nwarpid": 64, "%nsmid": 132, "%dynamic_smem_size": launch.shared,
         "%total_smem_size": launch.shared + source.shared_bytes,
         "%aggr_smem_size": launch.shared + source.shared_bytes,
-        "%cluster_nctarank": 1, **dict.fromkeys(ZEROS, 0), **RESERVED,
+        "%cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
+        "%is_explicit_cluster": int(launch.is_explicit_cluster), **dict.fromkeys(ZEROS, 0), **RESERVED,
     }  # fmt: skip
     if launch.is_cooperative:
         numbers |= GRID_REGISTERS

@@ -88,7 +88,7 @@ def run_fetch(state: WarpState, step: DecodedInstruction, action: TextureFetch, 
             results[which] = sample(texture, layers[which], own)
         else:
             results[which] = fetch(texture, layers[which], own)
-        state.memory.read_bytes["texture"] += texture.channels * texture.texels.dtype.itemsize * len(which)
+        state.memory.count_bytes("texture", texture.channels * texture.texels.dtype.itemsize * len(which), writes=False)
     for number, item in enumerate(_items(step, step.results, 4)):
         group.write(item, group.scatter(results[:, number]))
 
@@ -158,7 +158,7 @@ def run_surface_load(state: WarpState, step: DecodedInstruction, action: Surface
         index = places[:, None] // size + np.arange(action.count)
         values = _elements(surface, dtype)[index]
         results[which] = np.where(inside[:, None], values, dtype.type(0))
-        state.memory.read_bytes["surface"] += size * action.count * len(which)
+        state.memory.count_bytes("surface", size * action.count * len(which), writes=False)
     for number, item in enumerate(_items(step, step.results, action.count)):
         group.write(item, group.scatter(results[:, number]), action.type)
 
@@ -173,7 +173,7 @@ def run_surface_store(state: WarpState, step: DecodedInstruction, action: Surfac
         _elements(surface, dtype)[index] = values
         if _overlap(places[inside], values):
             state.tally.inexact.add(step.name)
-        state.memory.written_bytes["surface"] += size * action.count * int(inside.sum())
+        state.memory.count_bytes("surface", size * action.count * int(inside.sum()), writes=True)
     state.progress += 1
 
 

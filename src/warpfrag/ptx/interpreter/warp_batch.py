@@ -15,12 +15,15 @@ import numpy as np
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, PtxError, WarpfragError
-from warpfrag.ptx.interpreter.barriers import BlockBarriers, run_memory_barrier
+from warpfrag.ptx.interpreter.barriers import BlockBarriers, ClusterBarriers
+from warpfrag.ptx.interpreter.bulk_copies import COPIES
 from warpfrag.ptx.interpreter.calls import CallStacks
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
+from warpfrag.ptx.interpreter.mbarriers import Mbarriers
 from warpfrag.ptx.interpreter.special_registers import GRID_REGISTERS
 from warpfrag.ptx.interpreter.system_calls import run_system
+from warpfrag.ptx.interpreter.tensor_memory import TensorMemories, run_tensor
 from warpfrag.ptx.interpreter.texture_instructions import (
     run_fetch,
     run_surface_load,
@@ -35,6 +38,7 @@ from warpfrag.ptx.program.actions import (
     Atomic,
     Barrier,
     Branch,
+    ClusterBarrier,
     DirectCall,
     IndirectCall,
     LaneOp,
@@ -50,6 +54,8 @@ from warpfrag.ptx.program.actions import (
     SurfaceReduction,
     SurfaceStore,
     SystemCall,
+    TensorThreadOp,
+    TensorWarpOp,
     TextureFetch,
     Trap,
     WarpCollective,
@@ -71,6 +77,8 @@ from warpfrag.ptx.semantics.floats import QUIET, choose_nan, is_nan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from warpfrag.ptx.interpreter.memory import DeviceMemory, Owners
     from warpfrag.ptx.program.types import Codes
 
@@ -78,6 +86,7 @@ if TYPE_CHECKING:
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # as a priority: after every lane that can run
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # more than any program counter
 QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others by
+MAX_RANDOM_STEPS = 12  # of a warp, before another is chosen at random
 POLLING_SLICES = 64  # what a block counts for that reads memory which others may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
@@ -99,9 +108,19 @@ class WarpBatch(WarpState):
         """Put every lane at the entry, with nobody waiting and no call made."""
         super().__init__(program, launch, memory, blocks, tally)
         self.barriers = BlockBarriers(self)
+        self.cluster_barriers = ClusterBarriers(self)
+        self.mbarriers = self._new_mbarriers()
+        self.tensor_memories = TensorMemories(self, self.mbarriers)
         self.calls = CallStacks(self)
+        self.random: np.random.Generator | None = None  # chooses who runs next, where a seed says so
+        if launch.interleaving is not None:
+            self.random = np.random.default_rng([launch.interleaving, *blocks[0]])
 
     # --- scheduling
+
+    def _new_mbarriers(self) -> Mbarriers:
+        """The mbarriers of the batch; a faster engine has its own."""
+        return Mbarriers(self)
 
     def run(self) -> None:
         """Run until every lane has exited."""
@@ -114,11 +133,13 @@ class WarpBatch(WarpState):
         if not runnable.any():
             if not self.alive.any():
                 return False
-            if not self.barriers.release_completed():
-                raise PtxError(*self.barriers.deadlock())
+            self.release_waiting()
             return True
         priorities = np.where(runnable, (self.slices // QUANTUM) * PRIORITY_UNIT + self.pc, NOT_RUNNABLE)
         by_warp = priorities.min(axis=1)
+        if self.random is not None:
+            self.schedule_at_random(self.random, runnable, by_warp)
+            return True
         start = int(by_warp.min() % PRIORITY_UNIT)
         chosen = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
         if chosen.all():
@@ -129,34 +150,74 @@ class WarpBatch(WarpState):
         self.run_block(start, LaneGroup(self, rows, mask))
         return True
 
+    def schedule_at_random(
+        self, random: np.random.Generator, runnable: NDArray[np.bool_], by_warp: NDArray[np.int64]
+    ) -> None:
+        """Let one warp run a few steps, or a warpgroup its wgmma."""
+        warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
+        start = int(by_warp[warp] % PRIORITY_UNIT)
+        action = self.program.steps[start].action
+        rows = np.array([warp])
+        if isinstance(action, MatrixOp) and action.operation == "wgmma":
+            first = warp - int(self.warp_index[warp]) % 4
+            same = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
+            rows = np.nonzero(same[first : first + 4])[0] + first
+        mask = runnable[rows] & (self.pc[rows] == start)
+        group = LaneGroup(self, rows, mask)
+        end = min(self.program.ends[start], start + int(random.integers(1, MAX_RANDOM_STEPS)))
+        self.check_interrupt()
+        for at in range(start, end):
+            if not self.run_step(at, group) or self.program.steps[at].action.ends_block:
+                return
+        group.put(self.pc, end)
+
+    def release_waiting(self) -> None:
+        """When no lane can run: complete barriers, then let waits run out of time; else it is a deadlock."""
+        if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
+            return
+        reports = (self.mbarriers.deadlock(), self.cluster_barriers.deadlock(), self.barriers.deadlock())
+        present = [report for report in reports if report is not None]
+        texts = [present[0][1], *(text.removeprefix("deadlock: ") for _, text in present[1:])]
+        raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
+
     def run_block(self, start: int, group: LaneGroup) -> None:
         """Run some lanes from one step to the end of its block: their time slice."""
         steps, end = self.program.steps, self.program.ends[start]
-        self.check_interrupt()
-        weight = POLLING_SLICES if start in self.program.polling else 1
-        group.put(self.slices, group.of(self.slices) + weight)
+        self.begin_slice(start, group)
         for at in range(start, end):
             if not self.run_step(at, group) or steps[at].action.ends_block:
                 return
         group.put(self.pc, end)
+
+    def begin_slice(self, start: int, group: LaneGroup) -> None:
+        """Count the time slice that lanes get for a block of steps."""
+        self.check_interrupt()
+        weight = POLLING_SLICES if start in self.program.polling else 1
+        group.put(self.slices, group.of(self.slices) + weight)
 
     def run_step(self, at: int, group: LaneGroup) -> bool:
         """Run a step; False if it was not, because lanes wait for others of their warp."""
         step = self.program.steps[at]
         self.line, self.memory.step = step.line, at
         action = step.action
-        active = group
-        if step.guard is not None:
-            guard = group.of(self.registers[step.guard.index])
-            active = group.part(group.mask & (~guard if step.guard.negated else guard))
+        active = self.active_part(step, group)
         if action.is_collective and not self.all_arrived(at, step, group, active):
             return False
+        if isinstance(action, MemoryBarrier) and action.waits and active.mask.any():
+            return self.suspend(at, step, action, group, active)
         self.count(at, at + 1, group.warps)
         if action.ends_block:
             CONTROL_HANDLERS[type(action)](self, at, step, action, group, active)
         elif active.is_whole or active.mask.any():
             self.execute(step, active)
         return True
+
+    def active_part(self, step: DecodedInstruction, group: LaneGroup) -> LaneGroup:
+        """The lanes of a group whose guard holds."""
+        if step.guard is None:
+            return group
+        guard = group.of(self.registers[step.guard.index])
+        return group.part(group.mask & (~guard if step.guard.negated else guard))
 
     def count(self, start: int, end: int, warps: int) -> None:
         """Count steps that so many warps run, up to the limit of the launch."""
@@ -178,13 +239,21 @@ class WarpBatch(WarpState):
             try:
                 HANDLERS[type(step.action)](self, step, step.action, group)
             except Fault as fault:
-                if fault.ends_launch or not self.memory.is_checked or not is_lane_by_lane:
+                if not self.memory.is_checked or not is_lane_by_lane:
                     raise self.first_fault(step, group, fault) from None
-                self.memory.note(step.line, self.fault(step, group, fault).reason)
+                self.note(step, group, fault)
                 group = self.without_faulty(step, group, fault.index)
                 if group.mask.any():
                     continue
             return
+
+    def note(self, step: DecodedInstruction, group: LaneGroup, fault: Fault) -> None:
+        """Collect an access that failed."""
+        warps, lanes = np.nonzero(group.mask)
+        row, lane = int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index])
+        block = tuple(int(axis[row]) for axis in self.block_index)
+        thread = tuple(int(axis[row, lane]) for axis in self.thread_index)
+        self.memory.note(step.line, fault.kind, self.fault(step, group, fault).reason, block, thread)
 
     @staticmethod
     def without_faulty(step: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
@@ -212,7 +281,7 @@ class WarpBatch(WarpState):
         """An access that went wrong, with its line and thread."""
         warps, lanes = np.nonzero(group.mask)
         who = self.thread_name(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
-        return PtxError(step.line, f"{step.name} by {who}: {fault.reason}")
+        return PtxError(step.line, f"{step.name} by {who}: {fault.reason}", kind=fault.kind)
 
     # --- convergence
 
@@ -377,7 +446,7 @@ class WarpBatch(WarpState):
             index = int(wrong[group.mask].argmax())
             asked, taken = int(size[group.mask][index]), int(used[group.mask][index])
             have = int(capacity[group.mask][index])
-            raise Fault(index, f"{asked} bytes are more than is left of the stack: {taken} of {have} are taken")
+            raise Fault(index, f"{asked} bytes do not fit on the stack: {taken} of {have} are in use")
         group.write(step.results[0], start + offset)
         group.write(step.results[1], offset + size)
 
@@ -389,6 +458,8 @@ class WarpBatch(WarpState):
         for which, buffer, offsets in self.memory.reach(
             action.space, addresses, size * action.count, owners, writes=True
         ):
+            if self.memory.observer is not None:
+                self.memory.observer.update(buffer, offsets, size * action.count, owners.threads[which])
             cells = self.memory.elements(buffer, kind.dtype)
             index = offsets // size
             update = action.function
@@ -441,6 +512,10 @@ class WarpBatch(WarpState):
         self.memory.store("shared", group.addresses(target), words, owners)
         self.progress += 1
 
+    def copy_in_bulk(self, step: DecodedInstruction, action: Action, group: LaneGroup) -> None:
+        """Bulk copies, boxes of tensor maps and what changes those."""
+        COPIES[type(action)](self, self.mbarriers, step, action, group)
+
     # --- several lanes together
 
     def warp_collective(self, step: DecodedInstruction, action: WarpCollective, group: LaneGroup) -> None:
@@ -467,9 +542,30 @@ class WarpBatch(WarpState):
         except WarpfragError as error:
             raise PtxError(step.line, str(error)) from error
 
+    def tensor_op(self, step: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
+        """tcgen05, on the tensor memories of the blocks."""
+        run_tensor(self.tensor_memories, step, action, group)
+
     def memory_barrier(self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
-        """mbarrier, which `barriers` runs lane after lane."""
-        run_memory_barrier(self.barriers, step, action, group)
+        """mbarrier, which `mbarriers` runs lane after lane."""
+        self.mbarriers.run(step, action, group)
+
+    def suspend(
+        self, at: int, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup, active: LaneGroup
+    ) -> bool:
+        """mbarrier.try_wait and test_wait: False where lanes sleep until a phase ends; the others have gone on."""
+        try:
+            is_over = self.mbarriers.wait(at, step, action, active)
+        except Fault as fault:
+            raise self.fault(step, active, fault) from None
+        if is_over:
+            self.count(at, at + 1, group.warps)
+            return True
+        idle = group.part(group.mask & ~active.mask)
+        idle.put(self.pc, at + 1)
+        ready = (group.mask & ~group.of(self.waiting)).any(axis=1)
+        self.count(at, at + 1, int(ready.sum()))
+        return False
 
     def system_call(self, step: DecodedInstruction, action: SystemCall, group: LaneGroup) -> None:
         """A call of a function that the driver brings."""
@@ -528,7 +624,7 @@ class WarpBatch(WarpState):
             left = left & ~chosen
         if left.any():
             address = int(functions[left][0])
-            wrong = Fault(int(left[active.mask].argmax()), f"{address:#x} is no function that fits this call")
+            wrong = Fault(int(left[active.mask].argmax()), f"{address:#x} is not a function that matches this call")
             raise self.fault(step, active, wrong)
 
     def return_(self, at: int, step: DecodedInstruction, action: Return, group: LaneGroup, active: LaneGroup) -> None:
@@ -545,6 +641,15 @@ class WarpBatch(WarpState):
             part.put(self.alive, False)  # noqa: FBT003 (a value)
             self.release_waiting_in_warp(group.warp_rows)
             self.barriers.check_all()
+            self.cluster_barriers.check_all()
+
+    def cluster_barrier(
+        self, at: int, step: DecodedInstruction, action: ClusterBarrier, group: LaneGroup, active: LaneGroup
+    ) -> None:
+        """barrier.cluster: active lanes arrive, or wait."""
+        group.put(self.pc, at + 1)
+        if active.mask.any():
+            self.cluster_barriers.run(step, action, active)
 
     def barrier(self, at: int, step: DecodedInstruction, action: Barrier, group: LaneGroup, active: LaneGroup) -> None:
         """bar and barrier: active lanes arrive, and may wait."""
@@ -573,9 +678,12 @@ HANDLERS: dict[type[Action], Callable[..., None]] = {
     Allocate: WarpBatch.allocate,
     Atomic: WarpBatch.atomic,
     AsyncCopy: WarpBatch.async_copy,
+    **dict.fromkeys(COPIES, WarpBatch.copy_in_bulk),
     WarpCollective: WarpBatch.warp_collective,
     WarpWait: WarpBatch.no_op,
     MatrixOp: WarpBatch.matrix_op,
+    TensorThreadOp: WarpBatch.tensor_op,
+    TensorWarpOp: WarpBatch.tensor_op,
     MemoryBarrier: WarpBatch.memory_barrier,
     SystemCall: WarpBatch.system_call,
     TextureFetch: run_fetch,
@@ -591,6 +699,7 @@ CONTROL_HANDLERS: dict[type[Action], Callable[..., None]] = {
     IndirectCall: WarpBatch.indirect_call,
     Return: WarpBatch.return_,
     Barrier: WarpBatch.barrier,
+    ClusterBarrier: WarpBatch.cluster_barrier,
     Refused: WarpBatch.refuse,
 }
 """Of actions that end a block of steps: called with the index of the step too, and with all lanes that reach it."""

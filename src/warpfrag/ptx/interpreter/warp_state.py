@@ -50,11 +50,19 @@ class LaunchConfig:
     arch: str
     limit: int
     is_cooperative: bool = False  # all blocks run at once, and may wait for each other
+    cluster: tuple[int, int, int] = (1, 1, 1)  # blocks that run together and see each other's shared memory
+    is_explicit_cluster: bool = False
+    interleaving: int | None = None  # the seed of the order in which the interpreter lets warps run
 
     @property
     def threads(self) -> int:
         """How many threads a block has."""
         return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def cluster_blocks(self) -> int:
+        """How many blocks a cluster has."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     @property
     def warps(self) -> int:
@@ -73,6 +81,11 @@ class LaunchTally:
     is_stopped: bool = False  # by an interrupt, from another thread
     printed: list[str] = field(default_factory=list)
     printed_characters: int = 0
+    doubts: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by step
+
+    def doubt(self, step: int, reason: str) -> None:
+        """Note why the result of a step may differ from a GPU's."""
+        self.doubts.setdefault(step, {})[reason] = None
 
     def join(self, other: LaunchTally) -> None:
         """Add the counts of other blocks."""
@@ -81,6 +94,8 @@ class LaunchTally:
         self.inexact |= other.inexact
         self.total += other.total
         self.printed += other.printed
+        for step, reasons in other.doubts.items():
+            self.doubts.setdefault(step, {}).update(reasons)
         self.printed_characters += other.printed_characters
 
 
@@ -105,6 +120,7 @@ class WarpState:
         self.blocks = blocks
         per_block = launch.warps
         self.warps = per_block * len(blocks)
+        memory.cluster_blocks = launch.cluster_blocks
         memory.start_blocks(
             len(blocks),
             program.dynamic_start - state_spaces.SHARED_START + launch.shared,
@@ -184,6 +200,9 @@ class WarpState:
         block = ", ".join(str(int(axis[warp])) for axis in self.block_index)
         thread = ", ".join(str(int(axis[warp, lane])) for axis in self.thread_index)
         return f"thread ({thread}) of block ({block})"
+
+    def wake(self, rows: NDArray[np.int64]) -> None:
+        """Note that lanes of some warps need not wait any more."""
 
     def release_waiting_in_warp(self, rows: NDArray[np.int64]) -> None:
         """Let lanes that wait for others of their warp check again whether all have arrived."""

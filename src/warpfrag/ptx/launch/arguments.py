@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.memory.tensor_map import MAP_ALIGN
 from warpfrag.ptx.interpreter.memory import Allocation
 from warpfrag.ptx.launch.device_array import ADDRESSES, DeviceArray
 from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
 from warpfrag.ptx.launch.names import readable
+from warpfrag.ptx.launch.tensor_map import TensorMap
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Parameter
 from warpfrag.ptx.semantics.textures import Surface, Texture
@@ -25,6 +27,18 @@ if TYPE_CHECKING:
 HANDLE_STEP = 64  # between the handles of two textures
 
 
+@dataclass(frozen=True)
+class Unwritten:
+    """An array argument whose contents mean nothing, as those of `np.empty`: the check "uninitialised" marks it.
+
+    >>> import numpy as np
+    >>> Unwritten(np.empty(4, np.float32)).array.shape
+    (4,)
+    """
+
+    array: object
+
+
 class Arguments:
     """The arguments of one launch on their way to the parameters of an entry."""
 
@@ -35,6 +49,7 @@ class Arguments:
         self.parameters = [replace(item, name=short_name(item.name, kernel)) for item in parameters]
         self.allocations: list[Allocation] = []
         self.resources: dict[int, Texture | Surface] = {}  # by handle
+        self.maps: list[NDArray[np.uint8]] = []  # that are passed by address
         self._next = self.memory_map.arrays
         self._known: dict[tuple[int, int], int] = {}
         """The address of an array, by where it starts on the host and how many bytes it has."""
@@ -53,8 +68,17 @@ class Arguments:
 
     def _argument(self, value: object, number: int, parameter: Parameter) -> bytes:
         """The bytes of one parameter."""
+        if isinstance(value, Unwritten):
+            code = self._argument(value.array, number, parameter)
+            data = as_bytes(value.array, f"argument {number} ({parameter.name})")
+            for allocation in self.allocations:
+                if data is not None and allocation.data.ctypes.data == data.ctypes.data:
+                    allocation.is_unwritten = True
+            return code
         if isinstance(value, Texture | Surface):
             return self._handle(value, number, parameter)
+        if isinstance(value, TensorMap):
+            return self._tensor_map(value, number, parameter)
         if isinstance(value, list | tuple):
             return self._struct(value, number, parameter)
         if isinstance(value, DeviceArray):
@@ -63,6 +87,22 @@ class Arguments:
         if array is not None and self._is_pointer(array, parameter):
             return self._pointer(value, number, parameter)
         return _scalar(value if array is None else array, number, parameter, self.pointer_size)
+
+    def _tensor_map(self, value: TensorMap, number: int, parameter: Parameter) -> bytes:
+        """The bytes of a tensor map, or the address of a copy of them in global memory."""
+        what = f"argument {number} ({parameter.name})"
+        data = value.encode(self._address(value.array, what))
+        if parameter.size == len(data):
+            if parameter.align < MAP_ALIGN:
+                msg = f"{what}: expected an alignment of {MAP_ALIGN} bytes for a tensor map, got {parameter.align}"
+                raise InvalidOperand(msg)
+            return data
+        if parameter.size != self.pointer_size:
+            msg = f"{what}: expected {parameter.size} bytes, got a tensor map of {len(data)}"
+            raise InvalidOperand(msg)
+        copy = np.frombuffer(data, np.uint8).copy()
+        self.maps.append(copy)  # alive as long as its address
+        return self._address(copy, f"{what}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
         """The address of an array; the same array twice is one allocation."""

@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from warpfrag.catalog.evidence import Evidence, evidence
+from warpfrag.arithmetic import nearest_plan
+from warpfrag.catalog.evidence import AUTHORITIES, Evidence, evidence
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target, targets
+from warpfrag.isa.tcgen05.products import rows_of, typed
 from warpfrag.ptx.lowering.contraction import sums_of_products
 from warpfrag.ptx.opcodes.hardware_evidence import compared
-from warpfrag.ptx.program.actions import AsyncCopy, MatrixOp, Refused
+from warpfrag.ptx.program.actions import AsyncCopy, MatrixOp, Refused, TensorThreadOp
 from warpfrag.ptx.program.inexact import MEASURED_ON, InexactCause
 
 if TYPE_CHECKING:
+    from warpfrag.isa.tcgen05.spelling import TensorSpelling
     from warpfrag.isa.words import Form
     from warpfrag.ptx.program.opcode import OpcodeRow
     from warpfrag.ptx.program.program import DecodedInstruction, Program
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 MEASURED_ADDRESSES = 64  # bits
 MEASURED = "sm_90"  # whose special function unit the tables hold, and for which contraction was read from ptxas 13.0
 WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
-CONTRACTION = "ptxas may fuse this sum with a product: fused as ptxas 13.0 does for sm_90, which says nothing of {}"
+CONTRACTION = "ptxas may fuse this sum with a product: fused as ptxas 13.0 does for sm_90, which says nothing about {}"
 
 
 def runs_on(target: str, arch: str) -> bool:
@@ -98,15 +101,24 @@ def step_evidence(step: DecodedInstruction, arch: str) -> Evidence:
         return Evidence("not modelled", step.action.reason)
     if isinstance(step.action, MatrixOp):
         return _matrix_evidence(step, step.action.form, arch)
+    if isinstance(step.action, TensorThreadOp) and step.action.spelling.kind:
+        return _tensor_evidence(step.action.spelling, arch)
     if step.row is None:
         return Evidence("not modelled", f"no row for {step.name}")
     return _row_evidence(step, step.row, arch)
 
 
+def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
+    """A product of tcgen05 has its types in a register: it is known as its kind is; its line has the doubts."""
+    row = rows_of(spelling)[0]
+    known, _ = nearest_plan(typed(spelling, row, row.m[0], row.n[0], row.a[0], row.b[0]), arch)
+    return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
+
+
 def _matrix_evidence(step: DecodedInstruction, form: Form, arch: str) -> Evidence:
     """wmma moves elements between memory and the places that only the architecture knows: specified, in a kernel."""
     if arch not in targets():
-        return Evidence("not modelled", f"nothing is known of {arch}")
+        return Evidence("not modelled", f"nothing is known about {arch}")
     known, unknown = evidence(form, arch), _unknown_layout(step, arch)
     if unknown and not form.is_product and targets()[arch].arch in able_architectures(form):
         detail = f"PTX ISA, as long as the kernel does not depend on where elements lie in registers: {unknown}"

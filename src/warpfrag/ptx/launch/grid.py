@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.ptx.checks.checked_batch import LaunchChecks
     from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.program.program import Program
 
@@ -69,17 +70,26 @@ class Permutation:
 class Waves:
     """The blocks that have not begun, in the order in which they run; several threads may take from it."""
 
-    def __init__(self, grid: tuple[int, int, int], at_once: int, seed: int | None) -> None:
-        """Nothing is taken yet; `at_once` blocks are a wave."""
-        self.grid, self.at_once, self.seed = grid, at_once, seed
+    def __init__(
+        self,
+        grid: tuple[int, int, int],
+        at_once: int,
+        seed: int | None,
+        cluster: tuple[int, int, int] = (1, 1, 1),
+    ) -> None:
+        """Nothing is taken yet; `at_once` blocks are a wave, or as many clusters as fit into it."""
+        self.grid, self.seed, self.cluster = grid, seed, cluster
         self.total = grid[0] * grid[1] * grid[2]
-        self.permutation = None if seed is None else Permutation(self.total, seed)
+        self.per_cluster = cluster[0] * cluster[1] * cluster[2]
+        self.at_once = max(1, at_once // self.per_cluster)  # clusters
+        self.clusters = self.total // self.per_cluster
+        self.permutation = None if seed is None else Permutation(self.clusters, seed)
         self.taken = 0  # waves
         self._lock = Lock()
 
     def __len__(self) -> int:
         """How many waves are left."""
-        return -(-self.total // self.at_once) - self.taken
+        return -(-self.clusters // self.at_once) - self.taken
 
     def take(self) -> tuple[int, Blocks] | None:
         """The number of the next wave and its blocks; None where none is left."""
@@ -89,29 +99,45 @@ class Waves:
             number = self.taken
             self.taken += 1
         first = number * self.at_once
-        numbers = np.arange(first, min(first + self.at_once, self.total), dtype=np.uint64)
-        x, y, _ = self.grid
+        numbers = np.arange(first, min(first + self.at_once, self.clusters), dtype=np.uint64)
         order = numbers if self.permutation is None else self.permutation(numbers)
-        return number, [(block % x, block // x % y, block // (x * y)) for block in order.tolist()]
+        return number, [block for cluster in order.tolist() for block in self.blocks_of(cluster)]
+
+    def blocks_of(self, cluster: int) -> Blocks:
+        """The blocks of a cluster, by their rank."""
+        x, y = self.grid[0] // self.cluster[0], self.grid[1] // self.cluster[1]
+        corner = [
+            index * size
+            for index, size in zip((cluster % x, cluster // x % y, cluster // (x * y)), self.cluster, strict=True)
+        ]
+        i, j, _ = self.cluster
+        ranks = range(self.per_cluster)
+        return [(corner[0] + rank % i, corner[1] + rank // i % j, corner[2] + rank // (i * j)) for rank in ranks]
 
     def again(self) -> Waves:
         """The same waves, of which none is taken."""
-        return Waves(self.grid, self.at_once, self.seed)
+        return Waves(self.grid, self.at_once * self.per_cluster, self.seed, self.cluster)
 
     def clear(self) -> None:
         """Let nobody take another wave."""
         with self._lock:
-            self.taken = -(-self.total // self.at_once)
+            self.taken = -(-self.clusters // self.at_once)
 
 
 class Work:
     """Waves of blocks, and what they did."""
 
     def __init__(
-        self, program: Program, config: LaunchConfig, memory: DeviceMemory, compiled: CompiledProgram | None
+        self,
+        program: Program,
+        config: LaunchConfig,
+        memory: DeviceMemory,
+        compiled: CompiledProgram | None,
+        checks: LaunchChecks | None = None,
     ) -> None:
-        """Nothing is done yet."""
+        """Nothing is done yet; with `checks` there is no compiled code."""
         self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
+        self.checks = checks
         self.tally = LaunchTally(np.zeros(len(program.steps), np.int64), np.zeros(len(program.steps), np.uint8))
         self.divergent: dict[int, str] = {}  # what the barriers saw, by line
         self.done = 0  # blocks
@@ -126,16 +152,20 @@ class Work:
                 break
             number, blocks = wave
             batch: WarpBatch
-            if self.compiled is None:
+            if self.checks is not None:
+                batch = self.checks.batch(self.program, self.config, self.memory, blocks, self.tally)
+            elif self.compiled is None:
                 batch = WarpBatch(self.program, self.config, self.memory, blocks, self.tally)
             else:
                 batch = CompiledWarpBatch(self.program, self.config, self.memory, blocks, self.tally, self.compiled)
             try:
                 with np.errstate(all="ignore"):
                     batch.run()
+                    batch.tensor_memories.check_freed()
             except WarpfragError as error:
                 self.failure = number, error
                 waves.clear()
+                self.divergent = batch.barriers.divergent | self.divergent
             else:
                 self.divergent = batch.barriers.divergent | self.divergent
                 self.done += len(blocks)

@@ -5,22 +5,29 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from warpfrag.arithmetic.schedule import check_threads
 from warpfrag.catalog.evidence import Evidence
+from warpfrag.core.coordinates import LANES
 from warpfrag.core.deprecation import renamed_attributes
-from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, UnusableFile, quote
+from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, PtxError, UnusableFile, WarpfragError, quote
+from warpfrag.memory.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.ptx.checks.checked_batch import BATCH_THREADS, LaunchChecks
+from warpfrag.ptx.checks.findings import CHECKS, KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.ptx.compiler.engine import CompiledProgram
+from warpfrag.ptx.debugger.debugger import Debugger
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 from warpfrag.ptx.launch.arguments import Arguments
+from warpfrag.ptx.launch.clusters import cluster_shape, declared_shape
 from warpfrag.ptx.launch.cooperative import check_resident
 from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import (
@@ -31,30 +38,42 @@ from warpfrag.ptx.launch.evidence import (
     step_evidence,
     unknown_layout,
 )
+from warpfrag.ptx.launch.exploration import Exploration
+from warpfrag.ptx.launch.exploration import explore as explore_launch
 from warpfrag.ptx.launch.grid import Progress, Waves, Work
 from warpfrag.ptx.launch.names import matching, readable, resolve
-from warpfrag.ptx.launch.run import Counts, DepartedLine, InexactLine, Observation, Run
+from warpfrag.ptx.launch.profile import by_line, tensor_operations
+from warpfrag.ptx.launch.run import Counts, DepartedLine, InexactLine, Run
 from warpfrag.ptx.launch.symbols import Symbols
 from warpfrag.ptx.lowering.fragment_flow import layout_use
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, Action, Atomic, LaneOp, MemoryLoad, SystemCall
+from warpfrag.ptx.program.actions import (
+    SYSTEM_FUNCTIONS,
+    Action,
+    Atomic,
+    BulkCopy,
+    LaneOp,
+    MemoryLoad,
+    SystemCall,
+    TensorCopy,
+)
 from warpfrag.ptx.program.departures import DEFAULT, DEPARTURES, VERSIONS, CompilerVersion
 from warpfrag.ptx.program.inexact import REASONS, InexactCause
 from warpfrag.ptx.program.program import DecodedInstruction, Discard, Parameter, Program
 from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
+from warpfrag.ptx.reader.source_lines import SourceLine, source_lines
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
     from warpfrag.ptx.lowering.fragment_flow import LayoutUse
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
-Check = Literal["memory", "barriers"]
 Engine = Literal["auto", "reference", "compiled"]
-CHECKS = ("memory", "barriers")
 ENGINES = ("auto", "reference", "compiled")
 MAX_WARPS = 128  # that run at once
+MAX_WARPS_OF_WGMMA = 512  # of a kernel with wgmma: so many share what an instruction costs beside its product
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
@@ -71,7 +90,7 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
     `keep_state` it starts from what the last launch left, as on a GPU.
     """
     if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
-        return Module(parse(source), keep_state=keep_state, lines=source.count("\n") + 1)
+        return module_of(source, keep_state=keep_state)
     if not isinstance(source, str | Path):
         msg = f"expected a path or the text of a PTX module, got {quote(source)}"
         raise InvalidOperand(msg)
@@ -82,7 +101,13 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
             raise
         msg = f"{quote(str(source))} cannot be read as PTX: {error}"
         raise UnusableFile(msg) from None
-    return Module(parse(text), keep_state=keep_state, lines=text.count("\n") + 1, file_name=Path(source).name)
+    return module_of(text, keep_state=keep_state, file_name=Path(source).name)
+
+
+def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
+    """The module of a text."""
+    lines = text.count("\n") + 1
+    return Module(parse(text), keep_state=keep_state, lines=lines, file_name=file_name, sources=source_lines(text))
 
 
 def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
@@ -99,8 +124,12 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
         LinkInput(module.file_name or f"module {number}", module.lines, module.source)
         for number, module in enumerate(loaded)
     ]
-    lines = sum(module.lines for module in loaded)
-    return Module(link_modules(inputs, readable, SYSTEM_FUNCTIONS), keep_state=keep_state, lines=lines)
+    lines = 0
+    sources: dict[int, SourceLine] = {}
+    for module in loaded:
+        sources |= {lines + number: source for number, source in module.sources.items()}
+        lines += module.lines
+    return Module(link_modules(inputs, readable, SYSTEM_FUNCTIONS), keep_state=keep_state, lines=lines, sources=sources)
 
 
 class Module(Mapping[str, "Kernel"]):
@@ -110,9 +139,21 @@ class Module(Mapping[str, "Kernel"]):
     of it that no other entry has.
     """
 
-    def __init__(self, source: ModuleSyntax, *, keep_state: bool = False, lines: int = 0, file_name: str = "") -> None:
-        """Entries are lowered when they are first asked for; `lines` is the length of the text."""
+    def __init__(
+        self,
+        source: ModuleSyntax,
+        *,
+        keep_state: bool = False,
+        lines: int = 0,
+        file_name: str = "",
+        sources: Mapping[int, SourceLine] | None = None,
+    ) -> None:
+        """Entries are lowered when they are first asked for; `lines` is the length of the text.
+
+        `sources` is what the text was compiled from, line by line, where it says so.
+        """
         self.source, self.lines, self.file_name = source, lines, file_name
+        self.sources = dict(sources or {})
         self.symbols = Symbols(source, keep=keep_state)
         self._kernels: dict[str, Kernel] = {}
 
@@ -155,7 +196,7 @@ class Module(Mapping[str, "Kernel"]):
 
     @property
     def warnings(self) -> list[DepartedLine]:
-        """The lines of all entries of which ptxas makes other code than the manual says."""
+        """The lines of all entries that ptxas compiles to other code than the manual says."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CompilerDeparture)
             return list(dict.fromkeys(item for kernel in self.values() for item in kernel.warnings))
@@ -215,6 +256,23 @@ class Kernel:
         """Static shared memory."""
         return self.program.shared_bytes
 
+    @property
+    def cluster(self) -> tuple[int, int, int] | None:
+        """The shape of clusters that the PTX asks for; None where it says nothing."""
+        return declared_shape(self.program)
+
+    @property
+    def launch_arch(self) -> str:
+        """The architecture that a launch is for which names none."""
+        return launch_arch(self.program.target, None)
+
+    @property
+    def tensor_maps(self) -> list[str]:
+        """The parameters that take a tensor map by value, where the kernel copies by tensor maps."""
+        if not any(isinstance(step.action, TensorCopy) for step in self.program.steps):
+            return []
+        return [item.name for item in self.parameters if item.size == MAP_BYTES and item.align >= MAP_ALIGN]
+
     @cached_property
     def opcodes(self) -> dict[str, Evidence]:
         """Every opcode of the program and how well it is known, on the architecture of the module's target."""
@@ -222,7 +280,7 @@ class Kernel:
 
     @cached_property
     def warnings(self) -> list[DepartedLine]:
-        """The lines of which ptxas makes other code than the manual says, with what it does."""
+        """The lines that ptxas compiles to other code than the manual says, with what it does."""
         rows = [(line, text, DEPARTURES[name]) for line, text, name in self.program.departures]
         return [DepartedLine(line, text, row.compiler, row.versions) for line, text, row in rows if row.warns]
 
@@ -276,7 +334,7 @@ class Kernel:
         *,
         shared: int = 0,
         arch: str | None = None,
-        checks: Sequence[Check] = (),
+        checks: Sequence[Check] | Check | Literal["all"] = (),
         engine: Engine = "auto",
         seed: int | None = None,
         limit: int = LIMIT,
@@ -284,6 +342,8 @@ class Kernel:
         progress: Progress | None = None,
         compiler: CompilerVersion = DEFAULT,
         cooperative: bool = False,
+        cluster: int | Sequence[int] | None = None,
+        explore: int = 0,
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
@@ -294,17 +354,24 @@ class Kernel:
         the target's own. Evidence and `Run.exact` are for this architecture, which `Run.arch` names.
 
         The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
-        permutes them. Those of a compiled kernel are shared out over the cores, or `threads` of them, unless their
-        order can be seen or one may wait for another. A launch that executes more than `limit` warp instructions is
-        stopped; a limit of your own is counted on one core. `progress(done, total)` is told how many blocks are done.
-        What has been stored when an error or an interrupt ends a launch stays.
+        permutes them, and with `checks` chooses at random which warp goes on. `explore` runs so many more interleavings
+        from the same memory, and `Run.exploration` says whether one leaves other memory. The blocks of a compiled
+        kernel are shared out over the cores, or `threads` of them, unless their order can be seen or one may wait for
+        another. A launch that executes more than `limit` warp instructions is stopped; a limit of your own is counted
+        on one core. `progress(done, total)` is told how many blocks are done. What has been stored when an error or an
+        interrupt ends a launch stays.
+
+        `cluster` is the shape of clusters: blocks that run together and reach each other's shared memory, 8 at most.
+        Where the PTX says it (.reqnctapercluster), it may be left out.
 
         A `cooperative` launch runs all blocks at once, so that they may wait for each other: grid.sync() needs it, and
         so does a barrier of your own in global memory. The grid must fit on an H200 at once.
 
-        An access outside every array ends the launch, and so does one that is misaligned, outside shared or local
-        memory, or a store to read-only memory. With "memory" among the `checks` these last ones are findings instead:
-        a load gives 0 and a store nothing. "barriers" lists barriers that only part of a warp reaches.
+        `checks` search for mistakes: "memory", "races", "uninitialised", "barriers" and "async", or "all".
+        `Run.findings` lists what they report, `Run.verdict` what that amounts to. An access outside every array ends
+        the launch, and so does one that is misaligned, outside shared or local memory, or a store to read-only
+        memory; with "memory" these are findings instead: a load gives 0 and a store nothing. A deadlock is a finding
+        with "barriers", and ends the launch. All checks but "memory" run in the interpreter, whatever `engine` says.
 
         `compiler` is the version of ptxas whose code is run, where versions differ: 13.0 is that of driver 580.
         """
@@ -312,31 +379,101 @@ class Kernel:
         if compiler != self.program.compiler:
             return self._compiled_by(compiler).launch(
                 grid, block, args, shared=shared, arch=arch, checks=checks, engine=engine, seed=seed, limit=limit,
-                threads=threads, progress=progress, compiler=compiler, cooperative=cooperative,
+                threads=threads, progress=progress, compiler=compiler, cooperative=cooperative, cluster=cluster,
+                explore=explore,
             )  # fmt: skip
-        config = self._config(grid, block, shared, arch, limit, cooperative=cooperative)
+        _check_explore(explore)
+        config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
         self._check_fragments(config.arch)
-        _check_choice("checks", checks, CHECKS)
+        named = _checks(checks)
         _check_choice("engine", [engine], ENGINES)
         check_threads(threads)
-        memory = self._memory(args)
-        if cooperative:
-            workspace = np.zeros(state_spaces.GRID_WORKSPACE_BYTES, np.uint8)
-            memory.add(Allocation(state_spaces.GRID_WORKSPACE, workspace, "the workspace of the grid"))
+        memory = self.device_memory(args, config)
         compiled = None if engine == "reference" else self._compiled_program(at_once=engine == "compiled")
-        waves = self._waves(config, seed)
+        follows = None if set(named) <= {"memory"} else LaunchChecks(named, self.module.sources)
+        waves = self.waves(config, seed, follows)
         if not self.is_shared_out or limit < LIMIT or cooperative:
             threads = 1
-        work = Work(self.program, config, memory, compiled)
-        if "memory" in checks:
-            work = self._checked(work, waves, threads, progress)
+        before = [buffer.copy() for buffer in memory.writable_buffers()] if explore else []
+        if follows is not None:
+            config = replace(config, interleaving=None if seed is None else int(seed))
+            memory.is_checked = "memory" in named
+            work = Work(self.program, config, memory, None, follows)
+            self._run(work, waves, 1, progress)
+        elif named:
+            work = self._checked(Work(self.program, config, memory, compiled), waves, threads, progress)
         else:
+            work = Work(self.program, config, memory, compiled)
             self._run(work, waves, threads, progress)
+        findings, unjudged = self._findings(work, named)
+        result = self._summary(work.tally, work.memory, config, findings, work.compiled, named, unjudged)
+        if explore:
+            result = replace(result, exploration=self._explored(memory, before, config, explore))
+        return result
+
+    def _explored(
+        self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
+    ) -> Exploration:
+        """Run other interleavings, from the memory before the launch."""
+
+        def run(seed: int) -> str:
+            memory.tags.forget()
+            memory.observer = None
+            work = Work(self.program, replace(config, interleaving=seed), memory, None)
+            self._run(work, self.waves(config, seed), 1, None)
+            return str(work.failure[1]) if work.failure is not None else ""
+
+        return explore_launch(memory, before, runs, run)
+
+    def _findings(self, work: Work, checks: tuple[Check, ...]) -> tuple[list[KernelFinding], tuple[str, ...]]:
+        """What the checks report, by line, and what they could not judge; an error that is no finding is raised."""
+        collector = work.checks.collector if work.checks is not None else FindingCollector(self.module.sources, checks)
+        for line, text in work.divergent.items():
+            collector.add(KernelFinding("barrier", line, text))
+        for bad in work.memory.noted.values():
+            (x, y, z), (i, j, k) = bad.block, bad.thread
+            collector.add(
+                KernelFinding(bad.kind, bad.line, bad.text, block=(x, y, z), thread=(i, j, k)), bad.count
+            )  # fmt: skip
         if work.failure is not None:
-            raise work.failure[1]
-        findings = [Observation("barriers", *item) for item in work.divergent.items()] if "barriers" in checks else []
-        findings += [Observation("memory", *item) for item in work.memory.findings()]
-        return self._summary(work.tally, work.memory, config, findings, work.compiled)
+            error = work.failure[1]
+            kind = error.kind if isinstance(error, PtxError) else ""
+            if KINDS.get(kind) not in checks or not isinstance(error, PtxError):
+                raise self._located(error)
+            collector.add(KernelFinding(kind, error.line, error.reason))
+            collector.leave_out(f"what follows line {error.line}: the launch ended there")
+        return collector.findings, tuple(collector.unjudged)
+
+    def debug(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object] = (),
+        *,
+        shared: int = 0,
+        arch: str | None = None,
+        seed: int | None = None,
+        limit: int = LIMIT,
+        cooperative: bool = False,
+        cluster: int | Sequence[int] | None = None,
+    ) -> Debugger:
+        """A launch that stops at breakpoints, on the reference engine; arguments are those of `launch`.
+
+        Nothing runs before `Debugger.run` or `step`.
+        """
+        config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
+        self._check_fragments(config.arch)
+        waves = self.waves(config, seed)
+        memory = self.device_memory(args, config)
+        return Debugger(
+            self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
+        )
+
+    def _located(self, error: WarpfragError) -> WarpfragError:
+        """An error of a line, with the line of the source that it was compiled from."""
+        if isinstance(error, PtxError) and error.line in self.module.sources:
+            return PtxError(error.line, error.reason, str(self.module.sources[error.line]), error.kind)
+        return error
 
     def _compiled_by(self, compiler: CompilerVersion) -> Kernel:
         """The same kernel as another version of ptxas compiles it."""
@@ -370,6 +507,14 @@ class Kernel:
         self._run(again, waves.again(), 1, progress)
         return again
 
+    def device_memory(self, args: Sequence[object], config: LaunchConfig) -> DeviceMemory:
+        """The arrays, the module's variables, and what a cooperative launch brings."""
+        memory = self._memory(args)
+        if config.is_cooperative:
+            workspace = np.zeros(state_spaces.GRID_WORKSPACE_BYTES, np.uint8)
+            memory.add(Allocation(state_spaces.GRID_WORKSPACE, workspace, "the workspace of the grid"))
+        return memory
+
     def _memory(self, args: Sequence[object]) -> DeviceMemory:
         """The arrays and the module's variables."""
         arguments = Arguments(self.name, self.parameters, self.module.source.address_size)
@@ -395,9 +540,18 @@ class Kernel:
             raise InvalidOperand(msg)
         return self.compiled
 
-    def _config(
-        self, grid: object, block: object, shared: int, arch: str | None, limit: int, *, cooperative: bool
+    def config(
+        self,
+        grid: object,
+        block: object,
+        shared: int,
+        arch: str | None,
+        limit: int,
+        *,
+        cooperative: bool,
+        cluster: object,
     ) -> LaunchConfig:
+        """The launch that is asked for, checked."""
         blocks, threads = _extent("grid", grid, MAX_GRID), _extent("block", block, MAX_BLOCK)
         if threads[0] * threads[1] * threads[2] > MAX_THREADS:
             msg = f"expected at most {MAX_THREADS} threads in a block, got {threads}"
@@ -417,28 +571,37 @@ class Kernel:
         if total > MAX_SHARED:
             msg = f"expected at most {MAX_SHARED} bytes of shared memory, got {total}"
             raise InvalidOperand(msg)
-        config = LaunchConfig(blocks, threads, int(shared), launch_arch(self.program.target, arch), limit, cooperative)
+        shape, is_explicit = cluster_shape(self.program, cluster, blocks)
+        config = LaunchConfig(
+            blocks, threads, int(shared), launch_arch(self.program.target, arch), limit, cooperative, shape, is_explicit
+        )
         if cooperative:
             check_resident(config, total)
         return config
 
-    def _waves(self, config: LaunchConfig, seed: int | None) -> Waves:
+    def waves(self, config: LaunchConfig, seed: int | None, follows: LaunchChecks | None = None) -> Waves:
         """The blocks of the grid, so many at once as fit and cannot see each other's order."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             msg = f"expected seed as an integer of at least 0, got {quote(seed)}"
             raise InvalidOperand(msg)
-        at_once = 1 if self.order_matters else max(1, MAX_WARPS // config.warps)
+        has_wgmma = any(step.attributes.opcode == "wgmma" for step in self.program.steps)
+        warps = MAX_WARPS_OF_WGMMA if has_wgmma else MAX_WARPS
+        at_once = 1 if self.order_matters else max(1, warps // config.warps)
+        if follows is not None and follows.follow_order:
+            at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))
         if config.is_cooperative:  # all blocks, which wait for each other
             at_once = config.grid[0] * config.grid[1] * config.grid[2]
-        return Waves(config.grid, at_once, seed)
+        return Waves(config.grid, at_once, seed, config.cluster)
 
     def _summary(
         self,
         tally: LaunchTally,
         memory: DeviceMemory,
         config: LaunchConfig,
-        findings: list[Observation],
+        findings: list[KernelFinding],
         compiled: CompiledProgram | None,
+        checks: tuple[Check, ...],
+        unjudged: tuple[str, ...],
     ) -> Run:
         opcodes: Counter[str] = Counter()
         lines: Counter[int] = Counter()
@@ -452,19 +615,27 @@ class Kernel:
         known |= launch_evidence(self.program, config.arch, self.module.source.address_size)
         doubts = self._inexact_lines(tally, config.arch)
         for name in sorted(tally.inexact):
-            known[name] = Evidence("approximate", "the machine's own value: a GPU has others")
-        passes: Counter[int] = Counter()
-        for at in np.nonzero(memory.step_wavefronts)[0]:
-            passes[self.program.steps[at].line] += int(memory.step_wavefronts[at])
+            known[name] = Evidence("approximate", "a value of this machine: a GPU has another")
+        steps = self.program.steps
+        operations = [tensor_operations(step) * int(count) for step, count in zip(steps, tally.steps, strict=True)]
         counts = Counts(
-            dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes),
-            dict(memory.wavefronts), dict(passes),
+            dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
+            by_line(steps, memory.step_wavefronts), by_line(steps, memory.step_conflicts),
+            by_line(steps, memory.step_read), by_line(steps, memory.step_written), by_line(steps, operations),
         )  # fmt: skip
         engine, interpreted = "reference", set(opcodes)
         if compiled is not None and compiled.segments:
             engine, interpreted = "compiled", interpreted - compiled.opcodes
         printed = "".join(tally.printed)
-        return Run(known, counts, findings, engine, tuple(sorted(interpreted)), printed, doubts, config.arch)
+        sources = {line: self.module.sources[line] for line in lines if line in self.module.sources}
+        texts: dict[int, str] = {}
+        for step in steps:
+            if step.line in lines:
+                texts[step.line] = f"{texts[step.line]}; {step.text}" if step.line in texts else step.text
+        return Run(
+            known, counts, findings, engine, tuple(sorted(interpreted)), printed, doubts, config.arch, sources,
+            self.readable_name, texts, checks, unjudged,
+        )  # fmt: skip
 
     def _inexact_lines(self, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
         """The lines that ran and have a cause for doubt on an architecture, in order."""
@@ -472,6 +643,7 @@ class Kernel:
         of_arch = step_doubts(self.program, arch)
         for at, (step, count, bits) in enumerate(zip(self.program.steps, tally.steps, tally.causes, strict=True)):
             reasons = [_reason(step, cause) for cause in causes_of(step, int(bits), arch)]
+            reasons += tally.doubts.get(at, {})
             if count:
                 reasons += filter(None, (step.doubt, of_arch.get(at)))
             doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
@@ -487,7 +659,11 @@ def _reason(step: DecodedInstruction, cause: InexactCause) -> str:
 
 
 def _is_ordered(action: Action, step: DecodedInstruction) -> bool:
-    if not isinstance(action, Atomic) or action.space == "shared":
+    if isinstance(action, TensorCopy):
+        return action.reduction == "add"  # of floats, perhaps: the map says it
+    if isinstance(action, BulkCopy):
+        return action.target == "global" and action.type is not None and action.type.is_float
+    if not isinstance(action, Atomic) or action.space in {"shared", "cluster"}:
         return False
     return action.is_float or (action.returns and not isinstance(step.results[0], Discard)) or action.name == "exch"
 
@@ -506,7 +682,25 @@ def _extent(name: str, value: object, limits: tuple[int, int, int]) -> tuple[int
     return x, y, z
 
 
-def _check_choice(name: str, values: Sequence[str], known: tuple[str, ...]) -> None:
+def _check_explore(runs: object) -> None:
+    """Refuse a number of runs that is none."""
+    if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 0:
+        msg = f"expected explore as a number of runs, got {quote(runs)}"
+        raise InvalidOperand(msg)
+
+
+def _checks(checks: object) -> tuple[Check, ...]:
+    """The checks that a caller names: one, several, or "all"."""
+    if checks == "all":
+        return CHECKS
+    named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
+    if "all" in named:
+        return CHECKS
+    _check_choice("checks", named, CHECKS)
+    return tuple(check for check in CHECKS if check in named)
+
+
+def _check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
     for value in values:
         if value not in known:
             msg = f"expected {name} of {', '.join(known)}, got {quote(value)}"

@@ -51,7 +51,7 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
         msg = f"expected one of the {kind}, got {quote(wanted)}, which may be {_listed(matches, '; ')}"
         raise PtxError(0, msg)
     near = get_close_matches(str(wanted)[:100], [readable(name) for name in names], 3, 0.5)
-    hint = f"; near are {'; '.join(near)}" if near and len(names) > MAX_NAMES else ""
+    hint = f"; the nearest are {'; '.join(near)}" if near and len(names) > MAX_NAMES else ""
     raise PtxError(0, f"expected one of the {kind} ({_listed(names) or 'none'}), got {quote(wanted)}{hint}")
 
 

@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from warpfrag.ptx.launch.profile import Profile
 from warpfrag.render import html
 
 if TYPE_CHECKING:
     from warpfrag.catalog.evidence import Evidence
+    from warpfrag.ptx.checks.findings import KernelFinding, Verdict
+    from warpfrag.ptx.launch.exploration import Exploration
+    from warpfrag.ptx.reader.source_lines import SourceLine
 
 MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence
@@ -22,7 +26,9 @@ class Counts:
     A wavefront of shared memory is a pass over its banks: an access takes as many as its busiest bank has words to give
     (`memory.shared_memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32
     bytes that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of these spaces.
-    What wmma.load, wmma.store and wgmma do in memory is not among them.
+    What wmma.load, wmma.store, wgmma and tcgen05 do in memory is not among them. `conflicts_by_line` are the wavefronts
+    of shared memory that are there only because lanes want different words of one bank. `tensor_operations_by_line` are
+    multiplications and additions of tensor cores, 2 m n k of an instruction.
     """
 
     opcodes: dict[str, int]
@@ -31,6 +37,10 @@ class Counts:
     written: dict[str, int]
     wavefronts: dict[str, int]
     wavefronts_by_line: dict[int, int]
+    conflicts_by_line: dict[int, int] = field(default_factory=dict)
+    read_by_line: dict[int, int] = field(default_factory=dict)
+    written_by_line: dict[int, int] = field(default_factory=dict)
+    tensor_operations_by_line: dict[int, int] = field(default_factory=dict)
 
     @property
     def instructions(self) -> int:
@@ -39,17 +49,8 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Observation:
-    """Something that a check saw."""
-
-    check: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True)
 class InexactLine:
-    """A line of which a GPU may leave another result, and why."""
+    """A line whose result may differ on a GPU, and why."""
 
     line: int
     source: str
@@ -58,7 +59,7 @@ class InexactLine:
 
 @dataclass(frozen=True)
 class DepartedLine:
-    """A line of which ptxas makes other code than the manual says: what it does, and which versions do it."""
+    """A line that ptxas compiles to other code than the manual says: what it does, and which versions do it."""
 
     line: int
     source: str
@@ -72,22 +73,72 @@ class Run:
 
     evidence: dict[str, Evidence]
     counts: Counts
-    findings: list[Observation] = field(default_factory=list)
+    findings: list[KernelFinding] = field(default_factory=list)
     engine: str = "reference"  # or "compiled"
     interpreted: tuple[str, ...] = ()  # opcodes that ran without machine code
     printed: str = ""  # what printf gave, block after block
     inexact_lines: tuple[InexactLine, ...] = ()
     arch: str = ""  # the architecture that the launch was for
+    sources: dict[int, SourceLine] = field(default_factory=dict)
+    """The source line of every line that ran, where .loc says so."""
+    kernel: str = ""
+    texts: dict[int, str] = field(default_factory=dict)
+    """The instructions of every line that ran."""
+    checks: tuple[str, ...] = ()
+    """The checks that followed the launch."""
+    unjudged: tuple[str, ...] = ()
+    """What the checks could not judge, and why."""
+    exploration: Exploration | None = None
+    """What other interleavings left, where the launch was asked to `explore` some."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the checks amount to: "clean", "findings" or "incomplete" (see `unjudged`); None without checks."""
+        if not self.checks:
+            return None
+        return "findings" if self.findings else "incomplete" if self.unjudged else "clean"
 
     @property
     def exact(self) -> bool:
-        """Whether a GPU of `arch` gives exactly this: every opcode that ran is known, no line has a cause for doubt."""
-        return not self.inexact and not self.inexact_lines
+        """Whether a GPU of `arch` gives exactly this: every opcode that ran is known, no line has a cause for doubt.
+
+        Overlapping plain stores are such a cause. With "races" among the checks, so is every order that nothing fixes.
+        """
+        return not self.inexact and not self.inexact_lines and not self._has_race
+
+    @property
+    def _has_race(self) -> bool:
+        """Whether the order of accesses may change what a GPU leaves."""
+        return any(item.kind in {"race", "lockstep", "async", "fence"} for item in self.findings)
 
     @property
     def inexact(self) -> list[str]:
-        """The opcodes that ran of which nobody knows every bit."""
+        """The opcodes that ran and whose results are not known to the last bit."""
         return [name for name, known in self.evidence.items() if known.level in {"approximate", "not modelled"}]
+
+    @property
+    def profile(self) -> Profile:
+        """What every line executed, moved and multiplied."""
+        counts = self.counts
+        columns = {
+            "instructions": counts.lines,
+            "read": counts.read_by_line,
+            "written": counts.written_by_line,
+            "wavefronts": counts.wavefronts_by_line,
+            "conflicts": counts.conflicts_by_line,
+            "tensor_operations": counts.tensor_operations_by_line,
+        }
+        return Profile.of(self.kernel, self.arch, self.texts, self.sources, columns)
+
+    @property
+    def source_counts(self) -> dict[SourceLine, int]:
+        """Warp instructions by line of the kernel's own source, what was inlined at the line of its call, in order."""
+        result: dict[SourceLine, int] = {}
+        for line, count in self.counts.lines.items():
+            if line in self.sources:
+                source = self.sources[line].outermost
+                result[source] = result.get(source, 0) + count
+        return dict(sorted(result.items(), key=lambda item: item[0][:2]))
 
     def __repr__(self) -> str:
         """What ran, how exact it is and what the checks saw; the attributes have the details."""
@@ -96,6 +147,7 @@ class Run:
     def _summary(self) -> str:
         """Whether it was exact, what ran, on which engine, and how many findings there are."""
         causes = [*self.inexact, *(f"line {item.line}" for item in self.inexact_lines)]
+        causes += ["the order of accesses"] if self._has_race else []
         where = f" on {self.arch}" if self.arch else ""
         exact = f"not exact{where} ({_listed(causes)})" if causes else f"exact{where}"
         count = len(self.counts.opcodes)
@@ -104,6 +156,8 @@ class Run:
             f"{self.counts.instructions:,} warp instructions of {count} opcodes",
             f"{self.engine} engine",
             f"{len(self.findings)} findings" if self.findings else "no findings",
+            *([str(self.exploration)] if self.exploration is not None else []),
+            *(["incomplete checks"] if self.verdict == "incomplete" else []),
         ]
         return ", ".join(parts)
 

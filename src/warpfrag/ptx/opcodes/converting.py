@@ -9,7 +9,7 @@ import numpy as np
 from warpfrag.ptx.opcodes.floating import style_of
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp, Move, Refused
-from warpfrag.ptx.program.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, WINDOW_SIZE, WINDOWS
+from warpfrag.ptx.program.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, RANK_SHIFT, WINDOW_SIZE, WINDOWS
 from warpfrag.ptx.program.types import (
     B16,
     B32,
@@ -175,6 +175,7 @@ def _is_in_space(attributes: Attributes) -> LaneOp:
         return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])
 
     windows = {space: [(start, WINDOW_SIZE)] for space, start in WINDOWS.items() if start}
+    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # of the own block
     windows["const"] = [(memory_map.constants, CONSTANTS_BYTES) for memory_map in GLOBAL_MEMORY_MAPS.values()]
     if attributes.space == "global":
         others = windows["shared"] + windows["local"] + windows["const"]

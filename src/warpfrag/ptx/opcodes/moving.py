@@ -104,7 +104,7 @@ def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
     return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # all of 128 bits at once
 
 
-def _update(attributes: Attributes) -> CodeFunction:
+def update_of(attributes: Attributes) -> CodeFunction:
     """The new value of an old one and the operands."""
     kind, name = attributes.types[0], attributes.operation or ""
     if name in {"min", "max"} and kind.is_float:
@@ -131,7 +131,7 @@ def _atomic(attributes: Attributes) -> Atomic:
     kind, count = _wide(attributes)
     returns, name = attributes.opcode == "atom", attributes.operation or ""
     in_window = _loop_sum(kind) if name == "add" and kind.is_float else None
-    return Atomic(attributes.space, kind, count, name, _update(attributes), returns, kind.is_float, in_window)
+    return Atomic(attributes.space, kind, count, name, update_of(attributes), returns, kind.is_float, in_window)
 
 
 def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, has_result: bool) -> list[OpcodeRow]:
@@ -168,7 +168,7 @@ def _barrier(attributes: Attributes) -> MemoryBarrier:
         name,
         attributes.space,
         parity=attributes.parity,
-        waits=name == "try_wait",
+        waits=name in {"try_wait", "test_wait"},
         transaction="expect_tx" in {attributes.arrival, name},
         drops=name == "arrive_drop",
         completes=attributes.arrival != "noComplete",

@@ -64,8 +64,10 @@ def attribute(name: str, word: str) -> object:
         return word != "clamp"
     if name == "vector":
         return int(word.removeprefix("v"))
-    if name == "space":
-        return word.partition("::")[0]
+    if name == "axes":
+        return int(word.removesuffix("d"))
+    if name in {"space", "destination", "origin"}:
+        return "cluster" if word == "shared::cluster" else word.partition("::")[0]
     if name == "narrow":
         return word[0], int(word[1:])
     return word

@@ -7,7 +7,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.opcodes import comparing, converting, cooperating, floating, integer, moving, textures, video
+from warpfrag.ptx.opcodes import (
+    asynchronous,
+    comparing,
+    converting,
+    cooperating,
+    floating,
+    integer,
+    moving,
+    tensor_memory,
+    textures,
+    video,
+)
 from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
@@ -17,7 +28,10 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 200  # characters of an opcode whose decoding is remembered
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
-for _module in (integer, floating, comparing, converting, moving, cooperating, video, textures):
+_MODULES = (
+    integer, floating, comparing, converting, moving, cooperating, video, textures, asynchronous, tensor_memory,
+)  # fmt: skip
+for _module in _MODULES:
     for _row in _module.ROWS:
         ROWS[_row.opcode].append(_row)
 

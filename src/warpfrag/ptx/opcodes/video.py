@@ -104,7 +104,7 @@ def _departs(attributes: Attributes) -> bool:
     return attributes.sat and (is_merged or attributes.opcode in {"vabsdiff", "vshl"})
 
 
-WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vsub", "u32", "u32", "s32")}
+WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vadd", "u32", "u32", "s32"), ("vsub", "u32", "u32", "s32")}
 """Sums of different signs whose .sat clamps at 0 alone on an H200: above they wrap."""
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warpfrag.isa.tcgen05.spelling import TensorSpelling
     from warpfrag.isa.words import Form
     from warpfrag.ptx.program.attributes import Boundary, Geometry, Lod
     from warpfrag.ptx.program.state_spaces import StateSpace
@@ -177,6 +178,74 @@ class AsyncCopy(Action):
 
 
 @dataclass(frozen=True)
+class BulkCopy(Action):
+    """cp.async.bulk and cp.reduce.async.bulk: bytes in a row, each lane for itself.
+
+    It reports to an mbarrier, or to the thread's bulk group; `function(old, b)` is what a reduction leaves of `type`.
+    """
+
+    target: StateSpace
+    source: StateSpace
+    tells_mbarrier: bool
+    is_multicast: bool = False
+    type: Type | None = None
+    function: CodeFunction | None = None
+
+
+@dataclass(frozen=True)
+class TensorCopy(Action):
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: a box of a tensor map, each lane for itself.
+
+    `reduction` names the operation; the type is the map's.
+    """
+
+    rank: int
+    direction: Literal["load", "store"]
+    mode: Literal["tile", "im2col", "im2col_no_offs"] = "tile"
+    is_multicast: bool = False
+    reduction: str = ""
+
+    @property
+    def tells_mbarrier(self) -> bool:
+        """Whether it reports to an mbarrier, not to the bulk group."""
+        return self.direction == "load"
+
+
+@dataclass(frozen=True)
+class AsyncStore(Action):
+    """st.async and red.async: registers to the shared memory of a block of the cluster, reported to an mbarrier."""
+
+    type: Type
+    count: int
+    function: CodeFunction | None = None
+    is_ordered: bool = False  # what stays depends on which comes first
+
+
+@dataclass(frozen=True)
+class TensorMapReplace(Action):
+    """tensormap.replace: a field of a tensor map in memory."""
+
+    space: StateSpace
+    field: str
+    has_axis: bool
+
+
+@dataclass(frozen=True)
+class TensorMapCopy(Action):
+    """tensormap.cp_fenceproxy: a tensor map from shared to global memory, by a whole warp."""
+
+    is_collective: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ClusterBarrier(Action):
+    """barrier.cluster: threads of all blocks of a cluster arrive, and wait for each other."""
+
+    ends_block: ClassVar[bool] = True
+    waits: bool
+
+
+@dataclass(frozen=True)
 class Branch(Action):
     """bra and brx.idx."""
 
@@ -292,6 +361,20 @@ class MatrixOp(Action):
     space: StateSpace = "generic"
     parts: tuple[tuple[int, ...], ...] = ()  # registers of D that are written together, where the order shows
     reread: str = ""  # which of "abc" are read again before each part
+
+
+@dataclass(frozen=True)
+class TensorThreadOp(Action):
+    """What a thread does with tensor memory: tcgen05's mma, cp, shift, commit, and the fences."""
+
+    spelling: TensorSpelling
+
+
+@dataclass(frozen=True)
+class TensorWarpOp(TensorThreadOp):
+    """What a whole warp does with tensor memory: tcgen05's ld, st, their waits, and what allocates."""
+
+    is_collective: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

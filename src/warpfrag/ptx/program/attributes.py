@@ -79,6 +79,14 @@ class Attributes:
     arrival: Literal["expect_tx", "noComplete"] | None = None
     noinc: bool = False
 
+    # bulk copies and tensor maps
+    destination: StateSpace | None = None
+    origin: StateSpace | None = None
+    axes: int = 0  # of a tensor map
+    load_mode: Literal["tile", "im2col", "im2col_no_offs"] | None = None
+    multicast: bool = False  # to several blocks of a cluster
+    map_field: str | None = None  # which tensormap.replace changes
+
     # textures and surfaces
     geometry: Geometry = "1d"  # a1d and a2d are arrays of layers
     boundary: Boundary = "trap"  # what a surface does with coordinates outside

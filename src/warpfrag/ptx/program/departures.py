@@ -64,7 +64,8 @@ DEPARTURES = {
         Departure(
             "narrow store of a float", OLDER,
             "a store that is narrower than its register stores the low bits",
-            "a value that a float instruction of the same block left is converted to an integer, and clamped", READ,
+            "a value that a float instruction of the same block left is converted to an integer, and clamped;"
+            " in a vector the last register decides for all", READ,
         ),
         Departure(
             "bfe beyond the word", VERSIONS,
@@ -74,7 +75,7 @@ DEPARTURES = {
         Departure(
             "bfi of a long field", OLDER,
             "a length beyond the word goes to its end",
-            "bfi.b32 with a constant position that is not 0 takes the length modulo 32", READ,
+            "bfi.b32 with a constant position within a byte takes the length modulo 32", READ,
         ),
         Departure(
             "atomic sum of an unpacked half", VERSIONS,

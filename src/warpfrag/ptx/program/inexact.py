@@ -29,7 +29,7 @@ REASONS = {
     " specified, and computed as an H200 does it",
     InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
     " as an H200 does it",
-    InexactCause.COMPILER: "ptxas may compile it otherwise, with another result for these values",
+    InexactCause.COMPILER: "ptxas may compile it differently, with another result for these values",
 }
 """What `Run.inexact_lines` says of each cause."""
 MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}

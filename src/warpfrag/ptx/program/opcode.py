@@ -27,6 +27,7 @@ HINTS = frozenset((
     "scope", "cache", "level1", "level2", "prefetch", "cache_hint", "coherent", "unified",  # where data is cached
     "uniform", "cta", "warp", "indexed", "event_mask",  # parts of a name that has one meaning
     "asynchronous", "to", "source", "group", "mbarrier", "arrive", "b64", "noftz", "unformatted", "memory_mapped",
+    "bulk", "reduces", "completion", "prefetches", "reads", "tensor", "cluster", "map_bits", "value_bits",
 ))  # fmt: skip
 
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-StateSpace = Literal["generic", "global", "shared", "local", "param", "const"]
+StateSpace = Literal["generic", "global", "shared", "cluster", "local", "param", "const"]
 SPACES: tuple[StateSpace, ...] = ("global", "shared", "local", "param", "const")
 WINDOW_SIZE = 1 << 32
 WINDOWS = {
     "global": 0,
     "const": 0,  # constants are read at global addresses, in a range of their own
     "shared": 0x0001_0000_0000_0000,
+    "cluster": 0x0001_0000_0000_0000,
     "local": 0x0002_0000_0000_0000,
     "param": 0x0003_0000_0000_0000,
 }
+RANK_SHIFT = 24
+"""Bits of an address of shared::cluster from here on: 0 for the own block, else the rank of a block and one."""
+RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # from an address to the number of its window
 CODE = 0x0004_0000_0000_0000
 HANDLES = 0x0005_0000_0000_0000

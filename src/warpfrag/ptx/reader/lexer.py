@@ -1,4 +1,4 @@
-"""Cut PTX into tokens: words, directives, numbers, texts and signs, each with its line."""
+"""Cut PTX into tokens, each with its line: words, directives, numbers, texts, signs, and rows of plain statements."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import PtxError, quote
+from warpfrag.ptx.reader.plain_statements import PlainStatements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from warpfrag.ptx.reader.syntax import Statement
 
 TOKEN = re.compile(
     r"""(?P<blank>[ \t\r\f\v]+|//[^\n]*|^\#[^\n]*)
@@ -23,32 +26,52 @@ TOKEN = re.compile(
     re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
 )
 SKIPPED = {"blank", "comment", "newline"}
+STATEMENT_ENDS = {";", "{", "}"}
+LABEL = re.compile(r"([$A-Za-z_][\w$]*):[ \t\r]*\n", re.ASCII)
+"""A line with a label and nothing else."""
 
 
 class Token(NamedTuple):
-    """One token; `kind` is a group of the pattern, or "end"."""
+    """One token; `kind` is a group of the pattern, "statements" or "end"."""
 
     kind: str
     text: str
     line: int
+    statements: tuple[Statement, ...] = ()
 
     @property
     def quoted(self) -> str:
-        """The token as a message repeats it."""
+        """The token as a message repeats it: of statements the first of their tokens."""
+        if self.statements:
+            return quote("@" if self.statements[0].guard else self.statements[0].opcode)
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
 def tokens(text: str) -> Iterator[Token]:
     """Every token of a text, and the end."""
     line, at = 1, 0
+    plain = PlainStatements(text)
+    may_begin = False  # whether a statement may begin here: behind another, or a brace, and at the start of a line
     while at < len(text):
+        if may_begin and text[at - 1] == "\n":
+            statements, at = plain.read(at, line)
+            if statements:
+                yield Token("statements", "", line, tuple(statements))
+                line += len(statements)
+                continue
         token = TOKEN.match(text, at)
         if token is None:
             raise PtxError(line, f"expected PTX, got the character {text[at]!r}")
         kind = str(token.lastgroup)
         if kind not in SKIPPED:
+            may_begin = token[0] in STATEMENT_ENDS
             yield Token(kind, token[0], line)
-        if kind in {"newline", "comment"}:
+        elif kind != "blank":
             line += token[0].count("\n")
         at = token.end()
+        label = LABEL.match(text, at) if may_begin and kind == "newline" else None
+        if label is not None:
+            yield Token("word", label[1], line)
+            yield Token("sign", ":", line)
+            at = label.end() - 1
     yield Token("end", "", line)

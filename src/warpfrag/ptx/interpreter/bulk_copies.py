@@ -1,0 +1,452 @@
+"""Copies that no thread waits for: bulk copies, boxes of tensor maps, st.async and red.async, and the maps themselves.
+
+All is done when it is issued, lane after lane: data is moved, then the mbarrier is told how many bytes came. What a
+copy stores is tagged as if its thread had stored it (`store_tags`), so that stores which nothing orders are noticed.
+
+What an H200 does with bad operands was measured (docs/evidence/h200_tma.md): it ends the launch, and so does this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import Fault
+from warpfrag.memory.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
+from warpfrag.ptx.interpreter.lane_group import items_of
+from warpfrag.ptx.interpreter.memory import MemoryAccess, Owners
+from warpfrag.ptx.opcodes.asynchronous import reduction
+from warpfrag.ptx.program.actions import (
+    Action,
+    AsyncStore,
+    BulkCopy,
+    TensorCopy,
+    TensorMapCopy,
+    TensorMapReplace,
+)
+from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.semantics.floats import FloatModifiers, add, is_nan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.mbarriers import Mbarriers
+    from warpfrag.ptx.interpreter.warp_state import WarpState
+    from warpfrag.ptx.program.actions import CodeFunction
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Codes
+
+    Bytes = NDArray[np.uint8]
+
+U32, S32, B32, B64 = TYPES["u32"], TYPES["s32"], TYPES["b32"], TYPES["b64"]
+SIGNED_32 = 1 << 31
+TF32_NAN = np.uint32(0x7FFFE000)
+REDUCED_TYPES = {
+    "add": {"u32", "s32", "u64", "f16", "bf16", "f32", "tf32", "f64"},
+    "min": {"u32", "s32", "u64", "s64", "f16", "bf16"},
+    "max": {"u32", "s32", "u64", "s64", "f16", "bf16"},
+    "inc": {"u32"}, "dec": {"u32"},
+    "and": {"u32", "s32", "u64"}, "or": {"u32", "s32", "u64"}, "xor": {"u32", "s32", "u64"},
+}  # fmt: skip
+"""The types of a tensor map that each reduction takes: with others an H200 ends with an illegal instruction."""
+
+
+class LaneCopies:
+    """The lanes of one copy, each with its memory: where they read and write, and the barriers that they tell."""
+
+    def __init__(self, state: WarpState, mbarriers: Mbarriers, group: LaneGroup) -> None:
+        """Note who the lanes are."""
+        self.state, self.mbarriers, self.memory, self.group = state, mbarriers, state.memory, group
+        self.owners = group.owners
+        self.count = len(self.owners.blocks)
+
+    def numbers(self, operand: PtxOperand) -> list[int]:
+        """A number of 32 bits of each lane."""
+        return self.group.read(operand, U32)[self.group.mask].tolist()
+
+    def owner(self, lane: int) -> Owners:
+        """Whose memory a lane means; no wavefronts are counted."""
+        which = slice(lane, lane + 1)
+        return Owners(self.owners.blocks[which], self.owners.threads[which], None)
+
+    def span(self, space: str, address: int, size: int, lane: int, *, writes: bool) -> tuple[Bytes, int]:
+        """The buffer of some bytes in a row, and where they begin; a Fault where they are not all there."""
+        if not size:
+            return np.zeros(0, np.uint8), 0
+        memory, owner = self.memory, self.owner(lane)
+        try:
+            pieces = [
+                memory.reach_space(space, np.array([place], np.uint64), 1, owner, writes=writes)[0]
+                for place in (address, address + size - 1)
+            ]
+        except Fault as fault:
+            raise Fault(
+                lane, f"{fault.reason} ({size} bytes from {address:#x})", ends_launch=fault.ends_launch
+            ) from None
+        (_, buffer, first), (_, other, last) = pieces
+        if buffer is not other or int(last[0]) - int(first[0]) != size - 1:
+            raise Fault(lane, f"{size} bytes at {address:#x} are not inside one allocation", ends_launch=True)
+        memory.count_bytes(space, size, writes=writes)
+        if memory.accesses is not None:
+            memory.accesses.append(MemoryAccess(buffer, first, size, owner.threads, writes))
+        return buffer, int(first[0])
+
+    def span_at(self, space: str, address: int, lane: int, *, writes: bool = True) -> tuple[Bytes, int]:
+        """The buffer of a tensor map at an address of a state space, generic or not."""
+        if space == "generic":
+            space, address = self.memory.space_of(address)
+        return self.span(space, address, MAP_BYTES, lane, writes=writes)
+
+    def tell_read(self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int) -> None:
+        """Tell the checks what the copy of a lane reads."""
+        if self.memory.observer is not None:
+            self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]))
+
+    def tell_write(
+        self,
+        buffer: Bytes,
+        offsets: NDArray[np.int64],
+        size: int,
+        lane: int,
+        cell: int | None,
+        *,
+        reduces: bool = False,
+    ) -> None:
+        """Tell the checks what the copy of a lane writes, and which mbarrier knows when it is done."""
+        if self.memory.observer is not None:
+            thread = int(self.owners.threads[lane])
+            self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
+
+    def store(
+        self, buffer: Bytes, offsets: NDArray[np.int64], codes: NDArray[Any], lane: int, cell: int | None = None
+    ) -> None:
+        """Store codes [places, count] for a lane; `cell` is the mbarrier that is told of them."""
+        self.tell_write(buffer, offsets, codes.dtype.itemsize * codes.shape[1], lane, cell)
+        threads = np.full(len(offsets), self.owners.threads[lane], np.int64)
+        cause = InexactCause.OVERLAPPING_STORES
+        self.memory.tags.store(self.memory.step, buffer, offsets, codes, threads, cause)
+
+    def blocks_of(self, lane: int, mask: int | None) -> list[int]:
+        """The blocks of the batch that a copy of a lane goes to: its own, or those of a mask of the cluster."""
+        own = int(self.owners.blocks[lane])
+        if mask is None:
+            return [own]
+        size = self.state.launch.cluster_blocks
+        if not mask or mask >> size:
+            raise Fault(lane, f"expected a mask of the {size} blocks of the cluster, got {mask:#x}")
+        return [own // size * size + rank for rank in range(size) if mask >> rank & 1]
+
+    def barrier_cell(self, place: PtxOperand, lane: int) -> int:
+        """The mbarrier that a copy of a lane tells, as a place among the words of shared memory."""
+        address = self.group.addresses(place)[lane : lane + 1]
+        try:
+            (cell,) = self.mbarriers.cells_at("cluster", address, self.owner(lane)).tolist()
+        except Fault as fault:
+            raise fault.of(lane) from None
+        return int(cell)
+
+    def tell(self, cell: int, count: int, lane: int) -> None:
+        """Tell an mbarrier how many bytes came."""
+        address = 8 * cell % self.memory.shared_stride
+        self.mbarriers.check_live(cell, address, lane)
+        self.mbarriers.complete_bytes(cell, count, lane)
+
+    def moved(self, cell: int, block: int) -> int:
+        """A place in the shared memory of another block at the same address."""
+        words = self.memory.shared_stride // 8
+        return cell % words + block * words
+
+
+def _check(lane: int, value: int, align: int, what: str) -> None:
+    if value % align:
+        raise Fault(lane, f"expected {what} that is a multiple of {align}, got {value:#x}", kind="misaligned")
+
+
+def run_bulk_copy(
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: BulkCopy, group: LaneGroup
+) -> None:
+    """cp.async.bulk and cp.reduce.async.bulk."""
+    copies = LaneCopies(state, mbarriers, group)
+    target, source, size = step.sources[:3]
+    rest = list(step.sources[3:])
+    barrier = rest.pop(0) if action.tells_mbarrier else None
+    masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
+    sizes = copies.numbers(size)
+    targets, sources = group.addresses(target).tolist(), group.addresses(source).tolist()
+    for lane in range(copies.count):
+        count = sizes[lane]
+        for value, what in ((count, "a size"), (targets[lane], "a target"), (sources[lane], "a source")):
+            _check(lane, value, GRANULE, what)
+        if not count:
+            continue
+        buffer, first = copies.span(action.source, sources[lane], count, lane, writes=False)
+        copies.tell_read(buffer, first + GRANULE * np.arange(count // GRANULE), GRANULE, lane)
+        data = buffer[first : first + count].copy()
+        cell = copies.barrier_cell(barrier, lane) if barrier is not None else None
+        home, at = copies.span(action.target, targets[lane], count, lane, writes=True)
+        own = int(copies.owners.blocks[lane])
+        for block in copies.blocks_of(lane, masks[lane]):
+            moved = (block - own) * copies.memory.shared_stride if action.is_multicast else 0
+            if action.function is None or action.type is None:
+                places = at + moved + GRANULE * np.arange(count // GRANULE)
+                told = copies.moved(cell, block) if cell is not None and action.is_multicast else cell
+                copies.store(home, places, data.view(np.uint32).reshape(-1, 4), lane, told)
+            else:
+                copies.tell_write(home, at + np.arange(0, count, 4), 4, lane, cell, reduces=True)
+                with copies.memory.lock:
+                    cells = home[at : at + count].view(action.type.dtype)
+                    cells[...] = action.function(cells.copy(), data.view(action.type.dtype))
+            if cell is not None:
+                copies.tell(copies.moved(cell, block) if action.is_multicast else cell, count, lane)
+    state.progress += 1
+
+
+def run_tensor_copy(
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: TensorCopy, group: LaneGroup
+) -> None:
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
+    copies = LaneCopies(state, mbarriers, group)
+    rest = list(step.sources)
+    shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
+    place, vector = rest.pop(0), rest.pop(0)
+    coordinates = [copies.numbers(item) for item in items_of(vector)]
+    maps = group.addresses(place).tolist()
+    boxes = group.addresses(shared).tolist()
+    barrier = rest.pop(0) if action.direction == "load" else None
+    moves = [copies.numbers(item) for item in items_of(rest.pop(0))] if action.mode == "im2col" else []
+    masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
+    for lane in range(copies.count):
+        fields = read_map(copies, maps[lane], lane)
+        start = tuple(_signed(axis[lane]) for axis in coordinates)
+        offsets = tuple(axis[lane] & 0xFFFF for axis in moves)
+        check_copy(fields, action, start, boxes[lane], lane)
+        if barrier is None:
+            put_box(copies, fields, action, start, boxes[lane], lane)
+            continue
+        cell = copies.barrier_cell(barrier, lane)
+        data = box_data(copies, fields, start, offsets, lane)
+        home, at = copies.span("cluster", boxes[lane], fields.shared_bytes, lane, writes=True)
+        own = int(copies.owners.blocks[lane])
+        own_places = fields.shared_units(boxes[lane] & 0xFFFFFF) - (boxes[lane] & 0xFFFFFF)
+        for block in copies.blocks_of(lane, masks[lane]):
+            moved = (block - own) * copies.memory.shared_stride if action.is_multicast else 0
+            told = copies.moved(cell, block) if action.is_multicast else cell
+            copies.store(home, at + moved + own_places, data.view(np.uint32).reshape(-1, 4), lane, told)
+            copies.tell(told, len(data), lane)
+    state.progress += 1
+
+
+def _signed(number: int) -> int:
+    return number - 2 * SIGNED_32 if number >= SIGNED_32 else number
+
+
+def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
+    """The tensor map at a generic address."""
+    _check(lane, address, MAP_ALIGN, "the address of a tensor map")
+    try:
+        buffer, first = copies.span_at("generic", address, lane, writes=False)
+        data = buffer[first : first + MAP_BYTES].tobytes()
+    except Fault as fault:
+        raise Fault(lane, f"no tensor map lies at {address:#x}: {fault.reason}", kind="descriptor") from None
+    fields = TensorMapFields.decode(data)
+    if fields is None:
+        raise Fault(lane, f"the {MAP_BYTES} bytes at {address:#x} are not a tensor map", kind="descriptor")
+    return fields
+
+
+def check_copy(fields: TensorMapFields, action: TensorCopy, start: tuple[int, ...], box: int, lane: int) -> None:
+    """Raise a Fault for a copy that ends a launch on a GPU too, as measured on an H200."""
+    if fields.rank != action.rank:
+        raise Fault(lane, f"expected a tensor map of {action.rank} axes, got one of {fields.rank}", kind="descriptor")
+    if (fields.im2col is not None) != (action.mode != "tile"):
+        kind = "tile" if fields.im2col is None else "im2col"
+        raise Fault(lane, f"expected a tensor map for .{action.mode}, got one for .{kind}", kind="descriptor")
+    if fields.interleave:
+        raise Fault(lane, f"interleave {fields.interleave} is not modelled: nobody has measured it", kind="descriptor")
+    problems = fields.problems()
+    if problems:
+        raise Fault(lane, f"the tensor map is not valid: {problems[0]}", kind="descriptor")
+    _check(lane, box & 0xFFFFFF, SHARED_ALIGN, "an address in shared memory")
+    inner = start[0] * fields.element.bytes
+    if inner % GRANULE:
+        text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
+        raise Fault(lane, f"{text} {fields.element.bytes}: an H200 ends with an illegal instruction", kind="descriptor")
+    if action.direction == "store" and min(start) < 0:
+        text = f"expected coordinates of at least 0 for a store, got {start}"
+        raise Fault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
+    if fields.im2col is not None:
+        inside = [
+            low <= at <= extent - 1 + up
+            for at, low, up, extent in zip(
+                start[1:], fields.im2col.lower, fields.im2col.upper, fields.dims[1:-1], strict=False
+            )
+        ]
+        if not all(inside):
+            text = f"expected a first pixel in the bounding box, got {start}"
+            raise Fault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
+    if action.reduction and fields.element.format not in REDUCED_TYPES[action.reduction]:
+        types = ", ".join(sorted(REDUCED_TYPES[action.reduction]))
+        raise Fault(
+            lane, f"expected elements of {types} for .{action.reduction}, got {fields.element.name}", kind="descriptor"
+        )
+
+
+def _tensor_bytes(
+    copies: LaneCopies, fields: TensorMapFields, inside: NDArray[np.int64], lane: int, *, writes: bool
+) -> tuple[Bytes, int]:
+    """The buffer that elements inside the tensor lie in, and where the tensor's address is in it."""
+    low, high = int(inside.min()), int(inside.max()) + fields.element.bytes
+    buffer, first = copies.span("global", fields.address + low, high - low, lane, writes=writes)
+    return buffer, first - low
+
+
+def box_data(
+    copies: LaneCopies, fields: TensorMapFields, start: tuple[int, ...], offsets: tuple[int, ...], lane: int
+) -> Bytes:
+    """The bytes of a box as they lie in shared memory before the swizzle: filled where it is outside."""
+    places, inside = fields.elements(start, offsets)
+    dtype = np.dtype(f"u{fields.element.bytes}")
+    if inside.all():
+        buffer, base = _tensor_bytes(copies, fields, places, lane, writes=False)
+        copies.tell_read(buffer, base + places.reshape(-1), dtype.itemsize, lane)
+        unit = np.dtype(np.uint64)
+        per_unit = unit.itemsize // dtype.itemsize
+        words = copies.memory.elements(buffer, unit)[(base + places[..., ::per_unit]) // unit.itemsize]
+        return loaded(fields, np.ascontiguousarray(words).reshape(-1).view(dtype)).view(np.uint8)
+    code = fields.element.nan if fields.fill == "nan" and fields.element.nan is not None else 0
+    codes = np.full(places.shape, code, dtype)
+    if inside.any():
+        own = places[inside]
+        buffer, base = _tensor_bytes(copies, fields, own, lane, writes=False)
+        copies.tell_read(buffer, base + own.reshape(-1), dtype.itemsize, lane)
+        codes[inside] = loaded(fields, copies.memory.elements(buffer, dtype)[(base + own) // dtype.itemsize])
+    return codes.reshape(-1).view(np.uint8)
+
+
+def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
+    """Elements as they are loaded: those of tf32 are rounded to it, and their NaN is one (measured on an H200)."""
+    if fields.element.format != "tf32":
+        return codes
+    even = (codes >> np.uint32(13)) & np.uint32(1)
+    nearest = (codes + np.uint32(0xFFF) + even) & np.uint32(0xFFFFE000)
+    return np.where(is_nan(codes, "f32"), TF32_NAN, nearest)
+
+
+def put_box(
+    copies: LaneCopies, fields: TensorMapFields, action: TensorCopy, start: tuple[int, ...], box: int, lane: int
+) -> None:
+    """Store a box, or reduce it into the tensor: what lies inside of it."""
+    places, inside = fields.elements(start)
+    by_element = inside
+    inside = np.repeat(inside[..., :: GRANULE // fields.element.bytes], GRANULE // fields.element.bytes, axis=-1)
+    if action.reduction and (inside != by_element).any():
+        raise Fault(lane, f"a reduction of a tensor that ends inside {GRANULE} bytes is not modelled: unmeasured")
+    home, at = copies.span("shared", box, fields.shared_bytes, lane, writes=False)
+    units = at + fields.shared_units(box) - box
+    copies.tell_read(home, units.reshape(-1), GRANULE, lane)
+    dtype = np.dtype(f"u{fields.element.bytes}")
+    data = copies.memory.elements(home, np.dtype(np.uint64))[units[:, None] // 8 + np.arange(2)]
+    codes = np.ascontiguousarray(data).reshape(-1).view(dtype)[: places.size].reshape(places.shape)
+    if not inside.any():
+        return
+    own = places[inside]
+    buffer, base = _tensor_bytes(copies, fields, own, lane, writes=True)
+    if action.reduction:
+        function = tensor_reduction(fields, action.reduction)
+        copies.tell_write(buffer, base + own.reshape(-1), dtype.itemsize, lane, None, reduces=True)
+        with copies.memory.lock:
+            cells = copies.memory.elements(buffer, dtype)
+            at_cells = (base + own) // dtype.itemsize
+            cells[at_cells] = function(cells[at_cells], codes[inside])
+    elif inside.all():
+        rows = np.ascontiguousarray(codes).reshape(-1).view(np.uint32).reshape(-1, 4)
+        firsts = places[..., :: GRANULE // dtype.itemsize].reshape(-1)
+        copies.store(buffer, base + firsts, rows, lane)
+    else:
+        copies.store(buffer, base + own, codes[inside][:, None], lane)
+
+
+def tensor_reduction(fields: TensorMapFields, name: str) -> CodeFunction:
+    """What a reduction leaves: that of `red`, but sums of f32 flush subnormals only where the map says so (an H200)."""
+    element = fields.element
+    if name == "add" and element.format in {"f32", "tf32"}:
+        style = FloatModifiers(ftz=element.name.endswith("_ftz"))
+        return lambda old, new: add("f32", style, old, new)
+    return reduction(name, TYPES[element.format], "global")
+
+
+def run_async_store(
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: AsyncStore, group: LaneGroup
+) -> None:
+    """st.async and red.async: lane after lane, each telling its mbarrier."""
+    copies = LaneCopies(state, mbarriers, group)
+    place, value, barrier = step.sources
+    kind = action.type
+    codes = np.stack([group.read(item, kind)[group.mask] for item in items_of(value)], axis=1)
+    size = kind.dtype.itemsize * action.count
+    if action.is_ordered:
+        state.tally.causes[state.memory.step] |= InexactCause.OVERLAPPING_STORES
+    reached = state.memory.reach("cluster", group.addresses(place), size, copies.owners, writes=True)
+    for which, buffer, offsets in reached:
+        for lane, offset in zip(which.tolist(), offsets.tolist(), strict=True):
+            cell = copies.barrier_cell(barrier, lane)
+            if action.function is None:
+                copies.store(buffer, np.array([offset]), codes[lane : lane + 1], lane, cell)
+            else:
+                copies.tell_write(buffer, np.array([offset]), size, lane, cell, reduces=True)
+                cells = state.memory.elements(buffer, kind.dtype)[offset // kind.dtype.itemsize :][: action.count]
+                cells[...] = action.function(cells.copy(), codes[lane])
+            copies.tell(cell, size, lane)
+    state.progress += 1
+
+
+def run_map_replace(
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: TensorMapReplace, group: LaneGroup
+) -> None:
+    """tensormap.replace: change a field of the 128 bytes, lane after lane."""
+    copies = LaneCopies(state, mbarriers, group)
+    place, *numbers = step.sources
+    axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
+    values = group.read(numbers[-1], B64)[group.mask].tolist()
+    for lane, address in enumerate(group.addresses(place).tolist()):
+        _check(lane, address, MAP_BYTES, "the address of a tensor map")
+        buffer, first = copies.span_at(action.space, address, lane)
+        try:
+            data = replace_field(buffer[first : first + MAP_BYTES].tobytes(), action.field, values[lane], axes[lane])
+        except ValueError as error:
+            raise Fault(lane, str(error)) from None
+        buffer[first : first + MAP_BYTES] = np.frombuffer(data, np.uint8)
+    state.progress += 1
+
+
+def run_map_copy(
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, _action: TensorMapCopy, group: LaneGroup
+) -> None:
+    """tensormap.cp_fenceproxy: the map of each warp, from shared to global memory."""
+    copies = LaneCopies(state, mbarriers, group)
+    targets, sources = group.addresses(step.sources[0]).tolist(), group.addresses(step.sources[1]).tolist()
+    warps = copies.owners.threads // group.mask.shape[1]
+    for lane in np.unique(warps, return_index=True)[1].tolist():
+        _check(lane, targets[lane], MAP_BYTES, "a target")
+        home, at = copies.span_at("generic", targets[lane], lane, writes=True)
+        buffer, first = copies.span_at("shared", sources[lane], lane)
+        copies.store(
+            home, at + GRANULE * np.arange(MAP_BYTES // GRANULE),
+            buffer[first : first + MAP_BYTES].copy().view(np.uint32).reshape(-1, 4), lane,
+        )  # fmt: skip
+    state.progress += 1
+
+
+COPIES: dict[type[Action], Callable[..., None]] = {
+    BulkCopy: run_bulk_copy,
+    TensorCopy: run_tensor_copy,
+    AsyncStore: run_async_store,
+    TensorMapReplace: run_map_replace,
+    TensorMapCopy: run_map_copy,
+}
+"""What runs each kind of copy: called with the state, its mbarriers, the step, its action and the lanes."""

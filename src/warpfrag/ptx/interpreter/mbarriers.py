@@ -1,0 +1,342 @@
+"""Barriers in shared memory (mbarrier): arrivals, bytes that copies owe, and lanes that sleep until a phase is over.
+
+An mbarrier is an opaque object of 64 bits. Here they are, from the low end: arrivals pending in this phase (20 bits),
+arrivals expected in every phase (20), the transaction count in bytes (23, signed), and the parity of the phase.
+
+A phase is over when no arrival is pending and no byte owed; the next begins at once. `try_wait` may suspend a thread:
+here it sleeps until the barrier's phase ends. `test_wait` fails at once the first time; a lane that asks again, with
+nothing stored by anybody in between, polls, and sleeps too. So nobody is busy waiting.
+
+When no lane can run, the time limit of every wait passes and it fails, as it may on a GPU. Lanes then do what they do
+after a failed wait. That is a deadlock if the machine comes back to a state that it was in before, with the same
+program counters and registers, and no memory changed: it can only go round again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.errors import Fault
+from warpfrag.ptx.program.program import Discard, Immediate
+from warpfrag.ptx.program.types import TYPES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.memory import Owners
+    from warpfrag.ptx.interpreter.warp_state import WarpState
+    from warpfrag.ptx.program.actions import MemoryBarrier
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Codes
+
+COUNT = (1 << 20) - 1
+TX_BITS = 23
+MAX_TX = (1 << 20) - 1  # bytes that may be owed (PTX ISA, "Tracking asynchronous operations")
+PARITY_SHIFT = np.uint64(63)
+MAX_EXPIRIES = 10_000  # of waits with no change of memory in between: lanes that only count how often they wait
+NOT_ASLEEP = -1
+U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
+
+
+@dataclass
+class MbarrierState:
+    """The fields of an mbarrier object."""
+
+    pending: int
+    count: int
+    bytes: int
+    parity: int
+
+    @staticmethod
+    def of(word: int) -> MbarrierState:
+        """Unpack the 64 bits."""
+        tx = word >> 40 & ((1 << TX_BITS) - 1)
+        return MbarrierState(word & COUNT, word >> 20 & COUNT, tx - (1 << TX_BITS) * (tx >> (TX_BITS - 1)), word >> 63)
+
+    @property
+    def word(self) -> int:
+        """The fields packed into 64 bits."""
+        return self.pending | self.count << 20 | (self.bytes & ((1 << TX_BITS) - 1)) << 40 | self.parity << 63
+
+    def complete(self) -> None:
+        """Go to the next phase when no arrival is pending and no byte expected."""
+        if self.pending == 0 and self.bytes == 0:
+            self.parity ^= 1
+            self.pending = self.count
+
+    def owe(self, count: int) -> None:
+        """Expect more bytes, or with a negative count fewer."""
+        self.bytes += count
+        if abs(self.bytes) > MAX_TX:
+            msg = f"{self.bytes} bytes are owed: expected -{MAX_TX} to {MAX_TX}"
+            raise ValueError(msg)
+
+    @property
+    def described(self) -> str:
+        """What the phase waits for, in words."""
+        return f"phase of parity {self.parity} awaits {self.pending} of {self.count} arrivals and {self.bytes} bytes"
+
+
+class Mbarriers:
+    """The mbarriers of a batch, by their place among all words of 64 bits of shared memory, and who waits for them."""
+
+    def __init__(self, state: WarpState) -> None:
+        """Start with none."""
+        self.state = state
+        self.live: dict[int, int] = {}  # the line at which each was initialised
+        self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)  # the word that was last written to each
+        self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that a lane sleeps for
+        self.expired = np.zeros_like(state.waiting)
+        self.polled = np.full(state.waiting.shape, -1, np.int64)  # the progress when a test last failed, by lane
+        self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # and its step
+        self.expiries = 0  # since the last progress
+        self.last_progress = 0
+        self.seen = b""  # a state at an earlier expiry: the last whose number was a power of two
+
+    def run(self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
+        """Run an mbarrier instruction that does not suspend, lane after lane."""
+        state = self.state
+        if action.name == "pending_count":
+            tokens = group.read(step.sources[0], B64)
+            group.write(step.results[0], (tokens & np.uint64(COUNT)).astype(np.uint32))
+            return
+        cells = self.reach(step, action, group)
+        numbers = _number(group, step.sources[1:], action)
+        if state.memory.observer is not None and action.name != "inval":
+            observer = state.memory.observer
+            tell = observer.mbarrier_initialised if action.name == "init" else observer.mbarrier_arrived
+            for cell, thread in zip(cells.tolist(), group.owners.threads.tolist(), strict=True):
+                tell(cell, thread)
+        is_wanted = bool(step.results) and not isinstance(step.results[0], Discard)
+        results = self.change_all(cells, action, numbers, step.line)
+        state.progress += 1
+        if is_wanted:
+            group.write(step.results[0], group.scatter(results))
+
+    def change_all(
+        self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
+    ) -> NDArray[np.uint64]:
+        """Change mbarriers lane after lane, and return the state that each lane found."""
+        pairs = enumerate(zip(cells.tolist(), numbers.tolist(), strict=True))
+        return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
+
+    def reach(self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
+        """The places of the mbarriers that lanes name; a Fault where none was initialised."""
+        addresses = group.addresses(step.sources[0])
+        cells = self.cells_at(action.space, addresses, group.owners)
+        if action.name not in {"init", "inval"}:
+            for lane in np.sort(np.unique(cells, return_index=True)[1]).tolist():
+                self.check_live(int(cells[lane]), int(addresses[lane]), lane)
+        return cells
+
+    def cells_at(self, space: str, addresses: Codes, owners: Owners) -> NDArray[np.int64]:
+        """The places of mbarriers among the words of shared memory."""
+        cells = np.zeros(len(addresses), np.int64)
+        for which, buffer, offsets in self.state.memory.reach(space, addresses, 8, owners, writes=True):
+            if buffer is not self.state.memory.shared:
+                raise Fault(int(which[0]), f"an mbarrier lies in shared memory, got {int(addresses[which[0]]):#x}")
+            cells[which] = offsets // 8
+        return cells
+
+    def check_live(self, cell: int, address: int, lane: int) -> None:
+        """Raise a Fault where no mbarrier was initialised."""
+        if cell not in self.live:
+            raise Fault(lane, f"no mbarrier is initialised at {address:#x}")
+
+    @property
+    def words(self) -> NDArray[np.uint64]:
+        """Shared memory as words of 64 bits."""
+        return self.state.memory.shared.view(np.uint64)
+
+    def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
+        """Whether the phases that lanes wait for are over: the parity is another one by now."""
+        waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
+        return (self.words[cells] >> PARITY_SHIFT) != waited
+
+    def change(self, cell: int, action: MemoryBarrier, number: int, lane: int, line: int) -> int:
+        """Change an mbarrier as an instruction does, and return its state before."""
+        word = int(self.words[cell])
+        barrier = MbarrierState.of(word)
+        if action.name == "init":
+            self._check_unused(cell, word, lane)
+        try:
+            before = _advance(barrier, action, number)
+        except ValueError as error:
+            where = f", initialised at line {self.live[cell]}" if cell in self.live else ""
+            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)}{where})") from None
+        if action.name == "init":
+            self.live[cell] = line
+        elif action.name == "inval":
+            self.live.pop(cell, None)
+        self._put(cell, barrier)
+        return before
+
+    def _check_unused(self, cell: int, word: int, lane: int) -> None:
+        """Refuse to initialise an mbarrier that somebody uses."""
+        if cell not in self.live or self.written[cell] != word:
+            return  # none, or its memory was used for something else since
+        barrier = MbarrierState.of(word)
+        waiters = int((self.awaited == cell).sum())
+        if waiters or barrier.pending != barrier.count or barrier.bytes:
+            text = f"the mbarrier at {self.place_name(cell)}, initialised at line {self.live[cell]}, is in use"
+            raise Fault(lane, f"{text}: its {barrier.described}, and {waiters} threads wait for it")
+
+    def _put(self, cell: int, barrier: MbarrierState) -> None:
+        """Write a barrier back, and wake who waits for the phase that has ended."""
+        ended = barrier.parity != int(self.words[cell]) >> 63
+        self.words[cell] = self.written[cell] = np.uint64(barrier.word)
+        if ended and self.state.memory.observer is not None:
+            self.state.memory.observer.mbarrier_completed(cell)
+        if ended:
+            self._wake(self.awaited == cell)
+
+    def complete_bytes(self, cell: int, count: int, lane: int) -> None:
+        """Tell an mbarrier that so many bytes have come."""
+        barrier = MbarrierState.of(int(self.words[cell]))
+        try:
+            barrier.owe(-count)
+        except ValueError as error:
+            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)})") from None
+        barrier.complete()
+        self._put(cell, barrier)
+        self.state.progress += 1
+
+    # --- waiting
+
+    def wait(self, at: int, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
+        """Wait for phases to end: False where lanes sleep; those that need not have gone on to the next step."""
+        state = self.state
+        cells = self.reach(step, action, group)
+        done = self.is_over(cells, action, _number(group, step.sources[1:], action))
+        self._tell_waited(cells, done, group)
+        answered = done | group.of(self.expired)[group.mask]
+        if action.name == "test_wait":
+            answered |= ~self._polls(at, group)
+        ready = group if answered.all() else group.part(group.scatter(answered))
+        if ready.mask.any():
+            ready.write(step.results[0], group.scatter(done))
+            ready.put(self.expired, values=False)
+            state.end_wait(ready.active_rows, across_blocks=False)
+        if ready is group:
+            return True
+        ready.put(state.pc, at + 1)
+        asleep = group.part(group.mask & ~ready.mask)
+        asleep.put(state.pc, at)
+        asleep.put(state.waiting, values=True)
+        asleep.put(self.awaited, group.scatter(cells))
+        return False
+
+    def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
+        """Whether lanes have tested at this step before, and nothing was stored since; notes that they test now."""
+        polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
+        group.put(self.polled, self.state.progress)
+        group.put(self.polled_at, at)
+        return polls[group.mask]
+
+    def _tell_waited(self, cells: NDArray[np.int64], done: NDArray[np.bool_], group: LaneGroup) -> None:
+        """Tell the checks which lanes have seen that a phase is over."""
+        if self.state.memory.observer is not None and done.any():
+            self.state.memory.observer.mbarrier_waited(cells[done], group.owners.threads[done])
+
+    def _wake(self, lanes: NDArray[np.bool_]) -> None:
+        """Let lanes look at their barriers again."""
+        rows = np.nonzero(lanes.any(axis=1))[0]
+        if len(rows):
+            self.awaited[lanes] = NOT_ASLEEP
+            self.state.waiting[lanes] = False
+            self.state.wake(rows)
+
+    def expire(self) -> bool:
+        """End all waits by their time limit, when no lane can run; False where that leads nowhere."""
+        state = self.state
+        if self.last_progress != state.progress:
+            self.last_progress, self.expiries, self.seen = state.progress, 0, b""
+        asleep = self.awaited != NOT_ASLEEP
+        now = self._digest() if asleep.any() else b""
+        self.expiries += 1
+        if not now or now == self.seen or self.expiries > MAX_EXPIRIES:
+            return False
+        if self.expiries & (self.expiries - 1) == 0:  # a cycle of any length is found
+            self.seen = now
+        self.expired |= asleep
+        self._wake(asleep)
+        return True
+
+    def _digest(self) -> bytes:
+        """The state of all lanes: where they are, and their registers."""
+        state = self.state
+        digest = hashlib.blake2b(np.ascontiguousarray(state.pc).tobytes())
+        for index in range(len(state.registers)):
+            digest.update(np.ascontiguousarray(state.registers[index]).tobytes())
+        return digest.digest()
+
+    def place_name(self, cell: int) -> str:
+        """An mbarrier as messages name it: its address, and its block where there are several."""
+        block, offset = divmod(8 * cell, self.state.memory.shared_stride)
+        name = ", ".join(map(str, self.state.blocks[block]))
+        return f"{offset:#x} of block ({name})"
+
+    def deadlock(self) -> tuple[int, str] | None:
+        """The line and the message of a deadlock: every barrier that is waited for, and by whom; None without any."""
+        texts, lines = [], []
+        for cell in np.unique(self.awaited[self.awaited != NOT_ASLEEP]).tolist():
+            lanes = self.awaited == cell
+            warp, lane = (int(index) for index in np.argwhere(lanes)[0])
+            step = self.state.program.steps[int(self.state.pc[warp, lane])]
+            count = int(lanes.sum())
+            others = f" and {count - 1} more" if count > 1 else ""
+            born = f", initialised at line {self.live[cell]}" if cell in self.live else ""
+            state = MbarrierState.of(int(self.words[cell])).described
+            texts.append(
+                f"{step.name} at line {step.line} of {self.state.thread_name(warp, lane)}{others} waits for the "
+                f"mbarrier at {self.place_name(cell)}{born}: its {state}"
+            )
+            lines.append(step.line)
+        return (lines[0], f"deadlock: {'; '.join(texts)}") if texts else None
+
+
+def _number(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:
+    """The operand after the address: a count, bytes, a state or a parity."""
+    if not operands:
+        return np.ones(int(group.mask.sum()), np.uint64)
+    wide = action.name in {"test_wait", "try_wait"} and not action.parity
+    if isinstance(operands[0], Immediate):
+        return np.full(int(group.mask.sum()), operands[0].code(B64), np.uint64)
+    return group.read(operands[0], B64 if wide else U32)[group.mask].astype(np.uint64)
+
+
+def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
+    """Change an mbarrier as an instruction does, and return the state before."""
+    before = barrier.word
+    if action.name == "init":
+        if not 1 <= number <= COUNT:
+            msg = f"expected 1..{COUNT} arrivals for mbarrier.init, got {number}"
+            raise ValueError(msg)
+        barrier.pending = barrier.count = number
+        barrier.bytes = barrier.parity = 0
+    elif action.name == "inval":
+        barrier.pending = barrier.count = barrier.bytes = barrier.parity = 0
+    elif action.name in {"expect_tx", "complete_tx"}:
+        barrier.owe(number if action.name == "expect_tx" else -number)
+        barrier.complete()
+    elif action.name == "copies":
+        if action.counts:  # .noinc: this arrival was counted by init
+            barrier.pending -= 1
+        barrier.complete() if action.counts else None
+    else:
+        if action.transaction:
+            barrier.owe(number)
+            number = 1
+        if number > barrier.pending:
+            msg = f"{number} arrivals at an mbarrier that awaits {barrier.pending}"
+            raise ValueError(msg)
+        barrier.pending -= number
+        if action.drops:
+            barrier.count -= number
+        barrier.complete()
+    return before

@@ -1,0 +1,576 @@
+"""Tensor memory of the blocks that run at once, and the instructions of tcgen05 that allocate, move and multiply it.
+
+Everything is done when it is issued, thread after thread or warp after warp. The ISA lets mma, cp, shift, ld and st
+complete later, in an order that commits, waits and fences fix: a kernel that has those gets the same results from any
+order. One that lacks them is not noticed here. `TensorMemories.watch` is called for every access, with the thread that
+made it, so that a check can follow what is in flight.
+
+What `execution` refuses because nobody has published its sums is computed with the nearest published rule; the launch
+then lists the line and the reason, and is not exact.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from warpfrag.arithmetic import nearest_plan
+from warpfrag.core.coordinates import LANES
+from warpfrag.errors import Fault, IllegalInstruction, PtxError, WarpfragError
+from warpfrag.execution import tcgen05
+from warpfrag.isa.tcgen05.layouts import TENSOR_COLUMNS, TENSOR_LANES, copied
+from warpfrag.isa.tcgen05.products import choose
+from warpfrag.isa.tcgen05.spelling import check_columns
+from warpfrag.memory.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
+from warpfrag.ptx.interpreter.bulk_copies import LaneCopies
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.ptx.interpreter.matrix_instructions import put_words, words_of
+from warpfrag.ptx.program.actions import MemoryBarrier
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand
+from warpfrag.ptx.program.types import TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.rules import Rule
+    from warpfrag.isa.tcgen05.products import TensorForm
+    from warpfrag.isa.tcgen05.spelling import TensorSpelling
+    from warpfrag.numerics.arrays import Array, Words
+    from warpfrag.ptx.interpreter.mbarriers import Mbarriers
+    from warpfrag.ptx.interpreter.warp_state import WarpState
+    from warpfrag.ptx.program.actions import TensorThreadOp
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Type
+
+U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
+QUARTER = 32  # lanes of tensor memory that a warp reaches
+SCALE_ID_BITS = 0xC0000000  # of the address of scale factors: kernels put the byte id there too
+MAX_ISSUES = 4096
+ARRIVE = MemoryBarrier("arrive")
+
+
+class TensorAllocation(NamedTuple):
+    """Columns that a block has allocated, and the line where."""
+
+    column: int
+    columns: int
+    line: int
+
+
+class TensorAccess(NamedTuple):
+    """An access of tensor memory: who issued it, and which part of which block's memory it reads or writes."""
+
+    step: DecodedInstruction
+    thread: int  # of the batch; the first lane of a warp where a warp issued it
+    operand: str  # d, a, metadata, scale_a, scale_b; registers of ld and st; cells of cp and shift
+    block: int
+    column: int
+    columns: int
+    writes: bool
+
+
+class TensorMemories:
+    """The tensor memories of a batch of blocks: cells, allocations, and who may still allocate."""
+
+    def __init__(self, state: WarpState, mbarriers: Mbarriers) -> None:
+        """Nothing is allocated; cells are made when a block first has some."""
+        self.state, self.mbarriers = state, mbarriers
+        self.watch: Callable[[TensorAccess], None] | None = None
+        self.live: dict[int, list[TensorAllocation]] = {}
+        self._pairs: dict[int, Words] = {}
+        self._smallest: dict[int, int] = {}
+        self._relinquished: dict[int, int] = {}
+
+    def pair(self, block: int) -> Words:
+        """The cells of a block and the other of its pair, uint32[2, 128, 512]."""
+        number = block // 2
+        if number not in self._pairs:
+            self._pairs[number] = np.zeros((2, TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
+        return self._pairs[number]
+
+    def cells(self, block: int, blocks: int = 1) -> Words:
+        """The cells that an instruction of a block sees: its own, or those of the pair."""
+        return self.pair(block) if blocks == 2 else cast("Words", self.pair(block)[block % 2])
+
+    def members(self, block: int, blocks: int) -> tuple[int, ...]:
+        """The blocks of the batch that an instruction of a block works on, the even rank first."""
+        if blocks == 1:
+            return (block,)
+        size = self.state.launch.cluster_blocks
+        if size % 2:
+            text = f"cta_group::2 needs clusters of an even number of blocks, got {size}"
+            raise Fault(0, text)
+        return block // 2 * 2, block // 2 * 2 + 1
+
+    # --- allocation
+
+    def allocate(self, block: int, columns: int, line: int, *, is_exclusive: bool) -> int:
+        """Allocate columns for a block, and return the first."""
+        check_columns(columns, is_exclusive=is_exclusive)
+        live = self.live.setdefault(block, [])
+        if block in self._relinquished:
+            text = f"its permit was given up at line {self._relinquished[block]}"
+            raise Fault(0, f"the block may not allocate any more: {text}")
+        if is_exclusive and live:
+            raise Fault(0, f"the block holds {live[0].columns} columns already")
+        if columns > self._smallest.get(block, TENSOR_COLUMNS):
+            text = f"{columns} columns are more than the {self._smallest[block]} of the allocation before"
+            raise Fault(0, f"{text}: they must not grow")
+        used = np.zeros(TENSOR_COLUMNS, np.bool_)
+        for item in live:
+            used[item.column : item.column + item.columns] = True
+        for first in range(0, TENSOR_COLUMNS - columns + 1, columns):
+            if not used[first : first + columns].any():
+                live.append(TensorAllocation(first, columns, line))
+                self._smallest[block] = columns
+                return first
+        held = ", ".join(f"{item.columns} from line {item.line}" for item in live)
+        text = f"{columns} columns are not free: the block holds {held}"
+        raise Fault(0, f"{text}; on a GPU it waits until they are freed")
+
+    def free(self, block: int, address: int, columns: int) -> None:
+        """Free an allocation of a block, all of it."""
+        for item in self.live.get(block, []):
+            if (item.column, item.columns) == (address, columns):
+                self.live[block].remove(item)
+                return
+        held = ", ".join(f"{item.columns} at {item.column}" for item in self.live.get(block, [])) or "none"
+        text = f"expected an allocation of the block ({held}), got {columns} columns at {address:#x}"
+        raise Fault(0, text)
+
+    def relinquish(self, block: int, line: int) -> None:
+        """Let a block allocate no more."""
+        self._relinquished[block] = line
+
+    def check_freed(self) -> None:
+        """Raise a PtxError for the first allocation that is live when all threads have exited."""
+        for block, live in sorted(self.live.items()):
+            for item in live:
+                name = ", ".join(map(str, self.state.blocks[block]))
+                text = f"block ({name}) ends with {item.columns} columns of tensor memory that it allocated here"
+                raise PtxError(item.line, f"{text} and did not free: they stay taken on a GPU")
+
+    def check_access(self, access: TensorAccess) -> None:
+        """Refuse columns that are not allocated, and tell who watches."""
+        first, end = access.column, access.column + access.columns
+        live = self.live.get(access.block, [])
+        if not any(item.column <= first and end <= item.column + item.columns for item in _joined(live)):
+            held = ", ".join(f"{item.column}..{item.column + item.columns - 1}" for item in live) or "none"
+            name = ", ".join(map(str, self.state.blocks[access.block]))
+            text = f"columns {first}..{end - 1} ({access.operand}) are not allocated: block ({name}) has {held}"
+            raise Fault(0, text)
+        if self.watch is not None:
+            self.watch(access)
+
+
+def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
+    """Allocations, those that touch made into one: kernels may use neighbours together."""
+    result: list[TensorAllocation] = []
+    for item in sorted(live):
+        if result and result[-1].column + result[-1].columns == item.column:
+            result[-1] = result[-1]._replace(columns=result[-1].columns + item.columns)
+        else:
+            result.append(item)
+    return result
+
+
+def run_tensor(memories: TensorMemories, step: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
+    """Run an instruction of tcgen05 for the threads or warps of a group."""
+    spelling = action.spelling
+    refusal = _refusal(spelling, memories.state.program.target)
+    if refusal:
+        raise PtxError(step.line, f"{step.name}: {refusal}")
+    if action.is_collective and not group.mask[group.mask.any(axis=1)].all():
+        raise PtxError(step.line, f"{step.name} needs all 32 lanes of a warp, but some have left or are predicated off")
+    for index, place in enumerate(_warps(group) if action.is_collective else _threads(group)):
+        try:
+            RUNNERS[spelling.op](memories, step, spelling, place)
+        except Fault as fault:
+            raise fault.of(index * LANES if action.is_collective else index) from None
+        except WarpfragError as error:
+            reason = error.reason if isinstance(error, IllegalInstruction) else str(error)
+            raise Fault(index * LANES if action.is_collective else index, reason) from error
+    memories.state.progress += 1
+
+
+@lru_cache(MAX_ISSUES)
+def _refusal(spelling: TensorSpelling, target: str) -> str:
+    """Why a module for a target cannot have an instruction; nothing where it can."""
+    return spelling.refusal(target)
+
+
+def _threads(group: LaneGroup) -> Iterator[LaneGroup]:
+    """Every thread of a group as a group of its own."""
+    for row, lanes in zip(group.warp_rows, group.mask, strict=True):
+        for lane in np.nonzero(lanes)[0]:
+            mask = np.zeros((1, LANES), np.bool_)
+            mask[0, lane] = True
+            yield LaneGroup(group.state, np.array([row]), mask)
+
+
+def _warps(group: LaneGroup) -> Iterator[LaneGroup]:
+    """Every warp of a group as a group of its own."""
+    for row, lanes in zip(group.warp_rows, group.mask, strict=True):
+        if lanes.any():
+            yield LaneGroup(group.state, np.array([row]), lanes[None])
+
+
+def _block(group: LaneGroup) -> int:
+    return int(group.owners.blocks[0])
+
+
+def _number(group: LaneGroup, operand: PtxOperand, kind: Type = U32) -> int:
+    """The number of the first thread."""
+    if isinstance(operand, MemoryOperand):
+        return int(group.addresses(operand)[0])
+    return int(group.read(operand, kind)[group.mask][0])
+
+
+def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
+    """An address that is the same in all threads of a warp."""
+    addresses = group.addresses(operand) if isinstance(operand, MemoryOperand) else group.read(operand, U32)[group.mask]
+    if (addresses != addresses[0]).any():
+        lane = int((addresses != addresses[0]).argmax())
+        text = f"expected the same in all threads of a warp, got {int(addresses[0]):#x} and {int(addresses[lane]):#x}"
+        raise Fault(lane, text)
+    return int(addresses[0])
+
+
+# --- what allocates and orders
+
+
+def _allocate(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    place, columns = step.sources
+    _uniform(group, place)
+    taken = memories.allocate(
+        _block(group), _uniform(group, columns), step.line, is_exclusive=bool(spelling.word("exclusive"))
+    )
+    space = "shared" if spelling.word("shared_cta") else "generic"
+    owner = group.owners.at(np.array([0]))
+    memories.state.memory.store(space, group.addresses(place)[:1], np.array([[taken]], np.uint32), owner)
+
+
+def _free(memories: TensorMemories, step: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
+    address, columns = step.sources
+    memories.free(_block(group), _uniform(group, address), _uniform(group, columns))
+
+
+def _relinquish(
+    memories: TensorMemories, step: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup
+) -> None:
+    memories.relinquish(_block(group), step.line)
+
+
+def _order(memories: TensorMemories, step: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
+    """A wait or a fence: nothing is in flight, but a check may want to see it."""
+    if memories.watch is not None:
+        thread = int(group.owners.threads[0])
+        memories.watch(TensorAccess(step, thread, "", _block(group), 0, 0, writes=False))
+
+
+def _commit(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    """Tell an mbarrier, or those of several blocks at the same address, that all before is complete: it is."""
+    copies = LaneCopies(memories.state, memories.mbarriers, group)
+    address = group.addresses(step.sources[0])
+    space = "cluster" if spelling.word("shared_cluster") else "generic"
+    (cell,) = memories.mbarriers.cells_at(space, address, group.owners).tolist()
+    mask = _number(group, step.sources[1]) & 0xFFFF if spelling.word("multicast") else None
+    cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]
+    for each in cells:
+        memories.mbarriers.check_live(each, int(address[0]), 0)
+        memories.mbarriers.change(each, ARRIVE, 1, 0, step.line)
+    if memories.watch is not None:
+        memories.watch(TensorAccess(step, int(group.owners.threads[0]), "", _block(group), 0, 0, writes=False))
+
+
+# --- moves
+
+
+def _reach(
+    memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup, *, writes: bool
+) -> tuple[Words, NDArray[np.intp], NDArray[np.intp]]:
+    """The cells of a warp's load or store, and the lane and column of every (lane, reg, slot)."""
+    at = 0
+    address = _uniform(group, step.sources[at])
+    halves = step.sources[at + 1] if spelling.word("lanes") == "16x32bx2" else None
+    split = halves.code(None) if isinstance(halves, Immediate) else None
+    lane, column = tcgen05.split_address(address, "the address")
+    row = int(group.warp_rows[0])
+    quarter = int(memories.state.warp_index[row]) % (TENSOR_LANES // QUARTER)
+    if lane // QUARTER not in (0, quarter):
+        first = QUARTER * quarter
+        text = f"a warp whose number is {quarter} modulo 4 reaches lanes {first}..{first + QUARTER - 1}"
+        raise Fault(0, f"{text}, got lane {lane}")
+    base = lane % QUARTER
+    if base not in ((0,) if spelling.word("lanes") == "32x32b" else (0, 16)):
+        expected = "a multiple of 32" if spelling.word("lanes") == "32x32b" else "a multiple of 16"
+        raise Fault(0, f"the lane of its address is {expected}, got {lane}")
+    lanes, columns = tcgen05.registers_reach(spelling, base, split)
+    lanes, columns = lanes[quarter], columns[0] + column
+    block = _block(group)
+    thread = int(group.owners.threads[0])
+    low, high = int(columns.min()), int(columns.max())
+    memories.check_access(TensorAccess(step, thread, "registers", block, low, high + 1 - low, writes))
+    return memories.cells(block), lanes, columns
+
+
+def _load(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    cells, lanes, columns = _reach(memories, step, spelling, group, writes=False)
+    words = tcgen05.joined(cells[lanes, columns])
+    put_words(group, step.results[0], words[None])
+    if spelling.op == "ld.red":
+        group.write(step.results[1], tcgen05.reduced(spelling, words)[None])
+
+
+def _store(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    cells, lanes, columns = _reach(memories, step, spelling, group, writes=True)
+    tcgen05.put_registers(cells, lanes, columns, words_of(group, step.sources[-1])[0])
+
+
+def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The shared memory of a block, or [2, bytes] of a pair."""
+    memory = memories.state.memory
+    blocks = memory.shared.reshape(-1, memory.shared_stride)
+    return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
+
+
+def _copy(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    """cp: of a pair each block copies from its own shared memory to its own tensor memory."""
+    address, source = _number(group, step.sources[0]), _number(group, step.sources[1], B64)
+    _, column = tcgen05.split_address(address, "the address")
+    thread = int(group.owners.threads[0])
+    for block in memories.members(_block(group), spelling.blocks):
+        columns = copied(spelling).shape[1]
+        memories.check_access(TensorAccess(step, thread, "cells", block, column, columns, writes=True))
+        tcgen05.put_copy(spelling, memories.cells(block), address, source, _shared(memories, (block,)))
+
+
+def _shift(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    lane, column = tcgen05.split_address(_number(group, step.sources[0]), "the address")
+    if lane % QUARTER:
+        raise Fault(0, f"the lane of its address is a multiple of {QUARTER}, got {lane}")
+    thread = int(group.owners.threads[0])
+    for block in memories.members(_block(group), spelling.blocks):
+        access = TensorAccess(step, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True)
+        memories.check_access(access)
+        tcgen05.put_shift(memories.cells(block), column)
+
+
+# --- products
+
+
+@lru_cache(MAX_ISSUES)
+def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorForm, InstructionDescriptor]:
+    """The product that an instruction descriptor says; IllegalInstruction where there is none."""
+    descriptor = InstructionDescriptor.decode(word, kind=spelling.kind)
+    if descriptor.sparse != spelling.is_sparse:
+        text = f"says {'sparse' if descriptor.sparse else 'dense'}, and the instruction is not"
+        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} {text}")
+    if descriptor.wide_k or descriptor.k_128:
+        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} asks for a k of sm_107 alone")
+    wanted = {name: getattr(descriptor, name) for name in ("m", "n", "a", "b", "d")}
+    if spelling.word("block_scale"):
+        wanted["scale_type"] = descriptor.scale_type or "ue8m0"
+    if descriptor.k_96:
+        wanted["k"] = 96
+    try:
+        form = choose(spelling, spelling.name, **wanted)
+    except IllegalInstruction as error:
+        text = f"the instruction descriptor {word:#x} is of no product: {error.reason}"
+        raise IllegalInstruction(spelling.name, text) from None
+    if target not in form.targets:
+        text = f"the instruction descriptor {word:#x} is of {form.shape}, which {target} has not"
+        raise IllegalInstruction(spelling.name, text)
+    return form, descriptor
+
+
+@lru_cache(MAX_ISSUES)
+def _issue(
+    spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
+) -> tcgen05.TensorProduct:
+    """A product with its operands looked up: kernels issue few that differ, each many times."""
+    form, descriptor = _form_of(spelling, word, target)
+    product = tcgen05.TensorProduct(form, arch, address, dict(at), descriptor)
+    lane, _ = product.base
+    for role, place in at:
+        other, _ = tcgen05.split_address(place & ~SCALE_ID_BITS, f"the address of {role}")
+        if role in ("a", "metadata") and other != lane:
+            raise IllegalInstruction(form.name, f"{role} and D share their base lane: got {other} and {lane}")
+    return product
+
+
+class MmaOperands(NamedTuple):
+    """The operands of a product by name, as the statement has them."""
+
+    d: PtxOperand
+    a: PtxOperand
+    b: PtxOperand
+    idesc: PtxOperand
+    accumulates: PtxOperand
+    metadata: PtxOperand | None
+    scale_a: PtxOperand | None
+    scale_b: PtxOperand | None
+    masks: PtxOperand | None
+    last: PtxOperand | None  # the factor of the old D, or the zero-column mask of mma.ws
+
+
+def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> MmaOperands:
+    """The operands of a product by name."""
+    rest = list(sources)
+    d, a, b = rest.pop(0), rest.pop(0), rest.pop(0)
+    metadata = rest.pop(0) if spelling.is_sparse else None
+    idesc = rest.pop(0)
+    is_scaled = bool(spelling.word("block_scale"))
+    scale_a, scale_b = (rest.pop(0), rest.pop(0)) if is_scaled else (None, None)
+    masks = rest.pop(0) if isinstance(rest[0], VectorOperand) else None
+    accumulates = rest.pop(0)
+    return MmaOperands(d, a, b, idesc, accumulates, metadata, scale_a, scale_b, masks, rest[0] if rest else None)
+
+
+def _multiply(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    """mma and mma.ws, of a block or a pair."""
+    state = memories.state
+    operands = mma_operands(spelling, step.sources)
+    in_tensor_memory = {
+        role: _number(group, operand) & ~SCALE_ID_BITS
+        for role, operand in operands._asdict().items()
+        if role in ("a", "metadata", "scale_a", "scale_b") and isinstance(operand, MemoryOperand)
+    }
+    product = _issue(
+        spelling,
+        _number(group, operands.idesc),
+        state.program.target,
+        state.launch.arch,
+        _number(group, operands.d),
+        tuple(in_tensor_memory.items()),
+    )
+    members = memories.members(_block(group), spelling.blocks)
+    _check_places(memories, step, product, members, int(group.owners.threads[0]))
+    cells, shared = memories.cells(members[0], spelling.blocks), _shared(memories, members)
+    a = None if "a" in in_tensor_memory else _number(group, operands.a, B64)
+    b = _number(group, operands.b, B64)
+    accumulates = bool(_number(group, operands.accumulates, PRED))
+    plan, reason = nearest_plan(product.counted, state.launch.arch)
+    taken = [
+        product.read(cells, a, b, shared, accumulate=accumulates, part=part)
+        for part in range(product.parts if in_tensor_memory else 1)
+    ]
+    if isinstance(operands.last, Immediate):
+        taken, rounds = _halved(taken, product, operands.last.code(None))
+        reason = reason or rounds
+    elif operands.last is not None and spelling.is_weight_stationary:
+        taken = _without_columns(taken, product, _number(group, operands.last, B64), b, shared)
+    if not plan.rule.is_sparse:
+        taken = [_expanded(part) for part in taken]
+    if reason:
+        state.tally.doubt(state.memory.step, f"{reason}; computed as the nearest published product")
+    if all(
+        np.array_equal(part[role], taken[0][role]) for part in taken[1:] for role in ("a", "columns") if role in part
+    ):
+        result = product.multiply(plan.rule, taken[0], (), 1)
+    else:
+        result = _by_parts(product, plan.rule, taken)
+    product.write(cells, result, _kept_lanes(group, operands.masks, spelling.blocks))
+    if spelling.word("ashift"):
+        tcgen05.put_shift(cells, in_tensor_memory["a"] & 0xFFFF)
+
+
+def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
+    """Operands with all elements of a sparse A, zeros where none is stored."""
+    if "columns" not in taken:
+        return taken
+    stored = taken["a"]
+    columns = taken["columns"].astype(np.int64)
+    full = np.zeros((*stored.shape[:-1], 2 * stored.shape[-1]), stored.dtype)
+    np.put_along_axis(full, columns, stored, axis=-1)
+    return {role: codes for role, codes in taken.items() if role != "columns"} | {"a": full}
+
+
+def _check_places(
+    memories: TensorMemories,
+    step: DecodedInstruction,
+    product: tcgen05.TensorProduct,
+    members: tuple[int, ...],
+    thread: int,
+) -> None:
+    """Refuse operands in columns that are not allocated."""
+    places = {role: place & 0xFFFF for role, place in product.at.items()} | {"d": product.base[1]}
+    for block in members:
+        for role, column in places.items():
+            columns = product.operands[role].columns
+            memories.check_access(TensorAccess(step, thread, role, block, column, columns, writes=role == "d"))
+
+
+def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
+    """D of copies of A that differ: each part of its columns has the copy in its lanes."""
+    width = taken[0]["b"].shape[-1] // len(taken)
+    parts = []
+    for number, part in enumerate(taken):
+        columns = slice(number * width, (number + 1) * width)
+        own = part | {role: part[role][..., columns] for role in ("b", "c", "scale_b") if role in part}
+        parts.append(product.multiply(rule, own, (), 1))
+    return cast("Array", np.concatenate(parts, axis=-1))
+
+
+def _halved(
+    taken: list[dict[str, Array]], product: tcgen05.TensorProduct, power: int
+) -> tuple[list[dict[str, Array]], str]:
+    """Operands with the old D times 2^-power, and what is not published of that where it had to be rounded."""
+    dtype = np.dtype(np.float32 if product.form.d == "f32" else np.float16)
+    old = taken[0]["c"].view(dtype)
+    new = np.ldexp(old, -power).astype(dtype)
+    rounds = (np.ldexp(new.astype(np.float64), power) != old.astype(np.float64)) & ~np.isnan(old)
+    reason = "nobody has published how a scaled D that is subnormal is rounded" if rounds.any() else ""
+    return [part | {"c": new.view(part["c"].dtype)} for part in taken], reason
+
+
+def _without_columns(
+    taken: list[dict[str, Array]], product: tcgen05.TensorProduct, word: int, b: int, shared: NDArray[np.uint8]
+) -> list[dict[str, Array]]:
+    """Operands with the columns of B that a zero-column mask chooses."""
+    mask = ZeroColumnMask.decode(word)
+    if not mask.active:
+        return taken
+    m, n, k = product.form.shape
+    wide: NDArray[Any] = tcgen05.read_shared(
+        tcgen05.resized(product.operands["b"], k, n + mask.shift), b, shared, 1, trans=product.word.transpose_b, axis=1
+    )
+    if product.word.negate_b:
+        wide = wide ^ wide.dtype.type(1 << (product.operands["b"].format.bits - 1))
+    columns = mask.columns(m, n)
+    chosen = wide[:, [0 if column is None else column for column in columns]]
+    chosen[:, [column is None for column in columns]] = 0
+    return [part | {"b": chosen} for part in taken]
+
+
+def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDArray[np.bool_] | None:
+    """The lanes of D that a product does not write, [128] or [2, 128]; None where it writes all."""
+    if masks is None:
+        return None
+    words = np.array([_number(group, item) for item in items_of(masks)], np.uint32)
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
+    return bits.reshape(2, TENSOR_LANES) if blocks == 2 else bits
+
+
+RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling, LaneGroup], None]] = {
+    "alloc": _allocate,
+    "dealloc": _free,
+    "relinquish_alloc_permit": _relinquish,
+    "fence::before_thread_sync": _order,
+    "fence::after_thread_sync": _order,
+    "wait::ld": _order,
+    "wait::st": _order,
+    "commit": _commit,
+    "ld": _load,
+    "ld.red": _load,
+    "st": _store,
+    "cp": _copy,
+    "shift": _shift,
+    "mma": _multiply,
+    "mma.ws": _multiply,
+}
+"""What runs each operation of tcgen05, for a thread or a warp."""

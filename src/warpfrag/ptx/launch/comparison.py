@@ -1,0 +1,385 @@
+"""Two runs of one launch compared: which outputs differ, and the instruction, block and lane where that begins.
+
+Both run wave after wave until the memory that they leave differs; that wave is then run again, step by step side by
+side (`debugger.lockstep`), and the way back from the first byte that differs leads to its origin: a step whose operands
+were equal and whose results are not. Sides are architectures, or kernels that are alike but for some instructions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
+from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.ptx.debugger.breakpoints import ThreadAt
+from warpfrag.ptx.debugger.lockstep import MIN_LIKENESS, Lockstep, Pairing
+from warpfrag.ptx.debugger.stepped_batch import SteppedBatch
+from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
+from warpfrag.ptx.interpreter.warp_state import LaunchTally
+from warpfrag.ptx.launch.device_array import DeviceArray
+from warpfrag.ptx.launch.grid import Waves, Work
+from warpfrag.ptx.launch.host_arrays import as_host_array
+from warpfrag.ptx.launch.kernel import LIMIT, Kernel
+from warpfrag.ptx.launch.tensor_map import TensorMap
+from warpfrag.ptx.semantics.textures import Surface
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.debugger.lockstep import Parting
+    from warpfrag.ptx.debugger.provenance import NodeFacts
+    from warpfrag.ptx.interpreter.warp_state import LaunchConfig
+    from warpfrag.ptx.launch.grid import Blocks
+    from warpfrag.ptx.program.program import Program
+    from warpfrag.ptx.reader.source_lines import SourceLine
+
+MAX_TRACE = 12  # steps of a trace that are printed
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """An argument that the two runs leave different: how many elements, and the first with both values."""
+
+    argument: int
+    name: str
+    count: int
+    index: tuple[int, ...]
+    values: tuple[object, object]
+
+    def __str__(self) -> str:
+        """As a report says it."""
+        place = ", ".join(map(str, self.index))
+        text = f"argument {self.argument} ({self.name}): {self.count} elements differ, the first at [{place}]"
+        return f"{text}: {self.values[0]} and {self.values[1]}"
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A step of the way from the origin of a difference to the output: who ran it, and what it left on both sides.
+
+    `text` is the left's instruction, `other` the right's where that is another one. `codes` are what register or memory
+    `name` holds, as unsigned integers.
+    """
+
+    line: int
+    text: str
+    source: SourceLine | None
+    thread: ThreadAt
+    visit: int
+    name: str
+    codes: tuple[int, int]
+    other: str = ""
+
+    def __str__(self) -> str:
+        """As a report says it."""
+        where = f" ({self.source})" if self.source is not None else ""
+        changed = f"; the other side has {self.other}" if self.other else ""
+        values = f"{self.name} is {self.codes[0]:#x} and {self.codes[1]:#x}"
+        return f"line {self.line}{where}: {self.text}{changed}; {self.thread}, visit {self.visit}: {values}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two runs of a launch left: the outputs that differ, and the way back to where they first differ."""
+
+    sides: tuple[str, str]
+    outputs: tuple[OutputDifference, ...]
+    trace: tuple[TracedStep, ...] = ()
+    note: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether both runs leave the same memory."""
+        return not self.outputs and not self.note
+
+    @property
+    def origin(self) -> TracedStep | None:
+        """The first step whose results differ though all that it read is equal; None where it was not found."""
+        return self.trace[0] if self.trace else None
+
+    def __repr__(self) -> str:
+        """The verdict in one line."""
+        if self.equal:
+            return f"<Comparison of {self.sides[0]} and {self.sides[1]}: equal>"
+        where = f", from line {self.origin.line} on" if self.origin is not None else ""
+        return f"<Comparison of {self.sides[0]} and {self.sides[1]}: {len(self.outputs)} arguments differ{where}>"
+
+    def __str__(self) -> str:
+        """A report of several lines."""
+        lines = [f"{self.sides[0]} and {self.sides[1]}: {'equal' if self.equal else 'different'}"]
+        lines += [str(item) for item in self.outputs]
+        if self.origin is not None:
+            lines.append(f"origin: {self.origin}")
+        steps = [f"  {item}" for item in self.trace[1:]]
+        if len(steps) > MAX_TRACE:
+            half = MAX_TRACE // 2
+            steps = [*steps[:half], f"  ... {len(steps) - MAX_TRACE} steps more ...", *steps[-half:]]
+        lines += ["trace, on to the output:", *steps] if steps else []
+        return "\n".join([*lines, *([self.note] if self.note else [])])
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        from warpfrag.render.html import card, escape, table
+
+        rows = [(str(step.line), step.text, str(step.thread), step.name, *map(hex, step.codes)) for step in self.trace]
+        listed = rows if len(rows) <= MAX_TRACE else [rows[0], *rows[1 - MAX_TRACE :]]
+        head = ("line", "instruction", "thread", "what", *self.sides)
+        return card(
+            f"<code>{escape(repr(self))}</code>",
+            *(f"<p>{escape(str(item))}</p>" for item in self.outputs),
+            table(head, listed) if listed else "",
+            f"<p>{escape(self.note)}</p>" if self.note else "",
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything as plain numbers and texts."""
+        return {
+            "sides": list(self.sides),
+            "equal": self.equal,
+            "outputs": [asdict(item) | {"values": [_plain(value) for value in item.values]} for item in self.outputs],
+            "trace": [
+                {
+                    "line": step.line,
+                    "text": step.text,
+                    "other": step.other,
+                    "source": None if step.source is None else str(step.source),
+                    "block": list(step.thread.block),
+                    "warp": step.thread.warp,
+                    "lane": step.thread.lane,
+                    "visit": step.visit,
+                    "name": step.name,
+                    "codes": list(step.codes),
+                }
+                for step in self.trace
+            ],
+            "note": self.note,
+        }
+
+
+def _plain(value: object) -> object:
+    number = np.asarray(value)
+    return number.item() if number.dtype.kind in "biuf" and np.isfinite(number) else str(value)
+
+
+class Side:
+    """One of the two runs: a kernel with its own copy of all memory."""
+
+    def __init__(self, kernel: Kernel, args: Sequence[object], config: LaunchConfig, name: str) -> None:
+        """Copy what the arguments point to."""
+        self.kernel, self.config, self.name = kernel, config, name
+        memory = kernel.device_memory(args, config)
+        self.originals = [(item.data.ctypes.data, len(item.data)) for item in memory.allocations]
+        self.memory = detached(memory, len(kernel.program.steps))
+
+    @property
+    def program(self) -> Program:
+        """What it runs."""
+        return self.kernel.program
+
+    def run(self, wave: Blocks) -> WarpfragError | None:
+        """Run some blocks; the error that ended them."""
+        work = Work(self.program, self.config, self.memory, self.kernel.compiled)
+        work.run(SingleWave(wave))
+        return None if work.failure is None else work.failure[1]
+
+    def stepped(self, wave: Blocks, memory: DeviceMemory) -> SteppedBatch:
+        """The same blocks, to be run step by step on a memory."""
+        steps = len(self.program.steps)
+        tally = LaunchTally(np.zeros(steps, np.int64), np.zeros(steps, np.uint8))
+        return SteppedBatch(self.program, self.config, memory, wave, tally)
+
+
+class SingleWave(Waves):
+    """One wave, of blocks that were chosen before."""
+
+    def __init__(self, wave: Blocks) -> None:
+        """It has not been taken."""
+        super().__init__((len(wave), 1, 1), len(wave), None)
+        self.wave = wave
+
+    def take(self) -> tuple[int, Blocks] | None:
+        """The wave, the first time."""
+        wave = super().take()
+        return None if wave is None else (0, self.wave)
+
+
+def detached(memory: DeviceMemory, steps: int) -> DeviceMemory:
+    """A memory of the same contents that shares nothing with the caller's arrays."""
+    own = DeviceMemory(memory.parameters.tobytes(), steps)
+    for item in memory.allocations:
+        own.add(Allocation(item.start, item.data.copy(), item.name, item.writable))
+    own.resources = {handle: _detached_resource(item) for handle, item in memory.resources.items()}
+    own.are_linear, own.heap_used = dict(memory.are_linear), memory.heap_used
+    return own
+
+
+def _detached_resource(resource: Any) -> Any:  # noqa: ANN401 (a texture or a surface, as it came)
+    if not isinstance(resource, Surface):
+        return resource
+    own = copy.copy(resource)
+    own.array = resource.array.copy()
+    return own
+
+
+@exact_floats
+def compare(
+    kernel: Kernel | Sequence[Kernel],
+    args: Sequence[object] = (),
+    *,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    arch: str | Sequence[str] | None = None,
+    shared: int = 0,
+    seed: int | None = None,
+    limit: int = LIMIT,
+    cooperative: bool = False,
+    cluster: int | Sequence[int] | None = None,
+) -> Comparison:
+    """Run a kernel on two architectures, or two kernels, and find where the runs first differ.
+
+    Arguments are those of `Kernel.launch`; arrays stay as they are. Two kernels are alike but for some instructions,
+    such as one before and after a change. The first output that differs is followed back to its origin: the step
+    whose operands were equal and whose results are not, with its block, warp and lane.
+    """
+    sides = _sides(kernel, args, arch, grid, block, shared, limit, cooperative=cooperative, cluster=cluster)
+    left, right = sides
+    pairing = Pairing.of(left.program, right.program)
+    trace: tuple[TracedStep, ...] = ()
+    note = ""
+    waves: Waves = left.kernel.waves(left.config, seed)
+    is_traced = False
+    for _, wave in iter(waves.take, None):
+        before = [] if is_traced else [detached(side.memory, len(side.program.steps)) for side in sides]
+        errors = [side.run(wave) for side in sides]
+        if not is_traced and (any(errors) or differing(left.memory, right.memory)):
+            is_traced = True
+            trace, note = _traced(sides, wave, before, pairing)
+        if any(errors):
+            failed = next(number for number, error in enumerate(errors) if error is not None)
+            note = f"{note + '; ' if note else ''}{sides[failed].name} ended with an error: {errors[failed]}"
+            break
+    return Comparison((left.name, right.name), _outputs(args, sides), trace, note)
+
+
+def _sides(
+    kernel: Kernel | Sequence[Kernel],
+    args: Sequence[object],
+    arch: str | Sequence[str] | None,
+    grid: object,
+    block: object,
+    shared: int,
+    limit: int,
+    *,
+    cooperative: bool,
+    cluster: object,
+) -> tuple[Side, Side]:
+    """The two runs that are asked for."""
+    kernels = [kernel] if isinstance(kernel, Kernel) else list(kernel) if isinstance(kernel, Sequence) else []
+    archs = (
+        [arch] if arch is None or isinstance(arch, str) else list(arch) if isinstance(arch, Sequence) else [None] * 3
+    )
+    if not kernels or len(kernels) > 2 or not all(isinstance(item, Kernel) for item in kernels):
+        msg = f"expected a kernel, or two of them, got {quote(kernel)}"
+        raise InvalidOperand(msg)
+    if len(archs) > 2 or {len(kernels), len(archs)} == {1}:
+        msg = f"expected two kernels, or two architectures such as arch=['sm_80', 'sm_90'], got arch={quote(arch)}"
+        raise InvalidOperand(msg)
+    pairs = list(zip(kernels * (3 - len(kernels)), archs * (3 - len(archs)), strict=True))[:2]
+    made = []
+    for number, (item, name) in enumerate(pairs):
+        config = item.config(grid, block, shared, name, limit, cooperative=cooperative, cluster=cluster)
+        label = config.arch if len(archs) == 2 else item.name
+        if len(archs) < 2 and pairs[0][0].name == pairs[1][0].name:
+            label = f"{item.name} ({('first', 'second')[number]})"
+        made.append(Side(item, args, config, label))
+    return made[0], made[1]
+
+
+def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
+    """Whether global memory differs."""
+    others = {item.start: item.data for item in right.allocations}
+    return any(item.start in others and not np.array_equal(item.data, others[item.start]) for item in left.allocations)
+
+
+def _traced(
+    sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory], pairing: Pairing
+) -> tuple[tuple[TracedStep, ...], str]:
+    """The way from the origin to the first output that differs, and what has to be said of it."""
+    if pairing.likeness < MIN_LIKENESS:
+        alike = f"{pairing.likeness:.0%}"
+        return (), f"the kernels are too different to be run side by side: {alike} of their instructions are the same"
+    batches = [side.stepped(wave, memory) for side, memory in zip(sides, before, strict=True)]
+    lockstep = Lockstep(batches[0], batches[1], pairing)
+    note = ""
+    try:
+        lockstep.run()
+    except PtxError as error:
+        note = f"the trace ends with an error: {error}"
+    steps = tuple(_step(sides, batches[0], facts) for facts in lockstep.chain())
+    if lockstep.output is None and lockstep.parting is not None:
+        note = _parted(lockstep.parting)
+    elif not steps and not note:
+        note = "run side by side, the two leave the same memory: the difference depends on the order of warps"
+    return steps, note
+
+
+def _parted(parting: Parting) -> str:
+    if parting.left == parting.right:
+        return f"the runs take different paths: line {parting.left} is reached by other lanes"
+    texts = [f"line {line}" if line else "its end" for line in parting]
+    return f"the runs take different paths: the first goes on at {texts[0]}, the second at {texts[1]}"
+
+
+def _step(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> TracedStep:
+    """A step of the trace, with the names that users know."""
+    ran = [
+        (side, side.program.steps[at])
+        for side, at in zip(sides, (facts.left, facts.right), strict=True)
+        if at is not None
+    ]
+    side, own = ran[0]
+    other = "nothing" if len(ran) == 1 else "" if ran[1][1].text == own.text else ran[1][1].text
+    thread = ThreadAt(batch.blocks[int(batch.warp_block[facts.row])], int(batch.warp_index[facts.row]), facts.lane)
+    source = side.kernel.module.sources.get(own.line)
+    return TracedStep(own.line, own.text, source, thread, facts.visit, facts.name, facts.codes, other)
+
+
+def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:
+    """The arguments that the two runs leave different."""
+    outputs = []
+    parameters = sides[0].kernel.parameters
+    for number, value in enumerate(args):
+        array = value.array if isinstance(value, TensorMap | DeviceArray | Surface) else value
+        array = array.array if isinstance(array, DeviceArray) else array
+        host = as_host_array(array, f"argument {number}") if array is not None else None
+        if host is None or not host.size or isinstance(value, Surface):
+            continue
+        mine, yours = (_left_in(side, host) for side in sides)
+        if mine is None or yours is None:
+            continue
+        differs = (_bytes(mine) != _bytes(yours)).any(axis=-1)
+        if differs.any():
+            first = tuple(int(axis) for axis in np.unravel_index(int(differs.reshape(-1).argmax()), host.shape))
+            name = parameters[number].name if number < len(parameters) else str(number)
+            values = (mine[first], yours[first])
+            outputs.append(OutputDifference(number, name, int(differs.sum()), first, values))
+    return tuple(outputs)
+
+
+def _left_in(side: Side, host: NDArray[Any]) -> NDArray[Any] | None:
+    """What a run left of an array: its copy, found by the address that the launch gave it."""
+    place = host.__array_interface__["data"][0]
+    for original, own in zip(side.originals, side.memory.allocations, strict=True):
+        if original == (place, host.nbytes):
+            return own.data[: host.nbytes].view(host.dtype).reshape(host.shape)
+    return None
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of each element."""
+    return np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)

@@ -1,0 +1,80 @@
+"""Many interleavings of one launch: whether another order of warps and blocks leaves other memory.
+
+Each run starts from the same memory and has a seed of its own, which permutes the blocks and chooses, every few steps,
+which warp goes on. A result that differs shows that the order matters: a race, or sums of floats by atomics. That all
+agree proves nothing: the check "races" looks at what is ordered, not at what happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.interpreter.memory import DeviceMemory
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What other interleavings of a launch left: how many ran, and the seeds and arrays that differ."""
+
+    runs: int
+    seeds: tuple[int, ...] = ()
+    """Seeds that leave other memory than the launch itself."""
+    arrays: tuple[str, ...] = ()
+    """The arrays that differ."""
+    errors: tuple[str, ...] = ()
+    """What went wrong in runs that ended with an error, each once."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every run left the same memory."""
+        return not self.seeds and not self.errors
+
+    def __str__(self) -> str:
+        """The result in a sentence."""
+        if self.agrees:
+            return f"all {self.runs} interleavings leave the same memory"
+        parts = []
+        if self.seeds:
+            more = ", ..." if len(self.seeds) > 5 else ""
+            named = ", ".join(map(str, self.seeds[:5]))
+            count = f"{len(self.seeds)} of {self.runs} interleavings"
+            parts.append(f"{count} differ in {', '.join(self.arrays)} (seeds {named}{more})")
+        parts += [f"one ended with: {error}" for error in self.errors[:1]]
+        return "; ".join(parts)
+
+
+def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
+    """Run a launch with so many seeds, from the memory before it, and leave the memory as it was after.
+
+    `run(seed)` runs it on the memory, and returns the error that ended it, or nothing.
+    """
+    buffers = memory.writable_buffers()
+    names = [item.name for item in memory.allocations if item.writable]
+    after = [buffer.copy() for buffer in buffers]
+    seeds: list[int] = []
+    arrays: dict[str, None] = {}
+    errors: dict[str, None] = {}
+    for seed in range(runs):
+        for buffer, data in zip(buffers, before, strict=True):
+            buffer[...] = data
+        error = run(seed)
+        if error:
+            errors[error] = None
+            continue
+        differing = [
+            at for at, (buffer, data) in enumerate(zip(buffers, after, strict=True)) if not np.array_equal(buffer, data)
+        ]
+        if differing:
+            seeds.append(seed)
+            arrays |= dict.fromkeys(names[at] if at < len(names) else "a surface" for at in differing)
+    for buffer, data in zip(buffers, after, strict=True):
+        buffer[...] = data
+    return Exploration(runs, tuple(seeds), tuple(arrays), tuple(errors))

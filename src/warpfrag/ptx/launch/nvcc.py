@@ -1,0 +1,163 @@
+"""CUDA C++ to a module: the nvcc that is installed compiles it, and what it made is kept by content.
+
+nvcc is looked for on the path, below CUDA_HOME or CUDA_PATH, and in the wheels of the extra `assembler`. A compiled
+file is known by nvcc's version, the options and the text; the files that it included are kept by digest beside it, so
+that a header that changes is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import CompilationFailed, InvalidOperand, MissingExtra, UnusableFile, quote
+from warpfrag.isa.targets import targets
+from warpfrag.ptx.compiler.object_cache import folders
+from warpfrag.ptx.launch.kernel import MAX_TEXT, Module, module_of
+from warpfrag.render.files import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PROGRAM = "nvcc.exe" if os.name == "nt" else "nvcc"
+WHEELS = ("cu13", "cuda_nvcc")  # folders of the packages nvidia-cuda-nvcc and nvidia-cuda-nvcc-cu12
+MAX_MESSAGE = 4000  # characters of what nvcc says
+OPTIONS = ("-ptx", "-lineinfo")  # with which line of the source an instruction is from
+FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")
+
+
+def compile_cuda(
+    source: str | Path, *, arch: str = "sm_90a", options: Sequence[str] = (), keep_state: bool = False
+) -> Module:
+    """The module that nvcc makes of a CUDA C++ file, or of the text itself, which has several lines.
+
+    `arch` is the target that is compiled for, `options` more of nvcc's: ["-DN=4", "-Iinclude", "--use_fast_math"]. What
+    was compiled is kept, by content. CompilationFailed has nvcc's message, MissingExtra says that there is no nvcc.
+    """
+    if arch not in targets():
+        msg = f"expected arch as a target such as sm_90a, got {quote(arch)}"
+        raise InvalidOperand(msg)
+    words = _options(options)
+    if isinstance(source, str) and "\n" in source:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "kernel.cu").write_text(source, encoding="utf-8")
+            text = _compiled(Path("kernel.cu"), source, arch, words, Path(folder))
+        return module_of(text, keep_state=keep_state)
+    if not isinstance(source, str | Path):
+        msg = f"expected a path or the text of a CUDA C++ file, got {quote(source)}"
+        raise InvalidOperand(msg)
+    path = Path(source)
+    try:
+        content = read_bytes(path, MAX_TEXT).decode("utf-8")
+    except UnicodeDecodeError as error:
+        msg = f"{quote(str(source))} cannot be read as CUDA C++: {error}"
+        raise UnusableFile(msg) from None
+    return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
+
+
+def find_nvcc() -> Path:
+    """The nvcc that is installed; MissingExtra where there is none."""
+    for path in _candidates():
+        if path.is_file():
+            return path
+    msg = "CUDA C++ needs nvcc; none is on the path, below CUDA_HOME or installed: pip install 'warpfrag[assembler]'"
+    raise MissingExtra(msg)
+
+
+def _candidates() -> Iterator[Path]:
+    on_path = shutil.which(PROGRAM)
+    if on_path:
+        yield Path(on_path)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            yield Path(os.environ[name]) / "bin" / PROGRAM
+    package = find_spec("nvidia")
+    for place in (package.submodule_search_locations or ()) if package else ():
+        yield from (Path(place) / wheel / "bin" / PROGRAM for wheel in WHEELS)
+
+
+def _options(options: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(options, str) or not all(isinstance(word, str) for word in options):
+        msg = f'expected options as a list of words such as ["-DN=4"], got {quote(options)}'
+        raise InvalidOperand(msg)
+    for word in options:
+        if FORBIDDEN.fullmatch(word):
+            msg = f"options: {quote(word)} says what nvcc makes, which is PTX here, or for which target: see arch"
+            raise InvalidOperand(msg)
+    return tuple(options)
+
+
+@cache
+def _version(nvcc: Path) -> str:
+    """What nvcc says of itself."""
+    return _run([str(nvcc), "--version"]).stdout
+
+
+def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], folder: Path | None = None) -> str:
+    """The PTX of a file: kept from before, or compiled and kept; `folder` is where nvcc is run, if not here."""
+    nvcc = find_nvcc()
+    parts = json.dumps([_version(nvcc), arch, *OPTIONS, *options, content])
+    name = f"nvcc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}.json"
+    for cached in folders():
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads((cached / name).read_text(encoding="utf-8"))
+            if all(_digest(Path(file)) == digest for file, digest in kept["included"].items()):
+                return str(kept["ptx"])
+    with tempfile.TemporaryDirectory() as folder_name:
+        out, dependencies = Path(folder_name) / "kernel.ptx", Path(folder_name) / "kernel.d"
+        command = [str(nvcc), f"-arch={arch}", *OPTIONS, *options, "-MMD", "-MF", str(dependencies), "-o", str(out)]
+        done = _run([*command, str(path)], folder)
+        if done.returncode or not out.is_file():
+            message = (done.stderr or done.stdout).strip()[:MAX_MESSAGE]
+            raise CompilationFailed(path.name, message)
+        text = out.read_text(encoding="utf-8")
+        here = folder or Path.cwd()
+        included = [file for file in _included(dependencies, here) if file.resolve() != (here / path).resolve()]
+    _keep(name, {"included": {str(file): _digest(file) for file in included}, "ptx": text})
+    return text
+
+
+def _run(command: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What a program says; it sees the environment, but asks nobody anything."""
+    try:
+        return subprocess.run(  # noqa: S603 (nvcc, with words that are not given to a shell)
+            command, capture_output=True, check=False, text=True, encoding="utf-8", errors="replace",
+            stdin=subprocess.DEVNULL, cwd=folder,
+        )  # fmt: skip
+    except OSError as error:
+        msg = f"{command[0]} cannot be run: {error.strerror or error}"
+        raise MissingExtra(msg) from None
+
+
+def _included(dependencies: Path, here: Path) -> list[Path]:
+    """The files of a rule of make: `kernel.ptx : kernel.cu header.h`."""
+    with suppress(OSError):
+        rule = dependencies.read_text(encoding="utf-8").replace("\\\n", " ")
+        return [here / word for word in shlex.split(rule.partition(":")[2])]
+    return []
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _keep(name: str, entry: dict[str, object]) -> None:
+    """Keep what was compiled, in the first folder that can be written; nothing is lost where there is none."""
+    for folder in folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+                json.dump(entry, file)
+            Path(file.name).replace(folder / name)
+            return

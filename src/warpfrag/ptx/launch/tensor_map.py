@@ -1,0 +1,243 @@
+"""TensorMap: an array and the boxes of it that a kernel copies, as `cuTensorMapEncodeTiled` and `...Im2col` make it.
+
+Axes have numpy's order, innermost last; the driver's lists run the other way. What the 128 bytes mean and what the
+copies do with them is in `memory.tensor_map`.
+
+    >>> import numpy as np
+    >>> tiles = TensorMap(np.zeros((96, 128), np.float16), box=(16, 64), swizzle=128)
+    >>> tiles
+    TensorMap(float16[96, 128], box=(16, 64), swizzle=128)
+    >>> tiles.box_bytes, tiles.memory()
+    (2048, Memory(pitch=128, swizzle=128))
+    >>> TensorMap(np.zeros((96, 100), np.float16), box=(16, 128), swizzle=128).problems()
+    ['a stride is a multiple of 16 bytes below 2**40, got 200 along axis 0', \
+'with swizzle 128 it is at most as many bytes, got 256']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.memory.descriptor import Descriptor
+from warpfrag.memory.shared_memory import SWIZZLES, Memory
+from warpfrag.memory.tensor_map import (
+    ELEMENT_TYPES,
+    FILLS,
+    GRANULE,
+    INTERLEAVES,
+    SAME_BYTES,
+    Fill,
+    Im2col,
+    TensorElement,
+    TensorMapFields,
+)
+from warpfrag.ptx.launch.device_array import DeviceArray
+from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NO_ADDRESS = 0  # of an array before a launch gives it one: aligned as all are
+CORE_ROWS = 8  # of a matrix that the stride of a descriptor counts
+
+
+class TensorMap:
+    """A tensor in global memory and the box that one copy moves; an argument of `Kernel.launch`.
+
+    `box` is the box's extents. `dims` and `strides` (in bytes, for every axis, the innermost an element) are the
+    array's, unless they say otherwise. `swizzle` is 0, 32, 64 or 128 bytes; `fill` what is loaded from outside, "zero"
+    or "nan"; `dtype` the type of elements, by numpy's and ml_dtypes' names or "tfloat32", "float32_ftz" and
+    "tfloat32_ftz".
+
+    A kernel takes it by value, in a parameter of 128 bytes, or by its address. One over a `DeviceArray` has bytes
+    beyond a launch: `bytes(map)`, for constant or global memory of your own.
+    """
+
+    def __init__(
+        self,
+        array: object,
+        box: Sequence[int],
+        swizzle: int = 0,
+        dims: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        element_strides: Sequence[int] | None = None,
+        fill: Fill = "zero",
+        dtype: str | None = None,
+        interleave: int = 0,
+    ) -> None:
+        """Read the array and what is said of it; `problems` says what the driver would refuse."""
+        self.array = array
+        host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
+        if host is None:
+            msg = f"expected an array for a tensor map, got {quote(array)}"
+            raise InvalidOperand(msg)
+        shape, pitches, element = _tensor(array, host, dims, strides, dtype)
+        extents = _numbers("box", box, len(shape))
+        steps = (
+            _numbers("element_strides", element_strides, len(shape))
+            if element_strides is not None
+            else [1] * len(shape)
+        )
+        _check_choice("swizzle", swizzle, tuple(SWIZZLES))
+        _check_choice("fill", fill, FILLS)
+        _check_choice("interleave", interleave, INTERLEAVES)
+        address = array.address if isinstance(array, DeviceArray) else NO_ADDRESS
+        self.fields = TensorMapFields(
+            element, address, tuple(shape[::-1]), tuple(pitches[-2::-1]), tuple(extents[::-1]), tuple(steps[::-1]),
+            swizzle, fill, interleave,
+        )  # fmt: skip
+
+    @classmethod
+    def im2col(
+        cls,
+        array: object,
+        lower: Sequence[int],
+        upper: Sequence[int],
+        channels: int,
+        pixels: int,
+        swizzle: int = 0,
+        element_strides: Sequence[int] | None = None,
+        fill: Fill = "zero",
+        dtype: str | None = None,
+    ) -> TensorMap:
+        """A map for convolutions over an array of images, channels last.
+
+        `lower` and `upper` have a number for each axis between the images and the channels: where the bounding box of
+        pixels begins, and how far from the end of the image it ends. A copy moves `channels` of `pixels`.
+        """
+        host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
+        rank = 0 if host is None else host.ndim
+        self = cls(array, [1] * rank, swizzle, element_strides=element_strides, fill=fill, dtype=dtype)
+        corners = [_numbers(name, value, max(0, rank - 2)) for name, value in (("lower", lower), ("upper", upper))]
+        low, high = (tuple(corner[::-1]) for corner in corners)
+        (width,), (count,) = (
+            _numbers(name, [value], 1) for name, value in (("channels", channels), ("pixels", pixels))
+        )
+        self.fields = replace(self.fields, im2col=Im2col(low, high, width, count))
+        return self
+
+    def __repr__(self) -> str:
+        """The array and what differs from the default."""
+        fields = self.fields
+        shape = ", ".join(map(str, fields.dims[::-1]))
+        parts = [f"{fields.element.name}[{shape}]"]
+        if fields.im2col is None:
+            parts.append(f"box={fields.box[::-1]}")
+        else:
+            kind = fields.im2col
+            parts.append(f"im2col: lower={kind.lower[::-1]}, upper={kind.upper[::-1]}")
+            parts.append(f"channels={kind.channels}, pixels={kind.pixels}")
+        parts += [f"swizzle={fields.swizzle}"] if fields.swizzle else []
+        parts += [f"fill={fields.fill!r}"] if fields.fill != "zero" else []
+        parts += [f"interleave={fields.interleave}"] if fields.interleave else []
+        return f"TensorMap({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: what a copy moves, and how it lies in shared memory."""
+        from warpfrag.render.html import card, escape, table
+
+        fields = self.fields
+        facts = [
+            ("tensor", f"{fields.element.name}, {' x '.join(map(str, fields.dims[::-1]))}"),
+            ("strides", ", ".join(f"{stride} bytes" for stride in fields.strides[::-1]) or "none"),
+            ("box", f"{' x '.join(map(str, fields.box_shape[::-1]))} elements, {fields.box_bytes} bytes"),
+            ("swizzle", f"{fields.swizzle} bytes" if fields.swizzle else "none"),
+            ("outside", fields.fill),
+            ("problems", "; ".join(self.problems()) or "none"),
+        ]
+        return card(f"<code>{escape(repr(self))}</code>", table(("field", "value"), facts))
+
+    def __bytes__(self) -> bytes:
+        """The 128 bytes of the map, where its array has an address beyond a launch."""
+        if not isinstance(self.array, DeviceArray):
+            msg = f"{self!r} has no address before a launch: make it over a DeviceArray"
+            raise InvalidOperand(msg)
+        return self.fields.encode()
+
+    @property
+    def box_bytes(self) -> int:
+        """The bytes that a copy moves, as a barrier is told: those of the whole box."""
+        return self.fields.box_bytes
+
+    def problems(self) -> list[str]:
+        """What the driver refuses in this map, each with what it expects; none where it takes it."""
+        return self.fields.problems()
+
+    def memory(self, start: int = 0) -> Memory:
+        """How a box lies in shared memory from an address on: a matrix whose rows are the innermost axis."""
+        return Memory(order="row", pitch=self.fields.shared_pitch, swizzle=self.fields.swizzle, start=start)
+
+    def descriptor(self, start: int = 0) -> Descriptor:
+        """The descriptor with which wgmma reads a box in shared memory, the innermost axis along K."""
+        row = self.fields.box_shape[0] * self.fields.element.bytes
+        if row != (self.fields.swizzle or GRANULE):
+            expected = self.fields.swizzle or GRANULE
+            msg = f"expected a box whose rows have {expected} bytes, those of its swizzle, got {row}"
+            raise InvalidOperand(msg)
+        return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
+
+    def encode(self, address: int) -> bytes:
+        """The 128 bytes of the map when its array lies at an address; refused where the driver would refuse it."""
+        fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
+        problems = fields.problems()
+        if problems:
+            msg = f"{self!r} is no tensor map that the driver takes: {'; '.join(problems)}"
+            raise InvalidOperand(msg)
+        return fields.encode()
+
+
+def _tensor(
+    array: object, host: NDArray[Any], dims: Sequence[int] | None, strides: Sequence[int] | None, dtype: str | None
+) -> tuple[list[int], list[int], TensorElement]:
+    """The extents, the strides in bytes and the type of a tensor, in numpy's order; all of it lies in the array."""
+    name = host.dtype.name if dtype is None else dtype
+    element = ELEMENT_TYPES.get(SAME_BYTES.get(name, name)) if isinstance(name, str) else None
+    if element is None:
+        known = ", ".join(ELEMENT_TYPES)
+        msg = f"expected a dtype of {known} or one as wide (int8, float8_*), got {quote(name)}"
+        raise InvalidOperand(msg)
+    if dims is None and element.bytes != host.dtype.itemsize:
+        msg = f"expected elements of {host.dtype.itemsize} bytes as the array has, got {element.name}: give dims too"
+        raise InvalidOperand(msg)
+    shape = (
+        list(host.shape) if dims is None else _numbers("dims", dims, len(dims) if isinstance(dims, Sequence) else -1)
+    )
+    if not 1 <= len(shape) <= 5:
+        msg = f"expected an array of one to five axes, got {len(shape)}"
+        raise InvalidOperand(msg)
+    dense = [element.bytes] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        dense[axis] = dense[axis + 1] * shape[axis + 1]
+    pitches = dense if strides is None else _numbers("strides", strides, len(shape))
+    if pitches[-1] != element.bytes:
+        msg = f"expected the innermost stride to be an element of {element.bytes} bytes, got {pitches[-1]}"
+        raise InvalidOperand(msg)
+    if not isinstance(array, DeviceArray):
+        as_bytes(array, "the array of a tensor map")  # refuses what is not contiguous
+    reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + element.bytes
+    if min(shape) > 0 and reach > host.nbytes:
+        msg = f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}"
+        raise InvalidOperand(msg)
+    return shape, pitches, element
+
+
+def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Refuse what is not one of some numbers or words."""
+    if type(value) not in {int, str} or value not in choices:
+        msg = f"expected {name} of {', '.join(map(str, choices))}, got {quote(value)}"
+        raise InvalidOperand(msg)
+
+
+def _numbers(name: str, values: object, count: int) -> list[int]:
+    """So many integers."""
+    items = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
+    numbers = [int(item) for item in items if isinstance(item, int | np.integer) and not isinstance(item, bool)]
+    if len(numbers) != count or len(items) != count:
+        msg = f"expected {name} as {count} integers, one for each axis, got {quote(values)}"
+        raise InvalidOperand(msg)
+    return numbers

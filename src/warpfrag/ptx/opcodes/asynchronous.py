@@ -1,0 +1,225 @@
+"""Rows of what sm_90 added to move data without threads: bulk copies, tensor maps, and the cluster that they reach.
+
+All of it is done when it is issued: an mbarrier is told at once, and bulk groups are empty when they are committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.memory.tensor_map import REPLACED
+from warpfrag.ptx.opcodes.moving import CACHE_HINT, update_of
+from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.program.actions import (
+    Action,
+    AsyncStore,
+    BulkCopy,
+    ClusterBarrier,
+    LaneOp,
+    NoOp,
+    Refused,
+    TensorCopy,
+    TensorMapCopy,
+    TensorMapReplace,
+)
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.state_spaces import RANK_BITS, RANK_SHIFT
+from warpfrag.ptx.program.types import (
+    B32,
+    B64,
+    BF16,
+    F16,
+    F32,
+    F64,
+    S32,
+    S64,
+    U32,
+    U64,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from warpfrag.ptx.program.actions import CodeFunction
+    from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
+    from warpfrag.ptx.program.state_spaces import StateSpace
+    from warpfrag.ptx.program.types import Codes, Type
+
+BULK = "PTX ISA, cp.async.bulk and cp.reduce.async.bulk: done when it is issued"
+TENSOR = "PTX ISA, cp.async.bulk.tensor; what bad coordinates do: measured on an H200"
+MAPS = "PTX ISA, tensormap.replace and tensormap.cp_fenceproxy"
+CLUSTERS = "PTX ISA, mapa, getctarank and barrier.cluster"
+MULTIMEM = "multimem needs a multicast object, which several GPUs map: one GPU is modelled"
+
+
+def reduction(name: str, kind: Type, space: StateSpace) -> CodeFunction:
+    """What a reduction of a bulk copy leaves of an old element and a new one: what `red` would."""
+    return update_of(Attributes(name, "red", (kind,), operation=name, space=space))
+
+
+def _bulk_copy(attributes: Attributes) -> BulkCopy:
+    target, source = attributes.destination or "global", attributes.origin or "global"
+    tells_mbarrier = target != "global"
+    if not attributes.operation:
+        return BulkCopy(target, source, tells_mbarrier, attributes.multicast)
+    kind = attributes.types[0]
+    function = reduction(attributes.operation, kind, "shared" if tells_mbarrier else "global")
+    return BulkCopy(target, source, tells_mbarrier, type=kind, function=function)
+
+
+def _tensor_copy(attributes: Attributes) -> TensorCopy:
+    direction: Literal["load", "store"] = "store" if attributes.destination == "global" else "load"
+    return TensorCopy(
+        attributes.axes, direction, attributes.load_mode or "tile", attributes.multicast, attributes.operation or ""
+    )
+
+
+def _async_store(attributes: Attributes) -> AsyncStore:
+    kind = attributes.types[0]
+    function = reduction(attributes.operation, kind, "shared") if attributes.operation else None
+    return AsyncStore(kind, attributes.vector, function, is_ordered=attributes.operation in {"inc", "dec"})
+
+
+def _replace(attributes: Attributes) -> TensorMapReplace:
+    field = attributes.map_field or ""
+    return TensorMapReplace(attributes.space, field, REPLACED[field].has_axis)
+
+
+def _map_address(attributes: Attributes) -> LaneOp:
+    """mapa: the address with the rank of another block in it, or none for the own block."""
+    kind = attributes.types[0]
+
+    def run(a: Codes, rank: Codes, own: Codes) -> Codes:
+        plain = a & a.dtype.type(~RANK_BITS & ((1 << kind.bits) - 1))
+        field = np.where(rank == own, rank.dtype.type(0), rank + rank.dtype.type(1)).astype(a.dtype)
+        return plain | field << a.dtype.type(RANK_SHIFT)
+
+    return LaneOp((kind,), (kind, U32, U32), run)
+
+
+def _block_rank(attributes: Attributes) -> LaneOp:
+    """getctarank: the rank in an address, or that of the own block."""
+    kind = attributes.types[0]
+
+    def run(a: Codes, own: Codes) -> Codes:
+        field = (a >> a.dtype.type(RANK_SHIFT)).astype(np.uint32) & np.uint32(0xFF)
+        return np.where(field == 0, own, field - np.uint32(1)).astype(np.uint32)
+
+    return LaneOp((U32,), (kind, U32), run)
+
+
+def _cluster_barrier(attributes: Attributes) -> ClusterBarrier:
+    return ClusterBarrier(waits=attributes.operation == "wait")
+
+
+def _nothing(_attributes: Attributes) -> NoOp:
+    return NoOp()
+
+
+def _refuse_multimem(_attributes: Attributes) -> Action:
+    return Refused(MULTIMEM)
+
+
+ASYNC: dict[str, Modifier] = {"asynchronous": required("async"), "bulk": required("bulk")}
+REDUCE: dict[str, Modifier] = {"reduces": required("reduce"), **ASYNC}
+MBARRIER, GROUP = required("mbarrier::complete_tx::bytes"), required("bulk_group")
+MULTICAST = optional("multicast::cluster")
+CLUSTER, CTA, GLOBAL = required("shared::cluster"), required("shared::cta"), required("global")
+LOADED = required("shared::cluster", "shared::cta")
+AXES = required("1d", "2d", "3d", "4d", "5d")
+TO_CLUSTER: dict[str, Modifier] = {**REDUCE, "destination": CLUSTER, "origin": CTA, "completion": MBARRIER}
+TO_GLOBAL: dict[str, Modifier] = {
+    **REDUCE, "destination": GLOBAL, "origin": CTA, "completion": GROUP, "cache_hint": CACHE_HINT,
+}  # fmt: skip
+REMOTE: dict[str, Modifier] = {
+    "asynchronous": required("async"), "ordering": optional("weak", "relaxed"), "scope": optional("cluster"),
+    "space": CLUSTER, "completion": MBARRIER,
+}  # fmt: skip
+MAPPED: dict[str, Modifier] = {"space": optional("shared::cluster")}
+ROWS: list[OpcodeRow] = [
+    row(
+        "cp", [], _bulk_copy, BULK, has_result=False, like=ASYNC,
+        destination=LOADED, origin=GLOBAL, completion=MBARRIER, multicast=MULTICAST, cache_hint=CACHE_HINT,
+    ),
+    row("cp", [], _bulk_copy, BULK, has_result=False, like=ASYNC, destination=CLUSTER, origin=CTA, completion=MBARRIER),
+    row(
+        "cp", [], _bulk_copy, BULK, has_result=False, like=ASYNC,
+        destination=GLOBAL, origin=CTA, completion=GROUP, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _nothing, BULK, has_result=False, like=ASYNC,
+        prefetches=required("prefetch"), level2=required("L2"), origin=GLOBAL, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _nothing, BULK, has_result=False, like=ASYNC,
+        group=required("commit_group", "wait_group"), reads=optional("read"),
+    ),
+    row(
+        "cp", [(B32, B64)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER,
+        operation=required("and", "or", "xor"),
+    ),
+    row("cp", [(U32, S32, U64)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("add")),
+    row("cp", [(U32, S32)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("min", "max")),
+    row("cp", [(U32,)], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("inc", "dec")),
+    row("cp", [(B32, B64)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("and", "or", "xor")),
+    row(
+        "cp", [(U32, S32, U64, F32, F64)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
+        operation=required("add"),
+    ),
+    row(
+        "cp", [(F16, BF16)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("add"),
+        noftz=required("noftz"),
+    ),
+    row(
+        "cp", [(U32, S32, U64, S64, F16, BF16)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
+        operation=required("min", "max"),
+    ),
+    row("cp", [(U32,)], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("inc", "dec")),
+    row(
+        "cp", [], _tensor_copy, TENSOR, has_result=False, like=ASYNC, tensor=required("tensor"), axes=AXES,
+        destination=LOADED, origin=GLOBAL, load_mode=optional("tile", "im2col"), completion=MBARRIER,
+        multicast=MULTICAST, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _tensor_copy, TENSOR, has_result=False, like=ASYNC, tensor=required("tensor"), axes=AXES,
+        destination=GLOBAL, origin=CTA, load_mode=optional("tile", "im2col_no_offs"), completion=GROUP,
+        cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _tensor_copy, TENSOR, has_result=False, like=REDUCE, tensor=required("tensor"), axes=AXES,
+        destination=GLOBAL, origin=CTA, operation=required("add", "min", "max", "inc", "dec", "and", "or", "xor"),
+        load_mode=optional("tile", "im2col_no_offs"), completion=GROUP, cache_hint=CACHE_HINT,
+    ),
+    row(
+        "cp", [], _nothing, TENSOR, has_result=False, like=ASYNC, prefetches=required("prefetch"),
+        tensor=required("tensor"), axes=AXES, level2=required("L2"), origin=GLOBAL,
+        load_mode=optional("tile", "im2col"), cache_hint=CACHE_HINT,
+    ),
+    row(
+        "st", [(B32, B64, U32, U64, S32, S64, F32, F64)], _async_store, BULK, has_result=False, like=REMOTE,
+        vector=optional("v2", "v4"),
+    ),
+    row("red", [(U32, S32, U64)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("add")),
+    row("red", [(U32, S32)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("min", "max")),
+    row("red", [(U32,)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("inc", "dec")),
+    row("red", [(B32,)], _async_store, BULK, has_result=False, like=REMOTE, operation=required("and", "or", "xor")),
+    row(
+        "tensormap", [], _replace, MAPS, has_result=False, operation=required("replace"), load_mode=required("tile"),
+        map_field=required(*REPLACED), space=optional("global", "shared", "shared::cta"), map_bits=required("b1024"),
+        value_bits=required("b32", "b64"),
+    ),
+    row(
+        "tensormap", [], lambda _: TensorMapCopy(), MAPS, has_result=False, operation=required("cp_fenceproxy"),
+        any_words=True,
+    ),
+    row("mapa", [(U32, U64)], _map_address, CLUSTERS, like=MAPPED),
+    row("getctarank", [(U32, U64)], _block_rank, CLUSTERS, like=MAPPED),
+    row(
+        "barrier", [], _cluster_barrier, CLUSTERS, has_result=False, cluster=required("cluster"),
+        operation=required("arrive", "wait"), ordering=optional("release", "relaxed", "acquire"),
+        aligned=optional("aligned"),
+    ),
+    row("multimem", [], _refuse_multimem, MULTIMEM, has_result=False, any_words=True),
+]  # fmt: skip

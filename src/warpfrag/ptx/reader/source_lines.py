@@ -1,0 +1,88 @@
+"""Which line of which source file an instruction was compiled from: the directives .file and .loc.
+
+`.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the instructions behind it are from line
+12. What was inlined names the call too, nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The
+call is in the user's file, the function often in a library's. nvcc writes them with -lineinfo, Triton always.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
+LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
+CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")  # in a comment of LLVM's: the calls, innermost first
+ASSEMBLY = {"// begin inline asm": True, "// end inline asm": False}
+
+
+class SourceLine(NamedTuple):
+    """A line of the file that a kernel was compiled from, and where it was inlined, if it was.
+
+    >>> str(SourceLine("softmax.py", 7, SourceLine("model.py", 30)))
+    'softmax.py:7, inlined at model.py:30'
+    """
+
+    file: str
+    line: int
+    inlined_at: SourceLine | None = None
+
+    def __str__(self) -> str:
+        """As compilers write it; a folder is left out."""
+        return f"{_name(self.file)}:{self.line}" + (f", inlined at {self.inlined_at}" if self.inlined_at else "")
+
+    @property
+    def outermost(self) -> SourceLine:
+        """The line of the entry itself: where the outermost inlined call stands."""
+        return self.inlined_at.outermost if self.inlined_at else self
+
+
+def source_lines(text: str) -> dict[int, SourceLine]:
+    r"""The source line of every line of a module's text that a .loc speaks for.
+
+    >>> source_lines('.file 1 "add.py"\n.loc 1 5 2\nadd.s32 %r1, %r2, 1;')
+    {3: SourceLine(file='add.py', line=5, inlined_at=None)}
+    """
+    return dict(_locate(text)) if ".loc" in text else {}
+
+
+def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
+    lines = text.split("\n")
+    declared = [match for match in map(FILE.match, lines) if match]
+    files = {match[1]: f"{match[2]}/{match[3]}" if match[3] else match[2] for match in declared}
+    by_name = {_name(file): file for file in files.values()}
+    current: SourceLine | None = None
+    in_assembly = False  # where LLVM counts lines of the assembly from that of the statement
+    for number, line in enumerate(lines, start=1):
+        words = line.strip()
+        if words in ASSEMBLY:
+            in_assembly = ASSEMBLY[words]
+        elif words.startswith(".loc"):
+            current = current if in_assembly else _location(line, files, by_name)
+        elif ".entry" in line or ".func" in line:
+            current = None
+        elif current is not None and words and not words.startswith(("//", ".")):
+            yield number, current
+
+
+def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> SourceLine | None:
+    """What a .loc says; line 0 is code of the compiler's own."""
+    match = LOCATION.match(line)
+    if match is None or match[1] not in files or match[2] == "0":
+        return None
+    calls = [(by_name.get(_name(file), file), int(at)) for file, at in CALLER.findall(line)]
+    if not calls and (inlined := INLINED.search(line)) and inlined[1] in files:
+        calls = [(files[inlined[1]], int(inlined[2]))]
+    outer = None
+    for file, at in reversed(calls):
+        outer = SourceLine(file, at, outer)
+    return SourceLine(files[match[1]], int(match[2]), outer)
+
+
+def _name(file: str) -> str:
+    """A file without its folder."""
+    return re.split(r"[/\\]", file)[-1]

@@ -1,0 +1,138 @@
+"""Tensor copies, transaction barriers and clusters: what an H200 left in memory, launch by launch.
+
+`hopper_launches` has small launches and `hopper_kernels` their PTX; `h200.json` what an H200 with driver 580 made of
+each: digests of its outputs, or the error. `cases.json` and `memory.npz` are launches of nvcc's and Triton's kernels
+with all their memory, of the two products one tile.
+"""
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from ptx import hopper_kernels, hopper_launches
+from warpfrag.errors import PtxError
+from warpfrag.memory.tensor_map import ELEMENT_TYPES
+
+DATA = Path(__file__).parent.parent / "data" / "ptx" / "hopper"
+H200 = json.loads((DATA / "h200.json").read_text(encoding="utf-8"))
+COMPILED = (
+    "load1_u32", "load2_u64_sw128", "load5", "store2_sw128", "reduce_add_uint32", "im2col4_tap", "made2", "registers_4",
+    "distributed_4", "st_async_2", "red_async_add", "arrivals_2", "bulk_remote_add", "multicast_8", "bulk_add_f32",
+)  # fmt: skip
+"""Launches that the compiled engine runs too: one of each kind."""
+
+
+@pytest.fixture(scope="module")
+def module():
+    return wf.ptx.load(hopper_kernels.module())
+
+
+def arguments(case):
+    """The arguments of a launch, and its outputs by their place."""
+    args, outputs = [], {}
+    for place, item in enumerate(case["args"]):
+        if "scalar" in item:
+            args.append(np.dtype(item["type"]).type(item["scalar"]))
+            continue
+        data = hopper_launches.fill(item)
+        if item.get("out"):
+            outputs[str(place)] = data
+        args.append(tensor_map(item["map"], data) if "map" in item else data)
+    return args, outputs
+
+
+def tensor_map(row, data):
+    size = ELEMENT_TYPES[row["dtype"]].bytes
+    options = {
+        "swizzle": row["swizzle"],
+        "element_strides": row["steps"][::-1],
+        "fill": row["fill"],
+        "dtype": row["dtype"],
+    }
+    if row["im2col"]:
+        images = data.view(f"u{size}").reshape(row["dims"][::-1])
+        corners = (row["im2col"][name][::-1] for name in ("lower", "upper"))
+        return wf.ptx.TensorMap.im2col(images, *corners, row["im2col"]["channels"], row["im2col"]["pixels"], **options)
+    strides = [*row["strides"][::-1], size]
+    dims, box = row["dims"][::-1], row["box"][::-1]
+    return wf.ptx.TensorMap(data, box, dims=dims, strides=strides, interleave=row["interleave"], **options)
+
+
+def run(module, name, engine):
+    case = hopper_launches.CASES[name]
+    args, outputs = arguments(case)
+    summary = module[case["entry"]].launch(
+        case["grid"], case["block"], args, shared=case["shared"], cluster=case["cluster"], engine=engine
+    )
+    return {place: hashlib.sha256(data.tobytes()).hexdigest() for place, data in outputs.items()}, summary
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("name", [name for name, row in H200.items() if row["status"] == "ok"])
+def test_a_launch_leaves_what_the_gpu_left(module, name):
+    left, summary = run(module, name, "reference")
+    assert left == H200[name]["sha256"]
+    assert summary.exact
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("name", COMPILED)
+def test_the_compiled_engine_leaves_the_same(module, name):
+    left, summary = run(module, name, "compiled")
+    assert left == H200[name]["sha256"]
+    assert summary.engine == "compiled"
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("name", [name for name, row in H200.items() if row["status"] != "ok"])
+def test_a_launch_that_the_gpu_ends_is_ended_here(module, name):
+    with pytest.raises(PtxError, match="cp"):
+        run(module, name, "reference")
+
+
+@pytest.mark.one_engine
+def test_the_launches_have_every_kind():
+    done = {hopper_launches.CASES[name]["entry"] for name, row in H200.items() if row["status"] == "ok"}
+    assert {f"load{rank}" for rank in range(1, 6)} | {f"store{rank}" for rank in range(1, 6)} <= done
+    assert {f"reduce2_{name}" for name in hopper_kernels.REDUCTIONS} <= done
+    assert {"im2col3", "im2col4", "im2col5", "multicast2", "made2"} <= done
+    assert {(hopper_launches.CASES[name]["cluster"] or (0,))[0] for name in H200} >= {1, 2, 4, 8}
+    assert sum(row["status"] == "ok" for row in H200.values()) >= 40
+
+
+CAPTURED = json.loads((DATA / "cases.json").read_text(encoding="utf-8"))
+
+
+def kernel_of(file, entry):
+    with zipfile.ZipFile(DATA / "kernels.zip") as archive:
+        return wf.ptx.load(archive.read(file).decode())[entry]
+
+
+def captured_argument(item, arrays):
+    if "scalar" in item:
+        return np.dtype(item["dtype"]).type(item["scalar"])
+    if "tensormap" not in item:
+        return arrays[item["array"]]
+    row = item["tensormap"]
+    strides = [*row["strides"][::-1], np.dtype(row["dtype"]).itemsize]
+    options = {"dims": row["dims"][::-1], "strides": strides, "fill": row["fill"], "dtype": row["dtype"]}
+    return wf.ptx.TensorMap(arrays[item["array"]], row["box"][::-1], row["swizzle"], **options)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_kernels_of_nvcc_and_triton_leave_what_the_gpu_left(name):
+    case = CAPTURED[name]
+    with np.load(DATA / "memory.npz") as memory:
+        left = {key.removeprefix(f"{name}/"): memory[key] for key in memory if key.startswith(f"{name}/")}
+    arrays = {key: array.copy() for key, array in left.items() if key.startswith("in")}
+    args = [captured_argument(item, arrays) for item in case["args"]]
+    summary = kernel_of(case["file"], case["entry"]).launch(case["grid"], case["block"], args, shared=case["shared"])
+    assert summary.exact
+    for key, array in arrays.items():
+        expected = left.get(f"out{key.removeprefix('in')}", left[key])
+        assert array.tobytes() == expected.tobytes(), key

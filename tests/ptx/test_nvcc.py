@@ -1,0 +1,113 @@
+"""CUDA C++ through the nvcc that is installed: compiled, kept by content, launched with structs and shared memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from oracle import toolkit
+from warpfrag.cli import main
+from warpfrag.ptx.launch import nvcc
+
+pytestmark = pytest.mark.one_engine
+SOURCE = """#include "factor.h"
+struct Params { int n; float bias; short steps; };
+
+__global__ void reversed(Params p, const float *x, float *out) {
+    extern __shared__ float tile[];
+    int i = threadIdx.x;
+    if (i < p.n) tile[i] = x[i];
+    __syncthreads();
+    if (i < p.n) out[i] = FACTOR * tile[p.n - 1 - i] + p.bias + p.steps;
+}
+"""
+PARAMS = np.dtype([("n", np.int32), ("bias", np.float32), ("steps", np.int16)], align=True)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    toolkit.find_nvcc()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "factor.h").write_text("#define FACTOR 3\n", encoding="utf-8")
+    (tmp_path / "kernel.cu").write_text(SOURCE, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_file_is_compiled_once_and_again_when_a_header_changes(folder, monkeypatch):
+    started = []
+    original = nvcc._run
+    monkeypatch.setattr(nvcc, "_run", lambda command, *where: started.append(command) or original(command, *where))
+    x, out = np.arange(40, dtype=np.float32), np.zeros(40, np.float32)
+    params = np.array((40, 0.5, 2), PARAMS)
+
+    def launch():
+        module = wf.ptx.compile(folder / "kernel.cu", arch="sm_90a", options=["-I", str(folder)])
+        return module, module["reversed"].launch(1, 64, [params, x, out], shared=160)
+
+    module, run = launch()
+    assert (module.target, run.exact, out.tolist()) == ("sm_90a", True, (3 * x[::-1] + 2.5).tolist())
+    assert {source.line for source in run.source_counts} >= {7, 9}
+    compiled = len(started)
+    launch()
+    assert len(started) == compiled  # nvcc was not asked again
+    (folder / "factor.h").write_text("#define FACTOR 4\n", encoding="utf-8")
+    launch()
+    assert out.tolist() == (4 * x[::-1] + 2.5).tolist()
+    with pytest.raises(wf.PtxError, match=r"^kernel.cu:7 \(line \d+ of the PTX\): ld.global"):
+        module["reversed"].launch(1, 64, [np.array((41, 0, 0), PARAMS)[()], x, out], shared=256)
+
+
+def test_what_nvcc_refuses_is_said_in_its_words(folder):
+    with pytest.raises(wf.ptx.CompilationFailed) as info:
+        wf.ptx.compile("__global__ void f() {\n    int x = unknown;\n}", options=["-DUNUSED"])
+    assert str(info.value).startswith('nvcc cannot compile kernel.cu: kernel.cu(2): error: identifier "unknown"')
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "message"),
+    [
+        (7, {}, wf.InvalidOperand, "expected a path or the text of a CUDA C\\+\\+ file, got 7"),
+        ("missing.cu", {}, wf.UnusableFile, "missing.cu"),
+        ("a\nb", {"arch": "sm_1"}, wf.InvalidOperand, "expected arch as a target such as sm_90a, got 'sm_1'"),
+        ("a\nb", {"options": "-DN=4"}, wf.InvalidOperand, "expected options as a list of words"),
+        ("a\nb", {"options": ["-arch=sm_80"]}, wf.InvalidOperand, "'-arch=sm_80' says what nvcc makes"),
+        ("a\nb", {"options": ["-o"]}, wf.InvalidOperand, "'-o' says what nvcc makes"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_before(source, options, error, message):
+    with pytest.raises(error, match=message):
+        wf.ptx.compile(source, **options)
+
+
+def test_nvcc_is_looked_for_in_three_places(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvcc, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(wf.MissingExtra, match=r"CUDA C\+\+ needs nvcc; .*pip install 'warpfrag\[assembler\]'"):
+        wf.ptx.compile("a\nb")
+    for variable, place in (("CUDA_HOME", tmp_path / "home"), ("CUDA_PATH", tmp_path / "path")):
+        (place / "bin").mkdir(parents=True)
+        (place / "bin" / nvcc.PROGRAM).touch()
+        monkeypatch.setenv(variable, str(place))
+        assert nvcc.find_nvcc() == place / "bin" / nvcc.PROGRAM
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    with pytest.raises(wf.MissingExtra, match="nvcc cannot be run: Permission denied"):
+        wf.ptx.compile("a\nb")
+
+
+def test_the_command_takes_cuda(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    source = "#include <math.h>\n__global__ void half(float *x) { x[threadIdx.x] *= 0.5f; }\n"
+    (folder / "half.cu").write_text(source, encoding="utf-8")
+    np.save("x.npy", np.arange(4, dtype=np.float32))
+
+    assert main(["ptx", "run", "half.cu", "--arch", "sm_80", "--block", "4", "--arg", "x.npy", "-o", "out.npz"]) == 0
+    assert np.load("out.npz")["x"].tolist() == [0, 0.5, 1, 1.5]
+    assert main(["ptx", "info", "half.cu"]) == 0
+    assert "for sm_90a" in capsys.readouterr().out
+    (folder / "half.cu").write_text("__global__ void half(float *x) { y; }\n", encoding="utf-8")
+    assert main(["ptx", "info", "half.cu"]) == 2
+    assert 'half.cu(1): error: identifier "y" is undefined' in capsys.readouterr().err
